@@ -24,8 +24,8 @@ def test_a_name_that_fits_stays_as_it_is():
     assert shorten("$5 <b>roar</b>", 100) == "$5 <b>roar</b>"
 
 
-def test_a_long_name_keeps_both_ends_and_whole_words():
-    assert shorten(LONG, 110) == "a rumble of a…from afar"
+def test_a_long_name_keeps_both_ends():
+    assert shorten(LONG, 110) == "a rumble of a…ard from afar"
 
 
 def test_a_long_word_is_cut_in_its_middle():
@@ -36,14 +36,10 @@ def test_a_long_word_is_cut_in_its_middle():
 
 
 @settings(max_examples=50)
-@given(
-    st.text(min_size=1, max_size=70),
-    st.floats(30, 200),
-    st.sampled_from([0.0, 0.25, 0.5, 1.0]),
-)
-def test_a_shortened_name_fits(name, room, share):
+@given(st.text(min_size=1, max_size=70), st.floats(30, 200))
+def test_a_shortened_name_fits(name, room):
     with open_figure():
-        short = shorten(name, room, share=share)
+        short = shorten(name, room)
         assert text_width_pt(short) <= room or len(short) <= 2
         assert short.isprintable()
 

@@ -11,7 +11,7 @@ import numpy as np
 from callshot.records import CorpusResults, FloatArray
 from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import Pages, figure_of_report, make_pages
-from callshot.report.figures.layout import AxesArray, Frames, add_panels, place
+from callshot.report.figures.layout import Frames, add_panels
 from callshot.report.figures.style import (
     BOLD_TICK_FONT,
     INK,
@@ -24,24 +24,17 @@ from callshot.report.figures.style import (
     TICK_PT,
     shorten,
     shorten_all,
-    text_width_pt,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
 
 LEFT_IN = 1.3  # names of the classes, and the edge of the page
 LEFT_NAMES_IN = 0.95
 BELOW_IN = 0.95
 BELOW_NAMES_IN = 0.7
 BAR_IN = 0.6  # colour bar, its numbers and its title of two lines
-LOW_BAR_IN = 0.42  # with one line
-LABEL_IN = 0.28  # "label" and "decision", and the gaps around them
-TITLE_ROOM_IN = 0.2
-BAR_WIDTH_IN = 0.08
-EDGE_IN = 0.05
 GAP_IN = 0.12
 TITLE_IN = 0.28
 SMALLEST_IN = 1.3
@@ -114,43 +107,50 @@ def _compose(
     labels: Sequence[str],
     grid: MatrixGrid,
 ) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
     columns = min(grid.columns, len(matrices))
     rows = ceil(len(matrices) / columns)
     width_in = LEFT_IN - GAP_IN + columns * (grid.side_in + GAP_IN)
     height_in = BELOW_IN + BAR_IN + rows * (grid.side_in + TITLE_IN)
     figure.set_size_inches(width_in, height_in)
-    figure.set_layout_engine(None)  # all places are known
     axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
+    colours = LinearSegmentedColormap.from_list("recall", SHADES)
+    edges = np.arange(0.5, len(labels) - 1)  # between cells
+    ends = (-0.5, len(labels) - 0.5)
+    has_numbers = grid.side_in * 72 / len(labels) >= CELL_WITH_COUNT_PT
     for ax, matrix in zip(axes, matrices, strict=True):
-        count = _fill_matrix(matrix, "count", labels)
         recall = _fill_matrix(matrix, "recall", labels)
-        _draw_matrix(ax, count, recall, grid.side_in)
-        _write_title(ax, matrix, grid.side_in)
-    _label_edges(axes, columns, labels)
-    _place_matrices(axes, columns, bool(axes[0].texts))
-    _add_colour_bar(figure)
+        image = ax.imshow(recall, cmap=colours, vmin=0, vmax=1, aspect="auto")
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(True)
+        ax.tick_params(length=0)
+        ax.hlines(edges, *ends, color=MIST, linewidth=0.3)
+        ax.vlines(edges, *ends, color=MIST, linewidth=0.3)
+        if has_numbers:
+            _write_numbers(ax, _fill_matrix(matrix, "count", labels), recall)
+        title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
+        shown = shorten(title, grid.side_in * 72, BOLD_TICK_FONT)
+        ax.set_title(shown, fontsize=TICK_PT, pad=3)
 
-
-def _place_matrices(axes: AxesArray, columns: int, has_numbers: bool) -> None:
-    """Give matrices the room that is left by names, titles and the colour bar."""
-    width_in, height_in = axes[0].figure.get_size_inches()
-    rows = ceil(len(axes) / columns)
-    left_in = _longest_in(axes[0].get_yticklabels()) + LABEL_IN
-    below_in = _longest_in(axes[-1].get_xticklabels()) + LABEL_IN
-    above_in = BAR_IN if has_numbers else LOW_BAR_IN
-    matrix_width_in = (width_in - left_in - EDGE_IN + GAP_IN) / columns - GAP_IN
-    row_in = (height_in - above_in - below_in) / rows
+    step = ceil(len(labels) / MAX_NAMES) or 1
+    left = shorten_all(labels, LEFT_NAMES_IN * 72, SMALL_FONT)[::step]
+    below = shorten_all(labels, BELOW_NAMES_IN * 72, SMALL_FONT)[::step]
+    ticks = range(0, len(labels), step)
     for number, ax in enumerate(axes):
-        row, column = divmod(number, columns)
-        matrix_left_in = left_in + column * (matrix_width_in + GAP_IN)
-        matrix_above_in = above_in + row * row_in + TITLE_ROOM_IN
-        matrix_height_in = row_in - TITLE_ROOM_IN
-        place(ax, matrix_left_in, matrix_above_in, matrix_width_in, matrix_height_in)
-
-
-def _longest_in(names: Sequence["Text"]) -> float:
-    widths_pt = [text_width_pt(name.get_text(), SMALL_FONT) for name in names]
-    return max(widths_pt) / 72
+        is_last = number + columns >= len(axes)
+        ax.set_yticks(ticks, left, fontsize=SMALL_PT)
+        ax.set_xticks(ticks, below, fontsize=SMALL_PT)
+        ax.tick_params(axis="x", labelrotation=90)
+        ax.set_xlabel("decision" if is_last else "")
+    bar = figure.colorbar(image, ax=axes, location="top", aspect=40, shrink=0.5)
+    label = "recall: each row sums to 1"
+    if has_numbers:
+        label += "\n(below: queries, mean over draws)"
+    bar.set_label(label, fontsize=TICK_PT)
+    shares = [0, 0.25, 0.5, 0.75, 1]
+    bar.set_ticks(shares, labels=["0", "¼", "½", "¾", "1"], fontsize=TICK_PT)
+    bar.ax.tick_params(length=2, pad=1)
 
 
 def _fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
@@ -161,37 +161,6 @@ def _fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray
     matrix = np.zeros((len(labels), len(labels)))
     matrix[true, predicted] = cells[column].fill_nan(0.0)
     return matrix
-
-
-def _draw_matrix(
-    ax: "Axes", count: FloatArray, recall: FloatArray, side_in: float
-) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    ax.imshow(
-        recall,
-        cmap=LinearSegmentedColormap.from_list("recall", SHADES),
-        vmin=0,
-        vmax=1,
-        aspect="auto",
-        interpolation="nearest",
-    )
-    ax.grid(visible=False)
-    ax.spines[:].set_visible(True)
-    ax.tick_params(length=0)
-    edges = np.arange(0.5, len(count) - 1)  # between cells
-    ends = (-0.5, len(count) - 0.5)
-    ax.hlines(edges, *ends, color=MIST, linewidth=0.3)
-    ax.vlines(edges, *ends, color=MIST, linewidth=0.3)
-    if side_in * 72 / len(count) >= CELL_WITH_COUNT_PT:
-        _write_numbers(ax, count, recall)
-
-
-def _write_title(ax: "Axes", matrix: Frame, side_in: float) -> None:
-    encoder = matrix["encoder"][0]
-    k = matrix["k"][0]
-    title = shorten(f"{encoder}, k = {k}", side_in * 72, BOLD_TICK_FONT)
-    ax.set_title(title, fontsize=TICK_PT, pad=3)
 
 
 def _write_numbers(ax: "Axes", count: FloatArray, recall: FloatArray) -> None:
@@ -207,44 +176,3 @@ def _write_numbers(ax: "Axes", count: FloatArray, recall: FloatArray) -> None:
             color="white" if recall[row, column] > 0.72 else INK,
             fontsize=SMALL_PT,
         )
-
-
-def _label_edges(axes: AxesArray, columns: int, labels: Sequence[str]) -> None:
-    """Write the names of classes at the left and below; the ticks of other matrices cost time."""
-    for number, ax in enumerate(axes):
-        _label_left(ax, labels if number % columns == 0 else [])
-        _label_below(ax, labels if number + columns >= len(axes) else [])
-    for ax in axes[-columns:]:
-        ax.set_xlabel("decision")
-
-
-def _label_left(ax: "Axes", labels: Sequence[str]) -> None:
-    step = ceil(len(labels) / MAX_NAMES) or 1
-    names = shorten_all(labels, LEFT_NAMES_IN * 72, SMALL_FONT)
-    ax.set_yticks(range(0, len(labels), step), names[::step], fontsize=SMALL_PT)
-
-
-def _label_below(ax: "Axes", labels: Sequence[str]) -> None:
-    step = ceil(len(labels) / MAX_NAMES) or 1
-    names = shorten_all(labels, BELOW_NAMES_IN * 72, SMALL_FONT)
-    ax.set_xticks(range(0, len(labels), step), names[::step], fontsize=SMALL_PT)
-    ax.tick_params(axis="x", labelrotation=90)
-
-
-def _add_colour_bar(figure: "Figure") -> None:
-    first = figure.axes[0]
-    width_in = figure.get_figwidth()
-    bar_axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    length_in = width_in / 2
-    above_in = (BAR_IN if first.texts else LOW_BAR_IN) - BAR_WIDTH_IN
-    place(bar_axes, width_in / 4, above_in, length_in, BAR_WIDTH_IN)
-    bar = figure.colorbar(
-        first.images[0], cax=bar_axes, orientation="horizontal", ticklocation="top"
-    )
-    label = "recall: each row sums to 1"
-    if first.texts:
-        label += "\n(below: queries, mean over draws)"
-    bar.set_label(label, fontsize=TICK_PT)
-    shares = [0, 0.25, 0.5, 0.75, 1]
-    bar.set_ticks(shares, labels=["0", "¼", "½", "¾", "1"], fontsize=TICK_PT)
-    bar.ax.tick_params(length=2, pad=1)

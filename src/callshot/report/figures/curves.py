@@ -20,11 +20,11 @@ from callshot.records.frames import (
     unique_values,
 )
 from callshot.records.terms import preferred_spread
+from callshot.report.classifiers import SPREAD_NOTES
 from callshot.report.figures.figure_io import (
     FigurePage,
     Pages,
     figure_of_report,
-    freeze,
     make_pages,
     render,
 )
@@ -55,7 +55,6 @@ from callshot.report.figures.style import (
     BOLD_SMALL_FONT,
     BOX,
     CHANCE,
-    DPI,
     GREY,
     LAST_COMPLETE,
     LINE,
@@ -63,12 +62,10 @@ from callshot.report.figures.style import (
     MEDIAN,
     PAGE_WIDTH_IN,
     SILVER,
-    SMALL_FONT,
     SMALL_PT,
     VIOLIN,
     WHISKER,
     Style,
-    shorten,
     wrap,
 )
 
@@ -81,9 +78,6 @@ KINDS = {
     "recurrent": "recurrent network on all labels",
     "end-to-end": "end-to-end network on all labels",
 }
-NAME_ID = "baseline"
-NAME_PT = 58.0
-LINE_PT = 8.4
 
 
 def drawable_baselines(baselines: Frame, curve: Frame) -> Frame:
@@ -92,68 +86,20 @@ def drawable_baselines(baselines: Frame, curve: Frame) -> Frame:
 
 
 def draw_baselines(ax: "Axes", baselines: Frame) -> None:
-    """Draw a line for each baseline, with its name; `separate_names` moves names that touch."""
-    for kind, name, value in baselines.select("kind", "name", "value").iter_rows():
-        style = BASELINE[kind]
-        ax.axhline(value, zorder=2.7, **style)
-        ax.annotate(
-            shorten(name, NAME_PT, SMALL_FONT),
-            xy=(1, value),
-            xycoords=("axes fraction", "data"),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            color=style["color"],
-            fontsize=SMALL_PT,
-            gid=NAME_ID,
-        )
+    """Draw a line for each baseline."""
+    for kind, value in baselines.select("kind", "value").iter_rows():
+        ax.axhline(value, zorder=2.7, **BASELINE[kind])
 
 
 def baseline_legend(baselines: Iterable[Frame]) -> Legend:
-    """Return a legend entry for each kind of baseline in some panel."""
-    kinds = pl.concat(baselines)["kind"]
+    """Return a legend entry for each kind of baseline in some panel, with their names."""
+    rows = pl.concat(baselines)
     legend = {}
     for kind, text in KINDS.items():
-        if kind in kinds:
-            legend[text] = line_handle(BASELINE[kind])
+        names = unique_values(rows.filter(kind=kind), "name")
+        if names:
+            legend[f"{', '.join(names)}: {text}"] = line_handle(BASELINE[kind])
     return legend
-
-
-def separate_names(figure: "Figure", axes: Iterable["Axes"]) -> None:
-    """Move the names of close lines up and down until none touch."""
-    names = [_name_texts(ax) for ax in axes]
-    if any(names):
-        freeze(figure)
-    for texts in names:
-        heights = [_height_pt(text) for text in texts]
-        free_heights = _push_apart(heights)
-        for text, height, free in zip(texts, heights, free_heights, strict=True):
-            text.set_position((3, free - height))
-
-
-def _name_texts(ax: "Axes") -> list[Any]:
-    """Return the names of the baselines of a panel, from bottom to top."""
-    names = [text for text in ax.texts if text.get_gid() == NAME_ID]
-    return sorted(names, key=_height_pt)
-
-
-def _height_pt(text: Any) -> float:
-    """Return the height of the line that a text names."""
-    _, value = text.xy
-    _, pixels = text.axes.transData.transform((0, value))
-    return float(pixels) * 72 / DPI
-
-
-def _push_apart(heights: Sequence[float]) -> list[float]:
-    """Return ascending heights at least one line apart; close ones push each other away."""
-    apart = list(heights)
-    for _ in range(100):
-        for i in range(1, len(apart)):
-            gap = apart[i] - apart[i - 1]
-            push = max(LINE_PT - gap, 0.0) / 2
-            apart[i - 1] -= push
-            apart[i] += push
-    return apart
 
 
 NO_BASELINES = empty_frame(BASELINES)
@@ -313,7 +259,16 @@ def plan_reduced(results: CorpusResults, *_: Any) -> Pages:
 def plan_inset(results: CorpusResults, *_: Any) -> Pages:
     """Yield the inset, if at least two shots are few."""
     panels = make_panels(results.evaluation, baselines=results.baselines)
-    few_shots = [_few_shots(panel, results.evaluation.values) for panel in panels]
+    few_shots = []
+    for panel in panels:  # with the samples of each k in the column `value`
+        few = panel.curve.filter(pl.col("k") <= FEW_SHOTS)
+        curve = few.join(
+            results.evaluation.values,
+            on=[*CURVE_KEY, "k"],
+            how="left",
+            maintain_order="left",
+        )
+        few_shots.append(replace(panel, curve=curve, band=panel.band.clear()))
     if len(panel_shots(few_shots)) >= 2:
         yield from make_pages("inset", few_shots, INSET.capacity, _compose_inset)
 
@@ -348,28 +303,19 @@ def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> Non
     for ax in upper[len(panels) :]:
         ax.set_visible(False)
     room_in = 5.8 / columns
-    _draw_panels(axes, panels, room_in)
-    _draw_new_exemplars(stacks[:, -1], curve, complete_shots, room_in)
-    add_legend(figure, panel_legend(panels))
-    separate_names(figure, axes)
-
-
-def _draw_panels(axes: AxesArray, panels: Panels, room_in: float) -> None:
     for ax, panel in zip(axes, panels, strict=True):
-        _draw_panel(ax, panel)
+        if not panel.band.is_empty():
+            draw_curve(ax, panel.band, "background", 1.0)
+        draw_boxes(ax, panel, _half_width(panel.curve))
+        mark_last_complete(ax, panel.curve["complete"])
     set_scales(axes, panel_shots(panels), room_in, panel_limits(panels))
     set_titles(axes, [panel.encoder for panel in panels], room_in)
+    _draw_new_exemplars(stacks[:, -1], curve, complete_shots, room_in)
+    add_legend(figure, panel_legend(panels))
 
 
 def _metric_label(curve: Frame) -> str:
     return "mAP\nof categories" if "reduced" in curve["scoring"] else "mAP"
-
-
-def _draw_panel(ax: "Axes", panel: Panel) -> None:
-    if not panel.band.is_empty():
-        draw_curve(ax, panel.band, "background", 1.0)
-    draw_boxes(ax, panel, _half_width(panel.curve))
-    mark_last_complete(ax, panel.curve["complete"])
 
 
 def _half_width(curve: Frame) -> float:
@@ -400,14 +346,6 @@ def _draw_new_exemplars(
     set_scales(axes, curve["k"].to_list(), room_in, (0.0, most))
 
 
-def _few_shots(panel: Panel, values: Frame) -> Panel:
-    """Return a panel with few shots, and with the samples of each in the column `value`."""
-    few = panel.curve.filter(pl.col("k") <= FEW_SHOTS)
-    key = [*CURVE_KEY, "k"]
-    with_samples = few.join(values, on=key, how="left", maintain_order="left")
-    return replace(panel, curve=with_samples, band=panel.band.clear())
-
-
 def _compose_inset(figure: "Figure", panels: Panels) -> None:
     axes, width_in = INSET.draw_panels(
         figure,
@@ -422,7 +360,6 @@ def _compose_inset(figure: "Figure", panels: Panels) -> None:
     legend = panel_legend(panels)
     legend["density of the samples"] = area_handle(VIOLIN)
     add_legend(figure, legend)
-    separate_names(figure, axes)
 
 
 def _draw_inset(panel: Panel, ax: "Axes") -> None:
@@ -435,7 +372,6 @@ def _draw_inset(panel: Panel, ax: "Axes") -> None:
 
 
 CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
-LABEL_IN = 0.05  # of the vertical axis, from the edge
 
 
 @figure_of_report(
@@ -471,26 +407,16 @@ def _compose_classes(
 ) -> None:
     rows = pl.concat(panels)
     shots = unique_values(rows, "k")
-    figure.set_layout_engine(None)  # all places are known
     axes, width_in = CLASSES.draw_panels(figure, panels, _draw_class, shots, [limits])
-    room_pt = width_in * 72 - 16
-    title_lines = []
     for ax, panel in zip(axes, panels, strict=True):
-        name = wrap(panel["label"][0], room_pt, BOLD_SMALL_FONT)
+        name = wrap(panel["label"][0], width_in * 72 - 16, BOLD_SMALL_FONT)
         exemplars = count_text(panel["exemplars"][0], "exemplar")
-        title = f"{name}\n{exemplars}"
-        title_lines.append(title.count("\n") + 1)
-        ax.set_title(title, fontsize=SMALL_PT, pad=2)
-    figure.supylabel(label, x=LABEL_IN / figure.get_figwidth())
-    legend_lines = add_legend(figure, _class_legend(rows))
-    CLASSES.place_panels(axes, title_lines, legend_lines)
-
-
-def _class_legend(rows: Frame) -> Legend:
+        ax.set_title(f"{name}\n{exemplars}", fontsize=SMALL_PT, pad=2)
+    figure.supylabel(label)
     legend = list_series(unique_values(rows, "encoder"))
     if not rows["complete"].all():
         legend["last k at which the class is complete"] = line_handle(LAST_COMPLETE)
-    return legend
+    add_legend(figure, legend)
 
 
 def _draw_class(panel: Frame, ax: "Axes") -> None:
@@ -509,11 +435,6 @@ SPREADS_LAYOUT = PageLayout(
 )
 
 
-SPREAD_MEANINGS = {
-    "per-query": "per-query: the paper's, each query has draws of its own",
-    "shared": "shared: the luck of which examples were labelled",
-    "total": "total: one labelled set on other recordings",
-}
 SPREAD_ALPHA = 0.85
 
 
@@ -553,17 +474,11 @@ def _compose_spreads(figure: "Figure", panels: Frames) -> None:
     )
     encoders = [panel["encoder"][0] for panel in panels]
     set_titles(axes, encoders, width_in - 0.2)
-    add_legend(figure, _meaning_legend(unique_values(panels[0], "spread")))
-
-
-def _meaning_legend(spreads: Sequence[str]) -> Legend:
-    """Return a legend with a line on each spread."""
     legend: Legend = {}
-    for spread, text in SPREAD_MEANINGS.items():
-        if spread in spreads:
-            legend[text] = curve_handle(spread)
+    for spread in unique_values(panels[0], "spread"):
+        legend[f"{spread}: {SPREAD_NOTES[spread]}"] = curve_handle(spread)
     legend["chance"] = line_handle(CHANCE)
-    return legend
+    add_legend(figure, legend)
 
 
 def _draw_spreads(panel: Frame, upper: "Axes", lower: "Axes") -> None:

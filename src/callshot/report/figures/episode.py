@@ -14,14 +14,7 @@ import polars as pl
 
 from callshot.errors import count_text
 from callshot.fewshot.protocol import Protocol
-from callshot.records import (
-    COMMON_FOLD,
-    ClassCount,
-    CorpusResults,
-    Embeddings,
-    Episode,
-    Evaluation,
-)
+from callshot.records import COMMON_FOLD, CorpusResults, Embeddings, Episode, Evaluation
 from callshot.report.figures.figure_io import FigurePage, Pages, figure_of_report
 from callshot.report.figures.style import (
     BLUE,
@@ -96,17 +89,30 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     """Rerun a few episodes of the best encoder, and return the one that shows most.
 
     What counts, in this order: a correct decision, an exemplar from the common fold, exemplars from
-    many folds, and a small margin between the class of the query and the next one.
+    many folds, and a small margin between the class of the query and the next one. Queries are
+    evenly spread over all of them in the order of their ids.
     """
     # Imports numba, which is slow.
     from callshot.fewshot.evaluate import rerun_episode
 
     evaluation = results.evaluation
-    few_shots = evaluation.curve.filter(pl.col("k") <= FEW_SHOTS)["k"]
-    k = max(few_shots, default=FEW_SHOTS)
-    table = _best_table(results)
+    curve = evaluation.curve
+    k = max(curve.filter(pl.col("k") <= FEW_SHOTS)["k"], default=FEW_SHOTS)
+    by_k = curve.filter(metric="map", scoring="all").sort("k", maintain_order=True)
+    last_mean = dict(by_k.select("encoder", "mean").iter_rows())
+    table = max(results.tables, key=lambda table: last_mean[table.encoder])
+    segments = evaluation.segments
+    eligible = {count.label for count in evaluation.eligible_classes}
+    columns = (segments.segment, segments.label, evaluation.folds.fold)
+    queries = sorted(
+        segment
+        for segment, label, fold in zip(*columns, strict=True)
+        if label in eligible and fold != COMMON_FOLD
+    )
+    count = min(CANDIDATES, len(queries))
     episodes = []
-    for query in _choose_queries(evaluation):
+    for number in range(count):
+        query = queries[number * len(queries) // count]
         episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
         episodes.append(_describe_episode(evaluation, table, episode))
     return max(episodes, key=_interest)
@@ -114,92 +120,53 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
 
 def decide(episode: Episode) -> str:
     """Return the class with the largest score; of equal ones, the first by name."""
-    names = sorted(episode.scores)
-    return max(names, key=episode.scores.__getitem__)
-
-
-def _best_table(results: CorpusResults) -> Embeddings:
-    """Return the embeddings of the encoder with the largest mAP at the last k."""
-    curve = results.evaluation.curve.filter(metric="map", scoring="all")
-    by_k = curve.sort("k", maintain_order=True)
-    last_mean = dict(by_k.select("encoder", "mean").iter_rows())
-    return max(results.tables, key=lambda table: last_mean[table.encoder])
-
-
-def _choose_queries(evaluation: Evaluation) -> list[str]:
-    """Return a few queries, evenly spread over all of them in the order of their ids."""
-    segments = evaluation.segments
-    eligible = {count.label for count in evaluation.eligible_classes}
-    queries = []
-    columns = (segments.segment, segments.label, evaluation.folds.fold)
-    for segment, label, fold in zip(*columns, strict=True):
-        if label in eligible and fold != COMMON_FOLD:
-            queries.append(segment)
-    queries.sort()
-    count = min(CANDIDATES, len(queries))
-    positions = np.arange(count) * len(queries) // count
-    return [queries[number] for number in positions]
+    return max(sorted(episode.scores), key=episode.scores.__getitem__)
 
 
 def _describe_episode(
     evaluation: Evaluation, table: Embeddings, episode: Episode
 ) -> ExampleEpisode:
-    fold = evaluation.folds.fold.tolist()
-    folds = dict(zip(table.segment, fold, strict=True))
-    counts = evaluation.eligible_classes
-    rows = [_class_row(count, episode, folds) for count in counts]
+    folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
+    rows = []
+    for count in evaluation.eligible_classes:
+        drawn = [0] * (len(count.per_fold) + 1)
+        for segment in episode.support[count.label]:
+            drawn[folds[segment]] += 1  # the common fold is −1
+        segments = (*count.per_fold, count.exemplars - sum(count.per_fold))
+        score = episode.scores[count.label]
+        rows.append(ClassRow(count.label, segments, tuple(drawn), score))
     query = table.segment.index(episode.segment)
     evaluated = [name for name in table.labels[query] if name in episode.scores]
     labels = list(dict.fromkeys([table.label[query], *evaluated]))
+    # The classes of the query, the best by score, the rarest, then the commonest.
+    by_score = sorted(rows, key=lambda row: -row.score)
+    names = [*labels, *(row.label for row in (*by_score[:2], *rows[-2:], *rows))]
+    shown = list(dict.fromkeys(names))[:MAX_ROWS]
     return ExampleEpisode(
         table.encoder,
         episode,
         labels,
         folds[episode.segment],
-        _choose_rows(rows, labels),
+        [row for row in rows if row.label in shown],
         len(rows),
     )
-
-
-def _class_row(count: ClassCount, episode: Episode, folds: dict[str, int]) -> ClassRow:
-    """Return a class in an episode; the common fold is the last."""
-    common = count.exemplars - sum(count.per_fold)
-    drawn = [0] * (len(count.per_fold) + 1)
-    for segment in episode.support[count.label]:
-        drawn[folds[segment]] += 1  # the common fold is −1
-    return ClassRow(
-        count.label,
-        (*count.per_fold, common),
-        tuple(drawn),
-        episode.scores[count.label],
-    )
-
-
-def _choose_rows(rows: Sequence[ClassRow], labels: Sequence[str]) -> list[ClassRow]:
-    """Choose classes: those of the query, the best by score, the rarest, then the commonest."""
-    by_score = sorted(rows, key=lambda row: -row.score)
-    by_interest = [*by_score[:2], *rows[-2:], *rows]
-    names = [*labels, *(row.label for row in by_interest)]
-    shown = list(dict.fromkeys(names))[:MAX_ROWS]
-    return [row for row in rows if row.label in shown]
 
 
 def _interest(example: ExampleEpisode) -> tuple[bool, bool, int, float]:
     """Return what `choose_episode` compares episodes by."""
     drawn = np.sum([row.drawn for row in example.rows], axis=0)
-    has_common = bool(drawn[-1] > 0)
     scores = dict(example.episode.scores)
     score = scores.pop(example.label)
     margin = abs(score - max(scores.values()))
     folds = int(np.count_nonzero(drawn))
-    return example.is_correct, has_common, folds, -margin
+    return example.is_correct, bool(drawn[-1] > 0), folds, -margin
 
 
 MAX_FOLDS = 10
 MARK_IN = 0.14
 TEXT_IN = 0.26
 FOLDS_IN = 1.5
-WIDEST_FOLD_IN = 0.45
+MAX_FOLD_IN = 0.45
 ALL_FOLDS_IN = 2.8
 COMMON_GAP_IN = 0.08
 POOL_IN = 5.09
@@ -222,16 +189,10 @@ HEADINGS = (
 )
 
 SQUARE: Style = {"marker": "s", "color": BLUE, "linestyle": "none", "markersize": 4.2}
-DIAMOND: Style = {
-    "marker": "D",
-    "color": VERMILION,
-    "linestyle": "none",
-    "markersize": 4.2,
-}
+DIAMOND: Style = {**SQUARE, "marker": "D", "color": VERMILION}
 SHADE: Style = {
-    "marker": "s",
+    **SQUARE,
     "color": MIST,
-    "linestyle": "none",
     "markersize": 6,
     "markeredgecolor": SILVER,
     "markeredgewidth": 1,
@@ -265,22 +226,40 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, PAGE_WIDTH_IN), ylim=(height_in, 0))
     ax.axis("off")
-    _write_query(ax, example)
-    for x, y, text in HEADINGS:
+
+    episode = example.episode
+    exemplars = count_text(episode.k, "exemplar")
+    room_pt = (PAGE_WIDTH_IN - 0.4) * 72
+    title = shorten(f"Query {episode.segment}", room_pt, TITLE_FONT)
+    labels = " and ".join(example.labels)
+    query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
+    support = f"{exemplars} of every class, from the other folds and the common fold."
+    ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
+    line: Style = {"ha": "left", "fontsize": None}
+    _write(ax, TEXT_IN, 0.17, title, ha="left", weight="bold", fontsize=TITLE_PT)
+    _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **line)
+    _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **line)
+    for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
         _write(ax, x, y, text)
-    _write(ax, SCORE_IN, COLUMN_HEADINGS_IN, score)
     _draw_folds(ax, example)
-    _write_names(ax, example)
-    for number, row in enumerate(example.rows):
-        y = _row_middle(number)
-        _write_sizes(ax, example, row, y)
-        _draw_score(ax, example, row, y)
-    _write_key(ax, foot_in + 0.2)
-    _write_decision(ax, example, foot_in + 0.42)
+    names = shorten_all(
+        [row.label for row in example.rows], (FOLDS_IN - TEXT_IN) * 72 - 6, BOLD_FONT
+    )
+    for number, (row, name) in enumerate(zip(example.rows, names, strict=True)):
+        _draw_row(ax, example, row, name, ROWS_IN + (number + 0.5) * ROW_IN)
 
-
-def _row_middle(number: int) -> float:
-    return ROWS_IN + (number + 0.5) * ROW_IN
+    x = MARK_IN
+    for mark, text in KEY:
+        ax.plot(x, foot_in + 0.2, **mark)
+        _write(ax, x + 0.1, foot_in + 0.2, text, ha="left")
+        x += 0.38 + text_width_pt(text, TICK_FONT) / 72
+    verdict = "correct" if example.is_correct else "wrong"
+    text = f"Decision: {example.decision}, {verdict}."
+    hidden = example.classes - len(example.rows)
+    if hidden > 0:
+        text += f" {hidden} more of {example.classes} classes are not shown."
+    shown = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
+    _write(ax, 0.08, foot_in + 0.42, shown, **line)
 
 
 def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
@@ -289,43 +268,17 @@ def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
     ax.text(x, y, text, **{**defaults, **style})
 
 
-def _write_query(ax: "Axes", example: ExampleEpisode) -> None:
-    """Describe the query and its support set."""
-    room_pt = (PAGE_WIDTH_IN - 0.4) * 72
-    episode = example.episode
-    labels = " and ".join(example.labels)
-    exemplars = count_text(episode.k, "exemplar")
-    title = shorten(f"Query {episode.segment}", room_pt, TITLE_FONT)
-    query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
-    support = f"{exemplars} of every class, from the other folds and the common fold."
-    ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
-    _write_line(ax, 0.17, title, weight="bold", fontsize=TITLE_PT)
-    _write_line(ax, 0.36, shorten(query, room_pt))
-    _write_line(ax, 0.53, f"Draw {episode.draw}: {support}")
-
-
-def _write_line(ax: "Axes", y: float, text: str, **style: Any) -> None:
-    """Write a line that begins where the names of classes do."""
-    ax.text(TEXT_IN, y, text, va="center_baseline", **style)
-
-
-def _write_names(ax: "Axes", example: ExampleEpisode) -> None:
-    room = (FOLDS_IN - TEXT_IN) * 72 - 6
-    labels = [row.label for row in example.rows]
-    names = shorten_all(labels, room, BOLD_FONT)
-    for number, name in enumerate(names):
-        y = _row_middle(number)
-        weight = "normal"
-        if labels[number] == example.label:
-            weight = "bold"
-            ax.plot(MARK_IN, y, **DIAMOND)
-        _write_line(ax, y, name, weight=weight)
-
-
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
-    """Draw a column for each fold, with a cell for each class."""
-    columns = _group_folds(example)
-    width = min(WIDEST_FOLD_IN, ALL_FOLDS_IN / (len(columns) - 1))
+    """Draw a column for each fold, with a cell for each class; beyond ten, the last share one."""
+    common = len(example.rows[0].segments) - 1
+    support_folds = [fold for fold in range(common) if fold != example.fold]
+    single = sorted([example.fold, *support_folds[: MAX_FOLDS - 1]])
+    rest = support_folds[MAX_FOLDS - 1 :]
+    columns = {str(fold): [fold] for fold in single}
+    if rest:
+        columns[f"+{len(rest)}"] = rest
+    width = min(MAX_FOLD_IN, ALL_FOLDS_IN / len(columns))
+    columns["common"] = [common]
     x = FOLDS_IN + width / 2
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
     for heading, folds in columns.items():
@@ -333,142 +286,60 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
             x += COMMON_GAP_IN
         is_query = example.fold in folds
         weight = "bold" if is_query else "normal"
-        colour = MIST if is_query else "white"
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
         for number, row in enumerate(example.rows):
-            y = _row_middle(number)
+            y = ROWS_IN + (number + 0.5) * ROW_IN
+            fill = MIST if is_query else "white"
+            box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
+            ax.bar(x, ROW_IN, width, y - ROW_IN / 2, zorder=1, **box)
             segments = sum(row.segments[fold] for fold in folds)
-            marks = _marks(example, row, folds)
-            _draw_box(ax, x - width / 2, y, width, ROW_IN, colour, SILVER)
-            _draw_cell(ax, x, y, width, segments, marks)
+            marks = [SQUARE] * sum(row.drawn[fold] for fold in folds)
+            if is_query and row.label == example.label:
+                marks.append(DIAMOND)
+            text_y = y - 0.055 if marks else y
+            colour = INK if segments else GREY
+            _write(ax, x, text_y, str(segments), fontsize=SMALL_PT, color=colour)
+            step = min(0.075, (width - 0.06) / max(len(marks), 1))
+            for place, mark in enumerate(marks):
+                mark_x = x + (place - (len(marks) - 1) / 2) * step
+                size = min(4.0, step * 65)
+                ax.plot(mark_x, y + 0.085, **{**mark, "markersize": size})
         x += width
 
 
-def _group_folds(example: ExampleEpisode) -> dict[str, list[int]]:
-    """Return the folds of each column by its heading; beyond ten folds, the last share one."""
-    common = len(example.rows[0].segments) - 1
-    support_folds = [fold for fold in range(common) if fold != example.fold]
-    single = support_folds[: MAX_FOLDS - 1]
-    rest = support_folds[MAX_FOLDS - 1 :]
-    columns = {}
-    for fold in sorted([example.fold, *single]):
-        columns[str(fold)] = [fold]
-    if rest:
-        columns[f"+{len(rest)}"] = rest
-    return columns | {"common": [common]}
-
-
-def _marks(example: ExampleEpisode, row: ClassRow, folds: Sequence[int]) -> list[Style]:
-    """Return a mark for each exemplar that was drawn from folds, and one for the query."""
-    marks: list[Style] = []
-    for fold in folds:
-        marks += [SQUARE] * row.drawn[fold]
-    if example.fold in folds and row.label == example.label:
-        marks.append(DIAMOND)
-    return marks
-
-
-def _draw_cell(
-    ax: "Axes",
-    x: float,
-    y: float,
-    width: float,
-    segments: int,
-    marks: Sequence[Style],
+def _draw_row(
+    ax: "Axes", example: ExampleEpisode, row: ClassRow, name: str, y: float
 ) -> None:
-    """Write the number of segments of a class in a fold, above its marks."""
-    text_y = y - 0.055 if marks else y
-    colour = INK if segments else GREY
-    _write(ax, x, text_y, str(segments), fontsize=SMALL_PT, color=colour)
-    step = min(0.075, (width - 0.06) / max(len(marks), 1))
-    size = min(4.0, step * 65)
-    x -= (len(marks) - 1) / 2 * step
-    for mark in marks:
-        ax.plot(x, y + 0.085, **{**mark, "markersize": size})
-        x += step
-
-
-def _draw_box(
-    ax: "Axes",
-    left: float,
-    middle: float,
-    width: float,
-    height: float,
-    fill: str,
-    edge: str,
-) -> None:
-    from matplotlib.patches import Rectangle
-
-    box = Rectangle(
-        (left, middle - height / 2),
-        width,
-        height,
-        facecolor=fill,
-        edgecolor=edge,
-        linewidth=0.5,
-    )
-    ax.add_patch(box)
-
-
-def _write_sizes(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -> None:
-    """Write how many exemplars there are to draw from, how many were drawn, and how many remain."""
+    """Write the name of a class, its exemplars before and after the draw, and draw its score."""
+    is_label = row.label == example.label
+    if is_label:
+        ax.plot(MARK_IN, y, **DIAMOND)
+    weight = "bold" if is_label else "normal"
+    _write(ax, TEXT_IN, y, name, ha="left", weight=weight, fontsize=None)
     support = example.episode.support[row.label]
     k = example.episode.k
     pool = sum(row.segments) - row.segments[example.fold]
-    left = pool - len(set(support))
-    drawn = str(k)
-    if len(support) < k:
-        drawn = f"{len(support)} of {k}"
+    drawn = str(k) if len(support) >= k else f"{len(support)} of {k}"
     _write(ax, POOL_IN, y, str(pool))
     _write(ax, DRAWN_IN, y, drawn)
-    _write(ax, LEFT_IN, y, str(left))
+    _write(ax, LEFT_IN, y, str(pool - len(set(support))))
 
-
-def _draw_score(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -> None:
-    """Draw a score as a bar from zero, and write it on the other side of zero."""
+    # A bar from zero, the largest half as wide as the column; the number on the other side of zero.
+    scores = [abs(one.score) for one in example.rows]
+    largest = max(filter(isfinite, scores), default=0.0) or 1.0
+    length_in = row.score / largest * HALF_SCORE_IN if isfinite(row.score) else 0.0
     is_decision = row.label == example.decision
     colour = BLUE if is_decision else SILVER
-    weight = "bold" if is_decision else "normal"
-    length_in = _bar_length_in(example, row.score)
-    _draw_box(ax, SCORE_IN, y, length_in, ROW_IN - 0.16, colour, "none")
+    ax.barh(y, length_in, ROW_IN - 0.16, SCORE_IN, color=colour, zorder=1)
     half_in = ROW_IN / 2
     ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
-    x = SCORE_IN + 0.04
-    side = "left"
-    if row.score > 0:
-        x = SCORE_IN - 0.04
-        side = "right"
-    text = _format_score(row.score)
-    _write(ax, x, y, text, ha=side, weight=weight, fontsize=SMALL_PT)
-
-
-def _bar_length_in(example: ExampleEpisode, score: float) -> float:
-    """Return the length of the bar of a score; that of the largest is half the column."""
-    scores = [abs(row.score) for row in example.rows]
-    largest = max(filter(isfinite, scores), default=0.0) or 1.0
-    return score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
-
-
-def _format_score(score: float) -> str:
-    text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
-    return text.rstrip(".").replace("-", "−")
-
-
-def _write_key(ax: "Axes", y: float) -> None:
-    """Write what the marks mean."""
-    x = MARK_IN
-    for mark, text in KEY:
-        ax.plot(x, y, **mark)
-        _write(ax, x + 0.1, y, text, ha="left")
-        x += 0.38 + text_width_pt(text, TICK_FONT) / 72
-
-
-def _write_decision(ax: "Axes", example: ExampleEpisode, y: float) -> None:
-    """Write the decision, and how many classes are not shown."""
-    verdict = "correct" if example.is_correct else "wrong"
-    text = f"Decision: {example.decision}, {verdict}."
-    hidden = example.classes - len(example.rows)
-    if hidden > 0:
-        text += f" {hidden} more of {example.classes} classes are not shown."
-    text = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
-    ax.text(0.08, y, text, va="center_baseline")
+    text = f"{row.score:#.3g}" if abs(row.score) < 1000 else f"{row.score:.0f}"
+    _write(
+        ax,
+        SCORE_IN - 0.04 if row.score > 0 else SCORE_IN + 0.04,
+        y,
+        text.rstrip(".").replace("-", "−"),
+        ha="right" if row.score > 0 else "left",
+        weight="bold" if is_decision else "normal",
+        fontsize=SMALL_PT,
+    )

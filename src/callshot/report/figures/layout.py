@@ -19,7 +19,6 @@ from callshot.report.figures.style import (
     LAST_COMPLETE,
     LINE,
     PAGE_WIDTH_IN,
-    SMALL_PT,
     TICK_FONT,
     TITLE_FONT,
     Style,
@@ -44,13 +43,6 @@ TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 TICK_ROOM_PT = 22.0
 TICK_GAP_PT = 3.0
 SCALE_MARGIN_IN = 0.4
-SMALL_LINE_IN = 1.2 * SMALL_PT / 72
-TITLE_GAP_IN = 0.09
-LEGEND_LINE_IN = 0.15
-LEGEND_GAP_IN = 0.04
-BELOW_PANELS_IN = 0.38
-PANEL_GAP_IN = 0.1
-RIGHT_IN = 0.06
 BAND_ALPHA = 0.16  # of the bands of several curves
 
 AxesArray = NDArray[Any]
@@ -111,50 +103,6 @@ class PageLayout:
             set_scales(axes, shots, width_in - SCALE_MARGIN_IN, axis_limits)
         return stacks[:, 0], width_in
 
-    def place_panels(
-        self, axes: AxesArray, title_lines: Sequence[int], legend_lines: int
-    ) -> None:
-        """Set the places of panels without asking for the extent of every text.
-
-        `title_lines` are those of small letters above each panel.
-        """
-        width_in, height_in = axes[0].figure.get_size_inches()
-        columns = axes[0].get_subplotspec().get_gridspec().ncols
-        titles_in = _title_heights_in(title_lines, columns)
-        above_in = LEGEND_GAP_IN + legend_lines * LEGEND_LINE_IN
-        panels_in = height_in - above_in - sum(titles_in) - BELOW_PANELS_IN
-        panel_height_in = panels_in / len(titles_in)
-        left_in = self.left_in - RIGHT_IN
-        panel_width_in = (width_in - self.left_in) / columns - PANEL_GAP_IN
-        for number, ax in enumerate(axes):
-            row, column = divmod(number, columns)
-            panel_left_in = left_in + column * (panel_width_in + PANEL_GAP_IN)
-            rows_in = sum(titles_in[: row + 1]) + row * panel_height_in
-            place(
-                ax, panel_left_in, above_in + rows_in, panel_width_in, panel_height_in
-            )
-
-
-def _title_heights_in(title_lines: Sequence[int], columns: int) -> list[float]:
-    """Return the room for the titles of each row of panels."""
-    starts = range(0, len(title_lines), columns)
-    most = [max(title_lines[start : start + columns]) for start in starts]
-    return [TITLE_GAP_IN + lines * SMALL_LINE_IN for lines in most]
-
-
-def place(
-    ax: "Axes", left_in: float, above_in: float, width_in: float, height_in: float
-) -> None:
-    """Set the place of axes by their distance from the left and the upper edge of the page."""
-    figure: Any = ax.figure
-    page_width_in, page_height_in = figure.get_size_inches()
-    below_in = page_height_in - above_in - height_in
-    left = left_in / page_width_in
-    bottom = below_in / page_height_in
-    width = width_in / page_width_in
-    height = height_in / page_height_in
-    ax.set_position((left, bottom, width, height))
-
 
 def add_panels(
     figure: "Figure",
@@ -206,29 +154,19 @@ def set_scales(
 
 def choose_ticks(shots: Shots, room_pt: float) -> list[int]:
     """Return the positions of the shots to label: the first, and round ones that do not touch."""
-    pitch = room_pt / max(len(shots) + 0.5, 2.0)
-    everything = list(range(len(shots)))
+    pitch_pt = room_pt / max(len(shots) + 0.5, 2.0)
     for step in TICK_STEPS:
-        round_shots = [i for i in everything[1:] if shots[i] % step == 0]
-        round_shots.insert(0, 0)
-        ticks = _drop_touching(round_shots, shots, pitch)
-        is_sparse = 1 < len(round_shots) <= room_pt / TICK_ROOM_PT
-        if is_sparse or ticks == everything:
-            return ticks
-    return _drop_touching(everything, shots, pitch)
-
-
-def _drop_touching(ticks: Sequence[int], shots: Shots, pitch: float) -> list[int]:
-    """Drop the ticks whose label would touch the one before."""
-    apart = []
-    end = float("-inf")
-    for tick in ticks:
-        centre = tick * pitch
-        half_width = text_width_pt(str(shots[tick]), TICK_FONT) / 2
-        if centre - half_width >= end + TICK_GAP_PT:
-            apart.append(tick)
-            end = centre + half_width
-    return apart
+        ticks = []
+        end_pt = float("-inf")
+        wanted = [i for i in range(len(shots)) if i == 0 or shots[i] % step == 0]
+        for tick in wanted:
+            half_pt = text_width_pt(str(shots[tick]), TICK_FONT) / 2
+            if tick * pitch_pt - half_pt >= end_pt + TICK_GAP_PT:
+                ticks.append(tick)
+                end_pt = tick * pitch_pt + half_pt
+        if len(ticks) == len(shots) or len(wanted) <= room_pt / TICK_ROOM_PT:
+            break
+    return ticks
 
 
 def axis_limits(*values: ArrayLike, low: float = -0.02, high: float = 1.02) -> Limits:
@@ -247,17 +185,17 @@ def axis_limits(*values: ArrayLike, low: float = -0.02, high: float = 1.02) -> L
     return max(bottom - margin, low), min(top + margin, high)
 
 
-def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> int:
-    """Add a legend above all panels, in as many columns as fit, and a label below them.
-
-    Return the number of its lines.
-    """
+def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> None:
+    """Add a legend above all panels, in as many columns as fit, and a label below them."""
     figure.supxlabel(x_label)
-    room = figure.get_figwidth() * 72 - 10
-    longest = min(room - HANDLE_PT, LONGEST_ENTRY_PT)
-    names = [shorten(name, longest, TICK_FONT) for name in legend]
-    widths = [text_width_pt(name, TICK_FONT) + HANDLE_PT for name in names]
-    columns = _count_columns(widths, room)
+    room_pt = figure.get_figwidth() * 72 - 10
+    longest_pt = min(room_pt - HANDLE_PT, LONGEST_ENTRY_PT)
+    names = [shorten(name, longest_pt, TICK_FONT) for name in legend]
+    widths_pt = [text_width_pt(name, TICK_FONT) + HANDLE_PT for name in names]
+    for columns in range(len(names), 0, -1):  # matplotlib fills one after the other
+        widest_pt = [max(column) for column in np.array_split(widths_pt, columns)]
+        if sum(widest_pt) + COLUMN_GAP_PT * (columns - 1) <= room_pt:
+            break
     figure.legend(
         list(legend.values()),
         names,
@@ -265,17 +203,6 @@ def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> int:
         ncols=columns,
         borderaxespad=0.1,
     )
-    return ceil(len(names) / columns)
-
-
-def _count_columns(widths: Sequence[float], room_pt: float) -> int:
-    """Return the most columns that fit; matplotlib fills one after the other."""
-    for count in range(len(widths), 1, -1):
-        columns = [max(column) for column in np.array_split(widths, count)]
-        gaps = COLUMN_GAP_PT * (count - 1)
-        if sum(columns) + gaps <= room_pt:
-            return count
-    return 1
 
 
 def line_handle(style: Style) -> "Line2D":

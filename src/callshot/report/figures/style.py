@@ -8,6 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 Style = dict[str, Any]
@@ -197,7 +198,6 @@ def series_style(number: int) -> Style:
 
 
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
-SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)  # how much of a shortened name is its beginning
 
 
 def display_name(name: str) -> str:
@@ -219,39 +219,38 @@ def text_width_pt(text: str, font: Font = TEXT_FONT) -> float:
     return float(width)
 
 
-def shorten(
-    name: str, room_pt: float, font: Font = TEXT_FONT, share: float = 0.5
-) -> str:
-    """Replace as much of the middle of a name by an ellipsis as it takes to fit.
-
-    `share` of the letters that stay are from the beginning.
-    """
+def shorten(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
+    """Replace as much of the middle of a name by an ellipsis as it takes to fit."""
     name = display_name(name)
 
+    def cut(letters: int) -> str:
+        first = ceil(letters / 2)
+        last = len(name) - letters + first
+        return f"{name[:first].rstrip()}…{name[last:].lstrip()}"
+
     def is_too_wide(letters: int) -> bool:
-        return text_width_pt(_cut(name, letters, share), font) > room_pt
+        return text_width_pt(cut(letters), font) > room_pt
 
     if text_width_pt(name, font) <= room_pt:
         return name
     letters = bisect_left(range(len(name)), True, key=is_too_wide)
-    return _cut(name, max(letters - 1, 1), share)
+    return cut(max(letters - 1, 1))
 
 
 def shorten_all(
     names: Sequence[str], room_pt: float, font: Font = TEXT_FONT
 ) -> list[str]:
-    """Shorten names so that different ones stay different; number them if no cut does that."""
+    """Shorten names; number them if different ones would be equal."""
+    short = [shorten(name, room_pt, font) for name in names]
     different = list(dict.fromkeys(names))
-    for share in SHARES:
-        short = [shorten(name, room_pt, font, share) for name in names]
-        if len(set(short)) == len(different):
-            return short
-    numbered = []
-    for name in names:
-        number = f"{different.index(name) + 1} "
-        room = room_pt - text_width_pt(number, font)
-        numbered.append(number + shorten(name, room, font))
-    return numbered
+    if len(set(short)) == len(different):
+        return short
+    numbers = [f"{different.index(name) + 1} " for name in names]
+    widths_pt = [text_width_pt(number, font) for number in numbers]
+    return [
+        number + shorten(name, room_pt - width_pt, font)
+        for number, name, width_pt in zip(numbers, names, widths_pt, strict=True)
+    ]
 
 
 def wrap(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
@@ -264,20 +263,3 @@ def wrap(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
         return name
     rest = shorten(name[len(first) :].strip(), room_pt, font)
     return f"{first}\n{rest}" if first else rest
-
-
-def _cut(name: str, letters: int, share: float) -> str:
-    """Return letters of the beginning and the end; whole words, if that costs at most half."""
-    first = round(letters * share)
-    last = len(name) - (letters - first)
-    head = name[:first]
-    tail = name[last:]
-    whole_head = head[: head.rfind(" ") + 1]
-    whole_tail = tail[tail.find(" ") + 1 :]
-    cuts_first_word = name[first : first + 1] != " "
-    cuts_last_word = name[last - 1] != " "
-    if cuts_first_word and len(head) < 2 * len(whole_head):
-        head = whole_head
-    if cuts_last_word and len(tail) < 2 * len(whole_tail):
-        tail = whole_tail
-    return f"{head.rstrip()}…{tail.lstrip()}"

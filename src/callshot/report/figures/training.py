@@ -23,7 +23,6 @@ from callshot.report.figures.curves import (
     baseline_legend,
     draw_baselines,
     drawable_baselines,
-    separate_names,
 )
 from callshot.report.figures.figure_io import (
     FigurePage,
@@ -165,7 +164,6 @@ def _compose(figure: "Figure", panels: TrainingPanels) -> None:
     axes = stacks[:, 0]
     set_titles(axes, [panel.encoder for panel in panels], room_in)
     add_legend(figure, _make_legend(panels))
-    separate_names(figure, axes)
 
 
 def _score_limits(panels: TrainingPanels) -> Limits:

@@ -1,19 +1,18 @@
 """Results of corpora → tables of what was evaluated, and of how many examples call types need."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import nan
 from typing import Any
 
 import polars as pl
 
-from callshot.records import ClassCount, CorpusResults, CorpusStats, DurationStats
-from callshot.records.frames import Frame
+from callshot.records import CorpusResults, DurationStats
 from callshot.report.classifiers import main_spread
 from callshot.report.tables.table import (
     MISSING,
     Cell,
     Column,
     Note,
-    Row,
     Table,
     number,
 )
@@ -75,26 +74,27 @@ def segment_table(all_results: AllResults) -> Table:
             f"Annotated duration ({unit})": calls.total_s / unit_s,
             **_describe_lengths(calls),
         }
-        facts |= _describe_long_enough(results.stats, len(minima) == 1)
-        facts |= _describe_evaluated(results, unit, unit_s)
+        minimum = results.stats.min_length_s
+        if len(minima) > 1:
+            facts["Minimum length (s)"] = [minimum]
+        length = f"of at least {minimum:g} s" if minimum else "cut, of any length"
+        name = "of at least that length" if len(minima) > 1 else length
+        evaluated = results.evaluated
+        evaluation = results.evaluation
+        exemplars = [count.exemplars for count in evaluation.eligible_classes]
+        facts |= {
+            f"Segments {name}": results.stats.segments.count,
+            "Call types evaluated, C": len(exemplars),
+            "Query segments, Q": evaluation.queries,
+            "Eligible support exemplars": sum(exemplars),
+            f"Evaluated duration ({unit})": evaluated.total_s / unit_s,
+            **_describe_lengths(evaluated, ", evaluated"),
+            "Complete shot count": evaluation.complete_shots,
+        }
         columns.append(facts)
     title = "Segments annotated, and those of them evaluated"
     notes = [("", SEGMENT_NOTE)]
     return _make_table("segments", title, all_results, columns, ANNOTATED_ROWS, notes)
-
-
-def _describe_long_enough(stats: CorpusStats, is_same_minimum: bool) -> Facts:
-    """Return the number of segments that are long enough, and the minimum if corpora differ."""
-    minimum = stats.min_length_s
-    segments = stats.segments.count
-    if is_same_minimum and minimum == 0:
-        return {"Segments cut, of any length": segments}
-    if is_same_minimum:
-        return {f"Segments of at least {minimum:g} s": segments}
-    return {
-        "Minimum length (s)": [minimum],
-        "Segments of at least that length": segments,
-    }
 
 
 def class_table(results: CorpusResults, *_: Any) -> Table:
@@ -110,13 +110,25 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
     if excluded:
         columns.append(Column("Not evaluated because"))
     rows = []
+    members: dict[str, list[str]] = {}
     for count in classes:
-        row = _class_row(count, categories)
+        has_category = count.eligible and count.label in categories
+        if has_category:
+            members.setdefault(categories[count.label], []).append(count.label)
+        row = [
+            Cell(count.label, mark="†" if has_category else ""),
+            number(count.exemplars, 0),
+            number(count.complete_to_k, 0) if count.eligible else Cell(MISSING),
+            Cell(count.reason),
+        ]
         rows.append(row[: len(columns)])
     notes = [("", COMPLETE_NOTE)]
-    marked = [row[0].text for row in rows if row[0].mark]
-    if marked:
-        notes.append(("†", _describe_categories(marked, categories)))
+    if members:
+        texts = [f"{name} ({', '.join(labels)})" for name, labels in members.items()]
+        note = f"In the reduced scoring, part of a category: {'; '.join(texts)}."
+        if max(map(len, members.values())) == 1:
+            note = "In the reduced scoring, a category of its own."
+        notes.append(("†", note))
     title = f"{results.corpus}: call types evaluated, by their number of exemplars"
     return Table("classes", title, columns, rows, excluded, notes, section="left-out")
 
@@ -179,45 +191,6 @@ def _describe_lengths(stats: DurationStats, subset: str = "") -> Facts:
     return facts if stats.count else dict.fromkeys(facts)
 
 
-def _describe_evaluated(results: CorpusResults, unit: str, unit_s: float) -> Facts:
-    evaluation = results.evaluation
-    evaluated = results.evaluated
-    exemplars = [count.exemplars for count in evaluation.eligible_classes]
-    return {
-        "Call types evaluated, C": len(exemplars),
-        "Query segments, Q": evaluation.queries,
-        "Eligible support exemplars": sum(exemplars),
-        f"Evaluated duration ({unit})": evaluated.total_s / unit_s,
-        **_describe_lengths(evaluated, ", evaluated"),
-        "Complete shot count": evaluation.complete_shots,
-    }
-
-
-def _class_row(count: ClassCount, categories: Mapping[str, str]) -> Row:
-    mark = ""
-    complete = Cell(MISSING)
-    if count.eligible:
-        mark = "†" if count.label in categories else ""
-        complete = number(count.complete_to_k, 0)
-    return [
-        Cell(count.label, mark=mark),
-        number(count.exemplars, 0),
-        complete,
-        Cell(count.reason),
-    ]
-
-
-def _describe_categories(labels: Sequence[str], categories: Mapping[str, str]) -> str:
-    """Return which classes each category has, unless every class is its own category."""
-    members: dict[str, list[str]] = {}
-    for label in labels:
-        members.setdefault(categories[label], []).append(label)
-    if len(members) == len(labels):
-        return "In the reduced scoring, a category of its own."
-    texts = [f"{name} ({', '.join(labels)})" for name, labels in members.items()]
-    return f"In the reduced scoring, part of a category: {'; '.join(texts)}."
-
-
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
 NEEDS_NOTE = (
     "The smallest evaluated k whose mean AP reaches the level; in brackets, the k at which 99 % "
@@ -236,35 +209,23 @@ def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     rows = []
     for count in evaluation.eligible_classes:
         curve = points.filter(label=count.label).sort("k")
-        rows.append([*_first_cells(count, curve, k), *_level_cells(curve, count)])
+        complete = curve.filter(pl.col("k") <= count.complete_to_k)
+        row = [
+            Cell(count.label),
+            number(count.exemplars, 0),
+            number(next(iter(curve.filter(k=k)["mean"]), nan), 2),
+        ]
+        for level in LEVELS:  # as far as the class has examples
+            on_average = complete.filter(pl.col("mean") >= level)["k"].head(1)
+            nearly_always = complete.filter(pl.col("p01") >= level)["k"].head(1)
+            text = "".join(map(str, on_average)) or MISSING
+            text += "".join(f" ({shots})" for shots in nearly_always)
+            row.append(Cell(text, next(iter(on_average), None)))
+        rows.append(row)
     levels = [Column(f"{level:g}", "examples for an AP of") for level in LEVELS]
     columns = [Column("call type"), Column("examples"), Column(f"AP with {k}"), *levels]
     title = f"How many examples a call type needs, with {encoder}"
     return Table("needs", title, columns, rows, 0, [("", NEEDS_NOTE)])
-
-
-def _first_cells(count: ClassCount, curve: Frame, k: int) -> list[Cell]:
-    means = curve.filter(k=k)["mean"]
-    value = Cell("–")
-    if len(means):
-        value = Cell(f"{means[0]:.2f}", means[0])
-    return [Cell(count.label), Cell(str(count.exemplars), count.exemplars), value]
-
-
-def _level_cells(curve: Frame, count: ClassCount) -> list[Cell]:
-    """Return the number of examples for each level, as far as the class has them."""
-    complete = curve.filter(pl.col("k") <= count.complete_to_k)
-    cells = []
-    for level in LEVELS:
-        on_average = complete.filter(pl.col("mean") >= level)["k"].head(1).to_list()
-        nearly_always = complete.filter(pl.col("p01") >= level)["k"].head(1).to_list()
-        text = "–"
-        for k in on_average:
-            text = str(k)
-        for k in nearly_always:
-            text += f" ({k})"
-        cells.append(Cell(text, on_average[0] if on_average else None))
-    return cells
 
 
 # By `(results, shots, spread)`.

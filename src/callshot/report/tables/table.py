@@ -2,9 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from math import isfinite
 
 from callshot.errors import printable
@@ -86,29 +86,22 @@ def column_kinds(table: Table) -> list[str]:
     kinds = []
     for index in range(len(table.columns)):
         cells = [row[index] for row in table.rows]
-        kinds.append(_column_kind(cells))
+        shown = [cell for cell in cells if cell.text not in ("", MISSING)]
+        texts = [cell for cell in shown if cell.value is None]
+        some = "mixed" if texts else "number"
+        kinds.append("text" if len(texts) == len(shown) else some)
     return kinds
-
-
-def _column_kind(cells: Sequence[Cell]) -> str:
-    shown = [cell for cell in cells if cell.text not in ("", MISSING)]
-    texts = [cell for cell in shown if cell.value is None]
-    if len(texts) == len(shown):
-        return "text"
-    return "mixed" if texts else "number"
 
 
 def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
     """Yield each shared heading with the indices of its columns; "" for a column without one."""
-    for heading, group in groupby(
-        enumerate(columns), key=lambda numbered: numbered[1].group
-    ):
+    numbered = enumerate(columns)
+    for heading, group in groupby(numbered, key=lambda pair: pair[1].group):
         indices = [index for index, _ in group]
         if heading:
             yield heading, indices
         else:
-            for index in indices:
-                yield "", [index]
+            yield from (("", [index]) for index in indices)
 
 
 def to_csv(table: Table) -> str:
@@ -121,27 +114,24 @@ def to_csv(table: Table) -> str:
     1,0.12345
     <BLANKLINE>
     """
-    rows: list[Sequence[object]] = [[column.whole for column in table.columns]]
+    rows: list[list[object]] = [[column.whole for column in table.columns]]
     for cells in table.rows:
-        values = [_csv_value(cell) for cell in cells]
-        if values[0] is None:  # a label that looks like a missing value
-            values[0] = cells[0].text
+        values: list[object] = []
+        for cell in cells:
+            value = (
+                cell.value if isinstance(cell.value, int | None) else float(cell.value)
+            )
+            is_missing = cell.text == MISSING and bool(
+                values
+            )  # a label may look like it
+            text = None if is_missing else cell.text
+            values.append(text if value is None else value)
         rows.append(values)
     return format_csv(rows)
 
 
-def _csv_value(cell: Cell) -> int | float | str | None:
-    """Return the value of a cell; None if it is missing."""
-    if isinstance(cell.value, int):
-        return cell.value
-    if cell.value is not None:
-        return float(cell.value)
-    return None if cell.text == MISSING else cell.text
-
-
 ALIGN = {"number": "---:", "text": ":---", "mixed": "---:"}
 UNDERLINE = ("{}", "<ins>{}</ins>", "<ins>**{}**</ins>")
-UNDERLINED_TWICE = "Bold and underlined stands for underlined twice here."
 # A backslash does not stop tags, entities, formulas, mentions and (:name:) emoji.
 ENTITIES = {character: f"&#{ord(character)};" for character in "<>&$@"}
 BACKSLASHES = {character: f"\\{character}" for character in r"\`*_[]|~#"}
@@ -166,38 +156,26 @@ def to_markdown(table: Table) -> str:
     - Bold and underlined stands for underlined twice here.
     <BLANKLINE>
     """
-    title = _escape_markdown(table.title)
-    lines = [f"**{title}**", "", *_markdown_rows(table), "", *_markdown_notes(table)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _markdown_rows(table: Table) -> Iterator[str]:
     headings = [_escape_markdown(column.whole) for column in table.columns]
-    alignments = [ALIGN[kind] for kind in column_kinds(table)]
-    yield _markdown_row(headings)
-    yield _markdown_row(alignments)
+    rows = [headings, [ALIGN[kind] for kind in column_kinds(table)]]
+    notes = [f"{mark} {text}".strip() for mark, text in table.notes]
     for cells in table.rows:
-        yield _markdown_row(map(_markdown_cell, cells))
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _markdown_cell(cell: Cell) -> str:
-    text = UNDERLINE[cell.underline].format(_escape_markdown(cell.text))
-    if cell.mark:
-        text += f"<sup>{_escape_markdown(cell.mark)}</sup>"
-    return text
-
-
-def _markdown_notes(table: Table) -> Iterator[str]:
-    for mark, text in table.notes:
-        note = f"{mark} {text}".strip()
-        yield f"- {_escape_markdown(note)}"
-    cells = chain.from_iterable(table.rows)
-    if any(cell.underline == 2 for cell in cells):
-        yield f"- {UNDERLINED_TWICE}"
+        texts = []
+        for cell in cells:
+            text = UNDERLINE[cell.underline].format(_escape_markdown(cell.text))
+            mark = f"<sup>{_escape_markdown(cell.mark)}</sup>" if cell.mark else ""
+            texts.append(text + mark)
+        rows.append(texts)
+    if any(cell.underline == 2 for cells in table.rows for cell in cells):
+        notes.append("Bold and underlined stands for underlined twice here.")
+    lines = [
+        f"**{_escape_markdown(table.title)}**",
+        "",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+        *(f"- {_escape_markdown(note)}" for note in notes),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _escape_markdown(text: str) -> str:
@@ -229,8 +207,7 @@ def safe_names(names: Sequence[str], default: str = "corpus") -> list[str]:
     """
     unique: list[str] = []
     for text in names:
-        name = safe_name(text, default)
-        candidate = name
+        name = candidate = safe_name(text, default)
         count = 1
         while candidate in unique:
             count += 1
