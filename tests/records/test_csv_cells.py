@@ -23,7 +23,7 @@ from callshot.records.table_files import (
     restore_text,
     write_csv_frame,
 )
-from callshot.report.results import read_frame, write_frame
+from callshot.report.results import read_frame
 from callshot.report.tables.table import Cell, Column, Table, to_csv
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.fold_files import read_csv_records
@@ -88,7 +88,7 @@ def test_no_file_has_a_formula_and_each_is_read_back(tmp_path, label):
     write_duplicates([(0, label, label, label)], tmp_path / "duplicates.csv")
     schema = {"label": pl.String, "value": pl.Float64}
     frame = pl.DataFrame({"label": [label], "value": [-1.0]})
-    write_frame(frame, tmp_path / "frame.csv")
+    write_csv_frame(frame, tmp_path / "frame.csv")
     assert read_frame(tmp_path / "frame.csv", schema).equals(frame)
     annotation = Annotation("a.wav", 0.5, 2.0, stripped, "a.csv", 1)
     write_annotations([annotation], tmp_path / "calls.csv", "csv")

@@ -32,7 +32,7 @@ from callshot.records.frames import (
     TIES,
     values_frame,
 )
-from callshot.records.table_files import protect_text
+from callshot.records.table_files import protect_text, write_csv_frame
 from callshot.report import results
 from callshot.report.results import (
     FOLDS,
@@ -41,7 +41,6 @@ from callshot.report.results import (
     open_results,
     read_frame,
     read_results,
-    write_frame,
     write_results,
 )
 from corpora import random_corpus
@@ -273,7 +272,7 @@ def test_other_files_of_the_user_stay(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["write_frame", "write_values", "write_folds"])
+@pytest.mark.parametrize("name", ["write_csv_frame", "write_values", "write_folds"])
 def test_a_write_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, name):
     write(tmp_path)
     before = contents(tmp_path)
@@ -525,10 +524,10 @@ def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
     numbers = (0.1 + 0.2, -0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 9, None, None, False)
     budget = ("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
     budget += (-0.5, 0.75, 0.98, 0.9, True)
-    write_frame(
+    write_csv_frame(
         make_rows(DIFFERENCES, (*difference, *numbers)), tmp_path / "differences.csv"
     )
-    write_frame(make_rows(BUDGET, budget), tmp_path / "budget.csv")
+    write_csv_frame(make_rows(BUDGET, budget), tmp_path / "budget.csv")
     head, row = rows(tmp_path / "differences.csv")
     assert head == list(DIFFERENCES)
     assert row[2] == "LR on a, b"
@@ -562,7 +561,7 @@ def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
         "0.9",
         "true",
     ]
-    write_frame(make_rows(DIFFERENCES), tmp_path / "none.csv")
+    write_csv_frame(make_rows(DIFFERENCES), tmp_path / "none.csv")
     assert rows(tmp_path / "none.csv") == [list(DIFFERENCES)]
 
 
@@ -589,14 +588,14 @@ def test_baselines_and_refinement_read_back_as_they_were(tmp_path):
         (steps, REFINEMENT),
         (baselines.clear(), dict(baselines.schema)),
     ):
-        write_frame(frame, tmp_path / "table.csv")
+        write_csv_frame(frame, tmp_path / "table.csv")
         assert read_frame(tmp_path / "table.csv", schema).equals(frame)
 
 
 def test_a_crossover_that_does_not_exist_is_an_empty_cell(tmp_path):
     key = ("herd", "a", "LR", "all", "all", "map", "shared")
     crossovers = make_rows(CROSSOVERS, (*key, 3, None), (*key, 0, 7))
-    write_frame(crossovers, tmp_path / "crossovers.csv")
+    write_csv_frame(crossovers, tmp_path / "crossovers.csv")
     ends = [row[-2:] for row in rows(tmp_path / "crossovers.csv")]
     assert ends == [["k_mean", "k_clear"], ["3", ""], ["0", "7"]]
     assert read_frame(tmp_path / "crossovers.csv", CROSSOVERS).equals(crossovers)

@@ -57,19 +57,13 @@ def rank_confused(
         for other in range(len(labels)):
             margin = scores[members, other] - scores[members, true]
             if other == true:
-                margin = scores[members, true] - _best_other(scores[members], true)
+                others = np.nan_to_num(np.delete(scores[members], true, 1), nan=-np.inf)
+                best = others.max(axis=1) if len(labels) > 1 else 0.0
+                margin = scores[members, true] - best
             order = np.argsort(-np.nan_to_num(margin, nan=-np.inf), kind="stable")
             rows.append(members[order[:MAX_CALLS]].tolist())
         ranked.append(rows)
     return ranked
-
-
-def _best_other(scores: FloatArray, true: int) -> FloatArray:
-    other_scores = np.delete(scores, true, axis=1)
-    if other_scores.shape[1] == 0:
-        return np.zeros(len(scores))
-    best: FloatArray = np.nan_to_num(other_scores, nan=-np.inf).max(axis=1)
-    return best
 
 
 @dataclass(frozen=True)
@@ -99,25 +93,18 @@ def pick_calls(
         members = np.flatnonzero(names == name)
         own = finite_scores[members, true]
         nearness = own - squares[members]  # minus the squared distance
-        nearest, other = _most_like_another(finite_scores[members], true)
+        margins = finite_scores[members] - own[:, None]
+        margins[:, true] = -np.inf
+        margins = np.nan_to_num(margins, nan=-np.inf, neginf=-np.inf)
+        row, other = np.unravel_index(margins.argmax(), margins.shape)
         pick = Picks(
             typical=int(members[nearness.argmax()]),
-            nearest=int(members[nearest]),
-            other=other,
+            nearest=int(members[row]),
+            other=int(other) if np.isfinite(margins[row, other]) else true,
             farthest=int(members[nearness.argmin()]),
         )
         picks.append(pick)
     return picks
-
-
-def _most_like_another(scores: FloatArray, true: int) -> tuple[int, int]:
-    """Return the row with the largest lead of another label, and that label."""
-    margins = scores - scores[:, [true]]
-    margins[:, true] = -np.inf
-    margins = np.nan_to_num(margins, nan=-np.inf, neginf=-np.inf)
-    row, other = np.unravel_index(margins.argmax(), margins.shape)
-    is_known = np.isfinite(margins[row, other])
-    return int(row), int(other) if is_known else true
 
 
 LONGEST_S = 3.0  # of a sound
@@ -161,27 +148,22 @@ def make_clips(
     Segments whose recording cannot be read have none. The file `store` has the clips of the last
     time, which are taken if neither segments nor recordings changed.
     """
-    names_once = dict.fromkeys(names)
-    named = segments.only(names_once)
-    ordered = replace(
-        named, frame=named.frame.sort("path", "start_s", maintain_order=True)
-    )
+    named = segments.only(dict.fromkeys(names))
+    by_place = named.frame.sort("path", "start_s", maintain_order=True)
+    ordered = replace(named, frame=by_place)
     files = [_file_facts(segments.root / path) for path in ordered.paths]
     key = content_key(list(ordered.rows()), files)
     clips = _read_clips(store, key)
     if clips is None:
         clips = dict(_load_clips(ordered))
-        _write_clips(store, key, clips)
-    return _limit_size(clips, list(names_once), most_bytes)
-
-
-def _limit_size(
-    clips: Mapping[str, Clip], names: Sequence[str], most_bytes: float
-) -> dict[str, Clip]:
-    """Return as many clips as the size allows, in the order of their names."""
-    kept: dict[str, Clip] = {}
+        if store is not None:
+            facts = {name: asdict(clip) for name, clip in clips.items()}
+            keys = [key, sha256_text(json.dumps(facts))]
+            make_folder(store.parent)
+            write_atomic(store, json.dumps({"key": keys, "clips": facts}))
+    kept = {}
     size = 0
-    for name in names:
+    for name in dict.fromkeys(names):
         if name in clips:
             clip = clips[name]
             size += len(clip.sound) + len(clip.picture) + len(clip.fast)
@@ -211,15 +193,6 @@ def _read_clips(store: Path | None, key: str) -> dict[str, Clip] | None:
     return None
 
 
-def _write_clips(store: Path | None, key: str, clips: Mapping[str, Clip]) -> None:
-    if store is None:
-        return
-    facts = {name: asdict(clip) for name, clip in clips.items()}
-    keys = [key, sha256_text(json.dumps(facts))]
-    make_folder(store.parent)
-    write_atomic(store, json.dumps({"key": keys, "clips": facts}))
-
-
 def _load_clips(segments: Spans) -> Iterator[tuple[str, Clip]]:
     """Yield the clip of each segment: not too long, and with something around a short call."""
     end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + LONGEST_S)
@@ -242,18 +215,17 @@ def make_clip(signal: FloatArray, rate_hz: int) -> Clip:
     out_hz = RATES_HZ[0] if rate_hz <= RATES_HZ[0] else RATES_HZ[1]
     top_hz = min(rate_hz / 2, max(8 * middle_hz, 500.0))
     clip = Clip(
-        _encode(_resample(level, rate_hz, out_hz), out_hz),
+        _encode(level, rate_hz, out_hz),
         _draw_spectrogram(level, rate_hz, top_hz),
         len(signal) / rate_hz,
         top_hz,
     )
     if middle_hz >= LOW_HZ:
         return clip
-    speed = next(
-        (choice for choice in SPEEDS if choice * middle_hz >= AUDIBLE_HZ), SPEEDS[-1]
-    )
-    faster = _resample(level, rate_hz, out_hz / speed)
-    return replace(clip, fast=_encode(faster, out_hz), speed=speed)
+    audible = [speed for speed in SPEEDS if speed * middle_hz >= AUDIBLE_HZ]
+    speed = min(audible, default=SPEEDS[-1])
+    fast = _encode(level, rate_hz * speed, out_hz)
+    return replace(clip, fast=fast, speed=speed)
 
 
 def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
@@ -269,24 +241,18 @@ def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
     return index * rate_hz / max(len(signal), 1)
 
 
-def _resample(signal: FloatArray, rate_hz: float, out_hz: float) -> FloatArray:
-    import soxr
-
-    if rate_hz == out_hz:
-        return signal
-    resampled: FloatArray = soxr.resample(signal, rate_hz, out_hz)
-    return resampled
-
-
-def _encode(signal: FloatArray, rate_hz: int) -> str:
+def _encode(signal: FloatArray, rate_hz: float, out_hz: int) -> str:
     """Return a sound as MP3 in base64."""
     import soundfile
+    import soxr
 
+    if rate_hz != out_hz:
+        signal = soxr.resample(signal, rate_hz, out_hz)
     content = io.BytesIO()
     with soundfile.SoundFile(
         content,
         "w",
-        rate_hz,
+        out_hz,
         1,
         format="MP3",
         subtype="MPEG_LAYER_III",
@@ -301,17 +267,6 @@ def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
     """Return a spectrogram up to a frequency as PNG in base64; dark is loud."""
     from PIL import Image
 
-    levels = _spectrogram_db(signal, rate_hz, top_hz)
-    shades = np.clip((levels - levels.max() + RANGE_DB) / RANGE_DB, 0.0, 1.0)
-    pixels = (255 * (1.0 - shades[::-1])).astype(np.uint8)
-    image = Image.fromarray(pixels // 16 * 17).quantize(16, dither=Image.Dither.NONE)
-    content = io.BytesIO()
-    image.save(content, "PNG", optimize=True)
-    return base64.b64encode(content.getvalue()).decode("ascii")
-
-
-def _spectrogram_db(signal: FloatArray, rate_hz: int, top_hz: float) -> FloatArray:
-    """Return levels (rows, columns), the lowest frequency first."""
     shortest = max(ROWS * rate_hz / top_hz, rate_hz / 100)
     width = int(min(len(signal), shortest))
     starts = np.linspace(0, len(signal) - width, COLUMNS).astype(int)
@@ -322,14 +277,20 @@ def _spectrogram_db(signal: FloatArray, rate_hz: int, top_hz: float) -> FloatArr
     frequencies_hz = np.linspace(0, top_hz, ROWS + 1)[1:]
     bins = np.rint(frequencies_hz * size / rate_hz).astype(int)
     shown = power[:, np.minimum(bins, power.shape[1] - 1)]
-    levels: FloatArray = 10 * np.log10(shown.T + QUIETEST)
-    return levels
+    levels = 10 * np.log10(shown.T + QUIETEST)  # (rows, columns), the lowest row first
+    shades = np.clip((levels - levels.max() + RANGE_DB) / RANGE_DB, 0.0, 1.0)
+    pixels = (255 * (1.0 - shades[::-1])).astype(np.uint8)
+    image = Image.fromarray(pixels // 16 * 17).quantize(16, dither=Image.Dither.NONE)
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return base64.b64encode(content.getvalue()).decode("ascii")
 
 
 EXTRA = 36  # calls with a sound besides those that are picked, over all types
 MIN_EXTRA = 3  # of each type
 MIN_FOR_UMAP = 20
 SEED = 0
+HAS_UMAP = find_spec("umap") is not None
 
 
 @dataclass(frozen=True)
@@ -361,23 +322,19 @@ def find_calls(results: CorpusResults) -> CorpusCalls:
         confused = rank_confused(scores, table.label, labels)
         picks = pick_calls(table, scores, labels)
         encoders.append(EncoderCalls(place_calls(table), confused, picks))
-    method = "UMAP" if _has_umap() else "principal components"
+    method = "UMAP" if HAS_UMAP else "principal components"
     return CorpusCalls(labels, encoders, method)
 
 
 def place_calls(table: Embeddings) -> FloatArray:
     """Return calls in the plane, (calls, 2), by UMAP if it is installed, else by variance."""
-    if _has_umap() and len(table) >= MIN_FOR_UMAP:
+    if HAS_UMAP and len(table) >= MIN_FOR_UMAP:
         import umap
 
         reducer = umap.UMAP(random_state=SEED, n_jobs=1)
         return np.asarray(reducer.fit_transform(table.vectors), np.float64)
     points, _ = principal_plane(table.vectors)
     return points
-
-
-def _has_umap() -> bool:
-    return find_spec("umap") is not None
 
 
 def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
@@ -389,14 +346,10 @@ def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
                 rows += [pick.typical, pick.nearest, pick.farthest]
     segments = results.evaluation.segments
     most = max(MIN_EXTRA, EXTRA // max(len(calls.labels), 1))
-    members = [_spread_over(segments.label, label, most) for label in calls.labels]
+    members = []
+    for label in calls.labels:  # a few calls of each, from the first to the last
+        own = [row for row, name in enumerate(segments.label) if name == label]
+        members.append(own[:: max(1, len(own) // most)][:most])
     for together in zip_longest(*members):
         rows += [row for row in together if row is not None]
     return [segments.segment[row] for row in dict.fromkeys(rows)]
-
-
-def _spread_over(labels: Sequence[str], label: str, most: int) -> list[int]:
-    """Return a few calls of a label, from the first to the last."""
-    rows = [row for row, name in enumerate(labels) if name == label]
-    step = max(1, len(rows) // most)
-    return rows[::step][:most]

@@ -32,7 +32,6 @@ from callshot.records import (
     Embeddings,
     Evaluation,
     Folds,
-    IntArray,
     Segmentation,
     TransferEvaluation,
 )
@@ -52,6 +51,7 @@ Facts = dict[str, Any]
 Options = Mapping[str, Any]
 
 PROVENANCE = "provenance.json"
+BOOLEANS = {"true": True, "false": False}
 FOLDS: Schema = {
     "segment": pl.String,
     "recording": pl.String,
@@ -110,50 +110,35 @@ TRANSFER_FILES = (
 TRANSFER_FIGURES = ("transfer.pdf", "transfer.png")
 
 
-def write_frame(frame: Frame, path: Path) -> None:
-    """Write a frame as CSV; numbers are written in full, and read back as the same numbers."""
-    write_csv_frame(frame, path)
-
-
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read a CSV file that `write_frame` wrote; check its columns and types."""
+    """Read a CSV file that `write_csv_frame` wrote; check its columns and types."""
+    reason = "cannot be read"
     try:
         cells = pl.read_csv(path, infer_schema=False, glob=False)
         frame = restore_frame(cells)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise _frame_error(path, f"cannot be read ({_first_line(error)})") from None
-    if frame.columns != list(schema):
-        names = ", ".join(schema)
-        columns = ", ".join(frame.columns)
-        raise _frame_error(path, f"expected the columns {names}, got {columns}")
-    try:
-        parsed = frame.select(map(_parse_column, schema, schema.values()))
-    except pl.exceptions.PolarsError as error:
-        raise _frame_error(path, f"has been changed ({_first_line(error)})") from None
-    for column in parsed.select(pl.selectors.float()):
-        if column.has_nulls():
-            reason = f"column {column.name} has an empty cell"
-            raise _frame_error(path, f"has been changed ({reason})")
-    return parsed
-
-
-def _frame_error(path: Path, reason: str) -> InputError:
-    return InputError(f"{path}: {reason}; create it again")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _parse_column(name: str, dtype: Any) -> pl.Expr:
-    column = pl.col(name)
-    if dtype == pl.String:
-        return column.fill_null("")
-    if dtype == pl.Boolean:
-        return column.replace_strict(
-            {"true": True, "false": False}, return_dtype=pl.Boolean
+        if frame.columns != list(schema):
+            names, columns = ", ".join(schema), ", ".join(frame.columns)
+            raise InputError(
+                f"{path}: expected the columns {names}, got {columns}; create it again"
+            )
+        reason = "has been changed"
+        parsed = frame.select(
+            pl.col(name).fill_null("")
+            if dtype == pl.String
+            else pl.col(name).replace_strict(BOOLEANS, return_dtype=pl.Boolean)
+            if dtype == pl.Boolean
+            else pl.col(name).cast(dtype)
+            for name, dtype in schema.items()
         )
-    return column.cast(dtype)
+        for column in parsed.select(pl.selectors.float()):
+            if column.has_nulls():
+                raise pl.exceptions.PolarsError(
+                    f"column {column.name} has an empty cell"
+                )
+    except (OSError, pl.exceptions.PolarsError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise InputError(f"{path}: {reason} ({first_line}); create it again") from None
+    return parsed
 
 
 def open_results(folder: Path) -> AbstractContextManager[OutputFolder]:
@@ -180,7 +165,7 @@ def write_results(
             names += [path.name for path in figures]
         write_evaluation(evaluation, folder)
         if not evaluation.differences.is_empty():
-            write_frame(evaluation.differences, folder / DIFFERENCES_FILE)
+            write_csv_frame(evaluation.differences, folder / DIFFERENCES_FILE)
             names.append(DIFFERENCES_FILE)
         return names
 
@@ -192,11 +177,11 @@ def write_evaluation(
 ) -> None:
     """Write all RESULT_FILES to a folder; `values` takes most of the time."""
     for name in RESULT_FRAMES:
-        write_frame(getattr(evaluation, name), folder / f"{name}.csv")
+        write_csv_frame(getattr(evaluation, name), folder / f"{name}.csv")
     write_parquet(evaluation.curve, folder / "curve.parquet")
     if values:
         write_values(evaluation.values, list(CURVE_KEY), folder / VALUES_FILE)
-    write_frame(_list_classes(evaluation), folder / "classes.csv")
+    write_csv_frame(_list_classes(evaluation), folder / "classes.csv")
     write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
 
 
@@ -207,7 +192,7 @@ def _list_classes(evaluation: Evaluation) -> Frame:
 
 def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     """Write `folds.csv`; return its name."""
-    write_frame(_make_folds_frame(table, folds), path)
+    write_csv_frame(_make_folds_frame(table, folds), path)
     return path.name
 
 
@@ -248,19 +233,50 @@ def read_results(folder: Path) -> Evaluation:
     InputError
         If the folder has no results, or files have changed since they were written.
     """
-    facts = _read_provenance(folder)
+    with open_provenance(folder) as provenance:
+        facts = {name: provenance[name] for name in FACTS}
+        facts["settings"] = protocol_settings(provenance)
+        fold_facts = {name: provenance["folds"][name] for name in FOLD_FACTS}
+        listed = provenance["files"]
+        optional = [DIFFERENCES_FILE, *FIGURE_FILES]
+        present = [name for name in optional if name in listed]
+        checksums = {name: listed[name] for name in [*RESULT_FILES, *present]}
+    for name, checksum in checksums.items():
+        path = folder / name
+        try:
+            is_same = sha256_file(path) == checksum
+        except OSError as error:
+            raise InputError(
+                f"{path}: {error.strerror}, but {PROVENANCE} lists it; evaluate again"
+            ) from None
+        if not is_same:
+            raise InputError(
+                f"{path}: has changed since it was written (its SHA-256 differs); evaluate again"
+            )
     tables: dict[str, Any] = {
         name: read_frame(folder / f"{name}.csv", schema)
         for name, schema in RESULT_FRAMES.items()
     }
-    encoder = tables["curve"]["encoder"][0]
-    segments, fold = _read_folds(folder / "folds.csv", encoder)
-    folds = Folds(fold, **facts.pop("folds"))
+    rows = read_frame(folder / "folds.csv", FOLDS)
+    columns = {name: rows[name].to_list() for name in ("segment", "recording", "label")}
+    segments = Embeddings(
+        tables["curve"]["encoder"][0],
+        np.zeros((len(rows), 1)),
+        **columns,
+        labels=[()] * len(rows),
+        source=str(folder / "folds.csv"),
+    )
+    folds = Folds(rows["fold"].to_numpy(), **fold_facts)
+    exemplars = Counter(rows.select("label", "fold").iter_rows())
+    classes = []
+    for row in read_frame(folder / "classes.csv", CLASSES).iter_rows(named=True):
+        per_fold = [exemplars[row["label"], fold] for fold in range(folds.count)]
+        classes.append(ClassCount(**row, per_fold=tuple(per_fold)))
     return Evaluation(
         **facts,
         **tables,
         values=_read_values(folder / VALUES_FILE),
-        classes=_read_classes(folder / "classes.csv", segments.label, folds),
+        classes=classes,
         folds=folds,
         segments=segments,
     )
@@ -277,38 +293,27 @@ def merge_results(evaluations: Sequence[Evaluation]) -> Evaluation:
     if not evaluations:
         raise InputError("no evaluation was given")
     first = evaluations[0]
-    encoders: list[str] = []
-    notes: list[str] = []
+    facts = _task_facts(first)
     for evaluation in evaluations:
-        _check_same_task(first, evaluation)
-        encoders += evaluation.encoders
-        notes += evaluation.notes
-    _check_unique(first.corpus, encoders)
-    tables = {}
-    for name in (*RESULT_FRAMES, "values"):
-        frames = [getattr(evaluation, name) for evaluation in evaluations]
-        tables[name] = pl.concat(frames)
-    return replace(first, **tables, notes=list(dict.fromkeys(notes)))
-
-
-def _check_unique(corpus: str, encoders: Sequence[str]) -> None:
-    name, count = Counter(encoders).most_common(1)[0]
+        for name, value in _task_facts(evaluation).items():
+            if facts[name] != value:
+                names = f"'{first.encoders[0]}' and '{evaluation.encoders[0]}'"
+                raise InputError(
+                    f"{first.corpus}: the evaluations of {names} differ in their {name}; "
+                    "evaluate both with the same segments, folds and options"
+                )
+    encoders = Counter(name for one in evaluations for name in one.encoders)
+    name, count = encoders.most_common(1)[0]
     if count > 1:
         raise InputError(
-            f"{corpus}: encoder '{name}' is in two evaluations; merge each encoder once"
+            f"{first.corpus}: encoder '{name}' is in two evaluations; merge each encoder once"
         )
-
-
-def _check_same_task(first: Evaluation, other: Evaluation) -> None:
-    """Check that two evaluations have the same folds, classes, queries and shots."""
-    facts = _task_facts(first)
-    for name, value in _task_facts(other).items():
-        if facts[name] != value:
-            names = f"'{first.encoders[0]}' and '{other.encoders[0]}'"
-            raise InputError(
-                f"{first.corpus}: the evaluations of {names} differ in their {name}; "
-                "evaluate both with the same segments, folds and options"
-            )
+    tables = {
+        name: pl.concat([getattr(evaluation, name) for evaluation in evaluations])
+        for name in (*RESULT_FRAMES, "values")
+    }
+    notes = dict.fromkeys(note for one in evaluations for note in one.notes)
+    return replace(first, **tables, notes=list(notes))
 
 
 def _task_facts(evaluation: Evaluation) -> dict[str, object]:
@@ -326,22 +331,6 @@ def _task_facts(evaluation: Evaluation) -> dict[str, object]:
         "queries": (evaluation.queries, evaluation.complete_shots),
         "shots, spreads or samples": set(samples.rows()),
     }
-
-
-def _read_provenance(folder: Path) -> dict[str, Any]:
-    """Return the facts in provenance.json; check that the files are the same as then."""
-    with open_provenance(folder) as provenance:
-        facts = {name: provenance[name] for name in FACTS}
-        facts["settings"] = protocol_settings(provenance)
-        folds = provenance["folds"]
-        facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
-        listed = provenance["files"]
-        optional = [DIFFERENCES_FILE, *FIGURE_FILES]
-        present = [name for name in optional if name in listed]
-        checksums = {name: listed[name] for name in [*RESULT_FILES, *present]}
-    for name, checksum in checksums.items():
-        _check_unchanged(folder / name, checksum)
-    return facts
 
 
 @contextmanager
@@ -362,49 +351,11 @@ def open_provenance(folder: Path) -> Iterator[dict[str, Any]]:
 
 def protocol_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the protocol; lists of JSON are tuples again."""
-    settings = dict(provenance.get("protocol", {}))
-    for name, value in settings.items():
-        if isinstance(value, list):
-            settings[name] = tuple(value)
-    return settings
-
-
-def _check_unchanged(path: Path, checksum: str) -> None:
-    try:
-        is_same = sha256_file(path) == checksum
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}, but {PROVENANCE} lists it; evaluate again"
-        ) from None
-    if not is_same:
-        raise InputError(
-            f"{path}: has changed since it was written (its SHA-256 differs); evaluate again"
-        )
-
-
-def _read_folds(path: Path, encoder: str) -> tuple[Embeddings, IntArray]:
-    """Return the segments, without vectors, and the fold of each."""
-    rows = read_frame(path, FOLDS)
-    table = Embeddings(
-        encoder,
-        np.zeros((len(rows), 1)),
-        segment=rows["segment"].to_list(),
-        recording=rows["recording"].to_list(),
-        label=rows["label"].to_list(),
-        labels=[()] * len(rows),
-        source=str(path),
-    )
-    return table, rows["fold"].to_numpy()
-
-
-def _read_classes(path: Path, labels: Sequence[str], folds: Folds) -> list[ClassCount]:
-    exemplars = Counter(zip(labels, folds.fold.tolist(), strict=True))
-    classes = []
-    for row in read_frame(path, CLASSES).iter_rows(named=True):
-        label = row["label"]
-        per_fold = [exemplars[label, fold] for fold in range(folds.count)]
-        classes.append(ClassCount(**row, per_fold=tuple(per_fold)))
-    return classes
+    settings = provenance.get("protocol", {}).items()
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in settings
+    }
 
 
 def open_transfer_results(folder: Path) -> AbstractContextManager[OutputFolder]:
@@ -426,24 +377,23 @@ def write_transfer_results(
         names = list(TRANSFER_FILES)
         if draw is not None:
             names += [path.name for path in draw(folder / "transfer")]
-        _write_files(result, folder)
+        for name in JOINED_FRAMES:
+            write_csv_frame(result.join_frames(name), folder / f"{name}.csv")
+        write_csv_frame(result.differences, folder / "differences.csv")
+        write_csv_frame(result.join_frames(_list_classes), folder / "classes.csv")
+        folds = result.join_frames(
+            lambda one: _make_folds_frame(one.segments, one.folds)
+        )
+        write_csv_frame(folds, folder / "folds.csv")
+        key = [name for name in CURVE_KEY if name != "corpus"]
+        write_values(
+            result.join_frames("values"),
+            ["source_corpus", "target_corpus", *key],
+            folder / VALUES_FILE,
+        )
         return names
 
     return output.write(make, provenance)
-
-
-def _write_files(result: TransferEvaluation, folder: Path) -> None:
-    for name in JOINED_FRAMES:
-        write_frame(result.join_frames(name), folder / f"{name}.csv")
-    write_frame(result.differences, folder / "differences.csv")
-    write_frame(result.join_frames(_list_classes), folder / "classes.csv")
-    folds = result.join_frames(lambda one: _make_folds_frame(one.segments, one.folds))
-    write_frame(folds, folder / "folds.csv")
-    key = [name for name in CURVE_KEY if name != "corpus"]
-    values = result.join_frames("values")
-    write_values(
-        values, ["source_corpus", "target_corpus", *key], folder / "values.parquet"
-    )
 
 
 def describe_evaluation(

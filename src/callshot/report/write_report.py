@@ -19,6 +19,7 @@ from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Progress, no_progress
 from callshot.records.frames import CURVE_KEY, Shots
+from callshot.records.table_files import write_csv_frame
 from callshot.report.calls import (
     MAX_BYTES,
     CorpusCalls,
@@ -36,7 +37,6 @@ from callshot.report.results import (
     RESULT_FILES,
     VALUES_FILE,
     write_evaluation,
-    write_frame,
     write_values,
 )
 from callshot.report.summary import Summary
@@ -225,7 +225,7 @@ def write_numbers(
     names = list(RESULT_FILES)
     for name, frame in frames.items():
         if name in ALWAYS_WRITTEN or not frame.is_empty():
-            write_frame(frame, folder / name)
+            write_csv_frame(frame, folder / name)
             names.append(name)
     return [f"{results.corpus}/{name}" for name in (*names, "rejects.csv")]
 

@@ -31,7 +31,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
-from callshot.records.table_files import read_parquet, write_parquet
+from callshot.records.table_files import read_parquet, write_csv_frame, write_parquet
 from callshot.report.results import (
     PROVENANCE,
     RESULT_FILES,
@@ -42,7 +42,6 @@ from callshot.report.results import (
     read_frame,
     read_results,
     write_evaluation,
-    write_frame,
 )
 from callshot.results import open_output_folder
 from callshot.study.file_steps import DatasetChoice
@@ -140,7 +139,7 @@ def train_baseline_files(
 
         def write(folder: Path) -> list[str]:
             for name, frame in _result_frames(results).items():
-                write_frame(frame, folder / name)
+                write_csv_frame(frame, folder / name)
             write_parquet(results.baselines, folder / SAMPLES_FILE)
             if per_k is not None:
                 write_evaluation(per_k, folder)

@@ -9,13 +9,15 @@ from functools import cached_property
 from math import ceil, floor, isfinite, log
 from typing import Any, ClassVar
 
+import polars as pl
 from markupsafe import Markup
 
+from callshot.errors import count_text
 from callshot.records import CorpusResults
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
-from callshot.report.page.parts import format_count, render
-from callshot.report.summary import Headline, Summary
+from callshot.report.page.parts import render
+from callshot.report.summary import Summary
 
 WIDTH = 480
 HEIGHT = 310
@@ -178,15 +180,14 @@ def draw_svg(picture: SvgPicture, scale: Scale) -> Markup:
     return render("svg", picture, scale)
 
 
-def _make_line(points: Frame, name: str = "", **style: Any) -> SvgLine:
-    """Return the line of a curve's means."""
+def _make_line(
+    points: Frame, name: str = "", *, band: bool = False, **style: Any
+) -> SvgLine:
+    """Return the line of a curve's means, with its interval as a band."""
     by_k = points.sort("k")
+    if band:
+        style |= {"low": by_k["p01"].to_list(), "high": by_k["p99"].to_list()}
     return SvgLine(name, by_k["k"].to_list(), by_k["mean"].to_list(), **style)
-
-
-def _add_band(line: SvgLine, points: Frame) -> SvgLine:
-    by_k = points.sort("k")
-    return replace(line, low=by_k["p01"].to_list(), high=by_k["p99"].to_list())
 
 
 def show_first_screen(
@@ -204,13 +205,13 @@ def describe_basis(results: CorpusResults) -> str:
     """Return what the numbers rest on, and how much was left out."""
     evaluation = results.evaluation
     counts = (
-        format_count(results.stats.recordings.count, "recording"),
-        format_count(results.evaluated.count, "call"),
-        format_count(len(evaluation.eligible_classes), "call type"),
-        format_count(evaluation.folds.count, "fold"),
+        count_text(results.stats.recordings.count, "recording"),
+        count_text(results.evaluated.count, "call"),
+        count_text(len(evaluation.eligible_classes), "call type"),
+        count_text(evaluation.folds.count, "fold"),
     )
-    classes = format_count(len(evaluation.excluded_classes), "call type")
-    rejects = format_count(len(results.rejects), "row or file", "rows and files")
+    classes = count_text(len(evaluation.excluded_classes), "call type")
+    rejects = count_text(len(results.rejects), "row or file", "rows and files")
     complete = f"Every call type has k examples up to k* = {evaluation.complete_shots}"
     if max(evaluation.curve["k"]) > evaluation.complete_shots:
         complete += "; beyond that, some give all they have"
@@ -220,7 +221,7 @@ def describe_basis(results: CorpusResults) -> str:
 
 
 def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
-    """Return the curves of mAP; only the best encoder has a band."""
+    """Return the curves of mAP; only the best encoder has a band, and marks of the headline."""
     headline = summary.headline
     evaluation = results.evaluation
     curve = evaluation.curve.filter(
@@ -229,40 +230,34 @@ def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
     other_encoders = [name for name in evaluation.encoders if name != summary.best]
     lines = []
     for name in [*other_encoders[: MAX_LINES - 1], summary.best]:
-        points = curve.filter(encoder=name)
-        colour = evaluation.encoders.index(name) % COLOURS
-        line = _make_line(points, name, colour=colour, class_="line pale")
+        is_best = name == summary.best
+        line = _make_line(
+            curve.filter(encoder=name),
+            name,
+            band=is_best,
+            colour=evaluation.encoders.index(name) % COLOURS,
+            class_="line" if is_best else "line pale",
+        )
         lines.append(line)
     best = curve.filter(encoder=summary.best).sort("k")
-    lines[-1] = replace(_add_band(lines[-1], best), class_="line")
-    metric = "mAP"
-    return SvgPicture(
-        f"{results.corpus}: {metric} against k",
-        lines,
-        metric,
-        _chance_line(best, headline),
-        evaluation.complete_shots,
-        _marks(headline, lines[-1]),
-    )
-
-
-def _chance_line(points: Frame, headline: Headline) -> SvgLine:
-    """Return the chance level by k, named by that of the headline: it may differ between k."""
-    shots = points["k"].to_list()
-    chance = points["chance"].to_list()
+    shots = best["k"].to_list()
+    marks = [
+        SvgMark(k, mean, f"{mean:.2f} with {k}")
+        for k in (headline.k, headline.next_k or 0)
+        for mean in best.filter(pl.col("k") == k)["mean"]
+    ]
+    chance = best[
+        "chance"
+    ].to_list()  # it may differ between k: the headline's is named
     number = shots.index(headline.k) if headline.k in shots else 0
-    return SvgLine(f"chance {chance[number]:.2f}", shots, chance)
-
-
-def _marks(headline: Headline, line: SvgLine) -> list[SvgMark]:
-    """Return the points that the headline is about."""
-    means = dict(zip(line.shots, line.mean, strict=True))
-    marks = []
-    for k in (headline.k, headline.next_k):
-        if k is not None and k in means:
-            text = f"{means[k]:.2f} with {k}"
-            marks.append(SvgMark(k, means[k], text))
-    return marks
+    return SvgPicture(
+        f"{results.corpus}: mAP against k",
+        lines,
+        "mAP",
+        SvgLine(f"chance {chance[number]:.2f}", shots, chance),
+        evaluation.complete_shots,
+        marks,
+    )
 
 
 def show_spreads(results: CorpusResults, best: str, name: str) -> Markup:
@@ -274,8 +269,7 @@ def show_spreads(results: CorpusResults, best: str, name: str) -> Markup:
         points = curve.filter(spread=spread)
         width = (points["p99"] - points["p01"]).mean()
         text = f"{spread}: ±{width / 2:.3f}" if isinstance(width, float) else spread
-        line = _make_line(points, text, colour=number)
-        lines.append(_add_band(line, points))
+        lines.append(_make_line(points, text, band=True, colour=number))
     title = f"{results.corpus}: mAP of {best} with the interval of each spread"
     picture = SvgPicture(title, lines, "mAP", None, evaluation.complete_shots)
     return render("spread_curve", picture, share_scale([picture]), name)

@@ -6,8 +6,9 @@ over `shots`. `lines["0.1.2.c0"]` is the same for the first of `classifiers`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from itertools import product
 from math import isfinite
 from typing import Any
 
@@ -21,8 +22,6 @@ from callshot.records import (
     CorpusResults,
     Evaluation,
     FloatArray,
-    Folds,
-    IntArray,
 )
 from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
@@ -37,7 +36,6 @@ INTERVAL = ("mean", "p01", "p99")
 SIDE = 1000  # of the map, in whole numbers
 MEAN_CHANCE = "chance, mean over k and encoders"
 
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Data = dict[str, Any]  # as the scripts of the page read it
 First = tuple[str, int]  # the encoder and the k of a headline
 Lines = dict[str, list[list[float | None]]]
@@ -89,21 +87,17 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     segments = evaluation.segments
     folds = evaluation.folds
     classes = sorted(count.label for count in evaluation.eligible_classes)
-    is_eligible = [label in classes for label in segments.label]
-    is_query = (folds.fold >= 0) & is_eligible
-    queries = _count_by_fold(folds, is_query)
+    is_query = (folds.fold >= 0) & np.isin(segments.label, classes)
+    queries = np.bincount(folds.fold[is_query], minlength=folds.count)
     chances = {}
     for name in classes:
         pairs = zip(segments.label, segments.labels, strict=True)
-        has_label = [name == label or name in others for label, others in pairs]
-        positives = _count_by_fold(folds, is_query & has_label)
-        chance = chance_average_precision(positives, queries)
-        chances[name] = float(chance.mean())
+        has_label = np.array(
+            [name == label or name in others for label, others in pairs]
+        )
+        positives = np.bincount(folds.fold[is_query & has_label], minlength=folds.count)
+        chances[name] = float(chance_average_precision(positives, queries).mean())
     return chances
-
-
-def _count_by_fold(folds: Folds, is_counted: BoolArray) -> IntArray:
-    return np.bincount(folds.fold[is_counted], minlength=folds.count)
 
 
 def _corpus_data(results: CorpusResults) -> Data:
@@ -115,8 +109,24 @@ def _corpus_data(results: CorpusResults) -> Data:
     spreads = _number_rows(curve, "spread")
     encoders = _number_rows(curve, "encoder")
     classes = _number_rows(evaluation.per_class, "label")
-    classifiers = _number_classifiers(results)
+    pairs = _number_rows(evaluation.differences, "one", "other")
+    others = [n for n in list_classifiers(results) if n not in curve["classifier"]]
     axes = [metrics, spreads, encoders]
+    lines = _make_lines(curve, axes, shots)
+    lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
+    if results.other_classifiers is not None:
+        classifiers = pl.Series("classifier", others, pl.String).to_frame()
+        axes.append(classifiers.with_row_index())
+        lines |= _make_lines(results.other_classifiers.curve, axes, shots, "c")
+    differences = _make_lines(
+        evaluation.differences,
+        [metrics, spreads, pairs],
+        shots,
+        fields=(*INTERVAL, "wins", "clear"),
+    )
+    positions = dict(encoders.select("encoder", "index").iter_rows())
+    by_metric = ["scoring", "metric"]
+    baselines = results.baselines.join(metrics, on=by_metric, maintain_order="left")
     return {
         "name": clean(evaluation.corpus),
         "complete_shots": evaluation.complete_shots,
@@ -124,56 +134,28 @@ def _corpus_data(results: CorpusResults) -> Data:
         "new_exemplars": [new_exemplars[k] for k in shots],
         "metrics": _describe_metrics(evaluation, metrics, classes["label"]),
         "spreads": evaluation.spreads,
-        "encoders": _clean_all(encoders["encoder"]),
-        "classes": _clean_all(classes["label"]),
-        "classifiers": _clean_all(map(classifier_name, classifiers["classifier"])),
-        "lines": _all_lines(results, axes, classes, classifiers, shots),
-        "baselines": _describe_baselines(results.baselines, metrics, encoders),
-        **_difference_data(evaluation.differences, [metrics, spreads], shots),
-    }
-
-
-def _all_lines(
-    results: CorpusResults,
-    axes: Sequence[Frame],
-    classes: Frame,
-    classifiers: Frame,
-    shots: Shots,
-) -> Lines:
-    """Return the lines of encoders, then those of classes and of other classifiers."""
-    evaluation = results.evaluation
-    lines = _make_lines(evaluation.curve, axes, shots)
-    lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
-    if results.other_classifiers is not None:
-        lines |= _make_lines(
-            results.other_classifiers.curve, [*axes, classifiers], shots, "c"
-        )
-    return lines
-
-
-def _clean_all(names: Iterable[str]) -> list[str]:
-    return [clean(name) for name in names]
-
-
-def _difference_data(differences: Frame, axes: Sequence[Frame], shots: Shots) -> Data:
-    pairs = _number_rows(differences, "one", "other")
-    fields = (*INTERVAL, "wins", "clear")
-    return {
-        "pairs": [_clean_all(names) for _, *names in pairs.iter_rows()],
-        "differences": _make_lines(differences, [*axes, pairs], shots, fields=fields),
+        "encoders": list(map(clean, encoders["encoder"])),
+        "classes": list(map(clean, classes["label"])),
+        "classifiers": [clean(classifier_name(name)) for name in others],
+        "lines": lines,
+        "baselines": [
+            {
+                "name": clean(baseline["name"]),
+                "kind": baseline["kind"],
+                "encoder": positions.get(baseline["encoder"]),
+                "metric": baseline["index"],
+                "value": _round(baseline["value"]),
+            }
+            for baseline in baselines.iter_rows(named=True)
+        ],
+        "pairs": [list(map(clean, names)) for _, *names in pairs.iter_rows()],
+        "differences": differences,
     }
 
 
 def _number_rows(frame: Frame, *columns: str) -> Frame:
     """Return the different values of some columns, in order, with their position as `index`."""
     return frame.select(columns).unique(maintain_order=True).with_row_index()
-
-
-def _number_classifiers(results: CorpusResults) -> Frame:
-    """Return the classifiers other than the reference, with their position as `index`."""
-    reference = results.evaluation.curve["classifier"]
-    names = [name for name in list_classifiers(results) if name not in reference]
-    return pl.Series("classifier", names, pl.String).to_frame().with_row_index()
 
 
 def _make_lines(
@@ -232,27 +214,6 @@ def _describe_metrics(
     return descriptions
 
 
-def _describe_baselines(
-    baselines: Frame,
-    metrics: Frame,
-    encoders: Frame,
-) -> list[Data]:
-    """Return the baselines whose metric has a chart."""
-    encoder_positions = {encoder: index for index, encoder in encoders.iter_rows()}
-    joined = baselines.join(metrics, on=["scoring", "metric"], maintain_order="left")
-    descriptions = []
-    for baseline in joined.iter_rows(named=True):
-        description = {
-            "name": clean(baseline["name"]),
-            "kind": baseline["kind"],
-            "encoder": encoder_positions.get(baseline["encoder"]),
-            "metric": baseline["index"],
-            "value": _round(baseline["value"]),
-        }
-        descriptions.append(description)
-    return descriptions
-
-
 def _round(value: float | None) -> float | None:
     if value is None or not isfinite(value):
         return None
@@ -265,27 +226,20 @@ def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
     The heat map opens at the k of the headline, `few`, whatever other shots there are to choose.
     """
     labels = [count.label for count in evaluation.eligible_classes]
-    cells = evaluation.confusion
-    evaluated = sorted(set(cells["k"]))
-    first = confusion_shot(evaluated, few) if evaluated else few
-    shown = {k for k in (*shots, first) if k in evaluated}
-    ordered = sorted(shown)
-    matrices = {}
-    for number, encoder in enumerate(evaluation.encoders):
-        for k in ordered:
-            rows = cells.filter(encoder=encoder, k=k)
-            matrices[f"{number}.{k}"] = _fill_matrix(rows, labels)
-    names = [clean(label) for label in labels]
-    return {"labels": names, "shots": ordered, "first": first, "matrices": matrices}
-
-
-def _fill_matrix(cells: Frame, labels: Sequence[str]) -> list[list[float]]:
     numbers = {label: number for number, label in enumerate(labels)}
-    matrix = [[0.0] * len(labels) for _ in labels]
-    columns = cells.select("true", "predicted", "recall").fill_nan(0.0)
-    for true, predicted, recall in columns.iter_rows():
-        matrix[numbers[true]][numbers[predicted]] = round(100 * recall, 1)
-    return matrix
+    evaluated = sorted(set(evaluation.confusion["k"]))
+    first = confusion_shot(evaluated, few) if evaluated else few
+    shown = sorted({k for k in (*shots, first) if k in evaluated})
+    matrices = {}
+    for (number, encoder), k in product(enumerate(evaluation.encoders), shown):
+        matrix = [[0.0] * len(labels) for _ in labels]
+        cells = evaluation.confusion.filter(encoder=encoder, k=k).fill_nan(0.0)
+        for row in cells.iter_rows(named=True):
+            share = round(100 * row["recall"], 1)
+            matrix[numbers[row["true"]]][numbers[row["predicted"]]] = share
+        matrices[f"{number}.{k}"] = matrix
+    names = list(map(clean, labels))
+    return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
 
 
 def call_data(results: CorpusResults, calls: CorpusCalls | None) -> Data:
@@ -294,18 +248,17 @@ def call_data(results: CorpusResults, calls: CorpusCalls | None) -> Data:
         return {"labels": [], "calls": [], "has_clips": False, "encoder_calls": []}
     segments = results.evaluation.segments
     numbers = {label: number for number, label in enumerate(calls.labels)}
-    encoders = []
-    for encoder in calls.encoders:
-        picks = [astuple(pick) for pick in encoder.picks]
-        entry = {
+    encoders = [
+        {
             "map": _scale(encoder.plane),
             "confused": encoder.confused,
-            "picks": picks,
+            "picks": [astuple(pick) for pick in encoder.picks],
         }
-        encoders.append(entry)
+        for encoder in calls.encoders
+    ]
     return {
-        "labels": [clean(label) for label in calls.labels],
-        "calls": [clean(name) for name in segments.segment],
+        "labels": list(map(clean, calls.labels)),
+        "calls": list(map(clean, segments.segment)),
         "call_labels": [numbers.get(label, -1) for label in segments.label],
         "encoder_calls": encoders,
         "map_method": calls.method,

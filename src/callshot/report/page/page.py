@@ -7,7 +7,7 @@ hashes: nothing else runs, and nothing is fetched.
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -27,7 +27,6 @@ from callshot.report.page.curves import (
 from callshot.report.page.data import chart_data, clip_data, to_json
 from callshot.report.page.parts import (
     MAX_ITEMS,
-    clean,
     get_template,
     render,
     show_budget,
@@ -75,13 +74,11 @@ FIGURES = {
     "left-out": "left-out-tables",
 }
 LATER_FIGURES = ("training-figures", "left-out-tables")  # which a study may not have
-MORE_ENCODERS = """[[encoder]]
-name = "onnx:model.onnx"   # your own model, beside the study file
-rate_hz = 16000            # of the audio that it reads
-window_s = 1.0             # length of its windows
-dimension = 1024           # of its output
-
-callshot run study.toml    # embeds with the new encoder only"""
+# Only the styles and scripts of the page count, and nothing is fetched.
+POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; "
+    "media-src data:; base-uri 'none'; form-action 'none'"
+)
 
 
 @dataclass(frozen=True)
@@ -135,14 +132,18 @@ def write_page(path: Path, title: str, content: PageContent) -> None:
         clip_data(results, content.calls.get(results.corpus))
         for results in content.all_results
     ]
-    styles = [_read_asset(name) for name in STYLES]
-    scripts = [_read_asset(name) for name in SCRIPTS]
+    assets = files("callshot.report.page") / "assets"
+    licence, *texts = [
+        (assets / name).read_text(encoding="utf-8")
+        for name in (LICENCE, *STYLES, *SCRIPTS)
+    ]
+    styles, scripts = texts[: len(STYLES)], texts[len(STYLES) :]
     text = get_template("page.html").render(
         title=title,
-        policy=_security_policy(styles, scripts),
+        policy=POLICY.format(scripts=_hashes(scripts), styles=_hashes(styles)),
         styles=styles,
         scripts=scripts,
-        licence=_read_asset(LICENCE),
+        licence=licence,
         first=show_first_screen(content.all_results, content.summaries),
         sections=make_sections(content),
         data={"data": to_json(numbers), "clips": to_json(clips)},
@@ -152,56 +153,62 @@ def write_page(path: Path, title: str, content: PageContent) -> None:
         write_atomic(path, text)
 
 
-def _read_asset(name: str) -> str:
-    path = files("callshot.report.page") / "assets" / name
-    return path.read_text(encoding="utf-8")
-
-
-def _security_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """Return a policy by which only these styles and scripts count, and nothing is fetched."""
-    rules = (
-        "default-src 'none'",
-        f"script-src {_hashes(scripts)}",
-        f"style-src {_hashes(styles)}",
-        "img-src data:",
-        "media-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
-    return "; ".join(rules)
-
-
 def _hashes(texts: Sequence[str]) -> str:
-    hashes = []
-    for text in texts:
-        digest = hashlib.sha256(text.encode()).digest()
-        encoded = base64.b64encode(digest).decode()
-        hashes.append(f"'sha256-{encoded}'")
-    return " ".join(hashes)
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
 
 
 def make_sections(content: PageContent) -> list[Section]:
     """Return the sections that have content, in the order in which people ask."""
+    corpora = [results.corpus for results in content.all_results]
+
+    def show(bodies: Iterable[str]) -> Markup:
+        return render("corpora", list(zip(corpora, bodies, strict=True)))
+
+    summaries = [content.summaries[corpus] for corpus in corpora]
+    has_differences = any(
+        len(results.evaluation.differences) for results in content.all_results
+    )
+    has_clips = any(calls.clips for calls in content.calls.values())
+    licences = [
+        text for one in summaries[:1] for text in one.answers.get("provenance", ())
+    ]
+    # What is between the sentences of a section and what it shows of each corpus, and after it.
+    between = {
+        "encoder": render("panel", "curves"),
+        "confused": render("panel", "confusion"),
+        "listen": render("listen", has_clips) if content.calls else Markup(),
+        "repeat": render("repeat", content.commands),
+        "provenance": render("sources", licences, content.provenance, MAX_ITEMS),
+    }
+    after = {"certainty": render("panel", "differences")} if has_differences else {}
+    shown = [_show_corpus(content, number) for number in range(len(corpora))]
     sections = []
     for name, heading in HEADINGS.items():
-        figures = _show_figures(content, name)
-        body = _show_answers(content, name, bool(figures))
-        if name in SHOWN:
-            body += SHOWN[name](content)
-        body += figures
+        figures = [_show_figures(content, name, n) for n in range(len(corpora))]
+        anchor = FIGURES.get(name, "")
+        if anchor in LATER_FIGURES and not any(figures):
+            anchor = FIGURES["encoder"]
+        answers = [
+            render("answers", one.answers.get(name, ()) if anchor else (), anchor)
+            for one in summaries
+        ]
+        body = show(answers) + between.get(name, "")
+        body += show(parts.get(name, "") for parts in shown)
+        body += after.get(name, "") + show(figures)
+        cards = [
+            card for one in summaries for card in one.cards if card.section == name
+        ]
         if not body:  # the sentences of the cards that lead here
-            for summary in content.summaries.values():
-                texts = [card.text for card in summary.cards if card.section == name]
-                body += render("paragraphs", texts)
+            body = render("paragraphs", [card.text for card in cards])
         if body:
-            sections.append(Section(name, heading, _gist(content, name), body))
+            sections.append(Section(name, heading, _gist(summaries, name), body))
     return sections
 
 
-def _gist(content: PageContent, name: str) -> str:
+def _gist(summaries: Sequence[Summary], name: str) -> str:
     """Return the first sentence that a section has on the first corpus."""
-    for results in content.all_results[:1]:
-        summary = content.summaries[results.corpus]
+    for summary in summaries[:1]:
         for card in summary.cards:
             if card.section == name:
                 return f"{card.answer}. {card.text}"
@@ -210,110 +217,33 @@ def _gist(content: PageContent, name: str) -> str:
     return ""
 
 
-def _for_each(
-    content: PageContent, show: Callable[[CorpusResults, Summary, int], Markup]
-) -> Markup:
-    """Return what is shown of every corpus, under its name if there are several."""
+def _show_corpus(content: PageContent, number: int) -> dict[str, Markup]:
+    """Return what sections show of a corpus, besides sentences, tables and pictures."""
+    results = content.all_results[number]
+    summary = content.summaries[results.corpus]
+    k = summary.headline.k
+    table = needs_table(results, summary.best, k)
+    needs = Markup() if table is None else show_table(table, f"needs-{number}")
+    needs += Markup("<div>{}</div>").format(show_budget(results.evaluation.budget))
+    return {
+        "encoder": show_matrix(results, k) + show_multiples(results),
+        "labels": render("side", needs, None if number else "budget"),
+        "certainty": show_spreads(results, summary.best, "" if number else "spreads"),
+        "left-out": show_left_out(results, f"left-{number}"),
+        "methods": render("methods", content.methods.get(results.corpus, ())),
+    }
+
+
+def _show_figures(content: PageContent, name: str, number: int) -> Markup:
+    """Return the tables and pictures of a corpus that belong to a section."""
+    corpus = content.all_results[number].corpus
     parts = Markup()
-    for number, results in enumerate(content.all_results):
-        body = show(results, content.summaries[results.corpus], number)
-        if body and len(content.all_results) > 1:
-            parts += Markup("<h3>{}</h3>").format(clean(results.corpus))
-        parts += body
-    return parts
-
-
-def _show_answers(content: PageContent, name: str, has_figures: bool) -> Markup:
-    if name not in FIGURES:
-        return Markup()
-    figure = FIGURES[name]
-    if figure in LATER_FIGURES and not has_figures:
-        figure = FIGURES["encoder"]
-
-    def show(_: CorpusResults, summary: Summary, __: int) -> Markup:
-        return render("answers", summary.answers.get(name, ()), figure)
-
-    return _for_each(content, show)
-
-
-def _show_figures(content: PageContent, name: str) -> Markup:
-    """Return the tables and pictures of every corpus that belong to a section."""
-
-    def show(results: CorpusResults, _: Summary, number: int) -> Markup:
-        parts = Markup()
-        for index, table in enumerate(content.tables.get(results.corpus, ())):
-            if table.section == name:
-                parts += show_table(table, f"table-{number}-{index}")
-        for picture in content.pictures.get(results.corpus, ()):
-            if picture.section == name:
-                parts += show_picture(picture.caption, picture.path)
-        if not parts:
-            return Markup()
-        figure = FIGURES.get(name)
-        is_first = not number and figure in LATER_FIGURES
-        return render("side", parts, figure if is_first else None)
-
-    return _for_each(content, show)
-
-
-def _show_encoders(content: PageContent) -> Markup:
-    def show(results: CorpusResults, summary: Summary, _: int) -> Markup:
-        return show_matrix(results, summary.headline.k) + show_multiples(results)
-
-    return render("panel", "curves") + _for_each(content, show)
-
-
-def _show_calls(content: PageContent) -> Markup:
-    if not content.calls:
-        return Markup()
-    has_clips = any(calls.clips for calls in content.calls.values())
-    return render("listen", has_clips)
-
-
-def _show_needs(content: PageContent) -> Markup:
-    """Return how many examples call types need, and what one more is worth to each."""
-
-    def show(results: CorpusResults, summary: Summary, number: int) -> Markup:
-        table = needs_table(results, summary.best, summary.headline.k)
-        shown = Markup() if table is None else show_table(table, f"needs-{number}")
-        budget = show_budget(results.evaluation.budget)
-        shown += Markup("<div>{}</div>").format(budget)
-        return render("side", shown, None if number else "budget")
-
-    return _for_each(content, show)
-
-
-def _show_certainty(content: PageContent) -> Markup:
-    def show(results: CorpusResults, summary: Summary, number: int) -> Markup:
-        return show_spreads(results, summary.best, "" if number else "spreads")
-
-    parts = _for_each(content, show)
-    if any(len(results.evaluation.differences) for results in content.all_results):
-        parts += render("panel", "differences")
-    return parts
-
-
-def _show_provenance(content: PageContent) -> Markup:
-    texts: list[str] = []
-    for results in content.all_results[:1]:
-        texts += content.summaries[results.corpus].answers.get("provenance", ())
-    return render("sources", texts, content.provenance, MAX_ITEMS)
-
-
-# What is between the sentences of a section and its figures.
-SHOWN: dict[str, Callable[[PageContent], Markup]] = {
-    "encoder": _show_encoders,
-    "confused": lambda _: render("panel", "confusion"),
-    "listen": _show_calls,
-    "labels": _show_needs,
-    "certainty": _show_certainty,
-    "left-out": lambda content: _for_each(
-        content, lambda results, _, number: show_left_out(results, f"left-{number}")
-    ),
-    "methods": lambda content: _for_each(
-        content,
-        lambda results, *_: render("methods", content.methods.get(results.corpus, ())),
-    ),
-    "repeat": lambda content: render("repeat", MORE_ENCODERS, content.commands),
-    "provenance": _show_provenance,
-}
+    for index, table in enumerate(content.tables.get(corpus, ())):
+        if table.section == name:
+            parts += show_table(table, f"table-{number}-{index}")
+    for picture in content.pictures.get(corpus, ()):
+        if picture.section == name:
+            parts += show_picture(picture.caption, picture.path)
+    figure = FIGURES.get(name)
+    is_first = not number and figure in LATER_FIGURES
+    return parts and render("side", parts, figure if is_first else None)

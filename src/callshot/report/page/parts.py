@@ -8,7 +8,7 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -19,9 +19,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.ext import Extension
 from markupsafe import Markup
 
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.fewshot.label_budget import has_gains, recommended_class
-from callshot.records import METRIC_NAMES, ClassCount, CorpusResults, Reject
+from callshot.records import METRIC_NAMES, CorpusResults
 from callshot.records.frames import Frame
 from callshot.report.tables.table import (
     Cell,
@@ -38,13 +38,6 @@ UNPRINTABLE = re.compile(
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_REJECTS = 200
 MAX_ITEMS = 100  # of a list in the provenance, for example of recordings
-BUDGET_NOTE = (
-    "What one more example is worth to a class, by a curve a − b/k fitted to its own points; at "
-    "each step every class gets one more. The longer the bar, the more the next label helps. The "
-    "curve is fitted again in every sample of the spread total; more labels are "
-    "recommended for a class that gains in 98 % of them, gains most in 90 %, and would gain at "
-    "least 0.01 from twice as many."
-)
 
 
 def clean(text: str) -> str:
@@ -82,7 +75,7 @@ def get_template(name: str) -> Template:
         finalize=_finalize,
     )
     environment.filters["plain"] = _format_value
-    environment.tests["finite"] = _is_finite
+    environment.tests["finite"] = lambda value: value is not None and isfinite(value)
     environment.tests["nested"] = _is_nested
     return environment.get_template(name)
 
@@ -95,10 +88,6 @@ def render(part: str, *values: Any) -> Markup:
     """
     macro = getattr(get_template("parts.html").module, part)
     return Markup(macro(*values))
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and isfinite(value)
 
 
 def _is_nested(value: Any) -> bool:
@@ -152,7 +141,7 @@ def show_budget(budget: Frame) -> Markup:
         most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
         classes = [_describe_gain(row, most) for row in rows.iter_rows(named=True)]
         encoders.append((describe_budget(rows), classes))
-    return render("budget", encoders, BUDGET_NOTE)
+    return render("budget", encoders)
 
 
 def describe_budget(rows: Frame) -> str:
@@ -175,67 +164,64 @@ def describe_budget(rows: Frame) -> str:
 def _describe_gain(row: dict[str, Any], most: float) -> tuple[str, str, float, str]:
     """Return a label, its gain as text and in percent of the largest, and the facts behind it."""
     gain = row["next_gain"]
-    facts = "; ".join(_list_facts(row))
-    if not isfinite(gain):
-        return row["label"], "not known", 0.0, facts
-    share = 100 * gain / most if gain > 0 else 0.0
-    return row["label"], format_change(gain, 4), share, facts
-
-
-def _list_facts(row: dict[str, Any]) -> Iterator[str]:
-    exemplars = format_count(row["exemplars"], "exemplar")
+    exemplars = count_text(row["exemplars"], "exemplar")
     if row["k"] == 0:
-        yield f"{exemplars}, and no evaluated shot that all splits can give"
-        return
-    metric = class_metric_name(row["metric"])
-    value = format_number(row["value"])
-    yield f"{metric} {value} with {row['k']} of {exemplars}"
-    if not isfinite(row["next_gain"]):
-        yield "too few complete shots for a curve"
-        return
-    yield f"twice as many: {format_change(row['double_gain'])}"
-    yield f"the curve levels off at {format_number(row['limit'])}"
+        facts = [f"{exemplars}, and no evaluated shot that all splits can give"]
+        return row["label"], "not known", 0.0, facts[0]
+    name = class_metric_name(row["metric"])
+    facts = [f"{name} {format_number(row['value'])} with {row['k']} of {exemplars}"]
+    if not isfinite(gain):
+        facts.append("too few complete shots for a curve")
+        return row["label"], "not known", 0.0, "; ".join(facts)
+    facts.append(f"twice as many: {format_change(row['double_gain'])}")
+    facts.append(f"the curve levels off at {format_number(row['limit'])}")
     if isfinite(row["prob_largest_gain"]):
         low = format_change(row["next_gain_p01"], 4)
         high = format_change(row["next_gain_p99"], 4)
-        yield f"98 % interval of the gain: {low} to {high}"
-        yield f"gains most in {100 * row['prob_largest_gain']:.0f} % of samples"
+        facts.append(f"98 % interval of the gain: {low} to {high}")
+        facts.append(f"gains most in {100 * row['prob_largest_gain']:.0f} % of samples")
+    share = 100 * gain / most if gain > 0 else 0.0
+    return row["label"], format_change(gain, 4), share, "; ".join(facts)
 
 
 def show_left_out(results: CorpusResults, name: str) -> Markup:
     """Return the warnings of a corpus, and what was left out, with reasons."""
     evaluation = results.evaluation
     notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
-    excluded = ""
+    excluded = rejects = ""
     if evaluation.excluded_classes:
-        table = _excluded_table(evaluation.excluded_classes)
+        table = Table(
+            "ineligible",
+            "Classes that were not evaluated",
+            [Column("class"), Column("exemplars"), Column("reason")],
+            [
+                [
+                    Cell(count.label),
+                    Cell(f"{count.exemplars:,}", count.exemplars),
+                    Cell(count.reason),
+                ]
+                for count in evaluation.excluded_classes
+            ],
+        )
         excluded = show_table(table, f"{name}-classes")
-    rejects = ""
     if results.rejects:
-        rejects = show_table(_reject_table(results.rejects), f"{name}-rejects")
-    count = format_count(len(results.rejects), "row or file", "rows and files")
+        title = "Rows and files that were left out"
+        if len(results.rejects) > MAX_REJECTS:
+            title += f": the first {MAX_REJECTS} of {len(results.rejects):,}; "
+            title += "rejects.csv has all of them"
+        columns = [Column("file"), Column("row"), Column("reason")]
+        rows = [
+            [
+                Cell(reject.file),
+                Cell("" if reject.row is None else str(reject.row), reject.row),
+                Cell(reject.reason),
+            ]
+            for reject in results.rejects[:MAX_REJECTS]
+        ]
+        table = Table("rejects", title, columns, rows)
+        rejects = show_table(table, f"{name}-rejects")
+    count = count_text(len(results.rejects), "row or file", "rows and files")
     return render("left_out", notes, excluded, rejects, count)
-
-
-def _excluded_table(classes: Sequence[ClassCount]) -> Table:
-    rows = []
-    for count in classes:
-        exemplars = Cell(f"{count.exemplars:,}", count.exemplars)
-        rows.append([Cell(count.label), exemplars, Cell(count.reason)])
-    columns = [Column("class"), Column("exemplars"), Column("reason")]
-    return Table("ineligible", "Classes that were not evaluated", columns, rows)
-
-
-def _reject_table(rejects: Sequence[Reject]) -> Table:
-    title = "Rows and files that were left out"
-    if len(rejects) > MAX_REJECTS:
-        title += f": the first {MAX_REJECTS} of {len(rejects):,}; rejects.csv has all of them"
-    rows = []
-    for reject in rejects[:MAX_REJECTS]:
-        text = "" if reject.row is None else str(reject.row)
-        rows.append([Cell(reject.file), Cell(text, reject.row), Cell(reject.reason)])
-    columns = [Column("file"), Column("row"), Column("reason")]
-    return Table("rejects", title, columns, rows)
 
 
 def show_provenance(value: Any) -> Markup:
@@ -265,14 +251,3 @@ def format_change(value: float, digits: int = 3) -> str:
     """
     sign = "+" if round(value, digits) else ""
     return f"{value:{sign}z.{digits}f}".replace("-", "−")
-
-
-def format_count(count: int, noun: str, plural: str = "") -> str:
-    """Return a number of things.
-
-    >>> format_count(1, "class", "classes"), format_count(1200, "query", "queries")
-    ('1 class', '1,200 queries')
-    """
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count:,} {plural or noun + 's'}"
