@@ -258,11 +258,12 @@ def read_results(folder: Path) -> Evaluation:
         for name, schema in RESULT_FRAMES.items()
     }
     rows = read_frame(folder / "folds.csv", FOLDS)
-    columns = {name: rows[name].to_list() for name in ("segment", "recording", "label")}
     segments = Embeddings(
         tables["curve"]["encoder"][0],
         np.zeros((len(rows), 1)),
-        **columns,
+        segment=rows["segment"].to_list(),
+        recording=rows["recording"].to_list(),
+        label=rows["label"].to_list(),
         labels=[()] * len(rows),
         source=str(folder / "folds.csv"),
     )

@@ -180,11 +180,14 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
         table.add_column("k", justify="right")
         for heading in columns:
             table.add_column(heading, overflow="fold")
-        for k in (*shots, "chance"):
-            head = f"{k} ⋆" if k == star else str(k)
+        for k in shots:
             values = [cells.get((*key, k), "") for key in columns.values()]
-            style = {star: "bold", "chance": "dim"}.get(k)
-            table.add_row(head, *values, style=style)
+            if k == star:
+                table.add_row(f"{k} ⋆", *values, style="bold")
+            else:
+                table.add_row(str(k), *values)
+        chances = [cells[*key, "chance"] for key in columns.values()]
+        table.add_row("chance", *chances, style="dim")
         console.print()
         name = encoder if scoring == "all" else f"{encoder}, {scoring}"
         print_lines(console, [str(name)], "bold")

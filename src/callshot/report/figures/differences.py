@@ -21,6 +21,7 @@ from callshot.report.figures.layout import (
     Limits,
     PageLayout,
     add_legend,
+    add_panels,
     axis_limits,
     draw_curve,
     draw_line,
@@ -169,23 +170,15 @@ def _compose_sensitivity(figure: "Figure", panels: Frames) -> None:
     columns = min(len(panels), PANELS_PER_ROW)
     lines = -(-len(panels) // columns)
     figure.set_size_inches(PAGE_WIDTH_IN, 0.5 + PANEL_HEIGHT_IN * lines)
-    axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    axes = add_panels(figure, len(panels), columns, ["standard deviation of mAP"])[:, 0]
     highest = max(max(panel["sd"]) for panel in panels)
-    for ax, panel in zip(axes.flat, panels, strict=False):
-        _draw_sources(ax, panel)
+    for ax, panel in zip(axes, panels, strict=True):
+        for number, line in enumerate(panel.partition_by("source")):
+            ax.plot(line["k"], line["sd"], **series_style(number))
         ax.set_ylim(0.0, 1.05 * highest or 1.0)
     names = [panel["encoder"][0] for panel in panels]
-    set_titles(axes.flat[: len(panels)], names, PAGE_WIDTH_IN / columns - 0.5)
-    for ax in axes.flat[len(panels) :]:
-        ax.set_axis_off()
-    for ax in axes[:, 0]:
-        ax.set_ylabel("standard deviation of mAP")
+    set_titles(axes, names, PAGE_WIDTH_IN / columns - 0.5)
     legend = {}
     for number, source in enumerate(unique_values(panels[0], "source")):
         legend[source] = line_handle(series_style(number))
-    add_legend(figure, legend, "k, exemplars per class")
-
-
-def _draw_sources(ax: "Axes", panel: Frame) -> None:
-    for number, line in enumerate(panel.partition_by("source")):
-        ax.plot(line["k"], line["sd"], **series_style(number))
+    add_legend(figure, legend)

@@ -167,14 +167,14 @@ def draw_map(ax: "Axes", table: Embeddings, labels: Sequence[str]) -> FloatArray
         "zorder": 3,
     }
     others = points[~np.isin(label, np.array(labels, object))]
-    ax.scatter(*others.T, color=SILVER, marker=".", **dots)
+    ax.scatter(others[:, 0], others[:, 1], color=SILVER, marker=".", **dots)
     centroids = []
     for number, name in enumerate(labels):
         style = _marker_style(number)
         members = points[label == name]
         centroid = members.mean(axis=0)
-        ax.scatter(*members.T, **dots, **style)
-        ax.scatter(*centroid, **CENTROID, **style)
+        ax.scatter(members[:, 0], members[:, 1], **dots, **style)
+        ax.scatter(centroid[0], centroid[1], **CENTROID, **style)
         centroids.append(centroid)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)

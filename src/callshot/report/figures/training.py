@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import log10
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from callshot.fewshot.differences import align_draws
-from callshot.records import METRIC_NAMES, CorpusResults, FloatArray, IntArray
+from callshot.records import METRIC_NAMES, CorpusResults
 from callshot.records.frames import Frame, summarise_samples, unique_values
 from callshot.report.classifiers import (
     classifier_name,
@@ -78,8 +78,6 @@ LAYOUT = PageLayout(
 ALPHA = 0.7
 CROSSOVER_KEY = ("corpus", "encoder", "baseline", "scoring", "metric", "spread")
 
-Crossover = dict[str, int | None]
-
 
 @dataclass(frozen=True)
 class TrainingPanel:
@@ -93,7 +91,7 @@ class TrainingPanel:
     centroid: Frame
     trained: Frame
     difference: Frame
-    crossover: Crossover
+    crossover: dict[str, int | None]
     baselines: Frame
 
     @property
@@ -113,115 +111,83 @@ TrainingPanels = Sequence[TrainingPanel]
 def plan_training(results: CorpusResults, *_: Any) -> Pages:
     """Yield a panel for every encoder with a baseline trained at every k, nine to a page."""
     panels = []
+    crossovers = results.evaluation.crossovers.filter(labels="k")
     for trained, centroid in paired_values(results):
-        if is_trained(trained["classifier"][0]):
-            panels.append(_make_panel(results, trained, centroid))
+        if not is_trained(trained["classifier"][0]):
+            continue
+        k, trained_samples, samples = align_draws(trained, centroid)
+        centroid_curve, curve, difference = [
+            pl.DataFrame({"k": k, **summarise_samples(values)})
+            for values in (samples, trained_samples, trained_samples - samples)
+        ]
+        key = trained.rename({"classifier": "baseline"}).row(0, named=True)
+        rows = crossovers.filter(**{name: key[name] for name in CROSSOVER_KEY})
+        crossover = dict.fromkeys(CROSSOVER)  # from which k on the trained one is ahead
+        for row in rows.select(*CROSSOVER).head(1).iter_rows(named=True):
+            crossover = row
+        panel = TrainingPanel(
+            key["encoder"],
+            classifier_name(key["baseline"]),
+            centroid_curve,
+            curve,
+            difference,
+            crossover,
+            drawable_baselines(results.baselines, trained),
+        )
+        panels.append(panel)
     yield from make_pages("training", panels, LAYOUT.capacity, _compose)
-
-
-def _make_panel(
-    results: CorpusResults, trained: Frame, centroid: Frame
-) -> TrainingPanel:
-    k, trained_samples, samples = align_draws(trained, centroid)
-    key = trained.row(0, named=True)
-    return TrainingPanel(
-        key["encoder"],
-        classifier_name(key["classifier"]),
-        _summarise(k, samples),
-        _summarise(k, trained_samples),
-        _summarise(k, trained_samples - samples),
-        _find_crossover(results.evaluation.crossovers, trained),
-        drawable_baselines(results.baselines, trained),
-    )
-
-
-def _summarise(k: IntArray, samples: FloatArray) -> Frame:
-    return pl.DataFrame({"k": k, **summarise_samples(samples)})
-
-
-def _find_crossover(crossovers: Frame, trained: Frame) -> Crossover:
-    """Return the crossover of a trained classifier; both k are None if there is none."""
-    key = trained.rename({"classifier": "baseline"}).row(0, named=True)
-    of_curve = {name: key[name] for name in CROSSOVER_KEY}
-    rows = crossovers.filter(labels="k", **of_curve)
-    if rows.is_empty():
-        return {"k_mean": None, "k_clear": None}
-    return rows.select("k_mean", "k_clear").row(0, named=True)
 
 
 def _compose(figure: "Figure", panels: TrainingPanels) -> None:
     stacks, width_in = LAYOUT.add_panels(figure, len(panels), ("mAP", "difference"))
     room_in = width_in - 0.5
-    limits = _score_limits(panels)
-    differences = [_interval(panel.difference) for panel in panels]
+    scores: list[Any] = []
+    differences: list[Any] = []
+    for panel in panels:
+        scores += [
+            panel.centroid.select("p01", "p99"),
+            panel.trained.select("p01", "p99"),
+        ]
+        scores.append(panel.baselines["value"])
+        differences.append(panel.difference.select("p01", "p99"))
+    limits = axis_limits(*scores)
     difference_limits = axis_limits(*differences, [0.0], low=-1.04, high=1.04)
     for (upper, lower), panel in zip(stacks, panels, strict=True):
-        _draw_scores(upper, panel)
+        draw_baselines(upper, panel.baselines)
+        draw_curve(upper, panel.trained, "trained", ALPHA)
+        draw_curve(upper, panel.centroid, "centroid", ALPHA)
+        _mark_crossover(upper, panel)
         set_scales([upper], panel.shots, room_in, limits)
-        _draw_difference(lower, panel)
-        _describe_crossover(lower, panel, room_in * 72)
+        draw_curve(lower, panel.difference, "trained", ALPHA)
+        lower.axhline(0.0, **ZERO)
+        _mark_crossover(lower, panel)
+        lower.tick_params(labelbottom=True)  # the shots of encoders may differ
+        k_mean, k_clear = panel.crossover["k_mean"], panel.crossover["k_clear"]
+        ahead = f"is ahead from k = {k_mean}"
+        if k_mean is None:
+            ahead = "is not ahead at the last k"
+        title = wrap(f"{panel.classifier} {ahead}", room_in * 72, SMALL_FONT)
+        if k_clear is not None:
+            clear = f"98 % interval above 0 from k = {k_clear}"
+            title += "\n" + shorten(clear, room_in * 72, SMALL_FONT)
+        lower.set_title(title, fontsize=SMALL_PT, fontweight="normal", pad=3)
         set_scales([lower], panel.shots, room_in, difference_limits)
-    axes = stacks[:, 0]
-    set_titles(axes, [panel.encoder for panel in panels], room_in)
-    add_legend(figure, _make_legend(panels))
-
-
-def _score_limits(panels: TrainingPanels) -> Limits:
-    """Return the ends of an axis with both curves and the baselines."""
-    values: list[Any] = []
-    for panel in panels:
-        values += [_interval(panel.centroid), _interval(panel.trained)]
-        values.append(panel.baselines["value"])
-    return axis_limits(*values)
-
-
-def _interval(curve: Frame) -> Frame:
-    return curve.select("p01", "p99")
-
-
-def _draw_scores(ax: "Axes", panel: TrainingPanel) -> None:
-    draw_baselines(ax, panel.baselines)
-    draw_curve(ax, panel.trained, "trained", ALPHA)
-    draw_curve(ax, panel.centroid, "centroid", ALPHA)
-    _mark_crossover(ax, panel)
-
-
-def _draw_difference(ax: "Axes", panel: TrainingPanel) -> None:
-    draw_curve(ax, panel.difference, "trained", ALPHA)
-    ax.axhline(0.0, **ZERO)
-    _mark_crossover(ax, panel)
-    ax.tick_params(labelbottom=True)  # the shots of encoders may differ
+    set_titles(stacks[:, 0], [panel.encoder for panel in panels], room_in)
+    classifiers = " or ".join(dict.fromkeys(panel.classifier for panel in panels))
+    legend = {
+        f"centroid: {INTERVAL}": curve_handle("centroid"),
+        f"{classifiers}, on the same draws": curve_handle("trained"),
+        "mean difference above 0 from here on": line_handle(CROSSOVER["k_mean"]),
+        "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
+    }
+    baselines = baseline_legend(panel.baselines for panel in panels)
+    add_legend(figure, legend | baselines)
 
 
 def _mark_crossover(ax: "Axes", panel: TrainingPanel) -> None:
     for kind, k in panel.crossover.items():
         if k in panel.shots:
             ax.axvline(panel.shots.index(k), **CROSSOVER[kind])
-
-
-def _describe_crossover(ax: "Axes", panel: TrainingPanel, room_pt: float) -> None:
-    """Write above the difference from which k the trained classifier is ahead."""
-    k_mean = panel.crossover["k_mean"]
-    k_clear = panel.crossover["k_clear"]
-    mean = f"{panel.classifier} is not ahead at the last k"
-    if k_mean is not None:
-        mean = f"{panel.classifier} is ahead from k = {k_mean}"
-    lines = [wrap(mean, room_pt, SMALL_FONT)]
-    if k_clear is not None:
-        clear = f"98 % interval above 0 from k = {k_clear}"
-        lines.append(shorten(clear, room_pt, SMALL_FONT))
-    ax.set_title("\n".join(lines), fontsize=SMALL_PT, fontweight="normal", pad=3)
-
-
-def _make_legend(panels: TrainingPanels) -> Legend:
-    classifiers = " or ".join(dict.fromkeys(panel.classifier for panel in panels))
-    return {
-        f"centroid: {INTERVAL}": curve_handle("centroid"),
-        f"{classifiers}, on the same draws": curve_handle("trained"),
-        "mean difference above 0 from here on": line_handle(CROSSOVER["k_mean"]),
-        "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
-        **baseline_legend(panel.baselines for panel in panels),
-    }
 
 
 CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
@@ -267,18 +233,14 @@ def _compose_classifiers(
     encoders = [panel["encoder"][0] for panel in panels]
     set_titles(axes, encoders, width_in - 0.3)
     figure.supylabel(label)
-    names = [classifier_name(name) for name in classifiers]
-    add_legend(figure, _classifier_legend(names))
-
-
-def _classifier_legend(names: Sequence[str]) -> Legend:
     legend: Legend = {}
-    for number, name in enumerate(names):
-        legend[name] = line_handle(_classifier_style(number))
+    for number, name in enumerate(classifiers):
+        legend[classifier_name(name)] = line_handle(_classifier_style(number))
     band = {"facecolor": PALE_BLUE, "edgecolor": "none"}
-    legend[f"{names[0]}: 1st–99th percentile"] = area_handle(band)
+    reference = classifier_name(classifiers[0])
+    legend[f"{reference}: 1st–99th percentile"] = area_handle(band)
     legend["chance"] = line_handle(CHANCE)
-    return legend
+    add_legend(figure, legend)
 
 
 def _classifier_style(number: int) -> Style:
@@ -325,42 +287,20 @@ def _compose_refinement(figure: "Figure", panels: Frames) -> None:
     legend_in = 0.13 * min(len(encoders), 30)
     figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
     axes = figure.subplots(1, len(panels), squeeze=False)
+    small: Style = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}
     for ax, panel in zip(axes[0], panels, strict=True):
-        _draw_steps(ax, panel)
-    legend = {}
-    for number, encoder in enumerate(encoders):
-        legend[encoder] = line_handle(series_style(number))
+        for number, line in enumerate(panel.partition_by("encoder")):
+            positions = [step_position(step) for step in line["step"]]
+            ax.plot(positions, line["value"], **series_style(number))
+        last = panel["step"][-1]
+        steps = [0, *(10**power for power in range(len(str(last))))]
+        labels = [f"{step:,}".replace(",", " ") for step in steps]
+        ax.set_xticks([step_position(step) for step in steps], labels)
+        ax.set_xlim(-0.2, step_position(last) + 0.2)
+        ax.set_ylim(axis_limits(panel["value"]))
+        ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
+        ax.set_title("centroid", loc="left", **small)
+        ax.set_title("logistic regression", loc="right", **small)
+    handles = [line_handle(series_style(number)) for number in range(len(encoders))]
+    legend = dict(zip(encoders, handles, strict=True))
     add_legend(figure, legend, "gradient steps")
-
-
-def _draw_steps(ax: "Axes", panel: Frame) -> None:
-    for number, line in enumerate(panel.partition_by("encoder")):
-        positions = [step_position(step) for step in line["step"]]
-        ax.plot(positions, line["value"], **series_style(number))
-    _label_steps(ax, panel["step"][-1])
-    ax.set_ylim(axis_limits(panel["value"]))
-    metric = panel["metric"][0]
-    ax.set_ylabel(METRIC_NAMES[metric])
-    _write_end(ax, "left", "centroid")
-    _write_end(ax, "right", "logistic regression")
-
-
-def _label_steps(ax: "Axes", last: int) -> None:
-    """Label 0 steps and the powers of ten up to the last step."""
-    powers = range(len(str(last)))
-    steps = [0, *(10**power for power in powers)]
-    positions = [step_position(step) for step in steps]
-    labels = [f"{step:,}".replace(",", " ") for step in steps]
-    ax.set_xticks(positions, labels)
-    ax.set_xlim(-0.2, step_position(last) + 0.2)
-
-
-def _write_end(ax: "Axes", side: Literal["left", "right"], text: str) -> None:
-    """Name the classifier at one end of the axis."""
-    ax.set_title(
-        text,
-        loc=side,
-        fontsize=SMALL_PT,
-        fontweight="normal",
-        color=GREY,
-    )

@@ -122,7 +122,7 @@ class Context:
 
     def say(self, template: str, row: Point | None = None, **values: object) -> str:
         """Fill in a sentence: the columns of a row, `best`, and the `examples` of its k."""
-        facts = {"best": self.best, "k": self.k, **(row or {}), **values}
+        facts: Point = {"best": self.best, "k": self.k, **(row or {}), **values}
         return template.format(examples=self.examples(facts["k"]), **facts)
 
     def examples(self, k: int) -> str:

@@ -382,8 +382,9 @@ def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
             if curve["encoder"][0] == context.best:
                 samples = value_matrix(curve)[:, : comparison.difference.shape[1]]
                 mean = pl.Series(samples.mean(axis=1))
-                means = {"one_mean": mean, "other_mean": mean - pl.col("mean")}
-                yield curve["classifier"][0], rows.with_columns(**means)
+                other_mean = mean - pl.col("mean")
+                with_means = rows.with_columns(one_mean=mean, other_mean=other_mean)
+                yield curve["classifier"][0], with_means
 
 
 MIN_SHARE = 0.005  # of a row, that a sentence gives

@@ -126,7 +126,7 @@ def _make_score_table(
     lines = {}  # by column and k; where two crossovers coincide, the larger number is drawn
     foot = []
     underline_notes = []
-    baseline_notes = []
+    baseline_notes: list[str] = []
     all_baselines = results.baselines.filter(scoring=curve["scoring"][0])
     for kind in BASELINE_KINDS:
         baselines = all_baselines.filter(kind=kind)
