@@ -290,7 +290,6 @@ EXTRA = 36  # calls with a sound besides those that are picked, over all types
 MIN_EXTRA = 3  # of each type
 MIN_FOR_UMAP = 20
 SEED = 0
-HAS_UMAP = find_spec("umap") is not None
 
 
 @dataclass(frozen=True)
@@ -322,13 +321,13 @@ def find_calls(results: CorpusResults) -> CorpusCalls:
         confused = rank_confused(scores, table.label, labels)
         picks = pick_calls(table, scores, labels)
         encoders.append(EncoderCalls(place_calls(table), confused, picks))
-    method = "UMAP" if HAS_UMAP else "principal components"
+    method = "UMAP" if find_spec("umap") else "principal components"
     return CorpusCalls(labels, encoders, method)
 
 
 def place_calls(table: Embeddings) -> FloatArray:
     """Return calls in the plane, (calls, 2), by UMAP if it is installed, else by variance."""
-    if HAS_UMAP and len(table) >= MIN_FOR_UMAP:
+    if find_spec("umap") and len(table) >= MIN_FOR_UMAP:
         import umap
 
         reducer = umap.UMAP(random_state=SEED, n_jobs=1)

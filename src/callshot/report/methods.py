@@ -1,6 +1,7 @@
 """Results of a corpus → a text on methods that can be put into a paper, with its references."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 from callshot.errors import count_text, printable
 from callshot.fewshot.protocol import Protocol
@@ -50,72 +51,44 @@ ENCODERS = {
 
 def describe_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
     """Return the paragraphs of a methods section: data, evaluation, intervals."""
-    return [
-        " ".join(_describe_data(results)),
-        " ".join(_describe_evaluation(results, protocol)),
-        " ".join(_describe_intervals(results, protocol)),
-    ]
-
-
-def _describe_data(results: CorpusResults) -> Iterator[str]:
     evaluation = results.evaluation
-    folds = evaluation.folds
-    yield (
+    shots = evaluation.curve["k"]
+    counts = asdict(protocol)
+    data = (
         f"The corpus {results.corpus} has {count_text(results.evaluated.count, 'call')} of "
         f"{count_text(len(evaluation.eligible_classes), 'type')} in "
-        f"{count_text(results.stats.recordings.count, 'recording')}."
-    )
-    excluded = count_text(len(evaluation.excluded_classes), "call type")
-    rejects = count_text(len(results.rejects), "row or file", "rows or files")
-    yield f"We left out {excluded} and {rejects}."
-    yield (
-        f"We split the recordings into {folds.count} folds ({folds.origin}), so that no recording "
-        "is on both sides of a split."
-    )
-
-
-def _describe_evaluation(results: CorpusResults, protocol: Protocol) -> Iterator[str]:
-    evaluation = results.evaluation
-    names = ", ".join(evaluation.encoders)
-    first = min(evaluation.curve["k"])
-    last = max(evaluation.curve["k"])
-    yield f"Frozen encoders gave one vector per call: {names}."
-    yield (
-        f"For every query we drew k examples per call type from the other folds, k = {first} to "
-        f"{last} [1]."
-    )
-    yield (
-        "We scored a query by its squared distance to the mean of each call type's examples [2]."
+        f"{count_text(results.stats.recordings.count, 'recording')}. We left out "
+        f"{count_text(len(evaluation.excluded_classes), 'call type')} and "
+        f"{count_text(len(results.rejects), 'row or file', 'rows or files')}. "
+        f"We split the recordings into {evaluation.folds.count} folds "
+        f"({evaluation.folds.origin}), so that no recording is on both sides of a split."
     )
     score = "log-odds" if protocol.score == "log" else "softmax"
-    yield f"We ranked queries by the {score} and averaged the precision over call types (mAP)."
-    yield (
-        f"Every call type has k different examples up to k* = {evaluation.complete_shots}; there "
-        f"were {evaluation.queries:,} queries."
+    method = (
+        f"Frozen encoders gave one vector per call: {', '.join(evaluation.encoders)}. "
+        "For every query we drew k examples per call type from the other folds, "
+        f"k = {min(shots)} to {max(shots)} [1]. We scored a query by its squared distance to "
+        "the mean of each call type's examples [2]. "
+        f"We ranked queries by the {score} and averaged the precision over call types (mAP). "
+        f"Every call type has k different examples up to k* = {evaluation.complete_shots}; "
+        f"there were {evaluation.queries:,} queries."
     )
-
-
-def _describe_intervals(results: CorpusResults, protocol: Protocol) -> Iterator[str]:
-    evaluation = results.evaluation
-    counts = {
-        "bootstraps": protocol.bootstraps,
-        "shared_draws": protocol.shared_draws,
-        "total_samples": protocol.total_samples,
-    }
-    yield "Intervals run from the 1st to the 99th percentile."
-    for spread in evaluation.spreads:
-        samples = INTERVALS[spread].format(**counts)
-        yield f"The spread {spread} is over {samples}."
-    yield (
+    intervals = [
+        "Intervals run from the 1st to the 99th percentile.",
+        *(
+            f"The spread {spread} is over {INTERVALS[spread].format(**counts)}."
+            for spread in evaluation.spreads
+        ),
         "Differences between encoders have simultaneous 98 % intervals over all pairs and all k "
-        "up to k*."
-    )
+        "up to k*.",
+    ]
     if protocol.permutations:
-        yield (
+        intervals.append(
             f"We tested against chance with {protocol.permutations} permutations of labels over "
             "recordings."
         )
-    yield f"The seed was {protocol.seed}; callshot {__version__} computed all numbers."
+    seed = f"The seed was {protocol.seed}; callshot {__version__} computed all numbers."
+    return [data, method, " ".join([*intervals, seed])]
 
 
 def list_references(results: CorpusResults) -> list[str]:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Progress, no_progress
@@ -103,103 +101,65 @@ def write_report(
     """
     earlier = earlier or EarlierFiles()
     every = list(all_results.values())
-    drawings = {
-        results.corpus: _draw(results, folder, options, workers, earlier)
-        for results in every
-    }
+    drawings: dict[str, Drawing] = {}
+    for results in every:
+        pages: Iterable[FigurePage] = ()
+        if options.figures:
+            pages = plan_figures(results, options.confusion, options.protocol)
+        place = f"{results.corpus}/figures"
+        drawings[results.corpus] = start_drawing(
+            pages, folder, place, options.formats, workers, earlier
+        )
     names = [
         name for results in every for name in write_numbers(results, folder, earlier)
     ]
     tables = write_tables(every, folder / "tables", **options.of_tables)
     names += [f"tables/{name}" for name in tables]
-    calls = _find_calls(every, options, segments or {}, earlier)
+    all_calls: dict[str, CorpusCalls] = {}
+    for results in every:  # with sounds of some calls where there is audio
+        calls = find_calls(results)
+        if options.sounds and results.corpus in (segments or {}):
+            store = earlier.beside(f"sounds-{results.corpus}.json")
+            spans = (segments or {})[results.corpus]
+            sounds = choose_sounds(calls, results)
+            clips = make_clips(spans, sounds, MAX_BYTES / len(every), store)
+            calls = replace(calls, clips=clips)
+        all_calls[results.corpus] = calls
     progress(0.3, "numbers and sounds")
-    figures = _finish_figures(drawings, progress)
-    for paths in figures.values():
+
+    pictures = {}
+    for corpus, drawing in drawings.items():
+        paths = drawing.finish()
         names += [path.relative_to(folder).as_posix() for path in paths]
-    methods = {
-        results.corpus: [
-            *describe_methods(results, options.protocol),
-            *list_references(results),
-        ]
-        for results in every
-    }
+        pictures[corpus] = [_caption(path) for path in paths if path.suffix == ".png"]
+        progress(0.5 / len(drawings), f"figures of {corpus}")
     content = PageContent(
         every,
         summaries,
+        {one.corpus: build_tables([one], **options.of_tables) for one in every},
+        pictures,
         {
-            results.corpus: build_tables([results], **options.of_tables)
-            for results in every
+            one.corpus: [
+                *describe_methods(one, options.protocol),
+                *list_references(one),
+            ]
+            for one in every
         },
-        {corpus: _caption_pictures(paths) for corpus, paths in figures.items()},
-        methods,
         provenance,
         options.commands,
         options.confusion,
-        calls=calls,
+        calls=all_calls,
     )
     write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
     return [*names, PAGE]
 
 
-def _finish_figures(
-    drawings: Mapping[str, Drawing], progress: Progress
-) -> dict[str, list[Path]]:
-    """Return the paths of the figures of each corpus, once all are drawn."""
-    figures = {}
-    for corpus, drawing in drawings.items():
-        figures[corpus] = drawing.finish()
-        progress(0.5 / len(drawings), f"figures of {corpus}")
-    return figures
-
-
-def _draw(
-    results: CorpusResults,
-    folder: Path,
-    options: ReportOptions,
-    workers: Executor | None,
-    earlier: EarlierFiles,
-) -> Drawing:
-    """Begin to draw the figures of a corpus."""
-    pages: Iterable[FigurePage] = ()
-    if options.figures:
-        pages = plan_figures(results, options.confusion, options.protocol)
-    return start_drawing(
-        pages, folder, f"{results.corpus}/figures", options.formats, workers, earlier
-    )
-
-
-def _find_calls(
-    all_results: Sequence[CorpusResults],
-    options: ReportOptions,
-    segments: Mapping[str, Spans],
-    earlier: EarlierFiles,
-) -> dict[str, CorpusCalls]:
-    """Return the calls of corpora, with sounds of some where there is audio."""
-    share = MAX_BYTES / len(all_results)
-    every = {}
-    for results in all_results:
-        calls = find_calls(results)
-        if options.sounds and results.corpus in segments:
-            names = choose_sounds(calls, results)
-            store = earlier.beside(f"sounds-{results.corpus}.json")
-            clips = make_clips(segments[results.corpus], names, share, store)
-            calls = replace(calls, clips=clips)
-        every[results.corpus] = calls
-    return every
-
-
-def _caption_pictures(figures: Sequence[Path]) -> list[Picture]:
-    """Return the PNG files with their captions."""
-    pictures = []
-    for path in figures:
-        if path.suffix == ".png":
-            name, _, number = path.stem.partition("-")
-            figure = FIGURES[name]
-            caption = f"{figure.caption}, {number}" if number else figure.caption
-            pictures.append(Picture(figure.section, caption, path))
-    return pictures
+def _caption(path: Path) -> Picture:
+    name, _, number = path.stem.partition("-")
+    figure = FIGURES[name]
+    caption = f"{figure.caption}, {number}" if number else figure.caption
+    return Picture(figure.section, caption, path)
 
 
 def write_numbers(
@@ -213,7 +173,10 @@ def write_numbers(
     folder.mkdir(parents=True, exist_ok=True)
     whole = join_classifiers(results)
     write_evaluation(whole, folder, values=False)
-    _write_values(whole.values, root, f"{results.corpus}/{VALUES_FILE}", earlier)
+    values = f"{results.corpus}/{VALUES_FILE}"
+    key = content_key(whole.values)
+    if earlier is None or not earlier.copy(values, key, root):
+        write_values(whole.values, list(CURVE_KEY), root / values)
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation
     frames = {
@@ -228,12 +191,3 @@ def write_numbers(
             write_csv_frame(frame, folder / name)
             names.append(name)
     return [f"{results.corpus}/{name}" for name in (*names, "rejects.csv")]
-
-
-def _write_values(
-    values: pl.DataFrame, root: Path, name: str, earlier: EarlierFiles | None
-) -> None:
-    """Write all samples, or copy the earlier file if they did not change."""
-    is_ready = earlier is not None and earlier.copy(name, content_key(values), root)
-    if not is_ready:
-        write_values(values, list(CURVE_KEY), root / name)

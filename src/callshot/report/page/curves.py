@@ -34,7 +34,6 @@ MAX_TICKS = 6
 COLOURS = 7  # of the style of the page
 SHADES = 8
 MAX_LINES = 6  # of the first picture
-MATRIX = "Encoders and call types"
 
 Values = Sequence[float]
 Point = tuple[float, float]
@@ -152,9 +151,8 @@ class Scale:
         lowest = float(self.top)
         places = []
         for end_y, line in sorted(ends, key=lambda end: end[0]):
-            y = max(end_y, lowest)
-            lowest = y + LINE_HEIGHT
-            places.append((y, line))
+            places.append((max(end_y, lowest), line))
+            lowest = places[-1][0] + LINE_HEIGHT
         return places
 
 
@@ -280,21 +278,18 @@ def show_matrix(results: CorpusResults, k: int) -> Markup:
     points = _class_points(results).filter(k=k)
     if points.is_empty():
         return Markup()
+    cells = {}
+    for row in points.iter_rows(named=True):
+        shade = min(SHADES - 1, int(row["mean"] * SHADES))
+        title = "98 % interval: {p01:.2f} to {p99:.2f}".format(**row)
+        cells[row["label"], row["encoder"]] = f"{row['mean']:.2f}", shade, title
     encoders = results.evaluation.encoders
-    rows = []
-    for count in results.evaluation.eligible_classes:
-        of_label = points.filter(label=count.label)
-        cells = [_matrix_cell(of_label.filter(encoder=name)) for name in encoders]
-        rows.append((count.label, cells))
-    return render("matrix", MATRIX, k, encoders, rows)
-
-
-def _matrix_cell(point: Frame) -> tuple[str, int, str]:
-    """Return the text of a cell, its shade, and the interval."""
-    for mean, low, high in point.select("mean", "p01", "p99").iter_rows():
-        shade = min(SHADES - 1, int(mean * SHADES))
-        return f"{mean:.2f}", shade, f"98 % interval: {low:.2f} to {high:.2f}"
-    return "–", 0, ""
+    labels = [count.label for count in results.evaluation.eligible_classes]
+    rows = [
+        (label, [cells.get((label, name), ("–", 0, "")) for name in encoders])
+        for label in labels
+    ]
+    return render("matrix", k, encoders, rows)
 
 
 def show_multiples(results: CorpusResults) -> Markup:
@@ -306,10 +301,10 @@ def show_multiples(results: CorpusResults) -> Markup:
     pictures = []
     for count in results.evaluation.eligible_classes:
         points = all_points.filter(label=count.label)
-        lines = []
-        for number, encoder in enumerate(encoders):
-            of_encoder = points.filter(encoder=encoder)
-            lines.append(_make_line(of_encoder, colour=number % COLOURS))
+        lines = [
+            _make_line(points.filter(encoder=encoder), colour=number % COLOURS)
+            for number, encoder in enumerate(encoders)
+        ]
         pictures.append(SvgPicture(count.label, lines, "AP"))
     scale = replace(share_scale(pictures), width=SMALL_WIDTH, height=SMALL_HEIGHT)
     return render("multiples", encoders, pictures, scale, COLOURS)
