@@ -191,11 +191,11 @@ def read_parquet(
     [('rumble', 2)]
     """
     with _open_parquet(path) as file:
+        numbers = range(file.num_row_groups)
+        tables = (file.read_row_group(number, columns) for number in numbers)
         frames = []
-        for number in range(max(1, file.num_row_groups)):
-            table = file.schema_arrow.empty_table()
-            if file.num_row_groups > 0:
-                table = file.read_row_group(number, columns)
+        # To make an empty table imports pandas, which takes a second.
+        for table in tables if numbers else [file.schema_arrow.empty_table()]:
             table.validate(full=True)  # polars trusts offsets and texts
             # A damaged name in the metadata would make polars panic, and print a backtrace.
             bare = table.replace_schema_metadata()

@@ -181,6 +181,8 @@ def open_journal(folder: Path, facts: Mapping[str, Any]) -> Journal:
         if journal.torn:
             with (folder / TORN).open("ab") as stream:
                 stream.write(journal.torn)
+                stream.flush()
+                os.fsync(stream.fileno())
             os.ftruncate(descriptor, journal.size)
             os.fsync(descriptor)
             journal.notes = [
