@@ -16,7 +16,6 @@ from callshot.detection.index.index_files import open_index
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
-    WindowEncoder,
     find_spec,
     make_grid,
 )
@@ -24,6 +23,7 @@ from callshot.detection.mix_examples import (
     read_quiet_windows,
     split_call,
 )
+from callshot.encoders.workers import open_workers
 
 Array = np.ndarray
 
@@ -90,7 +90,7 @@ class Embedder:
     def __init__(self, options: Namespace) -> None:
         self.spec = find_spec(options.encoder)
         self.grid = make_grid(self.spec, options.window)
-        self.model = WindowEncoder(self.spec, device="cpu", threads=options.threads)
+        self.model = open_workers(self.spec, threads=options.threads)
 
     def read(self, path: Path) -> Array:
         """Return a whole recording."""
@@ -112,7 +112,10 @@ class Embedder:
     def embed(self, windows: list[list[Array]]) -> Array:
         """Return the mean vector of each list of windows."""
         flat = [window for one in windows for window in one]
-        parts = [self.model.submit(flat[n : n + 32])() for n in range(0, len(flat), 32)]
+        parts = [
+            self.model.submit_windows(flat[n : n + 32])()
+            for n in range(0, len(flat), 32)
+        ]
         vectors = np.concatenate(parts).astype(np.float64)
         ends = np.cumsum([len(one) for one in windows])[:-1]
         return np.stack([part.mean(axis=0) for part in np.split(vectors, ends)])

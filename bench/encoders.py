@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.hubert import cut_hubert, open_hubert
-from callshot.encoders.install import encoder_status
+from callshot.encoders.install import list_needs
 from callshot.encoders.litert import BIRDNET, expose_tensor, open_tflite
 from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
 from callshot.encoders.weights import weight_folder
@@ -329,7 +329,7 @@ def measure(options: argparse.Namespace) -> Iterable[TableRow]:
     if not options.only_embedding:
         yield from compare_models(options)
     yield from measure_throughput(
-        [name for name in EMBEDDED if not encoder_status(find_encoder(name)).needs],
+        [name for name in EMBEDDED if not list_needs(find_encoder(name))],
         options.segments,
         options.embed_rounds,
         before=options.before,

@@ -29,7 +29,7 @@ from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import GPU_WORKERS, Encoder, PreparedSegment
 from callshot.encoders.hubert import RATE_HZ, open_hubert_torch
 from callshot.encoders.store import open_store
-from callshot.encoders.workers import Batching, Workers
+from callshot.encoders.workers import Workers
 from callshot.spans import Spans
 from table import parser, show
 
@@ -38,21 +38,21 @@ LAYER = 2
 AUDIO_S = 3000  # that is encoded at each length
 CLIPS = 1000  # of 5 s, for the whole command
 WINDOWS = 2000  # of the stand-in for Perch 2
-SINGLE = Batching(settled=True)
+SINGLE = 1  # segment in a batch
 
 
 def run_all(
-    encoder: Encoder, items: Sequence[PreparedSegment], batching: Batching | None
+    encoder: Encoder, items: Sequence[PreparedSegment], batch_size: int | None
 ) -> list[np.ndarray]:
     """Encode segments as `embed` does, without reading and storing; return their vectors."""
     vectors = []
     outputs: list[Callable[[], np.ndarray]] = []
     with Workers(encoder) as workers:
-        if batching is not None:
-            workers.batching = replace(batching)
+        if batch_size is not None:
+            workers.batch_size = batch_size
         for item in items:
             outputs.append(workers.submit(item))
-            if len(outputs) > 2 * workers.batching.size:
+            if len(outputs) > workers.ahead:
                 done = len(vectors)
                 vectors.append(encoder.pool(items[done], outputs.pop(0)()))
         for output in outputs:

@@ -21,7 +21,6 @@ from callshot.corpus.segment_table import read_segments
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import (
     default_store,
-    default_threads,
     embed_spans,
     make_table,
 )
@@ -30,6 +29,7 @@ from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import open_store
+from callshot.encoders.workers import default_threads
 from callshot.records import Embeddings
 from callshot.spans import Spans
 from encoder_scores import compare_tables

@@ -23,19 +23,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from pathlib import Path
 
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
-    WindowEncoder,
-    WindowVectors,
+    embed_windows,
     find_spec,
     make_grid,
-    read_windows,
-    split_range,
 )
+from callshot.encoders.workers import open_workers
 from callshot.storage import home
 from child_processes import peak_mb, run_child, start_child
 from noise import make_recording
@@ -65,20 +62,14 @@ def run_model_alone(recording: str, threads: str) -> None:
     before_s = time.perf_counter()
     before_cpu_s = time.process_time()
     count = 0
-    waiting: deque[WindowVectors] = deque()
     path = Path(recording)
     with (
-        WindowEncoder(spec, device="cpu", threads=int(threads)) as model,
+        open_workers(spec, threads=int(threads)) as workers,
         RecordingAtSpeed(path, path.name, spec, "first") as audio,
     ):
         starts = grid.find_starts(audio.samples)
-        for part in split_range(len(starts), grid.block_windows):
-            windows = read_windows(audio, starts[part], grid.window)
-            waiting.append(model.submit(windows))
-            if len(waiting) > 2:
-                count += len(waiting.popleft()())
-        while waiting:
-            count += len(waiting.popleft()())
+        for _, _, vectors in embed_windows(audio, starts, grid, workers):
+            count += len(vectors)
     print_figures(before_s, before_cpu_s, count)
 
 

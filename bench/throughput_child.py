@@ -18,9 +18,10 @@ from typing import Any
 
 from callshot.corpus.audio import load_audio
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import default_threads, embed_spans
+from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.store import open_store
+from callshot.encoders.workers import default_threads
 from callshot.spans import Spans
 
 RATE_HZ = 16000

@@ -134,7 +134,7 @@ class ClusterHere:
         state = job.prepare(job.common, 1)
         for number in reversed(range(len(job.items))):
             item = job.items[number]
-            if isinstance(item, Piece):
+            if isinstance(item, Piece) and item.count > 1:
                 self.spans.append(item)
             if self.most is not None and len(self.spans) > self.most:
                 raise KeyboardInterrupt

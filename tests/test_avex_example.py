@@ -12,7 +12,7 @@ import pytest
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder, list_specs
 from callshot.encoders.encode import encoder_fingerprint, open_encoder
-from callshot.encoders.install import encoder_status
+from callshot.encoders.install import list_needs
 
 torch = pytest.importorskip("torch", reason="avex needs torch: pip install torch")
 
@@ -115,6 +115,6 @@ def test_the_encoders_are_listed_and_the_version_of_avex_is_in_the_fingerprint()
 ):
     assert [spec.name for spec in list_specs()][-2:] == list(ENTRIES)
     for name in ENTRIES:
-        assert encoder_status(find_encoder(name)).needs == ()
+        assert list_needs(find_encoder(name)) == []
         choices: Any = encoder_fingerprint(find_encoder(name))["options"]
         assert choices["avex"] == "1.2.3"

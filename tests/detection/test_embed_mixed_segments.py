@@ -158,7 +158,7 @@ def test_the_store_keeps_calls_and_their_copies_apart(
         assert not spans, "everything is in the store"
         return ()
 
-    monkeypatch.setattr("callshot.encoders.workers.load_spans", fail)
+    monkeypatch.setattr("callshot.encoders.embed.load_spans", fail)
     repeated, _ = embed_mfcc(calls, site, tmp_path)
     assert np.array_equal(moved.vectors, repeated.vectors)
 

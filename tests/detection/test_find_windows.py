@@ -1,5 +1,6 @@
 """The windows nearest to one sound are found, ranked, and few per recording."""
 
+import math
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,6 @@ import soundfile as sf
 
 import callshot
 from callshot.detection.index.find_windows import (
-    Example,
     choose_apart,
     embed_example,
     find_windows,
@@ -70,7 +70,7 @@ def test_distances_are_those_of_each_window(folder, distance):
     found = find_windows(
         f"{folder}/b.wav@16.2-16.7", index, count=5, per_recording=2, distance=distance
     ).windows
-    query = embed_example(parse_example(f"{folder}/b.wav@16.2-16.7"), index)
+    query = embed_example(f"{folder}/b.wav@16.2-16.7", index)
     literal = {}
     for block in index.read_blocks():
         for row in block.rows:
@@ -109,21 +109,21 @@ def test_windows_that_overlap_a_nearer_one_are_left_out():
 def test_a_short_example_has_its_context_and_a_long_one_is_the_mean(folder):
     index = callshot.open_index(folder / "index")
     path = folder / "b.wav"
-    centre = embed_example(Example(path, 9.4, 9.6), index)
-    whole = embed_example(Example(path, 9.0, 10.0), index)
+    centre = embed_example(f"{path}@9.4-9.6", index)
+    whole = embed_example(f"{path}@9.0-10.0", index)
     np.testing.assert_array_equal(centre, whole)
     rows = next(index.read_recording(index.recordings[1])).rows
-    long = embed_example(Example(path, 2.0, 4.0), index)
+    long = embed_example(f"{path}@2.0-4.0", index)
     np.testing.assert_allclose(
         long, rows["vector"][4:7].mean(axis=0), rtol=1e-3, atol=0.02
     )
-    at_the_end = embed_example(Example(path, 19.9, 20.0), index)
+    at_the_end = embed_example(f"{path}@19.9-20.0", index)
     np.testing.assert_allclose(at_the_end, rows["vector"][-1], rtol=1e-3, atol=0.02)
 
 
 def test_a_file_name_with_an_at_sign_is_a_file(tmp_path):
     path = record(tmp_path / "a.wav@1-2", 1.0, RATE_HZ, format="WAV")
-    assert parse_example(str(path)) == Example(path)
+    assert parse_example(str(path)) == (path, 0.0, math.inf)
 
 
 @pytest.mark.parametrize(

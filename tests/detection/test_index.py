@@ -13,7 +13,7 @@ import soundfile
 
 import callshot
 from callshot.corpus.audio import open_recording
-from callshot.detection.index import add_recording
+from callshot.detection.index import add_recording, windows
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import (
     Index,
@@ -28,6 +28,7 @@ from callshot.detection.index.windows import (
 )
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
+from callshot.encoders.workers import Workers
 from callshot.errors import InputError, OptionError
 from callshot.files import LockBusy
 from callshot.records import FAILURES
@@ -72,7 +73,7 @@ def make_recordings(folder: Path, count: int = 3, seconds: float = 3.3) -> Path:
 def small_spans(monkeypatch):
     """Files of 4 windows, in blocks of 2."""
     monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 4)
-    monkeypatch.setattr(WindowGrid, "block_windows", 2)
+    monkeypatch.setattr(windows, "BLOCK_SAMPLES", 2 * 8000)
 
 
 # Windows
@@ -87,7 +88,6 @@ def test_windows_cover_a_recording_to_its_last_sample(window, hop):
         assert covered >= set(range(samples))
         assert len(starts) == len(set(starts.tolist()))
         assert max(starts) + window == max(samples, window)
-        assert len(starts) == grid.count_windows(samples)
 
 
 @pytest.mark.parametrize("speed", [0.1, 0.3, 0.5, 1, 2, 3, 7.7, 8, 32])
@@ -197,8 +197,6 @@ def test_an_index_is_mapped_not_loaded(tmp_path):
 
 def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):
     """A stand-in: the mean and the largest value of each window."""
-    from callshot.detection.index import windows as module
-
     spec = find_encoder("birdnet-v2.4", {"speed": "2"})
 
     def open_standin(spec, **_):
@@ -212,7 +210,10 @@ def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):
 
         return Encoder(spec, model, {"encoder": spec.name}, 2)
 
-    monkeypatch.setattr(module, "open_encoder", open_standin)
+    monkeypatch.setattr("callshot.encoders.workers.open_encoder", open_standin)
+    monkeypatch.setattr(
+        indexing, "encoder_fingerprint", lambda spec, _: {"encoder": spec.name}
+    )
     record(tmp_path / "a.wav", 20, RATE_HZ)
     index = index_recordings(
         tmp_path, tmp_path / "i", "birdnet-v2.4", encoder_options={"speed": 2}
@@ -315,16 +316,10 @@ def test_a_corrupt_file_is_a_reject_and_the_rest_goes_on(tmp_path, kind):
 CHILD = """
 import os, signal, sys
 from callshot import files
-from callshot.detection.index import add_recording
+from callshot.detection.index import add_recording, windows
 from callshot.detection.index import index_recordings as indexing
-from callshot.detection.index.windows import (
-    RecordingAtSpeed,
-    WindowGrid,
-    make_grid,
-    read_windows,
-)
 add_recording.SPAN_WINDOWS = 4
-WindowGrid.block_windows = 2
+windows.BLOCK_SAMPLES = 2 * 8000
 kill_at = int(sys.argv[3])
 calls = 0
 def die():
@@ -339,7 +334,7 @@ def before(function):
     return run
 files.sync_file = before(files.sync_file)
 files.sync_folder = before(files.sync_folder)
-add_recording.read_windows = before(add_recording.read_windows)
+windows.read_windows = before(windows.read_windows)
 add_recording.write_indexed = before(add_recording.write_indexed)
 indexing.index_recordings(sys.argv[1], sys.argv[2], "mfcc", window_s=0.5, threads=1)
 """
@@ -371,7 +366,7 @@ def test_finished_files_are_not_made_again(tmp_path, audio, small_spans, monkeyp
     index_recordings(audio, out, "mfcc", window_s=0.5)
     for path in out.rglob("recording.json"):
         path.unlink()
-    monkeypatch.setattr(add_recording, "read_windows", None)  # would fail
+    monkeypatch.setattr(windows, "read_windows", None)  # would fail
     result = index_recordings(audio, out, "mfcc", window_s=0.5)
     assert len(result.added) == 3
 
@@ -553,9 +548,12 @@ def test_a_short_recording_and_a_low_rate_are_noted(tmp_path):
     ("options", "message"),
     [
         ({}, "window: mfcc has no window of its own; .*--window 2"),
-        ({"window_s": 0}, "window: expected seconds"),
-        ({"window_s": 1, "hop_s": 2}, "hop: expected at most the window of 1 s"),
-        ({"window_s": 1, "hop_s": 0.001}, "hop: expected at least a hundredth of the"),
+        ({"window_s": 0}, "window: expected 6.25e-05 to 86400 s"),
+        ({"window_s": 1, "hop_s": 2}, "hop: expected 0.01 to 1 s"),
+        (
+            {"window_s": 1, "hop_s": 0.001},
+            "hop: expected 0.01 to 1 s, a hundredth of the",
+        ),
         ({"window_s": 1, "dtype": "int8"}, "dtype: expected one of float16, float32"),
         ({"window_s": 1, "channel": "left"}, "channel"),
         (
@@ -598,8 +596,12 @@ def test_an_encoder_with_windows_takes_no_other_window(tmp_path):
             {"encoder_options": {"speed": "2"}},
             r"of mfcc, not of mfcc\[speed=2\]",
         ),
-        ("mfcc", {"hop_s": 0.5}, "with hop_s 1.0, not 0.5; name another folder"),
-        ("mfcc", {"dtype": "float32"}, "with dtype float16, not float32"),
+        (
+            "mfcc",
+            {"hop_s": 0.5},
+            "differ in hop_s: 1.0 there, 0.5 here.; name another folder",
+        ),
+        ("mfcc", {"dtype": "float32"}, "dtype: float16 there, float32 here"),
     ],
 )
 def test_an_index_of_another_encoder_is_left_alone(tmp_path, encoder, options, message):
@@ -635,13 +637,13 @@ def test_only_corrupt_recordings_are_an_error(tmp_path):
 
 def test_vectors_too_large_for_float16_are_an_error(tmp_path, monkeypatch):
     record(tmp_path / "a.wav", 2, RATE_HZ)
-    pool = indexing.WindowEncoder._submit_each
+    submit_windows = Workers.submit_windows
 
     def enlarge(self, windows):
-        vectors = pool(self, windows)
+        vectors = submit_windows(self, windows)
         return lambda: vectors() * 1e6
 
-    monkeypatch.setattr(indexing.WindowEncoder, "_submit_each", enlarge)
+    monkeypatch.setattr(Workers, "submit_windows", enlarge)
     with pytest.raises(InputError, match=r"too large for float16; .*--dtype float32"):
         index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
 

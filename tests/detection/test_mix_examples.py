@@ -9,7 +9,7 @@ import soundfile as sf
 import callshot
 from callshot.corpus.mixing import mix_example
 from callshot.detection.background import MAX_WINDOWS
-from callshot.detection.index.windows import WindowEncoder, find_spec, make_grid
+from callshot.detection.index.windows import find_spec, make_grid
 from callshot.detection.learn import learn
 from callshot.detection.mix_examples import (
     read_quiet_windows,
@@ -24,6 +24,7 @@ from callshot.detection.model import (
     write_model,
 )
 from callshot.detection.scan import scan
+from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, OptionError
 from field_recordings import RATE_HZ, add_tone, write_site
 
@@ -148,7 +149,7 @@ def test_silent_windows_of_a_site_do_not_count(field, tmp_path):
     grid = make_grid(spec, 0.5)
     sf.write(tmp_path / "silent.wav", np.zeros(8 * 16000), 16000)
     silent = (tmp_path, "silent.wav")
-    with pytest.raises(InputError, match="site: 1 recording silent"):
+    with pytest.raises(InputError, match="site: no window with a sound"):
         read_quiet_windows([silent], spec, grid, "first")
     files = [(folder / "site", "x.wav"), *3 * [silent]]
     windows = read_quiet_windows(files, spec, grid, "first")
@@ -161,7 +162,9 @@ def test_a_missing_site_is_one_line(field):
     spec = find_spec("mfcc")
     missing = [(folder, "missing.wav")]
     grid = make_grid(spec, 0.5)
-    with pytest.raises(InputError, match="site: no window could be read from 1 rec"):
+    with pytest.raises(
+        InputError, match="site: no window with a sound could be read from 1 rec"
+    ):
         read_quiet_windows(missing, spec, grid, "first")
 
 
@@ -174,12 +177,12 @@ def test_learning_for_a_site_embeds_mixtures(field, model):
     spec = find_spec("mfcc")
     files = [(folder / "site", f"{name}.wav") for name in "xy"]
     windows = read_quiet_windows(files, spec, make_grid(spec, 0.5), "first")
-    with WindowEncoder(spec, device="cpu", threads=1) as encoder:
+    with open_workers(spec, threads=1) as encoder:
         for row in (0, 5, 11):
             location = describe_locations(model.examples)[row]
             clip = model.clips.samples[row].astype(np.float32) / np.float32(32767)
             mixtures = mix_example(clip, windows, location, 16000)
-            vectors = [encoder.submit([one])()[0] for one in mixtures]
+            vectors = [encoder.submit_windows([one])()[0] for one in mixtures]
             expected = np.mean(vectors, axis=0)
             found_row = describe_locations(result.model.examples).index(location)
             found = result.model.vectors[found_row]

@@ -14,7 +14,6 @@ import soundfile
 import callshot
 from callshot.detection.index import add_recording
 from callshot.detection.index import index_recordings as indexing
-from callshot.detection.index.add_recording import Piece
 from callshot.detection.index.index_files import LOCK, recording_folder
 from callshot.files import hold_lock
 from callshot.jobs import TryLater
@@ -30,8 +29,7 @@ FILE_WINDOWS = 8
 def short_spans(monkeypatch):
     """Make recordings of some seconds long ones."""
     monkeypatch.setattr(add_recording, "SPAN_WINDOWS", FILE_WINDOWS)
-    monkeypatch.setattr(indexing, "PIECE_S", 2.0)
-    monkeypatch.setattr(indexing, "PIECE_BYTES", 1e3)
+    monkeypatch.setattr(indexing, "PIECE_BYTES", 40e3)
 
 
 def index(audio: Path, out: Path, cluster=None, **options):
@@ -86,7 +84,7 @@ def test_spans_have_the_bytes_of_a_recording_that_is_read_in_one_go(
         ("a.wav", {"subtype": "IMA_ADPCM"}),
     ],
 )
-def test_a_recording_in_which_frames_cannot_be_sought_has_no_spans(
+def test_a_recording_in_which_frames_cannot_be_sought_is_one_piece(
     tmp_path, name, options
 ):
     record(tmp_path / "audio" / name, 20.0, 16000, **options)
@@ -95,10 +93,9 @@ def test_a_recording_in_which_frames_cannot_be_sought_has_no_spans(
     index(tmp_path / "audio", tmp_path / "plain", **windows)
     index(tmp_path / "audio", tmp_path / "spans", cluster, **windows)
     assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
-    assert cluster.spans == []
 
 
-def test_a_flac_file_without_a_length_has_no_spans(tmp_path):
+def test_a_flac_file_without_a_length_is_one_piece(tmp_path):
     path = record(tmp_path / "audio/a.flac", 20.0, 16000)
     content = bytearray(path.read_bytes())
     content[21] &= 0xF0  # the number of samples: 36 bits
@@ -109,26 +106,18 @@ def test_a_flac_file_without_a_length_has_no_spans(tmp_path):
     result = index(tmp_path / "audio", tmp_path / "spans", cluster)
     assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
     assert result.index.recordings[0].duration_s == 20.0
-    assert cluster.spans == []
 
 
-def test_spans_are_long_enough_and_cover_all_files_once(monkeypatch, tmp_path):
+def test_pieces_are_large_enough_and_cover_all_files_once(monkeypatch, tmp_path):
     record(tmp_path / "audio/a.wav", 20.0, 8000)  # 99 windows in 13 files, 320 kB
-    for span_s, span_bytes, expected in [
-        (2.0, 1e3, [2, 2, 2, 2, 2, 2, 1]),
-        (5.0, 1e3, [4, 4, 4, 1]),
-        (2.0, 100e3, [5, 5, 3]),
-        (11.0, 1e3, []),
-        (2.0, 170e3, []),
-    ]:
-        monkeypatch.setattr(indexing, "PIECE_S", span_s)
-        monkeypatch.setattr(indexing, "PIECE_BYTES", span_bytes)
+    written = count_written(monkeypatch)
+    for piece_bytes, count in [(20e3, 16), (100e3, 3), (170e3, 0)]:
+        monkeypatch.setattr(indexing, "PIECE_BYTES", piece_bytes)
         cluster = ClusterHere()
-        index(tmp_path / "audio", tmp_path / f"{span_s} {span_bytes}", cluster)
-        spans = [span.numbers for span in reversed(cluster.spans)]
-        assert [len(numbers) for numbers in spans] == expected
-        covered = [number for numbers in spans for number in numbers]
-        assert covered == list(range(sum(expected)))
+        index(tmp_path / "audio", tmp_path / f"{piece_bytes}", cluster)
+        assert len(cluster.spans) == count
+        assert sorted(written) == list(range(13))
+        written.clear()
 
 
 # Bad recordings
@@ -203,14 +192,14 @@ def test_an_interrupted_run_goes_on_with_what_it_wrote(
     written = count_written(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         index(tmp_path / "audio", tmp_path / "spans", ClusterHere(most=3))
-    assert written == [12, 10, 11, 8, 9]
+    assert written == [12, 9, 10, 11]
     whole = list_files(tmp_path / "spans")
     name = next(name for name in whole if "-000009-" in name)
     (tmp_path / "spans" / name).write_bytes(whole[name][:-1])
     written.clear()
     cluster = ClusterHere() if again_on_cluster else None
     result = index(tmp_path / "audio", tmp_path / "spans", cluster)
-    assert sorted(written) == [0, 1, 2, 3, 4, 5, 6, 7, 9]
+    assert sorted(written) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert result.added == ["a.flac"]
     assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
 
@@ -265,12 +254,12 @@ def test_a_span_waits_while_another_process_adds_the_recording(tmp_path, monkeyp
     class ClusterThatWaits(ClusterHere):
         def run(self, job):
             for item in job.items:
-                if isinstance(item, Piece) and not tried:
+                if item.count > 1 and not tried:
                     self.try_with_lock(job, item)
             yield from super().run(job)
 
         def try_with_lock(self, job, item):
-            folder = recording_folder(job.common.target.out, item.path)
+            folder = recording_folder(job.common[0].out, item.path)
             folder.mkdir(exist_ok=True)
             with hold_lock(folder / LOCK), pytest.raises(TryLater):
                 job.function(job.prepare(job.common, 1), item)
@@ -333,7 +322,6 @@ def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 1024)  # as on the workers
-    monkeypatch.setattr(indexing, "PIECE_S", 5.0)
     windows = {"window_s": 0.1, "hop_s": 0.01}
     record(tmp_path / "audio/long.flac", 60.0, 8000)
     damage(record(tmp_path / "audio/bad.flac", 60.0, 8000), "cut short")

@@ -7,7 +7,6 @@ callshot's cache and at $CALLSHOT_BIRDNET.
 import importlib
 import importlib.util
 import os
-import struct
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,15 +16,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders import litert
 from callshot.encoders.litert import (
     BIRDNET,
     expose_tensor,
     hide_greeting,
     open_tflite,
-    rewrite_tflite,
 )
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError
 from tflites import birdnet_weights, save, tiny
 
 needs_litert = pytest.mark.skipif(
@@ -87,26 +84,6 @@ def test_memory_layout_and_float_type_of_windows_do_not_matter(cut: Path) -> Non
 
 
 @needs_litert
-@pytest.mark.parametrize("shape", [(144000,), (2, 143999), (1, 2, 144000), (0, 0)])
-def test_windows_of_another_shape_are_an_error(
-    cut: Path, shape: tuple[int, ...]
-) -> None:
-    with pytest.raises(
-        InputError, match=r"expected windows of shape \(n, 144000\), got"
-    ):
-        open_tflite(cut, BIRDNET)(np.zeros(shape, np.float32))
-
-
-@needs_litert
-def test_a_file_that_was_not_rewritten_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"got .*'Identity'.* with shapes .*; use BirdNET's own file",
-    ):
-        open_tflite(save(tmp_path, tiny(model={7: None})), BIRDNET)
-
-
-@needs_litert
 @pytest.mark.parametrize(
     "content",
     [b"", b"\x08\0\0\0TFL3", tiny()[:600], tiny(graph={1: [99]}), tiny(model={1: []})],
@@ -116,16 +93,11 @@ def test_a_damaged_model_is_an_error_in_one_line(
 ) -> None:
     path = save(tmp_path, content)
     with pytest.raises(
-        InputError, match=r"not a tflite model|cannot be opened as a tflite model"
+        InputError, match=r"cannot be opened as a tflite model"
     ) as caught:
         open_tflite(path, BIRDNET)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_zero_threads_are_an_error(cut: Path) -> None:
-    with pytest.raises(OptionError, match="threads: expected 1 or more, got 0"):
-        open_tflite(cut, BIRDNET, threads=0)
 
 
 def test_a_missing_package_is_an_error_with_the_extra(
@@ -174,36 +146,6 @@ def test_only_the_greeting_of_litert_is_hidden_also_after_an_error(
         raise KeyError
     os.write(2, b"later\n")
     assert capfd.readouterr().err == "before\nafter\nlater\n"
-
-
-@needs_litert
-def test_a_rewritten_file_does_not_differ_from_its_source(
-    tmp_path: Path, cut: Path
-) -> None:
-    assert litert.measure_rewrite(tmp_path / "source.tflite", cut, BIRDNET) == 0.0
-    rewrite_tflite(tmp_path / "source.tflite", tmp_path / "again.tflite", BIRDNET)
-    assert (tmp_path / "again.tflite").read_bytes() == cut.read_bytes()
-
-
-@needs_litert
-def test_a_file_of_another_model_differs(tmp_path: Path, cut: Path) -> None:
-    begin = {4: [{}, {0: struct.pack("<2i", 0, 7)}, {0: struct.pack("<2i", 1, 1024)}]}
-    other = save(tmp_path, tiny(model=begin), "other.tflite")
-    assert litert.measure_rewrite(other, cut, BIRDNET) > 1
-    other = save(tmp_path, tiny().replace(b"AVG_POOL", b"MAX_POOL"), "other.tflite")
-    with pytest.raises(InputError, match="no tensor model/GLOBAL_AVG_POOL/Mean"):
-        litert.measure_rewrite(other, cut, BIRDNET)
-
-
-@needs_litert
-def test_a_rewritten_file_that_differs_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("callshot.encoders.litert.measure_rewrite", lambda *paths: 1.0)
-    with pytest.raises(
-        InputError, match="rewritten, it differs from the original by 1; not used"
-    ):
-        rewrite_tflite(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET)
 
 
 # The real weights
@@ -256,8 +198,7 @@ def test_birdnet_gives_the_vectors_of_the_original_file(real: Path) -> None:
     theirs = embed_slowly(birdnet_weights(), windows)
     assert ours.shape == (7, 1024)
     assert np.isfinite(ours).all()
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=BIRDNET.tolerance)
-    assert litert.measure_rewrite(birdnet_weights(), real, BIRDNET) <= BIRDNET.tolerance
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_birdnet_gives_the_same_bits_in_any_batch_and_in_threads(real: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
     assert fingerprint(find_encoder("random"), {}) == {
         "encoder": "random",
         "version": 1,
-        "load": "callshot.encoders.loaders:load_random",
+        "load": "callshot.encoders.catalogue:load_random",
         "rate_hz": 16000,
         "dimension": 40,
         "options": {"speed": 1.0, "top_hz": None, "dimension": 40},
@@ -214,7 +214,7 @@ def test_encoders_of_other_packages_join_the_catalogue(monkeypatch):
         title="my own",
         dimension=3,
         rate_hz=16000,
-        load="callshot.encoders.loaders:load_random",
+        load="callshot.encoders.catalogue:load_random",
         licence="MIT",
         loudness_effect="does not change it",
         options={"dimension": 3},
@@ -231,7 +231,7 @@ def test_encoders_of_other_packages_join_the_catalogue(monkeypatch):
 @pytest.mark.parametrize(
     ("load", "message"),
     [
-        (lambda: 3, "expected an EncoderSpec, got int"),
+        (lambda: 3, r"cannot be loaded \(expected an EncoderSpec, got int"),
         (lambda: 1 / 0, r"cannot be loaded \(division by zero\)"),
     ],
 )

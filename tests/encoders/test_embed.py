@@ -31,7 +31,6 @@ from callshot.encoders.embed import (
 )
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.store import open_store
-from callshot.encoders.workers import Batching
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file_steps import embed_files, segment_files
 from callshot.tables.embedding_tables import table_corpus
@@ -190,7 +189,7 @@ def test_a_copy_of_known_audio_is_read_only_once(library, monkeypatch):
         assert not spans, "read again"
         return ()
 
-    monkeypatch.setattr("callshot.encoders.workers.load_spans", fail_to_load)
+    monkeypatch.setattr("callshot.encoders.embed.load_spans", fail_to_load)
     with open_store(library / "store", encoder.fingerprint) as store:
         copy = make_spans([make_segment("copy.wav")], library)
         embed_spans(copy, encoder, store)
@@ -264,8 +263,8 @@ def test_windows_are_prepared_while_the_model_works(library):
 
 def test_the_number_of_prepared_segments_is_limited(library, monkeypatch):
     # Two segments of 1 s, and one more
-    monkeypatch.setattr("callshot.encoders.workers.MAX_AHEAD_SAMPLES", 2 * 48000)
-    monkeypatch.setattr("callshot.encoders.workers.LARGEST_BATCH", 1)
+    monkeypatch.setattr("callshot.encoders.embed.MAX_AHEAD_SAMPLES", 2 * 48000)
+    monkeypatch.setattr("callshot.encoders.workers.BATCH_WINDOWS", 1)
     counts = []
 
     def wait(prepared):
@@ -323,23 +322,6 @@ def test_progress_adds_up_to_one_and_shows_the_pace(library):
     assert sum(share for share, _ in calls) == pytest.approx(1)
     assert "segments/s" in calls[-1][1]
     assert "h of audio per hour" in calls[-1][1]
-
-
-def test_batches_grow_while_the_model_gets_faster():
-    batching = Batching()
-    for speed in (1, 1.9, 3.5, 3.4, 3.0):  # windows a second at sizes 1, 2, 4, 8, 16
-        for _ in range(5):
-            batching.record(batching.size, 100 * batching.size, batching.size / speed)
-    assert (batching.size, batching.settled) == (4, True)
-    batching.record(4, 400, 1e-9)
-    assert batching.size == 4
-
-
-def test_batches_are_no_smaller_than_what_one_segment_has():
-    batching = Batching()
-    for _ in range(5):
-        batching.record(5, 500, 1.0)
-    assert (batching.size, batching.settled) == (10, False)
 
 
 def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(library):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import encoder_fingerprint, open_encoder
-from callshot.encoders.install import encoder_status, import_weights, match_files
+from callshot.encoders.install import import_weights, list_needs, match_files
 from callshot.errors import InputError
 from standins import (
     birdnet_v2,
@@ -71,11 +71,9 @@ def test_birdnet_2_is_cut_at_its_pooling_layer(tensor: str, tmp_path: Path) -> N
 def test_a_file_without_the_pooling_layer_is_not_birdnet_2(tmp_path: Path) -> None:
     file = birdnet_v3(tmp_path / "birdnet.onnx")
     spec = find_encoder("birdnet-v2.4-onnx")
-    with pytest.raises(
-        InputError, match=r"expected BirdNET 2\.4, with a tensor model/G"
-    ):
+    with pytest.raises(InputError, match=r"no tensor 'model/GLOBAL_AVG_POOL/Mean"):
         import_weights(spec, [file])
-    assert encoder_status(spec).needs == ("callshot encoders get birdnet-v2.4-onnx",)
+    assert list_needs(spec) == ["callshot encoders get birdnet-v2.4-onnx"]
 
 
 @pytest.mark.parametrize("window_s", [3.0, 4.5, 5.0])
@@ -103,7 +101,7 @@ def test_perch_2_is_read_from_the_files_of_other_toolkits(
     spec = find_encoder("perch-v2")
     assert [weight.file for weight, _ in match_files(spec, [file])] == [name]
     import_weights(spec, [file])
-    assert encoder_status(spec).needs == ()
+    assert list_needs(spec) == []
     assert list(encoder_fingerprint(spec)["weights"]) == [name]
     windows = make_windows(160_000)
     whole = file if "only" not in name else tmp_path / "whole.onnx"
@@ -129,5 +127,5 @@ def test_a_file_with_the_name_of_a_known_one_must_be_that_file(
         ("birdnet-v3.0", "BirdNET+_V3.0-preview3.1_Global_11K_FP32.onnx"),
     ):
         (tmp_path / file).write_bytes(b"another model")
-        with pytest.raises(InputError, match=r"not kept: expected \d+ bytes, got 13"):
+        with pytest.raises(InputError, match=r"not kept: expected size \d+, got 13"):
             import_weights(find_encoder(name), [tmp_path / file])

@@ -14,8 +14,8 @@ from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.install import (
     download_weights,
-    encoder_status,
     import_weights,
+    list_needs,
     stage_weights,
 )
 from callshot.encoders.weights import (
@@ -52,7 +52,7 @@ def other_model(model: Path) -> Path:
 
 
 def is_ready() -> bool:
-    return encoder_status(SPEC).needs == ()
+    return list_needs(SPEC) == []
 
 
 def list_weights() -> list[str]:
@@ -133,12 +133,12 @@ def test_a_checksum_of_the_catalogue_is_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = standins.perch_v2(tmp_path / "perch.onnx")
-    with pytest.raises(InputError, match="expected 413350933 bytes, got"):
+    with pytest.raises(InputError, match="expected size 413350933, got"):
         import_weights(find_encoder("perch-v2"), [file], replace_first=True)
     monkeypatch.setattr(catalogue, "ENCODERS", standins.unpinned("perch-v2"))
     spec = find_encoder("perch-v2")
     import_weights(spec, [file])
-    assert encoder_status(spec).needs == ()
+    assert list_needs(spec) == []
 
 
 def test_the_first_file_is_trusted_and_another_one_needs_replace(

@@ -12,18 +12,17 @@ import pytest
 
 from callshot.encoders import install
 from callshot.encoders.catalogue import ENCODERS, find_encoder
-from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.install import (
     PACKAGES,
     check_encoder,
-    encoder_status,
+    describe_weight,
     list_encoders,
-    list_status,
+    list_needs,
     make_test_sounds,
     read_references,
 )
-from callshot.encoders.perch import TENSORFLOW_EXTRA
-from callshot.encoders.weights import find_weight
+from callshot.encoders.perch import EXTRA as TENSORFLOW_EXTRA
+from callshot.encoders.weights import TORCH_EXTRA, find_weight
 from callshot.errors import InputError
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -34,14 +33,12 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 def test_the_status_lists_missing_packages_and_weights(monkeypatch, tmp_path):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
-    statuses = {status.name: status for status in list_status()}
-    assert statuses["mfcc"].needs == statuses["random"].needs == ()
-    assert "callshot encoders get birdnet-v2.4" in statuses["birdnet-v2.4"].needs
+    assert list_needs(find_encoder("mfcc")) == list_needs(find_encoder("random")) == []
+    needs = list_needs(find_encoder("birdnet-v2.4"))
+    assert "callshot encoders get birdnet-v2.4" in needs
     monkeypatch.setattr(install, "find_spec", lambda name: None)
-    assert (
-        encoder_status(find_encoder("perch-v2")).needs[0]
-        == "pip install 'callshot[onnx]'"
-    )
+    needs = list_needs(find_encoder("perch-v2"))
+    assert needs[0] == "pip install 'callshot[onnx]'"
 
 
 def test_the_data_frame_has_one_row_per_encoder(monkeypatch, tmp_path):
@@ -71,26 +68,22 @@ def test_weights_for_torch_need_torch_unless_the_others_are_there(
     monkeypatch.setattr(install, "find_weight", find_file)
     monkeypatch.setattr(install, "weight_sha256", lambda name, weight: "abc")
     monkeypatch.setattr(install, "find_spec", find_package)
-    assert encoder_status(spec).needs == ("callshot encoders get hubert-base-l3",)
+    assert list_needs(spec) == ["callshot encoders get hubert-base-l3"]
     files.add("model.safetensors")
-    assert encoder_status(spec).needs == (f"pip install 'callshot[{TORCH_EXTRA}]'",)
+    assert list_needs(spec) == [f"pip install 'callshot[{TORCH_EXTRA}]'"]
     files.add("model.onnx")
-    assert encoder_status(spec).needs == ()
-    trusted = "installed, trusted because it came first (sha256 abc)"
-    assert [(file, state) for file, _, state in encoder_status(spec).weights] == [
-        ("model.onnx", trusted),
-        ("pytorch_model.bin", "missing"),
-        ("model.safetensors", trusted),
-    ]
+    assert list_needs(spec) == []
+    assert "sha256 abc, no checksum" in describe_weight(spec, spec.weights[0])
+    assert describe_weight(spec, spec.alternatives[0]) == "missing"
 
 
 def test_an_onnx_model_of_the_user_is_ready_once_its_file_exists(tmp_path):
     choices = {"rate_hz": "16000", "window_s": "1", "dimension": "3"}
     path = tmp_path / "mine.onnx"
     spec = find_encoder(f"onnx:{path}", choices)
-    assert encoder_status(spec).needs == (f"the file {path}, which does not exist",)
+    assert list_needs(spec) == [f"the file {path}, which does not exist"]
     path.touch()
-    assert encoder_status(spec).needs == ()
+    assert list_needs(spec) == []
 
 
 def test_every_extra_in_a_message_can_be_installed():
@@ -102,7 +95,7 @@ def test_every_extra_in_a_message_can_be_installed():
 
 def test_listing_encoders_imports_no_framework_and_writes_nothing(tmp_path):
     code = (
-        "import sys; from callshot.encoders.install import list_status; list_status();"
+        "import sys; from callshot.encoders.install import list_encoders; list_encoders();"
         "frameworks = {'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'};"
         "print(*frameworks & set(sys.modules))"
     )

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders import catalogue, hubert
+from callshot.encoders import catalogue, encode, hubert
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import (
     PreparedSegment,
     encoder_fingerprint,
     open_encoder,
     unroll,
+    used_weights,
 )
-from callshot.encoders.loaders import used_weights
 from callshot.encoders.pooling import pool
-from callshot.encoders.weights import import_weight, weight_folder
+from callshot.encoders.weights import import_weight, torch_has_cuda, weight_folder
 from callshot.errors import InputError, OptionError
 from standins import hubert as save_hubert
 from standins import perch_v2, perch_v2_cells, unpinned
@@ -80,7 +80,7 @@ def test_weights_for_torch_are_used_if_they_are_alone_or_torch_has_a_gpu(
     used: str,
 ) -> None:
     import_weights(files, *present)
-    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: gpu)
+    monkeypatch.setattr(encode, "torch_has_cuda", lambda: gpu)
     assert used_weights(SPEC, device) == (WEIGHTS[used],)
 
 
@@ -97,7 +97,7 @@ def test_the_error_for_missing_weights_names_a_command_that_works() -> None:
 def test_published_weights_for_torch_are_checked(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"another model")
     with pytest.raises(
-        InputError, match=r"pytorch_model\.bin: .*expected 377569754 bytes, got 13"
+        InputError, match=r"pytorch_model\.bin: .*expected size 377569754, got 13"
     ):
         import_weight(
             SPEC.weights_name,
@@ -120,6 +120,7 @@ def test_on_a_gpu_torch_runs_its_weights_and_they_are_in_the_fingerprint(
 
     import_weights(files, ONNX, SAFE)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
+    monkeypatch.setattr(encode, "torch_has_cuda", lambda: True)
     monkeypatch.setattr(hubert, "open_hubert_torch", open_torch)
     encoder = open_encoder(
         find_encoder("hubert-base-l5", {"normalise": "false"}), device="cuda", threads=3
@@ -138,7 +139,7 @@ def test_without_a_gpu_the_error_says_what_to_do_before_any_file_is_made(
 ) -> None:
     import_weights(files, present)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
-    monkeypatch.setattr("callshot.encoders.onnx.has_cuda", lambda: False)
+    monkeypatch.setattr("callshot.encoders.hubert.has_cuda", lambda: False)
     message = (
         "device: cuda needs a torch .*callshot encoders get hubert-base-l2 --torch.*, "
         "or onnxruntime-gpu .* use cpu"
@@ -154,6 +155,7 @@ def test_half_precision_without_torch_on_a_gpu_is_an_error(
 ) -> None:
     import_weights(files, present)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
+    monkeypatch.setattr(encode, "torch_has_cuda", lambda: True)
     half = find_encoder("hubert-base-l2", {"precision": "float16"})
     with pytest.raises(
         OptionError, match="precision=float16 needs --device cuda, a torch"
@@ -187,7 +189,7 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
     monkeypatch.setattr(hubert, "export_hubert", export)
     monkeypatch.setattr(hubert, "open_hubert", open_on_cpu)
-    monkeypatch.setattr("callshot.encoders.onnx.has_cuda", lambda: True)
+    monkeypatch.setattr("callshot.encoders.hubert.has_cuda", lambda: True)
     on_cpu = open_encoder(SPEC, device="cpu").encode([PreparedSegment(make_sound())])[0]
     on_cuda = open_encoder(SPEC, device="cuda").encode([PreparedSegment(make_sound())])[
         0
@@ -201,9 +203,9 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
 def test_without_torch_there_is_no_gpu_and_nothing_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hubert, "find_spec", lambda name: None)
+    monkeypatch.setattr("callshot.encoders.weights.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert hubert.torch_has_cuda() is False
+    assert torch_has_cuda() is False
 
 
 # With torch and transformers
@@ -238,7 +240,7 @@ def test_exported_weights_give_the_same_frames_as_torch(random_weights: Path) ->
 
 
 def test_a_real_gpu_gives_the_frames_of_the_cpu(random_weights: Path) -> None:
-    if not hubert.torch_has_cuda():
+    if not torch_has_cuda():
         pytest.skip("torch finds no GPU here")
     import_weights({SAFE: random_weights}, SAFE)
     on_cpu = open_encoder(SPEC, device="cpu")

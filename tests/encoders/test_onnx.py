@@ -69,16 +69,6 @@ def test_a_session_uses_the_given_threads_and_does_not_spin(tmp_path: Path) -> N
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("device", "gpu"), ("threads", 0), ("threads", -1)]
-)
-def test_an_option_out_of_range_is_an_error(
-    tmp_path: Path, option: str, value: Any
-) -> None:
-    with pytest.raises(OptionError, match=f"^{option}: .*{value}"):
-        open_session(save_model(tmp_path, MEAN), **{option: value})
-
-
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv(
@@ -163,7 +153,7 @@ def test_names_that_cannot_be_printed_are_an_error_in_one_line(
     (tmp_path / "bad.onnx").write_bytes(content.replace(b"mean", name))
     one_line = r"bad\.onnx: [ -~…\N{REPLACEMENT CHARACTER}]*$"
     with pytest.raises(InputError, match=one_line):
-        open_session(tmp_path / "bad.onnx")
+        open_windows(tmp_path / "bad.onnx", samples=3, dimension=5)
     with pytest.raises(InputError, match=one_line):
         cut_graph(tmp_path / "bad.onnx", tmp_path / "cut.onnx", ["mean"])
     assert capfd.readouterr() == ("", "")
@@ -338,7 +328,7 @@ def test_an_output_is_chosen_by_name_or_by_its_dimension(
         open_windows(path, samples=8, dimension=8, output="sizes")
     block = open_windows(path, samples=8, dimension=4, output="block")
     with pytest.raises(
-        InputError, match=r"output block: expected shape \(3, 4\), got \(3, 2, 4\)"
+        InputError, match=r"expected vectors of shape \(3, 4\), .*\(3, 2, 4\)"
     ):
         block(windows)
 
@@ -356,7 +346,7 @@ def test_an_output_is_chosen_by_name_or_by_its_dimension(
             MEAN.replace("n, 8", "n, 1, 8").replace("n, 1]", "n, 1, 8]"),
             "one input of waveforms",
         ),
-        (MEAN.replace("n,", "4,"), "expected a free batch or 1, got 4"),
+        (MEAN.replace("n,", "4,"), r"with a free batch or 1, got wave .*\[4, 8\]"),
         (
             "(float[n, 8] a, float[n, 8] b) => (float[n, 8] c) { c = Add(a, b) }",
             "one input of waveforms.*b tensor",
@@ -376,10 +366,10 @@ def test_a_model_with_other_inputs_or_outputs_is_an_error(
 
 def test_sizes_that_disagree_with_the_file_are_errors(tmp_path: Path) -> None:
     path = save_model(tmp_path, MEAN)
-    message = "input wave, samples: expected 9, got 8; is this the right file"
+    message = r"windows \(batch, 9\) .* got wave .* is this the right file"
     with pytest.raises(InputError, match=message):
         open_windows(path, samples=9, dimension=1)
-    with pytest.raises(InputError, match="output mean, dimension: expected 2, got 1"):
+    with pytest.raises(InputError, match=r"vectors \(batch, 2\) .* got wave"):
         open_windows(path, samples=8, dimension=2)
 
 
@@ -398,7 +388,7 @@ def test_sizes_that_the_file_leaves_free_are_checked_when_it_runs(
     windows = make_windows(2, 5)
     assert open_windows(path, samples=5, dimension=5)(windows).shape == (2, 5)
     with pytest.raises(
-        InputError, match=r"output y: expected shape \(2, 4\), got \(2, 5\)"
+        InputError, match=r"expected vectors of shape \(2, 4\), .*\(2, 5\)"
     ):
         open_windows(path, samples=5, dimension=4)(windows)
     with pytest.raises(InputError, match=r"expected windows of shape \(n, 6\)"):

@@ -77,37 +77,6 @@ def test_the_cache_is_in_callshot_home_or_else_in_the_users_cache(
         assert "callshot" in home().parts
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "/a", "a\\b", "~", "a b", ".a", "-a", "a\n", "é"]
-)
-def test_odd_encoder_and_file_names_are_errors(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="plain encoder name"):
-        weight_folder(name)
-    with pytest.raises(InputError, match="plain file name"):
-        derive_file("a", name, tmp_path, lambda path: None)
-    if name != "a/b":
-        with pytest.raises(InputError, match="plain file name"):
-            Weight(name, "https://example.org/a")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "",
-        "ftp://a/b",
-        "file:///etc/passwd",
-        "pypi:a",
-        "pypi:a!b",
-        "pypi:--pre==1!b",
-        "kaggle:a/b",
-        "/a",
-    ],
-)
-def test_odd_sources_are_errors(source: str) -> None:
-    with pytest.raises(InputError, match="expected https"):
-        Weight("a", source)
-
-
 def test_a_missing_weight_is_an_error_with_the_command(cache: Path) -> None:
     assert find_weight("birdnet-v2.4", BIRDNET) is None
     with pytest.raises(InputError) as caught:

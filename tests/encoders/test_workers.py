@@ -9,11 +9,11 @@ import pytest
 import standins
 from callshot.encoders import catalogue, workers
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import default_threads, embed_spans
+from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.install import import_weights
 from callshot.encoders.store import open_store
-from callshot.encoders.workers import Batching, Workers
+from callshot.encoders.workers import Workers, default_threads
 from callshot.errors import InputError
 from rows_of_spans import make_row, make_spans
 from sounds import record
@@ -80,7 +80,7 @@ def test_one_thread_runs_a_model_that_allows_no_more(changes):
     else:
         encoder = replace(encoder, **changes)
     with Workers(encoder) as running:
-        running.batching = Batching(size=8, settled=True)
+        running.batch_size = 8
         outputs = [running.submit(make_windows(1)) for _ in range(20)]
         assert all(output().shape == (1, 2) for output in outputs)
     assert len(threads) == 1
@@ -219,7 +219,7 @@ def make_signals(*lengths: int) -> list[PreparedSegment]:
 def run_in_batches(model, signals, size):
     encoder = replace(make_encoder(model, 1, MFCC), device="cuda")
     with Workers(encoder) as running:
-        running.batching = Batching(size=size, settled=True)
+        running.batch_size = size
         outputs = [running.submit(signal) for signal in signals]
         return [output() for output in outputs]
 
@@ -246,7 +246,7 @@ def test_a_whole_segment_that_fails_does_not_change_those_of_its_batch():
     signals[1].input[:] = 99
     encoder = replace(make_encoder(LengthModel(), 1, MFCC), device="cuda")
     with Workers(encoder) as running:
-        running.batching = Batching(size=3, settled=True)
+        running.batch_size = 3
         outputs = [running.submit(signal) for signal in signals]
         assert outputs[0]().shape == outputs[2]().shape == (3, 2)
         with pytest.raises(InputError, match="loud"):

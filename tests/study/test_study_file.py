@@ -1,7 +1,6 @@
 """The study file: its keys, and the errors that are found before any work begins."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -296,10 +295,7 @@ def test_the_path_of_an_onnx_model_is_relative_to_the_study(
     text = MINIMAL.replace(
         '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
     )
-    monkeypatch.setattr(
-        "callshot.study.study_file.encoder_status",
-        lambda spec: SimpleNamespace(needs=()),
-    )
+    monkeypatch.setattr("callshot.study.study_file.list_needs", lambda spec: [])
     assert read_study(study(folder, text)).encoders[0].joined_encoder.specs[0].options[
         "path"
     ] == str(folder / "my.onnx")

@@ -30,7 +30,7 @@ from callshot.cli.options import (
     parse_pairs,
     use_cluster,
 )
-from callshot.errors import OptionError, count_text, printable
+from callshot.errors import OptionError, check_range, count_text, printable
 
 encoders = Program(
     help="List the encoders, show what each needs, download weights, test and compare encoders.",
@@ -161,10 +161,9 @@ def list_all(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         from rich.console import Console
 
-        from callshot.encoders.install import list_status
         from callshot.report.terminal import show_encoders
 
-        show_encoders(list_status(), Console())
+        show_encoders(Console())
 
 
 @encoders.command()
@@ -172,12 +171,11 @@ def show(name: Name, choices: Choices = None) -> None:
     """Show the options of an encoder, how it reads audio, and where its weights come from."""
     from rich.console import Console
 
-    from callshot.encoders.install import encoder_status
     from callshot.encoders.joined_encoder import find_joined_encoder
     from callshot.report.terminal import show_encoder
 
     for spec in find_joined_encoder(name, parse_pairs("set", choices, "speed=2")).specs:
-        show_encoder(spec.all_options(), encoder_status(spec), Console())
+        show_encoder(spec, Console())
 
 
 @encoders.command()
@@ -312,7 +310,7 @@ def parse_speeds(text: str) -> list[float]:
     >>> parse_speeds("0.5, 2")
     [0.5, 2.0]
     """
-    from callshot.encoders.spec import check_speed
+    from callshot.encoders.spec import SPEEDS
 
     speeds = []
     for word in parse_names(text):
@@ -320,6 +318,6 @@ def parse_speeds(text: str) -> list[float]:
             speed = float(word)
         except ValueError:
             raise OptionError(f"speeds: expected numbers, got {word!r}") from None
-        check_speed("speeds", speed)
+        check_range("speeds", speed, *SPEEDS)
         speeds.append(speed)
     return speeds

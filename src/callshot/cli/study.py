@@ -132,7 +132,7 @@ def run(
     """
     from rich.console import Console
 
-    from callshot.encoders.embed import default_threads
+    from callshot.encoders.workers import default_threads
     from callshot.fewshot.gpu.device import describe_device
     from callshot.report.terminal import print_lines
     from callshot.study.plan import plan

@@ -27,13 +27,13 @@ from callshot.encoders.embed import (
     EmbedOptions,
     check_rates,
     default_store,
-    default_threads,
     embed_spans,
 )
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import open_store
+from callshot.encoders.workers import default_threads
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import (
     Progress,

@@ -35,8 +35,8 @@ from callshot.detection.index.index_files import (
     read_span,
     span_paths,
 )
-from callshot.detection.index.windows import SILENCE_DBFS, split_range
-from callshot.encoders.embed import default_threads
+from callshot.detection.index.windows import SILENCE_DBFS
+from callshot.encoders.workers import default_threads
 from callshot.errors import InputError
 from callshot.jobs import Cluster, Job, Outcome, Pool
 from callshot.records import FloatArray
@@ -66,7 +66,8 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     """Return which windows are active, and what they are."""
     vectors = np.asarray(rows["vector"])
     # A few at a time stay in the processor's cache.
-    blocks = split_range(len(vectors), BLOCK_WINDOWS)
+    starts = range(0, len(vectors), BLOCK_WINDOWS)
+    blocks = [slice(start, start + BLOCK_WINDOWS) for start in starts]
     parts = [detector.score(vectors[block].astype(np.float64)) for block in blocks]
     scores = np.concatenate(parts)
     best = scores.argmax(axis=1)

@@ -45,12 +45,14 @@ from callshot.detection.model import (
     load_model,
     make_model,
     merge_models,
-    plain_fingerprint,
     write_model,
 )
 from callshot.detection.model_summary import describe_few_windows
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
-from callshot.encoders.joined_encoder import find_joined_encoder
+from callshot.encoders.joined_encoder import (
+    find_joined_encoder,
+    joined_fingerprint,
+)
 from callshot.encoders.spec import EncoderSpec, format_options
 from callshot.errors import InputError, OptionError, check_range
 from callshot.files import explain_unreadable, sha256_file
@@ -254,7 +256,7 @@ def learn_examples(
     if settings.source == RECORDING and not has_windows:
         window_s = options.window_s or default_window_s(calls.spans)
         settings = replace(settings, window_s=window_s)
-    fingerprint = plain_fingerprint(joined_encoder, embedding.device)
+    fingerprint = joined_fingerprint(joined_encoder, embedding.device)
     if earlier is not None:
         check_fingerprint(earlier, joined_encoder.name, fingerprint)
         check_settings(earlier, settings, str(examples))

@@ -3,7 +3,7 @@
 Background without labels is found as in `callshot.corpus.mixing`, in windows of the encoder.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -26,7 +26,6 @@ from callshot.detection.index.index_files import Index
 from callshot.detection.index.windows import (
     SILENCE_DBFS,
     RecordingAtSpeed,
-    WindowEncoder,
     WindowGrid,
     measure_levels,
 )
@@ -45,6 +44,7 @@ from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
+from callshot.encoders.workers import Workers, open_workers
 from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans
 
@@ -80,34 +80,17 @@ def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Clips
 def read_quiet_windows(
     files: Files, spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> list[Float32Array]:
-    """Return the audio of windows of recordings: the quieter half of those that are not silent."""
-    windows = list(_read_distributed(files, spec, grid, channel))
-    if not windows:
-        raise InputError(
-            f"site: no window could be read from {count_text(len(files), 'recording')}; the "
-            "examples cannot be mixed into their background"
-        )
-    levels = measure_levels(windows)
-    audible = np.flatnonzero(levels > SILENCE_DBFS)
-    if len(audible) == 0:
-        raise InputError(
-            f"site: {count_text(len(files), 'recording')} silent where read; the examples cannot "
-            "be mixed into their background"
-        )
-    quieter = choose_quieter({int(number): levels[number] for number in audible})
-    return [windows[number] for number in quieter]
+    """Return the audio of windows of recordings: the quieter half of those that are not silent.
 
-
-def _read_distributed(
-    files: Files, spec: EncoderSpec, grid: WindowGrid, channel: str
-) -> Iterator[Float32Array]:
-    """Yield windows that are spread over recordings, without what cannot be read."""
+    They are spread over the recordings; what cannot be read is left out.
+    """
     durations_s = []
     for root, path in files:
-        try:
-            durations_s.append(probe(root / path, path).duration_s)
-        except InputError:
-            durations_s.append(0.0)
+        duration_s = 0.0
+        with suppress(InputError):
+            duration_s = probe(root / path, path).duration_s
+        durations_s.append(duration_s)
+    windows: list[Float32Array] = []
     starts = distribute_spans(durations_s, grid.window_s)
     for number, spans in groupby(starts, key=itemgetter(0)):
         root, path = files[number]
@@ -118,14 +101,24 @@ def _read_distributed(
             latest = audio.samples - grid.window
             for _, start_s in spans:
                 start = max(0, min(grid.to_samples(start_s), latest))
-                yield audio.read(start, start + grid.window)
+                windows.append(audio.read(start, start + grid.window))
+    levels = measure_levels(windows)
+    audible = np.flatnonzero(levels > SILENCE_DBFS)
+    if len(audible) == 0:
+        raise InputError(
+            f"site: no window with a sound could be read from "
+            f"{count_text(len(files), 'recording')}; the examples cannot be mixed into their "
+            "background"
+        )
+    quieter = choose_quieter({int(number): levels[number] for number in audible})
+    return [windows[number] for number in quieter]
 
 
 def mix_clips(
     examples: Spans,
     clips: Clips,
     backgrounds: Sequence[Float32Array],
-    encoder: WindowEncoder,
+    workers: Workers,
     window: int,
 ) -> tuple[list[int], Vectors]:
     """Mix examples into background; return the rows of those that have audio, and their vectors.
@@ -143,7 +136,7 @@ def mix_clips(
         for mixed in mix_example(call, backgrounds, location, clips.rate_hz):
             windows += split_call(mixed, window)
         rows.append(row)
-        vectors.append(encoder.submit(windows)().mean(axis=0, dtype=np.float64))
+        vectors.append(workers.submit_windows(windows)().mean(axis=0, dtype=np.float64))
     return rows, np.array(vectors, np.float32)
 
 
@@ -167,8 +160,8 @@ def embed_mixed_examples(
     grid = find_grid(spec, settings)
     windows = read_quiet_windows(files, spec, grid, settings.channel_rule)
     device = joined_encoder.device(spec, options.device)
-    with WindowEncoder(spec, device=device, threads=options.threads) as encoder:
-        rows, vectors = mix_clips(examples, clips, windows, encoder, grid.window)
+    with open_workers(spec, device=device, threads=options.threads) as workers:
+        rows, vectors = mix_clips(examples, clips, windows, workers, grid.window)
     if len(rows) < len(examples):
         missing = next(n for n in range(len(examples)) if n not in rows)
         location = describe_locations(examples)[missing]
@@ -192,7 +185,7 @@ def adapt_examples(
     files: Files,
     spec: EncoderSpec,
     grid: WindowGrid,
-    encoder: WindowEncoder,
+    workers: Workers,
 ) -> Model:
     """Return a model of the examples that have audio, mixed into background of recordings."""
     if model.clips is None or all(samples is None for samples in model.clips.samples):
@@ -202,7 +195,7 @@ def adapt_examples(
         )
     backgrounds = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
     rows, vectors = mix_clips(
-        model.examples, model.clips, backgrounds, encoder, grid.window
+        model.examples, model.clips, backgrounds, workers, grid.window
     )
     examples = model.examples.take(rows)
     clips = model.clips.select(rows)

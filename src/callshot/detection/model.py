@@ -44,8 +44,6 @@ from callshot.detection.background import (
     BackgroundRecording,
     merge_backgrounds,
 )
-from callshot.detection.index.windows import plain_json
-from callshot.encoders.joined_encoder import JoinedEncoder, joined_fingerprint
 from callshot.encoders.spec import find_differences
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.centroid import CentroidClassifier, LinearLayer
@@ -269,11 +267,6 @@ def merge_models(first: Model, second: Model) -> Model:
         background=merge_backgrounds(first.background, second.background),
         clips=clips and Clips(clips.rate_hz, tuple(samples)),
     )
-
-
-def plain_fingerprint(joined_encoder: JoinedEncoder, device: str) -> dict[str, Any]:
-    """Return the fingerprint of an encoder as a file gives it back."""
-    return plain_json(joined_fingerprint(joined_encoder, device))
 
 
 def check_fingerprint(

@@ -32,7 +32,7 @@ from callshot.detection.index.index_files import (
     open_index,
 )
 from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.index.windows import WindowEncoder, find_spec
+from callshot.detection.index.windows import find_spec
 from callshot.detection.mix_examples import adapt_examples, sample_index
 from callshot.detection.model import (
     SEGMENT,
@@ -40,10 +40,13 @@ from callshot.detection.model import (
     check_different,
     check_fingerprint,
     load_model,
-    plain_fingerprint,
 )
-from callshot.encoders.joined_encoder import find_joined_encoder
+from callshot.encoders.joined_encoder import (
+    find_joined_encoder,
+    joined_fingerprint,
+)
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
+from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, OptionError, check_choice, count_text
 from callshot.jobs import Cluster
 from callshot.records import FloatArray, Progress, Reject, no_progress, scale_progress
@@ -204,7 +207,7 @@ def scan(
                 "index: name the folder in which the windows of recordings are stored"
             )
         joined = find_joined_encoder(encoder, options)
-        check_fingerprint(model, joined.name, plain_fingerprint(joined, device))
+        check_fingerprint(model, joined.name, joined_fingerprint(joined, device))
         result = index_recordings(
             recordings,
             index,
@@ -373,9 +376,9 @@ def adapt_model(
         return model, [note]
     files = [(to_path(recording.root), recording.path) for recording in recordings]
     try:
-        with WindowEncoder(spec, device=device, threads=threads) as encoder:
+        with open_workers(spec, device=device, threads=threads) as workers:
             grid = find_grid(spec, model.settings)
-            mixed = adapt_examples(model, files, spec, grid, encoder)
+            mixed = adapt_examples(model, files, spec, grid, workers)
         note = (
             f"{count_text(len(mixed.examples), 'example')} mixed into background of these "
             "recordings; --adapt none uses them as they are"

@@ -16,10 +16,12 @@ from callshot.detection.model import (
     check_classes,
     check_fingerprint,
     check_settings,
-    plain_fingerprint,
 )
 from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.joined_encoder import find_joined_encoder
+from callshot.encoders.joined_encoder import (
+    find_joined_encoder,
+    joined_fingerprint,
+)
 from callshot.fewshot.centroid import log_odds
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.spans import Spans
@@ -73,7 +75,7 @@ def label_segments(
     joined_encoder = find_joined_encoder(
         encoder or model.encoder, options.encoder_options
     )
-    fingerprint = plain_fingerprint(joined_encoder, options.device)
+    fingerprint = joined_fingerprint(joined_encoder, options.device)
     check_fingerprint(model, joined_encoder.name, fingerprint)
     spans = read_call_table(segments, audio)
     if model.settings.source == SEGMENT:

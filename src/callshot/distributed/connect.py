@@ -30,7 +30,7 @@ from callshot.distributed.run_job import (
     list_workers,
     lost_message,
 )
-from callshot.encoders.embed import default_threads
+from callshot.encoders.workers import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
 from callshot.jobs import Job, Outcome, Pool

@@ -5,16 +5,14 @@ run ahead in threads while the model works, by default on all cores. A span that
 reject, and the run continues; everything that was encoded before a crash is in the store.
 """
 
-import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from callshot.corpus.mixing import MIXED, background_spans, load_spans
 from callshot.encoders.band_coverage import (
@@ -37,18 +35,12 @@ from callshot.encoders.joined_encoder import (
     join_tables,
 )
 from callshot.encoders.spec import EncoderSpec, find_differences
-from callshot.encoders.store import FINGERPRINT, Store, open_store
+from callshot.encoders.store import FINGERPRINT, Store, audio_key, open_store
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.workers import (
-    Output,
-    Workers,
-    describe_speed,
-    prepare_ahead,
-    prepare_segment,
-)
+from callshot.encoders.workers import Output, Workers, default_threads, open_workers
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
-from callshot.jobs import Cluster, Job
+from callshot.jobs import Cluster, Job, Pool
 from callshot.records import (
     Embeddings,
     Progress,
@@ -59,34 +51,16 @@ from callshot.records import (
 from callshot.spans import Row, Spans
 from callshot.storage import home
 
-
-@dataclass(frozen=True)
-class EmbeddedSpan:
-    """The key of a span's audio, its vector, None if the store has it, and its sequence."""
-
-    key: str
-    vector: Float32Array | None = None
-    sequence: Float32Array | None = None
-
-
-@dataclass(frozen=True)
-class EmbedWork:
-    """What a worker has to know: the encoder as the client found it."""
-
-    spec: EncoderSpec
-    fingerprint: Mapping[str, object]
-    device: str
-    sequences: bool
-
-
-Encode = Callable[
-    [Spans, Sequence[int]], Iterable[tuple[int, EmbeddedSpan | InputError]]
-]
-"""Encodes some rows of spans, in any order."""
+Embedded = tuple[str, Float32Array | None, Float32Array | None]
+"""The key of a span's audio, its vector, None if the store has it, and its sequence."""
+Results = Generator[tuple[int, Embedded | InputError], None, None]
+"""The rows of spans, in any order, each with its result."""
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
 """Called with the names of spans and their sequences."""
 
 MAX_SPANS = 32  # of one recording, that a worker gets at once
+MAX_AHEAD = 64  # segments that are prepared while the model works
+MAX_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
 AUDIO_COLUMNS = (
     "start_s",
     "end_s",
@@ -123,26 +97,26 @@ DEFAULTS = EmbedOptions()
 def name_sources(spans: Spans) -> list[str]:
     """Name where the audio of each span comes from: file, size, time, span, how it is read."""
     files: dict[str, tuple[object, ...]] = {}
-    sources = [_name_source(spans.root, row, files) for row in spans.rows()]
+
+    def name_source(root: Path, row: Row) -> str:
+        path = root / row["path"]
+        absolute = str(path.absolute())
+        if absolute not in files:
+            files[absolute] = (-1, -1, -1)
+            with suppress(OSError):
+                status = path.stat()
+                times = (status.st_mtime_ns, status.st_ctime_ns)
+                files[absolute] = (status.st_size, *times)
+        parts = (absolute, *files[absolute], *(row[name] for name in AUDIO_COLUMNS))
+        return sha256_text(repr(parts))[:32]
+
+    sources = [name_source(spans.root, row) for row in spans.rows()]
     if MIXED not in spans.frame.columns:
         return sources
     background = background_spans(spans)
-    noises = [_name_source(background.root, row, files) for row in background.rows()]
+    noises = [name_source(background.root, row) for row in background.rows()]
     parts = zip(sources, noises, spans[MIXED], strict=True)
     return [sha256_text(repr(part))[:32] for part in parts]
-
-
-def _name_source(root: Path, row: Row, files: dict[str, tuple[object, ...]]) -> str:
-    path = root / row["path"]
-    absolute = str(path.absolute())
-    if absolute not in files:
-        try:
-            status = path.stat()
-            files[absolute] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        except OSError:
-            files[absolute] = (-1, -1, -1)
-    parts = (absolute, *files[absolute], *(row[name] for name in AUDIO_COLUMNS))
-    return sha256_text(repr(parts))[:32]
 
 
 def embed(
@@ -228,23 +202,24 @@ def embed_spec(
     """Embed spans with one encoder at one speed; see `embed`."""
     check_rates(spec, spans)
     sequences = write_sequences is not None
+    device = options.device
     folder = default_store() if options.store is None else options.store
     if options.cluster is None:
         threads = options.threads or default_threads()
         encoder = open_encoder(
-            spec, device=options.device, threads=threads, sequences=sequences
+            spec, device=device, threads=threads, sequences=sequences
         )
         fingerprint = encoder.fingerprint
     else:
-        check_runs_on(spec, options.device)
-        fingerprint = encoder_fingerprint(spec, options.device, sequences=sequences)
+        check_runs_on(spec, device)
+        fingerprint = encoder_fingerprint(spec, device, sequences=sequences)
     with open_store(folder, fingerprint, sequences=sequences) as store:
         if options.cluster is None:
             all_keys, rejects = embed_spans(
                 spans, encoder, store, progress, threads=options.threads
             )
         else:
-            work = EmbedWork(spec, fingerprint, options.device, sequences)
+            work = EmbedWork(spec, fingerprint, device, sequences)
             encode = partial(_encode_on_cluster, options.cluster, work)
             all_keys, rejects = _embed_missing(
                 spans, spec.name, store, encode, progress
@@ -275,12 +250,17 @@ def embed_spans(
 
     Return the key of each span, None for rejects, and the rejects. `threads` read audio.
     """
-    encode = partial(_encode_here, encoder, store, threads)
-    return _embed_missing(spans, encoder.spec.name, store, encode, progress)
+    with Workers(encoder) as workers:
+        encode = partial(_encode_here, workers, threads)
+        return _embed_missing(spans, encoder.spec.name, store, encode, progress)
 
 
 def _embed_missing(
-    spans: Spans, name: str, store: Store, encode: Encode, progress: Progress
+    spans: Spans,
+    name: str,
+    store: Store,
+    encode: Callable[[Spans, Sequence[int], Callable[[str], bool]], Results],
+    progress: Progress,
 ) -> tuple[list[str | None], list[Reject]]:
     """Add the spans that the store does not have; return the key of each, and the rejects."""
     sources = name_sources(spans)
@@ -295,20 +275,23 @@ def _embed_missing(
     start_s = time.monotonic()
     audio_s = 0.0
     try:
-        for count, (n, result) in enumerate(encode(spans, missing), 1):
-            if isinstance(result, InputError):
-                rejects.append(Reject(paths[n], n + 1, str(result)))
-            else:
-                keys[n] = result.key
-                if result.vector is not None:
-                    store.add(sources[n], result.key, result.vector, result.sequence)
-                elif not store.keeps_sequences:
-                    # Known audio from another source: add it, so that it is not read again.
-                    vector = store.vectors([result.key])[0]
-                    store.add(sources[n], result.key, vector)
-            audio_s += durations_s[n]
-            speed = describe_speed(count, audio_s, time.monotonic() - start_s)
-            progress(1 / total, f"{name}: {speed}")
+        with closing(encode(spans, missing, store.has)) as results:
+            for count, (n, result) in enumerate(results, 1):
+                if isinstance(result, InputError):
+                    rejects.append(Reject(paths[n], n + 1, str(result)))
+                else:
+                    key, vector, sequence = result
+                    keys[n] = key
+                    if vector is None and not store.keeps_sequences:
+                        # Known audio from another source: added, so that it is not read again.
+                        vector = store.vectors([key])[0]
+                    if vector is not None:
+                        store.add(sources[n], key, vector, sequence)
+                audio_s += durations_s[n]
+                elapsed_s = max(time.monotonic() - start_s, 1e-3)
+                speed = f"{count / elapsed_s:.0f} segments/s"
+                pace = f"{audio_s / elapsed_s:.0f} h of audio per hour"
+                progress(1 / total, f"{name}: {speed}, {pace}")
     except BaseException:
         with suppress(OutputError):  # the first error is what the user must see
             store.flush()
@@ -318,56 +301,99 @@ def _embed_missing(
 
 
 def _encode_here(
-    encoder: Encoder,
-    store: Store,
+    workers: Workers,
     threads: int | None,
     spans: Spans,
     missing: Sequence[int],
-) -> Iterator[tuple[int, EmbeddedSpan | InputError]]:
-    """Encode spans in threads of this process; audio is encoded once, wherever it is from."""
+    is_known: Callable[[str], bool],
+) -> Results:
+    """Encode spans in threads of this process; audio is encoded once, wherever it is from.
+
+    `is_known` says whether the vector of a key has been stored since.
+    """
+    encoder = workers.encoder
     if encoder.batches_segments:  # those of one length one after another
         durations_s = spans.durations_s
         missing = sorted(missing, key=lambda n: (durations_s[n], n))
     running: deque[tuple[int, str, PreparedSegment]] = deque()
     outputs: dict[str, Output] = {}  # by key, of `running`
-    workers = Workers(encoder)
-    prepared = prepare_ahead(encoder, spans.take(missing), threads)
 
-    def finish_first() -> tuple[int, EmbeddedSpan | InputError]:
+    def finish_first() -> tuple[int, Embedded | InputError]:
         n, key, item = running.popleft()
-        if store.has(key):
+        if is_known(key):
             outputs.pop(key, None)
-            return n, EmbeddedSpan(key)
+            return n, (key, None, None)
         try:
             output = outputs[key]()
         except InputError as error:
             return n, error
         del outputs[key]
-        return n, EmbeddedSpan(key, encoder.pool(item, output), unroll(output))
+        return n, (key, encoder.pool(item, output), unroll(output))
 
-    with workers, closing(prepared):
+    with closing(_prepare_ahead(encoder, spans.take(missing), threads)) as prepared:
         for n, future in zip(missing, prepared, strict=True):
             try:
                 key, item = future.result()
             except InputError as error:
                 yield n, error
                 continue
-            if key not in outputs and not store.has(key):
+            if key not in outputs and not is_known(key):
                 outputs[key] = workers.submit(item)
             running.append((n, key, item))
-            # Enough wait for the model to keep it busy.
-            if len(running) > 2 * max(encoder.workers, workers.batching.size):
+            if len(running) > workers.ahead:
                 yield finish_first()
         while running:
             yield finish_first()
 
 
+def _prepare_ahead(
+    encoder: Encoder, spans: Spans, threads: int | None
+) -> Generator[Future[tuple[str, PreparedSegment]], None, None]:
+    """Yield key and prepared audio of each span in order; a thread works ahead."""
+    loaded = load_spans(spans, threads=threads)
+
+    def prepare(rate_hz: int) -> tuple[str, PreparedSegment]:
+        _, signal = next(loaded)
+        if isinstance(signal, InputError):
+            raise signal
+        return f"{audio_key(signal)}@{rate_hz}", encoder.prepare(signal, rate_hz)
+
+    # Few, if one is long.
+    longest_s = 1.0
+    for row in spans.rows():
+        length_s = row["end_s"] - row["start_s"] + 2 * row["collar_s"]
+        longest_s = max(longest_s, length_s)
+    samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
+    most = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)
+    waiting = deque[Future[tuple[str, PreparedSegment]]]()
+    with Pool(1, thread_name_prefix="callshot-windows") as pool:
+        for rate_hz in spans["rate_hz"]:
+            waiting.append(pool.submit(prepare, rate_hz))
+            if len(waiting) > most:
+                yield waiting.popleft()
+        yield from waiting
+
+
 # On a cluster
 
 
+@dataclass(frozen=True)
+class EmbedWork:
+    """What a worker has to know: the encoder as the client found it."""
+
+    spec: EncoderSpec
+    fingerprint: Mapping[str, object]
+    device: str
+    sequences: bool = False
+
+
 def _encode_on_cluster(
-    cluster: Cluster, work: EmbedWork, spans: Spans, missing: Sequence[int]
-) -> Iterator[tuple[int, EmbeddedSpan | InputError]]:
+    cluster: Cluster,
+    work: EmbedWork,
+    spans: Spans,
+    missing: Sequence[int],
+    is_known: Callable[[str], bool],
+) -> Results:
     """Encode spans on workers, some of one recording at a time."""
     paths = spans.paths
     durations_s = spans.durations_s
@@ -398,60 +424,40 @@ def _encode_on_cluster(
             yield n, result
 
 
-def check_fingerprint_of_client(
-    client: Mapping[str, object], worker: Mapping[str, object], name: str
-) -> None:
-    """Raise InputError unless a worker has the encoder of the client, with the same weights."""
-    names = find_differences(client, worker)
-    if names:
-        raise InputError(
-            f"worker and client differ in {name} ({', '.join(names)}); install the same "
-            "versions and weights on both"
-        )
-
-
-def open_encoder_on_worker(
-    work: EmbedWork, threads: int
-) -> tuple[EmbedWork, Encoder, Workers]:
+def open_encoder_on_worker(work: EmbedWork, threads: int) -> tuple[EmbedWork, Workers]:
     """Open the encoder in the process of a worker; its weights must be those of the client."""
-    encoder = open_encoder(
+    workers = open_workers(
         work.spec, device=work.device, threads=threads, sequences=work.sequences
     )
-    check_fingerprint_of_client(work.fingerprint, encoder.fingerprint, work.spec.name)
-    return work, encoder, Workers(encoder)
+    names = find_differences(work.fingerprint, workers.encoder.fingerprint)
+    if names:
+        raise InputError(
+            f"worker and client differ in {work.spec.name} ({', '.join(names)}); install the same "
+            "versions and weights on both"
+        )
+    return work, workers
 
 
 def embed_on_worker(
-    state: tuple[EmbedWork, Encoder, Workers], spans: Spans
-) -> list[EmbeddedSpan | InputError]:
-    """Return what became of each span of a recording; raise if none could be embedded."""
-    work, encoder, workers = state
-    results: list[EmbeddedSpan | InputError] = []
-    pairs = zip(spans["rate_hz"], load_spans(spans, threads=1), strict=True)
-    for rate_hz, loaded in pairs:
-        try:
-            key, item = prepare_segment(encoder, rate_hz, loaded)
-            output = workers.submit(item)()
-        except InputError as error:
-            results.append(error)
-            continue
-        vector = np.array(encoder.pool(item, output))
-        sequence = np.array(unroll(output)) if work.sequences else None
-        results.append(EmbeddedSpan(key, vector, sequence))
-    errors = [result for result in results if isinstance(result, InputError)]
-    if len(errors) == len(results):
-        raise errors[0]
-    return results
+    state: tuple[EmbedWork, Workers], spans: Spans
+) -> list[Embedded | InputError]:
+    """Return the result of each span of a recording; raise if every span fails."""
+    work, workers = state
+    known: set[str] = set()
+    results: dict[int, Embedded | InputError] = {}
+    rows = range(len(spans))
+    for n, result in _encode_here(workers, 1, spans, rows, known.__contains__):
+        if not isinstance(result, InputError):
+            key, vector, sequence = result
+            known.add(key)
+            result = (key, vector, sequence if work.sequences else None)
+        results[n] = result
+    if all(isinstance(result, InputError) for result in results.values()):
+        raise results[0]  # type: ignore[misc]
+    return [results[n] for n in rows]
 
 
 # Options
-
-
-def default_threads() -> int:
-    """Return the number of threads of a model: one for each core that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def default_store() -> Path:

@@ -6,6 +6,13 @@
                                                    `unroll` the frames
 
 The rows of a segment do not depend on the others in its batch.
+
+A model of windows maps float32 (n, samples) to (n, dimension), or to (n, 1 + frames, dimension)
+if it has frames inside windows: a vector, then the frames. A model of whole segments maps
+(samples,) to (frames, dimension); on a GPU its method `encode_batch`, if it has one, gets several
+segments of one length: (n, samples) to (n, frames, dimension). Several threads may call a model at
+once, if its spec is `parallel`; each call uses one thread. Frameworks are imported when a model is
+opened.
 """
 
 from collections.abc import Sequence
@@ -15,11 +22,16 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.loaders import used_weights
 from callshot.encoders.pooling import frame_energies, pool
 from callshot.encoders.spec import EncoderSpec, fingerprint
 from callshot.encoders.validation import Float32Array, Model, check_signal
-from callshot.encoders.weights import weight_sha256
+from callshot.encoders.weights import (
+    Weight,
+    find_weight,
+    require_weight,
+    torch_has_cuda,
+    weight_sha256,
+)
 from callshot.encoders.windows import find_spans, resample, split_windows
 from callshot.errors import InputError, OptionError, check_choice, check_whole_number
 from callshot.files import check_regular_file, explain_unreadable, sha256_file
@@ -92,14 +104,21 @@ class Encoder:
         share = np.array([span.length / options.window for span in spans])
         energy = None
         if self.spec.pooling == "energy":
-            parts = [resampled[span.start : span.end] for span in spans]
-            energy = np.array([_energy(part) for part in parts])
+            squares = np.square(resampled, dtype=np.float64)
+            energy = np.array([squares[span.start : span.end].sum() for span in spans])
         return PreparedSegment(windows, share, energy)
 
     def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
         """Return the output for each prepared segment; see `pool` and `unroll`."""
-        if self.batches_segments:
-            return self._encode_by_length([segment.input for segment in prepared])
+        if self.batches_segments:  # those of one length together
+            lengths = np.array([len(segment.input) for segment in prepared])
+            outputs: dict[int, Float32Array] = {}
+            for length in np.unique(lengths):
+                rows = np.flatnonzero(lengths == length).tolist()
+                batch = np.stack([prepared[row].input for row in rows])
+                frames = self._check(self.model.encode_batch(batch))  # type: ignore[attr-defined]
+                outputs |= dict(zip(rows, frames, strict=True))
+            return [outputs[row] for row in range(len(prepared))]
         if self.spec.windowing is None:
             return [self.run(segment.input) for segment in prepared]
         windows = np.concatenate([segment.input for segment in prepared])
@@ -109,17 +128,6 @@ class Encoder:
             batches.append(self.run(batch))
         ends = np.cumsum([segment.windows for segment in prepared])
         return np.split(np.concatenate(batches), ends[:-1])
-
-    def _encode_by_length(self, signals: Sequence[Float32Array]) -> list[Float32Array]:
-        """Return the output for each whole segment; those of one length are encoded together."""
-        lengths = np.array([len(signal) for signal in signals])
-        outputs: dict[int, Float32Array] = {}
-        for length in np.unique(lengths):
-            rows = np.flatnonzero(lengths == length).tolist()
-            batch = np.stack([signals[row] for row in rows])
-            frames = self._check(self.model.encode_batch(batch))  # type: ignore[attr-defined]
-            outputs |= dict(zip(rows, frames, strict=True))
-        return [outputs[row] for row in range(len(signals))]
 
     def pool(self, prepared: PreparedSegment, output: Float32Array) -> Float32Array:
         """Return the vector of a segment from the output of the model."""
@@ -157,10 +165,6 @@ def change_speed(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float
     return resample(signal, effective_rate_hz, spec.rate_hz)
 
 
-def _energy(signal: Float32Array) -> float:
-    return float(np.square(signal, dtype=np.float64).sum())
-
-
 def unroll(encoded: Float32Array) -> Float32Array:
     """Return the sequence of a segment, frames × dimension: frames of all windows in order.
 
@@ -172,16 +176,29 @@ def unroll(encoded: Float32Array) -> Float32Array:
     return encoded[:, 1:].reshape(-1, encoded.shape[2])
 
 
-def check_device(device: str) -> None:
-    """Check the name of a device."""
-    check_choice("device", device, DEVICES)
-
-
 def check_runs_on(spec: EncoderSpec, device: str) -> None:
     """Check that an encoder can run on a device."""
-    check_device(device)
+    check_choice("device", device, DEVICES)
     if device != "cpu" and not spec.gpu:
         raise OptionError(f"device: {spec.name} runs on the cpu only")
+
+
+def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
+    """Return the weights that an encoder is opened with; they must be on this machine.
+
+    Alternatives are used if its own are missing; those for torch also on a GPU that torch finds.
+    """
+    name = spec.weights_name
+    missing = [weight for weight in spec.weights if find_weight(name, weight) is None]
+    for weight in spec.alternatives:
+        if find_weight(name, weight) is None:
+            continue
+        is_for_gpu = weight.is_for_torch and device == "cuda"
+        if missing or (is_for_gpu and torch_has_cuda()):
+            return (weight,)
+    for weight in missing:
+        require_weight(name, weight)
+    return spec.weights
 
 
 def encoder_fingerprint(

@@ -14,10 +14,8 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +23,21 @@ import numpy as np
 
 from callshot.encoders.onnx import (
     cut_graph,
+    explain_errors,
     find_input,
+    has_cuda,
     open_session,
-    read_nodes,
     run,
 )
-from callshot.encoders.spec import HUBERT_LAYERS
+from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import (
     Float32Array,
     Model,
     check_signal,
     import_package,
 )
-from callshot.errors import InputError, OptionError, check_whole_number, count_text
+from callshot.encoders.weights import TORCH_EXTRA, require_weight, torch_has_cuda
+from callshot.errors import InputError, OptionError, count_text
 from callshot.files import atomic_path, error_reason
 
 WIDTH = 768
@@ -48,25 +48,69 @@ LONGEST_S = 60.0  # the paper's longest segment has 44 s
 VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
 CUDNN_BATCH = 4  # signals in a batch from which on cuDNN is faster
 LAYER_END = re.compile(r"layers\.(\d+)/final_layer_norm/")
-TORCH_EXTRA = "baselines"
+
+
+def load_hubert(
+    spec: EncoderSpec, *, device: str, threads: int, sequences: bool
+) -> Model:
+    """Open HuBERT, cut at the requested layer.
+
+    Weights for torch are run by torch on a GPU, and else exported to ONNX once.
+    """
+    weight = require_weight(spec.weights_name, spec.weights[0])
+    is_onnx = weight.suffix == ".onnx"
+    layer: Any = spec.options["layer"]
+    normalise = bool(spec.options["normalise"])
+    precision = str(spec.options["precision"])
+    if device == "cuda" and not is_onnx and torch_has_cuda():
+        return open_hubert_torch(
+            weight,
+            layer,
+            normalise=normalise,
+            mean=not sequences and spec.pooling == "mean",
+            threads=threads,
+            precision=precision,
+        )
+    get = f"callshot encoders get {spec.weights_name} --torch"
+    if precision != "float32":
+        raise OptionError(
+            f"{spec.name}: precision={precision} needs --device cuda, a torch that finds a GPU, "
+            f"and weights for it ({get}); or use float32"
+        )
+    if device == "cuda" and not has_cuda():
+        raise OptionError(
+            f"device: cuda needs a torch that finds a GPU and weights for it ({get}), "
+            "or onnxruntime-gpu instead of onnxruntime; or use cpu"
+        )
+    make = cut_hubert if is_onnx else export_hubert
+    path = spec.derive(f"layer-{layer}-1.onnx", partial(make, layer=layer))
+    return open_hubert(path, normalise=normalise, device=device)
 
 
 def cut_hubert(source: Path, target: Path, layer: int) -> None:
-    """Cut the published 12-layer ONNX file at a layer; it is tried on noise before it is kept.
-
-    >>> cut_hubert(Path("model.onnx"), Path("l2.onnx"), 0)
-    Traceback (most recent call last):
-    callshot.errors.OptionError: layer: expected 1 to 12, got 0
-    """
-    check_whole_number("layer", layer, maximum=HUBERT_LAYERS)
-    output = _find_layer_output(source, layer)
+    """Cut the published 12-layer ONNX file at a layer; it is tried on noise before it is kept."""
+    onnx = import_package("onnx", "onnx")
+    with explain_errors(source):
+        nodes = onnx.load(source, load_external_data=False).graph.node
+    # A layer ends in the last tensor of its last normalisation. The tensor of the last layer is
+    # named like the model's output: the node has the number.
+    outputs: dict[int, str] = {}
+    for node in nodes:
+        match = LAYER_END.search(f"{node.name} {node.output[0]}")
+        if match is not None:
+            outputs[int(match[1]) + 1] = node.output[0]
+    if layer not in outputs:
+        raise InputError(
+            f"{source}: expected layer {layer} of an ONNX export of HuBERT base, "
+            f"got layers {sorted(outputs)}"
+        )
     with atomic_path(target) as temporary:
-        cut_graph(source, temporary, [output])
+        cut_graph(source, temporary, [outputs[layer]])
         try:
             open_hubert(temporary)(_make_noise(1.0))
         except InputError as error:
             raise InputError(
-                f"{source}: cut at layer {layer}, {output!r}, it is not HuBERT base ({error})"
+                f"{source}: cut at layer {layer}, it is not HuBERT base ({error})"
             ) from error
 
 
@@ -79,19 +123,24 @@ def export_hubert(weights: Path, target: Path, layer: int) -> None:
     torch, model = build_hubert(weights, layer)
     import_package("onnxscript", TORCH_EXTRA)
     free = torch.export.Dim.DYNAMIC
+    level = logging.root.manager.disable
     with atomic_path(target) as temporary:
-        with _silence_exporter():
-            torch.onnx.export(
-                model,
-                (torch.from_numpy(_make_noise(1.0))[None],),
-                temporary,
-                input_names=["input_values"],
-                output_names=["last_hidden_state"],
-                dynamic_shapes=({0: free, 1: free},),
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
+        logging.disable(logging.WARNING)  # about the exporter's own code
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                torch.onnx.export(
+                    model,
+                    (torch.from_numpy(_make_noise(1.0))[None],),
+                    temporary,
+                    input_names=["input_values"],
+                    output_names=["last_hidden_state"],
+                    dynamic_shapes=({0: free, 1: free},),
+                    dynamo=True,
+                    external_data=False,
+                    verbose=False,
+                )
+        finally:
+            logging.disable(level)
         open_hubert(temporary)(_make_noise(0.5))
 
 
@@ -185,9 +234,21 @@ class HubertModel:
 
     def encode_batch(self, signals: Float32Array) -> Float32Array:
         """Return the frames of signals of one length; each is scaled by itself."""
-        prepared = [prepare_signal(signal, self.normalise) for signal in signals]
-        frames = self.encode(np.stack(prepared))
         count, samples = signals.shape
+        if samples > LONGEST_S * RATE_HZ:
+            raise InputError(
+                f"HuBERT: expected at most {LONGEST_S:g} s, got {samples / RATE_HZ:.1f} s; "
+                "cut it shorter"
+            )
+        prepared = np.empty(signals.shape, np.float32)
+        for row, signal in enumerate(signals):
+            check_signal(signal, shortest=FIELD)
+            if self.normalise:
+                mean = float(np.mean(signal, dtype=np.float64))
+                variance = float(np.var(signal, dtype=np.float64))
+                signal = (signal - mean) / math.sqrt(variance + VARIANCE_FLOOR)
+            prepared[row] = signal
+        frames = self.encode(prepared)
         expected = (1 if self.mean else (samples - FIELD) // STRIDE + 1, WIDTH)
         if frames.shape != (count, *expected):
             raise InputError(
@@ -197,42 +258,28 @@ class HubertModel:
         return frames
 
 
-def torch_has_cuda() -> bool:
-    """Return whether torch is installed and finds a GPU."""
-    if find_spec("torch") is None:
-        return False
-    return bool(import_package("torch", TORCH_EXTRA).cuda.is_available())
-
-
-def prepare_signal(signal: Float32Array, normalise: bool) -> Float32Array:
-    """Check a signal, and scale it to zero mean and unit variance if `normalise`."""
-    check_signal(signal, shortest=FIELD)
-    if len(signal) > LONGEST_S * RATE_HZ:
-        duration_s = len(signal) / RATE_HZ
-        raise InputError(
-            f"HuBERT: expected at most {LONGEST_S:g} s, got {duration_s:.1f} s; cut it shorter"
-        )
-    if normalise:
-        mean = float(np.mean(signal, dtype=np.float64))
-        variance = float(np.var(signal, dtype=np.float64))
-        signal = (signal - mean) / math.sqrt(variance + VARIANCE_FLOOR)
-    return np.ascontiguousarray(signal, np.float32)
-
-
 def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
     """Return torch, and a model of the first layers; missing tensors are an error."""
-    check_whole_number("layer", layer, maximum=HUBERT_LAYERS)
     # Read when transformers is first imported
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     torch = import_package("torch", TORCH_EXTRA)
     transformers = import_package("transformers", TORCH_EXTRA)
     try:
-        config = _read_config(transformers, weights.with_name("config.json"), layer)
+        config = transformers.HubertConfig()
+        path = weights.with_name("config.json")
+        if path.exists():
+            config = transformers.HubertConfig.from_json_file(path)
+        config.num_hidden_layers = layer
+        # Only training masks; without it, its tensor may be missing.
+        config.mask_time_prob = 0.0
+        config.mask_feature_prob = 0.0
         model = transformers.HubertModel(config)
-        tensors = {}
-        for name, tensor in _read_tensors(torch, weights).items():
-            tensors[name.removeprefix("hubert.")] = tensor
+        if weights.suffix == ".safetensors":
+            read = import_package("safetensors.torch", TORCH_EXTRA).load_file(weights)
+        else:  # a pickle, which may hold tensors only
+            read = torch.load(weights, map_location="cpu", weights_only=True)
+        tensors = {name.removeprefix("hubert."): read[name] for name in read}
         missing = model.load_state_dict(tensors, strict=False).missing_keys
     # safetensors, torch, json and transformers have their own classes.
     except Exception as error:
@@ -251,50 +298,3 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
 def _make_noise(seconds: float) -> Float32Array:
     samples = round(RATE_HZ * seconds)
     return np.random.default_rng(0).standard_normal(samples).astype(np.float32)
-
-
-def _find_layer_output(source: Path, layer: int) -> str:
-    """Return the tensor that a layer ends in: the last one of its last normalisation."""
-    outputs: dict[int, str] = {}
-    for node in read_nodes(source):
-        # The tensor of the last layer is named like the model's output: the node has the number.
-        output = node.output[0]
-        match = LAYER_END.search(f"{node.name} {output}")
-        if match is not None:
-            outputs[int(match[1]) + 1] = output
-    if layer not in outputs:
-        raise InputError(
-            f"{source}: expected layer {layer} of an ONNX export of HuBERT base, "
-            f"got layers {sorted(outputs)}"
-        )
-    return outputs[layer]
-
-
-def _read_config(transformers: Any, path: Path, layer: int) -> Any:
-    config = transformers.HubertConfig()
-    if path.exists():
-        config = transformers.HubertConfig.from_json_file(path)
-    config.num_hidden_layers = layer
-    # Only training masks; without it, its tensor may be missing.
-    config.mask_time_prob = 0.0
-    config.mask_feature_prob = 0.0
-    return config
-
-
-def _read_tensors(torch: Any, weights: Path) -> Any:
-    """Read safetensors, or a file of torch, whose pickle may hold tensors only."""
-    if weights.suffix == ".safetensors":
-        return import_package("safetensors.torch", TORCH_EXTRA).load_file(weights)
-    return torch.load(weights, map_location="cpu", weights_only=True)
-
-
-@contextmanager
-def _silence_exporter() -> Iterator[None]:
-    """Hide warnings and logs about the exporter's own code."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.disable(level)

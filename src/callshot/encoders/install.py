@@ -18,7 +18,7 @@ import io
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,10 +28,10 @@ import polars as pl
 
 from callshot.encoders.catalogue import find_encoder, list_specs
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights import (
+    TORCH_EXTRA,
     Weight,
     find_weight,
     get_weight,
@@ -44,11 +44,9 @@ from callshot.encoders.weights import (
 )
 from callshot.errors import InputError
 from callshot.files import replace_file
-from callshot.records import EncoderStatus, Progress, no_progress
+from callshot.records import Progress, no_progress
 
 Vectors = dict[str, Float32Array]
-Fetch = Callable[[str, Weight], object]
-"""Brings a weight into the folder of this name."""
 
 PACKAGES = {
     "onnx": ("onnxruntime", "onnx"),
@@ -57,7 +55,6 @@ PACKAGES = {
     "perch-v1": ("onnxruntime", "tensorflow"),
     TORCH_EXTRA: ("torch", "transformers", "safetensors", "onnxscript"),
 }
-DERIVED = "derived"
 UNFINISHED = (".part", ".part.json")
 RATE_HZ = 16000
 SECONDS = 4
@@ -85,79 +82,54 @@ def list_encoders() -> pl.DataFrame:
     >>> list_encoders().filter(name="mfcc").select("name", "dimension", "ready").rows()
     [('mfcc', 40, True)]
     """
+    names = ("name", "title", "dimension", "input", "licence", "loudness_effect")
     rows = []
-    for status in list_status():
-        row = asdict(status)
-        del row["weights"]
-        row["needs"] = list(status.needs)
-        row["ready"] = not status.needs
+    for spec in list_specs():
+        row = {name: getattr(spec, name) for name in names}
+        needs = list_needs(spec)
+        tested = spec.tested_with_real_weights
+        row |= {"needs": needs, "tested_with_real_weights": tested, "ready": not needs}
         rows.append(row)
     return pl.DataFrame(rows, schema_overrides={"needs": pl.List(pl.String)})
 
 
-def list_status() -> list[EncoderStatus]:
-    """Return the status of every encoder; nothing is imported or downloaded."""
-    return [encoder_status(spec) for spec in list_specs()]
-
-
-def encoder_status(spec: EncoderSpec) -> EncoderStatus:
-    """Return what an encoder takes, what it still needs, and where its weights come from."""
-    segments = "whole segments"
-    if spec.windowing is not None:
-        segments = f"windows of {spec.windowing.window_s:g} s"
-    return EncoderStatus(
-        name=spec.name,
-        title=spec.title,
-        dimension=spec.dimension,
-        input=f"{segments} at {spec.rate_hz / 1000:g} kHz",
-        licence=spec.licence,
-        loudness_effect=spec.loudness_effect,
-        needs=tuple(_missing_parts(spec)),
-        weights=tuple(_weight_status(spec)),
-        tested_with_real_weights=spec.tested_with_real_weights,
-    )
-
-
-def _weight_status(spec: EncoderSpec) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the source and the state of each file: missing, or why it is trusted."""
-    for weight in (*spec.weights, *spec.alternatives):
-        source = weight.source
-        if weight in spec.alternatives:
-            source += " (for torch, instead)" if weight.is_for_torch else " (instead)"
-        state = "installed, sha256 as published"
-        if find_weight(spec.weights_name, weight) is None:
-            state = "missing"
-        elif weight.sha256 is None:
-            sha256 = weight_sha256(spec.weights_name, weight)
-            state = f"installed, trusted because it came first (sha256 {sha256})"
-        yield weight.file, source, state
-
-
-def _missing_parts(spec: EncoderSpec) -> Iterator[str]:
-    """Yield what must be done before an encoder runs."""
+def list_needs(spec: EncoderSpec) -> list[str]:
+    """Return the commands that make an encoder ready, in order; nothing if it is ready."""
     present = {
         weight
         for weight in (*spec.weights, *spec.alternatives)
         if find_weight(spec.weights_name, weight) is not None
     }
     needs_torch = bool(present) and all(weight.is_for_torch for weight in present)
-    yield from missing_packages(spec, torch=needs_torch)
+    needs = missing_packages(spec, torch=needs_torch)
     if not present.issuperset(spec.weights) and present.isdisjoint(spec.alternatives):
-        yield f"callshot encoders get {spec.name}"
+        needs.append(f"callshot encoders get {spec.name}")
     path = spec.options.get("path")
     if isinstance(path, str) and not Path(path).is_file():
-        yield f"the file {path}, which does not exist"
+        needs.append(f"the file {path}, which does not exist")
+    return needs
 
 
-def missing_packages(spec: EncoderSpec, *, torch: bool) -> Iterator[str]:
-    """Yield the commands that install what an encoder needs, with or without torch."""
-    extras = [spec.extra or ""]
-    if torch:
-        extras.append(TORCH_EXTRA)
-    for extra in extras:
-        packages = PACKAGES.get(extra, ())
-        if any(find_spec(package) is None for package in packages):
-            yield f"pip install 'callshot[{extra}]'"
+def missing_packages(spec: EncoderSpec, *, torch: bool) -> list[str]:
+    """Return the commands that install what an encoder needs, with or without torch."""
+    return [
+        f"pip install 'callshot[{extra}]'"
+        for extra in (spec.extra, TORCH_EXTRA if torch else None)
+        if any(find_spec(package) is None for package in PACKAGES.get(extra or "", ()))
+    ]
+
+
+def describe_weight(spec: EncoderSpec, weight: Weight) -> str:
+    """Return why a weight is trusted; "missing" if it is not here."""
+    if find_weight(spec.weights_name, weight) is None:
+        return "missing"
+    sha256 = f"sha256 {weight_sha256(spec.weights_name, weight)}"
+    if weight.sha256 is not None:
+        return f"{sha256}, as published"
+    return (
+        f"{sha256}, no checksum is published: this file is trusted because it came first; "
+        "compare the sha256 with a colleague's"
+    )
 
 
 # Getting weights
@@ -181,12 +153,13 @@ def download_weights(
     if None not in paths and not replace_first:
         return _describe_weights(spec, weights)
 
-    def report_share(share: float, what: str) -> None:
-        progress(share / len(weights), what)
-
     def fetch(staged: str, weight: Weight) -> None:
         try:
-            get_weight(staged, weight, report_share)
+            get_weight(
+                staged,
+                weight,
+                lambda share, what: progress(share / len(weights), what),
+            )
         except InputError as error:
             raise InputError(
                 f"{name}: {error}; try again, or get it elsewhere and import it: "
@@ -222,63 +195,76 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
     if not spec.alternatives:
         repeated = [*files, *[files[-1]] * len(spec.weights)]
         return list(zip(spec.weights, repeated, strict=False))
-    weights = (*spec.weights, *spec.alternatives)
+    weights = {weight.file: weight for weight in (*spec.weights, *spec.alternatives)}
     pairs = []
     for file in files:
-        matches = [weight for weight in weights if _holds_weight(file, weight)]
-        if not matches:
-            suffix = file.suffix
-            matches = [
-                weight for weight in weights if Path(weight.file).suffix == suffix
-            ][:1]
-        if not matches:
-            names = ", ".join(weight.file for weight in weights)
+        names = [
+            name for name in weights if name == file.name or (file / name).is_file()
+        ]
+        if not names:
+            names = [name for name in weights if Path(name).suffix == file.suffix][:1]
+        if not names:
             raise InputError(
-                f"{file}: expected one of {names}, or a folder with one of them"
+                f"{file}: expected one of {', '.join(weights)}, or a folder with one of them"
             )
-        pairs += [(weight, file) for weight in matches]
+        pairs += [(weights[name], file) for name in names]
     return pairs
 
 
-def _holds_weight(file: Path, weight: Weight) -> bool:
-    """Return whether a file is a weight by its name, or a folder that contains it."""
-    return file.name == weight.file or (file / weight.file).is_file()
-
-
 def _install(
-    spec: EncoderSpec, weights: Sequence[Weight], fetch: Fetch, *, replace_first: bool
+    spec: EncoderSpec,
+    weights: Sequence[Weight],
+    fetch: Callable[[str, Weight], object],
+    *,
+    replace_first: bool,
 ) -> list[str]:
-    """Fetch weights, run the encoder with them, and keep them."""
+    """Fetch weights into a folder, run the encoder with them, and keep them."""
     name = spec.weights_name
     is_torch = any(weight.is_for_torch for weight in weights)
-    packages = list(missing_packages(spec, torch=is_torch))
+    packages = missing_packages(spec, torch=is_torch)
     if packages:
         raise InputError(
             f"{spec.name}: weights are run once before they are kept, and that needs: "
             + ", then ".join(packages)
         )
     with stage_weights(name) as staged:
+        source = weight_folder(staged)
+        target = weight_folder(name)
         for weight in weights:
             fetch(staged, weight)
-            if not replace_first:
-                check_first_use(name, staged, weight)
-        lines = _try_encoder(spec, staged)
-        keep_weights(name, staged, weights)
+            first = read_record(target / weight.file)
+            new = read_record(source / weight.file)
+            if weight.sha256 is not None or first is None or new is None:
+                continue
+            is_first = first["source"] == weight.source
+            if is_first and first["sha256"] != new["sha256"] and not replace_first:
+                raise InputError(
+                    f"{name}: {weight.file}: expected sha256 {first['sha256']}, as at first use, "
+                    f"got {new['sha256']}; not kept. If you trust the new file more, "
+                    "give the command again with --replace"
+                )
+
+        try:
+            vectors = compute_vectors(replace(spec, weights_of=staged))
+            if len({vector.tobytes() for vector in vectors.values()}) == 1:
+                raise InputError(f"{spec.name}: every test sound has the same vector")
+            lines = list(check_vectors(spec, vectors))
+        except InputError as error:
+            text = str(error).replace(f"{source}/", "")
+            raise InputError(
+                f"{spec.name}: the encoder does not run with these weights, not kept: {text}"
+            ) from error
+
+        # Derived files are named after the content that they come from.
+        kept = [*source.glob("derived/*/[!.]*")]
+        for weight in weights:
+            # A record is harmless without its file.
+            kept += [record_path(source / weight.file), source / weight.file]
+        for file in kept:
+            destination = target / file.relative_to(source)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file, destination)
     return _describe_weights(spec, weights) + lines
-
-
-def _try_encoder(spec: EncoderSpec, staged: str) -> list[str]:
-    """Run an encoder with new weights on the test sounds; return lines for people."""
-    try:
-        vectors = compute_vectors(replace(spec, weights_of=staged))
-        if len({vector.tobytes() for vector in vectors.values()}) == 1:
-            raise InputError(f"{spec.name}: every test sound has the same vector")
-        return list(check_vectors(spec, vectors))
-    except InputError as error:
-        text = str(error).replace(f"{weight_folder(staged)}/", "")
-        raise InputError(
-            f"{spec.name}: the encoder does not run with these weights, not kept: {text}"
-        ) from error
 
 
 def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]:
@@ -286,14 +272,7 @@ def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]
     lines = []
     for weight in weights:
         path = weight_folder(spec.weights_name) / weight.file
-        sha256 = weight_sha256(spec.weights_name, weight)
-        trust = "as published"
-        if weight.sha256 is None:
-            trust = (
-                "no checksum is published: this file is trusted because it came first; "
-                "compare the sha256 with a colleague's"
-            )
-        lines += [str(path), f"sha256 {sha256}, {trust}"]
+        lines += [str(path), describe_weight(spec, weight)]
     return lines
 
 
@@ -308,35 +287,6 @@ def stage_weights(encoder: str) -> Iterator[str]:
             yield name
         finally:
             _empty(folder)
-
-
-def check_first_use(encoder: str, staged: str, weight: Weight) -> None:
-    """Check that a new weight without a published sha256 is the one that came first."""
-    first = read_record(weight_folder(encoder) / weight.file, weight)
-    new = read_record(weight_folder(staged) / weight.file, weight)
-    if weight.sha256 is not None or first is None or new is None:
-        return
-    if first["sha256"] != new["sha256"]:
-        raise InputError(
-            f"{encoder}: {weight.file}: expected sha256 {first['sha256']}, as at first use, "
-            f"got {new['sha256']}; not kept. If you trust the new file more, "
-            "give the command again with --replace"
-        )
-
-
-def keep_weights(encoder: str, staged: str, weights: Sequence[Weight]) -> None:
-    """Move weights that have run, and what was derived from them, to their place."""
-    source = weight_folder(staged)
-    target = weight_folder(encoder)
-    # Derived files are named after the content that they come from.
-    files = [*source.glob(f"{DERIVED}/*/[!.]*")]
-    for weight in weights:
-        # A record is harmless without its file.
-        files += [record_path(source / weight.file), source / weight.file]
-    for file in files:
-        destination = target / file.relative_to(source)
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, destination)
 
 
 def _empty(folder: Path) -> None:

@@ -5,25 +5,40 @@ keeps them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from callshot.encoders.pooling import POOLINGS
-from callshot.encoders.weights import Weight
+from callshot.encoders.weights import Weight, derive_file, require_weight
 from callshot.encoders.windows import WindowOptions
-from callshot.errors import OptionError, check_choice, check_whole_number, suggest
+from callshot.errors import OptionError, check_choice, check_range, suggest
 
 Option = str | int | float | bool | None
 
 HUBERT_LAYERS = 12
-SEQUENCES = ("windows", "spatial")  # of Perch 2: its windows, or the frames inside them
 # Of every encoder, with the defaults
 SHARED_OPTIONS: Mapping[str, Option] = {"pooling": "mean", "speed": 1.0, "top_hz": None}
 SPEEDS = (0.01, 100.0)
 AUTO = "auto"  # the speed is chosen from segments
-PRECISIONS = ("float32", "float16", "bfloat16")  # of HuBERT on a GPU
 HAS_NONE = ("top_db", "top_hz")  # options that can be switched off
+CHOICES = {
+    "pooling": POOLINGS,
+    "precision": ("float32", "float16", "bfloat16"),  # of HuBERT on a GPU
+    "sequence": (
+        "windows",
+        "spatial",
+    ),  # of Perch 2: windows, or the frames inside them
+}
+RANGES: dict[str, tuple[float, float]] = {
+    "speed": SPEEDS,
+    "top_hz": (1, 1e9),
+    "layer": (1, HUBERT_LAYERS),
+    "dimension": (1, math.inf),
+    "coefficients": (1, math.inf),
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +60,7 @@ class EncoderSpec:
     alternatives   files that can take the place of `weights`: for torch, or of other toolkits; one
                    of them is enough
     weights_of     encoder whose weights it shares
+    output         tensor of its ONNX file that is the vector
     gpu            whether it can run on a GPU
     parallel       whether several threads may call the model at once, on the CPU
     tested_with_real_weights
@@ -70,6 +86,7 @@ class EncoderSpec:
     weights: tuple[Weight, ...] = ()
     alternatives: tuple[Weight, ...] = ()
     weights_of: str | None = None
+    output: str = ""
     gpu: bool = False
     band_hz: tuple[float, float] | None = None
     parallel: bool = False
@@ -85,6 +102,19 @@ class EncoderSpec:
     def torch_weights(self) -> tuple[Weight, ...]:
         """The alternatives that torch reads."""
         return tuple(weight for weight in self.alternatives if weight.is_for_torch)
+
+    @property
+    def input(self) -> str:
+        """What a segment becomes, such as "windows of 3 s at 48 kHz"."""
+        segments = "whole segments"
+        if self.windowing is not None:
+            segments = f"windows of {self.windowing.window_s:g} s"
+        return f"{segments} at {self.rate_hz / 1000:g} kHz"
+
+    def derive(self, name: str, make: Callable[[Path, Path], object]) -> Path:
+        """Return a file that is made once from the first weight."""
+        source = require_weight(self.weights_name, self.weights[0])
+        return derive_file(self.weights_name, name, source, partial(make, source))
 
     def all_options(self) -> dict[str, Option]:
         """Return every option that `apply_options` can change, with its value."""
@@ -106,13 +136,39 @@ class EncoderSpec:
 def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed; texts are parsed as the type of the default."""
     is_auto = texts.get("speed") == AUTO
-    if is_auto:
-        texts = {**texts, "speed": "1"}
-    values: dict[str, Any] = _parse_options(spec, texts)
+    values: dict[str, Any] = spec.all_options()
+    for name, text in texts.items():
+        if is_auto and name == "speed":
+            continue
+        if name not in values:
+            hint = suggest(name, values)
+            listed = ", ".join(values)
+            raise OptionError(
+                f"{spec.name}: no option {name!r}{hint}; options: {listed}"
+            )
+        option = f"{spec.name}: {name}"
+        default = values[name]
+        try:
+            if isinstance(default, str):
+                values[name] = text
+            elif text.lower() == "none" and name in HAS_NONE:
+                values[name] = None
+            elif isinstance(default, bool):
+                values[name] = {"true": True, "false": False}[text.lower()]
+            else:
+                values[name] = (int if isinstance(default, int) else float)(text)
+        except (ValueError, KeyError):
+            raise OptionError(
+                f"{option}: expected a value like {default!r}, got {text!r}"
+            ) from None
+        if name in CHOICES:
+            check_choice(option, values[name], CHOICES[name])
+        if name in RANGES and values[name] is not None:
+            check_range(option, values[name], *RANGES[name])
+
     options = {name: values.pop(name) for name in spec.options}
-    dimension = _check_options(spec, options)
+    dimension = options.get("dimension", options.get("coefficients", spec.dimension))
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}
-    _check_shared(spec, **shared)
     spec = replace(
         spec, options=options, dimension=dimension, auto_speed=is_auto, **shared
     )
@@ -122,44 +178,6 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
         values["hop_s"] = None  # adjacent windows stay adjacent
     windowing = WindowOptions(**values)
     return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
-
-
-def _check_options(spec: EncoderSpec, options: Mapping[str, Any]) -> int:
-    """Check the options of one encoder; return the dimension of its vectors."""
-    dimension = spec.dimension
-    for name, value in options.items():
-        option = f"{spec.name}: {name}"
-        if name in ("dimension", "coefficients"):
-            check_whole_number(f"{spec.name}: dimension", value)
-            dimension = value
-        elif name == "layer":
-            check_whole_number(option, value, maximum=HUBERT_LAYERS)
-        elif name == "precision":
-            check_choice(option, value, PRECISIONS)
-        elif name == "sequence":
-            check_choice(option, value, SEQUENCES)
-    return dimension
-
-
-def _check_shared(
-    spec: EncoderSpec, pooling: str, speed: float, top_hz: float | None
-) -> None:
-    """Check the options that every encoder has."""
-    check_choice(f"{spec.name}: pooling", pooling, POOLINGS)
-    check_speed(spec.name, speed)
-    if top_hz is not None and not 1 <= top_hz < math.inf:
-        raise OptionError(
-            f"{spec.name}: top_hz: expected at least 1 Hz or none, got {top_hz:g}"
-        )
-
-
-def check_speed(name: str, speed: float) -> None:
-    """Check that a speed is in the allowed range."""
-    slowest, fastest = SPEEDS
-    if not slowest <= speed <= fastest:
-        raise OptionError(
-            f"{name}: speed: expected {slowest:g} to {fastest:g}, got {speed:g}"
-        )
 
 
 def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]:
@@ -191,36 +209,6 @@ def find_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
     """
     names = sorted({*first, *second})
     return [name for name in names if first.get(name) != second.get(name)]
-
-
-def _parse_options(spec: EncoderSpec, texts: Mapping[str, str]) -> dict[str, Option]:
-    """Return the value of every option, with those that the user chose."""
-    values = spec.all_options()
-    for name, text in texts.items():
-        if name not in values:
-            hint = suggest(name, values)
-            listed = ", ".join(values) or "none"
-            raise OptionError(
-                f"{spec.name}: no option {name!r}{hint}; options: {listed}"
-            )
-        values[name] = _parse_value(f"{spec.name}: {name}", text, values[name])
-    return values
-
-
-def _parse_value(name: str, text: str, default: Option) -> Option:
-    """Parse a text as a value of the type of the default."""
-    if isinstance(default, str):
-        return text
-    if text.lower() == "none" and name.endswith(HAS_NONE):
-        return None
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        return int(text) if isinstance(default, int) else float(text)
-    except (ValueError, KeyError):
-        raise OptionError(
-            f"{name}: expected a value like {default!r}, got {text!r}"
-        ) from None
 
 
 def format_options(options: Mapping[str, object] | None) -> dict[str, str]:

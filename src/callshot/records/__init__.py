@@ -4,7 +4,6 @@ Recording          one audio file
 Reject             a row or a file that was left out, and why
 Segmentation       all of these, for a corpus
 Embeddings         the vectors of one encoder, one per segment
-EncoderStatus      an encoder, and what is missing before it can run
 Folds              the fold of each segment, and how folds were made
 ClassCount         one class: its exemplars, its complete shots, whether it is eligible
 Episode            one query against one draw
@@ -14,7 +13,7 @@ TransferEvaluation that of examples from another corpus than the queries
 CorpusResults      everything that one corpus's part of a report is made from
 """
 
-from callshot.records.embeddings import Embeddings, EncoderStatus, FloatArray, IntArray
+from callshot.records.embeddings import Embeddings, FloatArray, IntArray
 from callshot.records.evaluation import (
     ClassCount,
     CorpusResults,
@@ -65,7 +64,6 @@ __all__ = [
     "CorpusStats",
     "DurationStats",
     "Embeddings",
-    "EncoderStatus",
     "Episode",
     "Evaluation",
     "Finding",

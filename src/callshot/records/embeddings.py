@@ -1,4 +1,4 @@
-"""Vectors of segments, and what an encoder needs."""
+"""Vectors of segments."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -190,28 +190,3 @@ def _float_matrix(source: str, vectors: Any) -> columns.FloatMatrix:
             f"{source}: column embedding: expected (segments, dimensions), got shape {matrix.shape}"
         )
     return matrix
-
-
-@dataclass(frozen=True)
-class EncoderStatus:
-    """What an encoder takes, and what it still needs before it runs.
-
-    input    what a segment becomes, such as "windows of 3 s at 48 kHz"
-    loudness_effect
-             what a louder segment does to its vector
-    needs    commands that make it ready, in order; empty if it is ready
-    weights  name, source and state of each file: "missing", or why it is trusted
-    tested_with_real_weights
-             whether callshot was tested with them, not only with small models that have the same
-             inputs and outputs
-    """
-
-    name: str
-    title: str
-    dimension: int
-    input: str
-    licence: str
-    loudness_effect: str
-    needs: tuple[str, ...]
-    weights: tuple[tuple[str, str, str], ...]
-    tested_with_real_weights: bool

@@ -1,7 +1,7 @@
 """What a terminal shows of corpora, encoders, evaluations, baselines and transfers."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
@@ -12,13 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.corpus.segments import describe_minimum, group_rejects
+from callshot.encoders.catalogue import list_specs
+from callshot.encoders.install import describe_weight, list_needs
+from callshot.encoders.spec import EncoderSpec
 from callshot.errors import count_text, printable
 from callshot.records import (
     METRIC_NAMES,
     RANKING_METRICS,
     ClassCount,
     DurationStats,
-    EncoderStatus,
     Evaluation,
     Inspection,
     Reject,
@@ -65,22 +67,18 @@ def make_table(*columns: str) -> Table:
     return table
 
 
-def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
+def show_encoders(console: Console) -> None:
     """Print a row for each encoder, and what it still needs before it runs."""
     table = make_table("encoder", "values", "takes", "state")
-    for encoder in encoders:
-        table.add_row(
-            Text(printable(encoder.name)),
-            str(encoder.dimension),
-            encoder.input,
-            Text(_describe_needs(encoder)),
-        )
+    specs = list_specs()
+    for spec in specs:
+        name = Text(printable(spec.name))
+        state = Text(_describe_needs(spec))
+        table.add_row(name, str(spec.dimension), spec.input, state)
     console.print(table)
-    untried = [
-        encoder.name for encoder in encoders if not encoder.tested_with_real_weights
-    ]
+    untried = [spec.name for spec in specs if not spec.tested_with_real_weights]
     lines = [
-        *describe_licences({encoder.name: encoder.licence for encoder in encoders}),
+        *describe_licences({spec.name: spec.licence for spec in specs}),
         f"{ONLY_STANDINS}: {', '.join(untried)}" if untried else "",
         "callshot encoders show NAME prints the details of one encoder; "
         "onnx:PATH and hubert-base-lN are encoders too",
@@ -88,28 +86,29 @@ def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
     print_lines(console, lines)
 
 
-def show_encoder(
-    options: Mapping[str, object],
-    encoder: EncoderStatus,
-    console: Console,
-) -> None:
+def show_encoder(spec: EncoderSpec, console: Console) -> None:
     """Print everything that affects the numbers of one encoder."""
-    settings = [f"{name}={value}" for name, value in options.items()]
+    settings = [f"{name}={value}" for name, value in spec.all_options().items()]
     lines = [
-        f"{encoder.name}: {encoder.title}",
-        f"{encoder.dimension} values, {encoder.input}; licence {encoder.licence}",
-        f"a louder segment: {encoder.loudness_effect}",
-        f"options (--set): {', '.join(settings) or 'none'}",
+        f"{spec.name}: {spec.title}",
+        f"{spec.dimension} values, {spec.input}; licence {spec.licence}",
+        f"a louder segment: {spec.loudness_effect}",
+        f"options (--set): {', '.join(settings)}",
     ]
-    for file, source, state in encoder.weights:
-        lines.append(f"weights: {file} from {source}, {state}")
-    if not encoder.tested_with_real_weights:
-        lines.append(f"{ONLY_STANDINS}; callshot encoders check {encoder.name}")
-    print_lines(console, [*lines, _describe_needs(encoder)])
+    for weight in (*spec.weights, *spec.alternatives):
+        source = weight.source
+        if weight in spec.alternatives:
+            source += " (for torch, instead)" if weight.is_for_torch else " (instead)"
+        trust = describe_weight(spec, weight)
+        lines.append(f"weights: {weight.file} from {source}, {trust}")
+    if not spec.tested_with_real_weights:
+        lines.append(f"{ONLY_STANDINS}; callshot encoders check {spec.name}")
+    print_lines(console, [*lines, _describe_needs(spec)])
 
 
-def _describe_needs(encoder: EncoderStatus) -> str:
-    return f"needs: {', then '.join(encoder.needs)}" if encoder.needs else "ready"
+def _describe_needs(spec: EncoderSpec) -> str:
+    needs = list_needs(spec)
+    return f"needs: {', then '.join(needs)}" if needs else "ready"
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:

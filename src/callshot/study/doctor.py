@@ -18,8 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.embed import default_store, default_threads
-from callshot.encoders.install import PACKAGES, list_status
+from callshot.encoders.catalogue import list_specs
+from callshot.encoders.embed import default_store
+from callshot.encoders.install import PACKAGES, list_needs
+from callshot.encoders.workers import default_threads
 from callshot.errors import CallshotError, count_text
 from callshot.files import error_reason, find_existing, why_not_writable
 from callshot.storage import home
@@ -96,10 +98,11 @@ def check_installation() -> Iterator[Check]:
     yield from _check_packages()
     yield _check_audio_formats()
     try:
-        for status in list_status():
-            subject = f"encoder {status.name}"
-            if status.needs:
-                yield Check(subject, NOTE, "not ready", "; then ".join(status.needs))
+        for spec in list_specs():
+            subject = f"encoder {spec.name}"
+            needs = list_needs(spec)
+            if needs:
+                yield Check(subject, NOTE, "not ready", "; then ".join(needs))
             else:
                 yield Check(subject, GOOD, "ready")
     except CallshotError as error:
@@ -116,7 +119,7 @@ def check_installation() -> Iterator[Check]:
 
 def describe_version() -> list[str]:
     """Return lines: the version, then Python, extras and encoders that are ready."""
-    ready = [status.name for status in list_status() if not status.needs]
+    ready = [spec.name for spec in list_specs() if not list_needs(spec)]
     return [
         f"callshot {__version__}",
         f"Python {_describe_python()}",

@@ -12,7 +12,7 @@ from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
 from callshot.corpus.segments import check_any_segments
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.install import encoder_status
+from callshot.encoders.install import list_needs
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.files import write_atomic
@@ -123,11 +123,12 @@ def write_study(
         '# pooling = "max"               # often better than the mean, the paper\'s',
     ]
     for encoder in PRETRAINED:
-        status = encoder_status(find_encoder(encoder))
-        comment = f"           # {status.licence}"
+        spec = find_encoder(encoder)
+        needs = list_needs(spec)
+        comment = f"           # {spec.licence}"
         mark = ""
-        if status.needs:
-            comment = f"      # first: {' && '.join(status.needs)}"
+        if needs:
+            comment = f"      # first: {' && '.join(needs)}"
             mark = "# "
         lines += ["", f"{mark}[[encoder]]", f'{mark}name = "{encoder}"{comment}']
         if encoder in COMPARE_SPEEDS:

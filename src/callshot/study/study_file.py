@@ -28,7 +28,7 @@ from callshot.corpus.options import (
     find_corpus,
     make_annotation_options,
 )
-from callshot.encoders.install import encoder_status
+from callshot.encoders.install import list_needs
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
     check_title,
@@ -473,7 +473,7 @@ def _parse_encoders(
         raise OptionError('no encoder; add [[encoder]] with name = "mfcc", for example')
     for encoder in encoders.values():
         for spec in encoder.joined_encoder.specs:
-            needs = encoder_status(spec).needs
+            needs = list_needs(spec)
             if needs:
                 steps = "; then: ".join(needs)
                 raise InputError(f"encoder {spec.name}: cannot run yet; first: {steps}")

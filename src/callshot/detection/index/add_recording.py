@@ -5,12 +5,11 @@ written before a crash is used again. When all files are there, the recording is
 
 A piece is some of the files of a long recording, with the names and bytes that they have when the
 recording is embedded in one go: a file begins with a block, and each block is sought and resampled
-by itself. So several workers can embed one recording. Only recordings in which any frame can be
-sought have pieces.
+by itself. So several workers can embed one recording. A recording in which not every frame can be
+sought is one piece.
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.audio import probe
 from callshot.corpus.audio_files import DamagedAudio
 from callshot.detection.index.clock import find_clock_time
 from callshot.detection.index.index_files import (
@@ -34,14 +32,11 @@ from callshot.detection.index.index_files import (
 )
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
-    WindowEncoder,
     WindowGrid,
-    WindowVectors,
-    measure_levels,
-    read_windows,
-    split_range,
+    embed_windows,
 )
 from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.workers import Workers
 from callshot.errors import InputError
 from callshot.files import (
     LockBusy,
@@ -52,71 +47,24 @@ from callshot.files import (
     sha256_text,
 )
 from callshot.jobs import TryLater
-from callshot.records import IntArray, Recording
+from callshot.records import Recording
 from callshot.storage import to_path
-from callshot.vectors import Rows, find_damage
+from callshot.vectors import find_damage
 
 SPAN_WINDOWS = 1024  # in a file
-BLOCKS_AHEAD = 2  # that wait for the model
 LOCK_S = 60.0  # all pieces of a recording write one after the other
 
-Step = tuple[float, float]
-"""Seconds of audio that are in the index now, and how many of them were embedded just now."""
-Lock = Callable[[], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True)
-class AddedRecording:
-    """A recording that the index has; `is_new` says whether it was added now."""
-
-    entry: IndexedRecording
-    notes: Sequence[str]
-    is_new: bool
+Added = tuple[IndexedRecording, bool]
+"""A recording that the index has, and whether it was added now."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Files of windows of a recording, by number; `stamp` stands for its state."""
+    """A part of a recording, by number; if it is the only one, the whole recording."""
 
     path: str
-    stamp: str
-    numbers: range
-
-
-@dataclass(frozen=True)
-class WrittenPiece:
-    """The names of the files of a piece, and how many seconds of it were embedded now.
-
-    With `is_damaged`, some of its files are missing: the audio file is damaged within it.
-    """
-
-    names: Sequence[str]
-    embedded_s: float
-    is_damaged: bool = False
-
-
-@dataclass(frozen=True)
-class LongRecording:
-    """A recording to embed in pieces.
-
-    entry    what the index will have of it, without its files
-    earlier  files of windows that were there before
-    notes    what is unusual about it
-    """
-
-    entry: IndexedRecording
-    earlier: Sequence[Path]
-    notes: Sequence[str]
-
-    def split(self, count: int) -> list[Piece]:
-        """Return at most `count` pieces of equal length, of which the last may be shorter."""
-        files = range(count_files(self.entry.windows))
-        size = -(-len(files) // count)
-        entry = self.entry
-        return [
-            Piece(entry.path, entry.stamp, files[first : first + size])
-            for first in files[::size]
-        ]
+    number: int = 0
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -154,132 +102,59 @@ class IndexTarget:
         return None
 
     def add(
-        self, path: str, model: WindowEncoder, *, wait: bool
-    ) -> Generator[Step, None, AddedRecording]:
-        """Add a recording; LockBusy if another process is adding it, and `wait` is False."""
+        self, path: str, workers: Workers, *, wait: bool
+    ) -> Generator[tuple[float, float], None, Added]:
+        """Add a recording; LockBusy if another process is adding it, and `wait` is False.
+
+        Of a damaged file, add what lies before the damage. Yield seconds of audio that are in the
+        index now, and how many of them were embedded just now.
+        """
         folder = recording_folder(self.out, path)
-        timeout_s = -1.0 if wait else 0.0
         make_folder(folder)
-        with hold_lock(folder / LOCK, timeout_s=timeout_s):
+        with hold_lock(folder / LOCK, timeout_s=-1.0 if wait else 0.0):
             stamp = find_stamp(self.root / path)
             files = list_files(self.out, path)
             entry = self.find_entry(path, stamp, files)
             if entry is not None:  # by another process
                 yield entry.duration_s, 0.0
-                recording = probe(self.root / path, path)
-                frames = round(entry.duration_s * recording.rate_hz)
-                if frames < recording.frames:  # its file is damaged
-                    recording = recording.shorten(frames)
-                notes = describe_recording(recording, self.grid, model.spec.name)
-                return AddedRecording(entry, tuple(notes), is_new=False)
+                return entry, False
             remove_unfinished(folder)
-            return (yield from self._embed(path, select_spans(files), stamp, model))
+            earlier = select_spans(files)
+            end_frame = None
+            while True:
+                span_stamp = stamp
+                if end_frame is not None:
+                    # The last windows differ from those of the whole recording.
+                    span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
+                try:
+                    with self.open(path, workers.encoder.spec, end_frame) as audio:
+                        entry = self.make_entry(audio, stamp)
+                        names = []
+                        written = self.write_files(audio, span_stamp, workers, earlier)
+                        for name, seconds, is_new in written:
+                            names.append(name)
+                            if end_frame is None:
+                                yield seconds, seconds if is_new else 0.0
+                    break
+                except DamagedAudio as damage:
+                    is_earlier = end_frame is None or damage.end_frame < end_frame
+                    if damage.end_frame == 0 or not is_earlier:
+                        raise
+                    end_frame = damage.end_frame
+                    earlier = select_spans(list_files(self.out, path))
+            self.check_unchanged(path, stamp)
+            entry = replace(entry, spans=names)
+            self.enter(entry, earlier)
+        return entry, True
 
-    def _embed(
-        self, path: str, earlier: Sequence[Path], stamp: str, model: WindowEncoder
-    ) -> Generator[Step, None, AddedRecording]:
-        """Embed a recording and enter it; of a damaged file, what lies before the damage."""
-        end_frame = None
-        while True:
-            span_stamp = stamp
-            if end_frame is not None:
-                # The last windows differ from those of the whole recording.
-                span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
-            names = []
-            try:
-                with self._open(path, model.spec, end_frame) as audio:
-                    files = self._write_files(audio, span_stamp, model, earlier)
-                    for name, seconds, is_new in files:
-                        names.append(name)
-                        if end_frame is None:
-                            yield seconds, seconds if is_new else 0.0
-                break
-            except DamagedAudio as damage:
-                is_earlier = end_frame is None or damage.end_frame < end_frame
-                if damage.end_frame == 0 or not is_earlier:
-                    raise
-                end_frame = damage.end_frame
-                earlier = select_spans(list_files(self.out, path))
-        self.check_unchanged(path, stamp)
-        entry = replace(self._make_entry(audio, stamp), spans=names)
-        self._enter(entry, earlier)
-        notes = describe_recording(audio.recording, self.grid, model.spec.name)
-        return AddedRecording(entry, tuple(notes), is_new=True)
-
-    def _open(
+    def open(
         self, path: str, spec: EncoderSpec, end_frame: int | None = None
     ) -> RecordingAtSpeed:
+        """Open a recording, which ends where its damage begins."""
         channel = self.settings.channel
         return RecordingAtSpeed(self.root / path, path, spec, channel, end_frame)
 
-    def _write_files(
-        self,
-        audio: RecordingAtSpeed,
-        stamp: str,
-        model: WindowEncoder,
-        earlier: Sequence[Path],
-        numbers: range | None = None,
-        lock: Lock = nullcontext,
-    ) -> Iterator[tuple[str, float, bool]]:
-        """Write the files of windows that are missing; yield name, seconds, whether it is new.
-
-        `earlier` are files that are there, `numbers` those to write, by default all. `lock` is
-        held while a file is written.
-        """
-        folder = recording_folder(self.out, audio.recording.path)
-        starts = self.grid.find_starts(audio.samples)
-        numbers = numbers or range(count_files(len(starts)))
-        names = find_whole_spans(earlier, stamp, numbers)
-        for number in numbers:
-            part = starts[number * SPAN_WINDOWS : (number + 1) * SPAN_WINDOWS]
-            seconds = len(part) / len(starts) * audio.recording.duration_s
-            is_new = number not in names
-            if is_new:
-                rows = self._embed_windows(audio, part, model)
-                with lock():
-                    names[number] = write_span(folder, stamp, number, rows)
-            yield names[number], seconds, is_new
-
-    def _embed_windows(
-        self, audio: RecordingAtSpeed, starts: IntArray, model: WindowEncoder
-    ) -> Rows:
-        """Return windows as rows; the next ones are read while the model works."""
-        grid = self.grid
-        rows = np.zeros(len(starts), self.settings.row_dtype())
-        ends = np.minimum(starts + grid.window, audio.samples)
-        rows["start_s"] = grid.to_seconds(starts)
-        # The last sample at the model's rate may reach beyond the last one of the file.
-        rows["end_s"] = np.minimum(grid.to_seconds(ends), audio.recording.duration_s)
-        waiting: deque[tuple[slice, WindowVectors]] = deque()
-
-        def store_first() -> None:
-            part, vectors = waiting.popleft()
-            with np.errstate(over="ignore"):  # checked when all are there
-                rows["vector"][part] = vectors()
-
-        for part in split_range(len(starts), grid.block_windows):
-            windows = read_windows(audio, starts[part], grid.window)
-            rows["rms_dbfs"][part] = measure_levels(windows)
-            waiting.append((part, model.submit(windows)))
-            if len(waiting) > BLOCKS_AHEAD:
-                store_first()
-        while waiting:
-            store_first()
-        if not np.isfinite(rows["vector"]).all():
-            raise InputError(
-                f"{audio.recording.path}: a vector is too large for "
-                f"{self.settings.dtype}; index with --dtype float32"
-            )
-        return rows
-
-    def check_unchanged(self, path: str, stamp: str) -> None:
-        """Raise InputError if a recording has changed since it had a stamp."""
-        if find_stamp(self.root / path) != stamp:
-            raise InputError(
-                f"{path}: changed while it was read; index again when it is complete"
-            )
-
-    def _make_entry(self, audio: RecordingAtSpeed, stamp: str) -> IndexedRecording:
+    def make_entry(self, audio: RecordingAtSpeed, stamp: str) -> IndexedRecording:
         """Return what the index has to know of a recording, without its files of windows."""
         recording = audio.recording
         return IndexedRecording(
@@ -289,106 +164,144 @@ class IndexTarget:
             duration_s=recording.duration_s,
             rate_hz=recording.rate_hz,
             clock=find_clock_time(self.root / recording.path, recording.path),
-            windows=self.grid.count_windows(audio.samples),
+            windows=len(self.grid.find_starts(audio.samples)),
             spans=(),
+            notes=list(describe_recording(recording, self.grid, audio.spec.name)),
         )
 
-    def _enter(self, recording: IndexedRecording, earlier: Sequence[Path]) -> None:
+    def write_files(
+        self,
+        audio: RecordingAtSpeed,
+        stamp: str,
+        workers: Workers,
+        earlier: Sequence[Path],
+        numbers: range | None = None,
+        lock: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Iterator[tuple[str, float, bool]]:
+        """Write the files of windows that are missing; yield name, seconds, whether it is new.
+
+        `earlier` are files that are there, `numbers` those to write, by default all. `lock` is
+        held while a file is written.
+        """
+        grid = self.grid
+        recording = audio.recording
+        folder = recording_folder(self.out, recording.path)
+        starts = grid.find_starts(audio.samples)
+        if numbers is None:
+            numbers = range(math.ceil(len(starts) / SPAN_WINDOWS))
+        names = {}
+        for path in earlier:
+            match = SPAN_NAME.fullmatch(path.name)
+            if match is None or match[1] != stamp or int(match[2]) not in numbers:
+                continue
+            if not find_damage(path):
+                names[int(match[2])] = path.name
+        for number in numbers:
+            part = starts[number * SPAN_WINDOWS : (number + 1) * SPAN_WINDOWS]
+            seconds = len(part) / len(starts) * recording.duration_s
+            if number in names:
+                yield names[number], seconds, False
+                continue
+            rows = np.zeros(len(part), self.settings.row_dtype())
+            ends = np.minimum(part + grid.window, audio.samples)
+            rows["start_s"] = grid.to_seconds(part)
+            # The last sample at the model's rate may reach beyond the last one of the file.
+            rows["end_s"] = np.minimum(grid.to_seconds(ends), recording.duration_s)
+            for block, levels, vectors in embed_windows(audio, part, grid, workers):
+                rows["rms_dbfs"][block] = levels
+                with np.errstate(over="ignore"):  # checked when all are there
+                    rows["vector"][block] = vectors
+            if not np.isfinite(rows["vector"]).all():
+                raise InputError(
+                    f"{recording.path}: a vector is too large for "
+                    f"{self.settings.dtype}; index with --dtype float32"
+                )
+            with lock():
+                name = write_span(folder, stamp, number, rows)
+            yield name, seconds, True
+
+    def check_unchanged(self, path: str, stamp: str) -> None:
+        """Raise InputError if a recording has changed since it had a stamp."""
+        if find_stamp(self.root / path) != stamp:
+            raise InputError(
+                f"{path}: changed while it was read; index again when it is complete"
+            )
+
+    def enter(self, entry: IndexedRecording, earlier: Sequence[Path]) -> None:
         """Add a recording whose windows are written; remove those of its earlier states.
 
         Of files that are not its own only `earlier` ones are removed, which were there before the
         first of its own: where there are no locks, another process may have added the recording
         too, and its entry names its own files.
         """
-        write_indexed(self.out, recording)
+        write_indexed(self.out, entry)
         for path in earlier:
-            if path.name not in recording.spans:
+            if path.name not in entry.spans:
                 path.unlink(missing_ok=True)
 
     # Pieces of long recordings
 
-    def measure(self, spec: EncoderSpec, path: str) -> LongRecording | None:
-        """Return what is known of a recording before it is embedded; None if it has no pieces."""
-        stamp = find_stamp(self.root / path)
-        with self._open(path, spec) as audio:
-            if not audio.reader.starts_anywhere:
-                return None
-            entry = self._make_entry(audio, stamp)
-        notes = tuple(describe_recording(audio.recording, self.grid, spec.name))
-        return LongRecording(entry, select_spans(list_files(self.out, path)), notes)
+    def write_piece(
+        self, piece: Piece, workers: Workers
+    ) -> tuple[IndexedRecording, float] | None:
+        """Write the missing files of a piece; TryLater if another process adds the recording.
 
-    def write_piece(self, piece: Piece, model: WindowEncoder) -> WrittenPiece:
-        """Write the missing files of a piece; TryLater if another process adds the recording."""
-        folder = recording_folder(self.out, piece.path)
+        Return the recording with the files of this piece, and how many seconds of it were embedded
+        now; None if its audio file is damaged.
+        """
+        path = piece.path
+        folder = recording_folder(self.out, path)
         make_folder(folder)
         names = []
         embedded_s = 0.0
-        is_damaged = False
+
+        def lock() -> AbstractContextManager[None]:
+            return hold_lock(folder / LOCK, timeout_s=LOCK_S)
+
         try:
-            with _lock_briefly(folder):
-                self.check_unchanged(piece.path, piece.stamp)
-            earlier = select_spans(list_files(self.out, piece.path))
-            with self._open(piece.path, model.spec) as audio:
-                files = self._write_files(
-                    audio,
-                    piece.stamp,
-                    model,
-                    earlier,
-                    piece.numbers,
-                    lambda: _lock_briefly(folder),
-                )
-                for name, seconds, is_new in files:
+            with lock():
+                stamp = find_stamp(self.root / path)
+            earlier = select_spans(list_files(self.out, path))
+            with self.open(path, workers.encoder.spec) as audio:
+                entry = self.make_entry(audio, stamp)
+                count = math.ceil(entry.windows / SPAN_WINDOWS)
+                size = math.ceil(count / piece.count)
+                if not audio.reader.starts_anywhere:
+                    size = count
+                numbers = range(count)[piece.number * size : (piece.number + 1) * size]
+                for name, seconds, is_new in self.write_files(
+                    audio, stamp, workers, earlier, numbers, lock
+                ):
                     names.append(name)
-                    if is_new:
-                        embedded_s += seconds
+                    embedded_s += seconds if is_new else 0.0
         except DamagedAudio:
-            is_damaged = True
+            return None
         except LockBusy:
             raise TryLater from None
-        self.check_unchanged(piece.path, piece.stamp)
-        return WrittenPiece(names, embedded_s, is_damaged)
+        self.check_unchanged(path, stamp)
+        return replace(entry, spans=names), embedded_s
 
-    def enter(self, recording: LongRecording, names: Sequence[str]) -> AddedRecording:
-        """Add a recording to the index, all files of which are written; `names` are in order."""
-        entry = recording.entry
+    def enter_pieces(
+        self, pieces: Sequence[IndexedRecording], earlier: Sequence[Path]
+    ) -> Added:
+        """Add a recording to the index, all files of which are written, in order."""
+        names = [name for piece in pieces for name in piece.spans]
+        entry = replace(pieces[0], spans=names)
         folder = recording_folder(self.out, entry.path)
         with hold_lock(folder / LOCK):
-            self.check_unchanged(entry.path, entry.stamp)
+            for piece in pieces:
+                self.check_unchanged(entry.path, piece.stamp)
             files = list_files(self.out, entry.path)
             is_new = self.find_entry(entry.path, entry.stamp, files) is None
             if is_new:  # otherwise another process added it
                 remove_unfinished(folder)
-                entry = replace(entry, spans=names)
-                self._enter(entry, recording.earlier)
-        return AddedRecording(entry, recording.notes, is_new)
-
-
-def _lock_briefly(folder: Path) -> AbstractContextManager[None]:
-    return hold_lock(folder / LOCK, timeout_s=LOCK_S)
-
-
-def count_files(windows: int) -> int:
-    """Return how many files a number of windows takes."""
-    return math.ceil(windows / SPAN_WINDOWS)
+                self.enter(entry, earlier)
+        return entry, is_new
 
 
 def select_spans(files: Sequence[Path]) -> list[Path]:
     """Return those files that are files of windows."""
     return [path for path in files if SPAN_NAME.fullmatch(path.name) is not None]
-
-
-def find_whole_spans(
-    paths: Sequence[Path], stamp: str, numbers: range
-) -> dict[int, str]:
-    """Map number to name of the intact files of windows of one version of a recording."""
-    spans = {}
-    for path in paths:
-        match = SPAN_NAME.fullmatch(path.name)
-        if match is None or match[1] != stamp or int(match[2]) not in numbers:
-            continue
-        if not find_damage(path):
-            spans[int(match[2])] = path.name
-    return spans
 
 
 def find_stamp(path: Path) -> str:

@@ -10,23 +10,17 @@ import numpy as np
 import polars as pl
 
 from callshot.detection.index.clock import shift_clock
-from callshot.detection.index.index_files import (
-    Index,
-    IndexedRecording,
-    IndexSettings,
-    open_index,
-)
+from callshot.detection.index.index_files import Index, IndexedRecording, open_index
 from callshot.detection.index.windows import (
+    SILENCE_DBFS,
     RecordingAtSpeed,
-    WindowEncoder,
-    WindowGrid,
+    embed_windows,
     find_spec,
     make_grid,
-    read_windows,
-    split_range,
 )
 from callshot.encoders.spec import find_differences
 from callshot.encoders.validation import Float32Array
+from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, check_choice, check_whole_number
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.records import FloatArray, IntArray, Progress, Reject, no_progress
@@ -59,28 +53,16 @@ class FoundWindows:
     rejects: list[Reject]
 
 
-@dataclass(frozen=True)
-class Example:
-    """A sound: a recording, or a span of it."""
-
-    path: Path
-    start_s: float = 0.0
-    end_s: float = math.inf
-
-
-def parse_example(text: str) -> Example:
-    """Return the example that a user names: a file, or FILE@START-END in seconds.
+def parse_example(text: str) -> tuple[Path, float, float]:
+    """Return the example that a user names, a file, or FILE@START-END: path, start_s, end_s.
 
     >>> parse_example("site/a.wav@12.5-14")
-    Example(path=PosixPath('site/a.wav'), start_s=12.5, end_s=14.0)
+    (PosixPath('site/a.wav'), 12.5, 14.0)
     """
     match = EXAMPLE.fullmatch(text)
     if match is None or Path(text).exists():
-        return Example(to_path(text))
-    path = to_path(match["path"])
-    start_s = float(match["start"])
-    end_s = float(match["end"])
-    return Example(path, start_s, end_s)
+        return to_path(text), 0.0, math.inf
+    return to_path(match["path"]), float(match["start"]), float(match["end"])
 
 
 def find_windows(
@@ -142,8 +124,7 @@ def find_windows(
     check_whole_number("per_recording", per_recording)
     check_choice("distance", distance, DISTANCES)
     opened = index if isinstance(index, Index) else open_index(index)
-    sound = parse_example(str(example))
-    vector = embed_example(sound, opened, device=device, threads=threads)
+    vector = embed_example(str(example), opened, device=device, threads=threads)
     frames = []
     rejects = list(opened.rejects)
     for recording in opened.recordings:
@@ -154,14 +135,10 @@ def find_windows(
         progress(1 / len(opened.recordings), "comparing windows")
     if rejects and not frames:
         raise InputError(rejects[0].reason)
-    return FoundWindows(_rank(frames, count), rejects)
-
-
-def _rank(frames: list[pl.DataFrame], count: int) -> pl.DataFrame:
-    """Return the nearest windows of all recordings, with their ranks."""
     together = pl.concat([pl.DataFrame(schema=COLUMNS), *frames])
     ranked = together.sort("distance", "recording", "start_s").head(count)
-    return ranked.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+    ranks = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
+    return FoundWindows(ranked.with_columns(rank=ranks), rejects)
 
 
 def check_window_list(path: Path) -> None:
@@ -177,67 +154,49 @@ def write_window_list(windows: pl.DataFrame, path: Path) -> None:
 
 
 def embed_example(
-    example: Example, index: Index, *, device: str = "cpu", threads: int | None = None
+    example: str, index: Index, *, device: str = "cpu", threads: int | None = None
 ) -> Float32Array:
-    """Return the vector of a sound, embedded as the windows of an index are."""
+    """Return the vector of a sound, embedded as the windows of an index are.
+
+    It is the vector of one window around a short sound, or the mean of windows inside a long one.
+    """
+    path, start_s, end_s = parse_example(example)
     settings = index.settings
     spec = find_spec(settings.encoder, settings.choices)
     window_s = None if spec.windowing is not None else settings.window_s
     grid = make_grid(spec, window_s, settings.hop_s)
-    with WindowEncoder(spec, device=device, threads=threads) as model:
-        _check_encoder(index.folder, settings, model)
-        name = str(example.path)
-        with RecordingAtSpeed(example.path, name, spec, settings.channel) as audio:
-            starts = _place_windows(example, audio, grid)
-            return _embed_mean(audio, starts, grid, model)
-
-
-def _embed_mean(
-    audio: RecordingAtSpeed, starts: IntArray, grid: WindowGrid, model: WindowEncoder
-) -> Float32Array:
-    """Return the mean of the vectors of windows, block by block."""
-    total = np.zeros(model.spec.dimension)
-    is_silent = True
-    for part in split_range(len(starts), grid.block_windows):
-        windows = read_windows(audio, starts[part], grid.window)
-        is_silent &= not any(window.any() for window in windows)
-        vectors = model.submit(windows)()
-        total += vectors.sum(axis=0, dtype=np.float64)
-    if is_silent:
-        name = audio.recording.path
-        raise InputError(f"{name}: the example is silent; give a span with a sound")
-    mean = total / len(starts)
-    return mean.astype(np.float32)
-
-
-def _check_encoder(folder: Path, settings: IndexSettings, model: WindowEncoder) -> None:
-    names = find_differences(settings.fingerprint, model.plain_fingerprint)
-    if names:
-        raise InputError(
-            f"{folder}: was made with another {' and '.join(names)} of {settings.name} than the "
-            "one installed here; index the recordings again, in another folder"
-        )
-
-
-def _place_windows(
-    example: Example, audio: RecordingAtSpeed, grid: WindowGrid
-) -> IntArray:
-    """Return where the windows of an example begin: one around it, or several inside it."""
-    duration_s = audio.recording.duration_s
-    end_s = min(example.end_s, duration_s)
-    if not example.start_s < end_s:
-        raise InputError(
-            f"{example.path}: expected a span inside its {duration_s:.3f} s, "
-            f"got {example.start_s:g} s to {example.end_s:g} s"
-        )
-    first = grid.to_samples(example.start_s)
-    last = min(grid.to_samples(end_s), audio.samples)
-    if last - first > grid.window:
-        return first + grid.find_starts(last - first)
-    centred = (first + last - grid.window) // 2
-    latest = max(0, audio.samples - grid.window)
-    start = min(max(0, centred), latest)
-    return np.array([start])
+    with (
+        open_workers(spec, device=device, threads=threads) as workers,
+        RecordingAtSpeed(path, str(path), spec, settings.channel) as audio,
+    ):
+        names = find_differences(settings.fingerprint, workers.encoder.fingerprint)
+        if names:
+            raise InputError(
+                f"{index.folder}: was made with another {' and '.join(names)} of {settings.name} "
+                "than the one installed here; index the recordings again, in another folder"
+            )
+        duration_s = audio.recording.duration_s
+        if not start_s < min(end_s, duration_s):
+            raise InputError(
+                f"{path}: expected a span inside its {duration_s:.3f} s, "
+                f"got {start_s:g} s to {end_s:g} s"
+            )
+        first = grid.to_samples(start_s)
+        last = min(grid.to_samples(min(end_s, duration_s)), audio.samples)
+        if last - first > grid.window:
+            starts = first + grid.find_starts(last - first)
+        else:
+            latest = max(0, audio.samples - grid.window)
+            centred = (first + last - grid.window) // 2
+            starts = np.array([min(max(0, centred), latest)])
+        total = np.zeros(spec.dimension)
+        loudest = SILENCE_DBFS
+        for _, levels, vectors in embed_windows(audio, starts, grid, workers):
+            total += vectors.sum(axis=0, dtype=np.float64)
+            loudest = max(loudest, levels.max())
+    if loudest <= SILENCE_DBFS:
+        raise InputError(f"{path}: the example is silent; give a span with a sound")
+    return (total / len(starts)).astype(np.float32)
 
 
 def _search(
@@ -256,22 +215,15 @@ def _search(
         for name in ("start_s", "end_s", "rms_dbfs")
     }
     best_rows = choose_apart(distances, rows["start_s"], rows["end_s"], most)
+    starts_s = rows["start_s"][best_rows].tolist()
     columns = {
         "rank": np.zeros(len(best_rows), np.int64),
         "recording": [recording.path] * len(best_rows),
-        "clock": [recording.clock] * len(best_rows),
+        "clock": [shift_clock(recording.clock, start_s) for start_s in starts_s],
         "distance": distances[best_rows],
         **{name: values[best_rows] for name, values in rows.items()},
     }
-    frame = pl.DataFrame(columns, schema_overrides=COLUMNS).select(*COLUMNS)
-    return frame.with_columns(clock=_add_seconds(frame))
-
-
-def _add_seconds(frame: pl.DataFrame) -> pl.Series:
-    """Return the clock times of windows from those of their recordings."""
-    pairs = frame.select("clock", "start_s").iter_rows()
-    clocks = [shift_clock(clock, start_s) for clock, start_s in pairs]
-    return pl.Series(clocks, dtype=pl.String)
+    return pl.DataFrame(columns, schema_overrides=COLUMNS).select(*COLUMNS)
 
 
 def measure_distances(
@@ -288,17 +240,13 @@ def measure_distances(
     rows = vectors.astype(np.float64)
     centre = vector.astype(np.float64)
     if distance == "euclidean":
-        return _measure_lengths(rows - centre)
-    products = np.einsum("nd,d->n", rows, centre)
-    lengths = _measure_lengths(rows)
+        rows -= centre
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    if distance == "euclidean":
+        return np.asarray(lengths)
     lengths *= np.linalg.norm(centre)
-    cosines = products / np.maximum(lengths, TINY)
-    return np.asarray(1 - cosines)
-
-
-def _measure_lengths(rows: FloatArray) -> FloatArray:
-    squares = np.einsum("nd,nd->n", rows, rows)
-    return np.asarray(np.sqrt(squares))
+    products = np.einsum("nd,d->n", rows, centre)
+    return np.asarray(1 - products / np.maximum(lengths, TINY))
 
 
 def choose_apart(

@@ -88,6 +88,7 @@ class IndexedRecording:
     stamp     stands for the size and the time of the audio file
     clock     when it began, as ISO 8601; None if not known
     spans     the names of its files of windows
+    notes     what is unusual about it
     """
 
     path: str
@@ -98,6 +99,7 @@ class IndexedRecording:
     clock: str | None
     windows: int
     spans: Sequence[str]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

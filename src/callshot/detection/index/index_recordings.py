@@ -7,23 +7,21 @@ made again. Several processes may work on one index: each takes recordings that 
 
 import errno
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from callshot.corpus.audio import probe
 from callshot.corpus.audio_files import check_channel_rule
-from callshot.corpus.recordings import Library, find_recordings
+from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import write_rejects
 from callshot.detection.index.add_recording import (
-    AddedRecording,
+    Added,
     IndexTarget,
-    LongRecording,
     Piece,
-    WrittenPiece,
     find_stamp,
     group_notes,
+    select_spans,
 )
 from callshot.detection.index.index_files import (
     DTYPES,
@@ -33,6 +31,7 @@ from callshot.detection.index.index_files import (
     RECORDINGS,
     REJECTS,
     Index,
+    IndexedRecording,
     IndexSettings,
     is_index,
     list_files,
@@ -40,15 +39,11 @@ from callshot.detection.index.index_files import (
     read_settings,
     recording_folder,
 )
-from callshot.detection.index.windows import (
-    WindowEncoder,
-    find_spec,
-    make_grid,
-    plain_json,
-)
-from callshot.encoders.embed import check_fingerprint_of_client
+from callshot.detection.index.windows import find_spec, make_grid
+from callshot.encoders.embed import EmbedWork, open_encoder_on_worker
 from callshot.encoders.encode import check_runs_on, encoder_fingerprint
-from callshot.encoders.spec import EncoderSpec, find_differences, format_options
+from callshot.encoders.spec import find_differences, format_options
+from callshot.encoders.workers import Workers, open_workers
 from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
     LockBusy,
@@ -66,15 +61,12 @@ from callshot.records import Progress, Reject, no_progress
 from callshot.storage import is_remote, map_requests, to_path
 from callshot.vectors import write_record
 
-PIECE_S = 1800.0  # of audio in a piece of a long recording, at least
-# of its file in a piece, at least: 2 MB more than those are read of a file behind a URL
-PIECE_BYTES = 48e6
+# of the file of a recording in a piece, at least: 2 MB more are read of a file behind a URL
+PIECE_BYTES = 128e6
 
-Outcome = AddedRecording | str
-"""A recording that is in the index, or why it is not."""
-Step = tuple[str, float, float, Outcome | None]
+Step = tuple[str, float, float, Added | str | None]
 """A recording; how much of the work was done, by length or size; how many seconds of audio were
-embedded for it; its outcome, None if more of it follows."""
+embedded for it; that it is in the index, or why not, None if more of it follows."""
 
 
 @dataclass(frozen=True)
@@ -175,35 +167,49 @@ def index_recordings(
     spec = find_spec(encoder, texts)
     grid = make_grid(spec, window_s, hop_s)
     recordings = to_path(recordings)
-    out = to_path(out)
-    check_index_folder(out)
+    folder = to_path(out)
+    check_index_folder(folder)
     library = find_recordings(recordings, follow_links=follow_links)
     if not library.paths and not library.rejects:
         raise InputError(f"{recordings}: no recordings in this folder")
+    check_runs_on(spec, device)
     settings = IndexSettings(
         encoder=encoder,
         choices=texts,
-        fingerprint={},
+        fingerprint=encoder_fingerprint(spec, device),
         dimension=spec.dimension,
         window_s=grid.window_s,
         hop_s=grid.hop_s,
         channel=channel,
         dtype=dtype,
     )
-    target = IndexTarget(library.root, out, settings, grid)
+    make_folder(folder)
+    with hold_lock(folder / LOCK):
+        remove_unfinished(folder)
+        if not is_index(folder):
+            write_record(folder / INDEX, asdict(settings))
+        check_settings(folder, settings)
+    make_folder(folder / RECORDINGS)
+
+    target = IndexTarget(library.root, folder, settings, grid)
+    outcomes: dict[str, Added | str] = {}
+    amounts: dict[str, float] = {}  # of what is missing, in seconds or bytes
+    for path, amount in _measure_missing(
+        target, library.paths, in_bytes=cluster is not None
+    ):
+        if isinstance(amount, InputError):
+            outcomes[path] = str(amount)
+        elif amount is not None:
+            amounts[path] = amount
     if cluster is None:
-        with WindowEncoder(spec, device=device, threads=threads) as model:
-            target = _open_target(target, model.plain_fingerprint)
-            values, outcomes = _find_missing(target, library, _find_length)
-            steps = _add_here(target, model, values)
-            outcomes |= _follow(steps, sum(values.values()), encoder, progress)
+        with open_workers(spec, device=device, threads=threads) as workers:
+            steps = _add_here(target, workers, amounts)
+            outcomes |= _follow(steps, sum(amounts.values()), encoder, progress)
     else:
-        check_runs_on(spec, device)
-        fingerprint = plain_json(encoder_fingerprint(spec, device))
-        target = _open_target(target, fingerprint)
-        values, outcomes = _find_missing(target, library, _find_size)
-        steps = _add_on_cluster(cluster, IndexWork(target, spec, device), values)
-        outcomes |= _follow(steps, sum(values.values()), encoder, progress)
+        work = EmbedWork(spec, settings.fingerprint, device)
+        steps = _add_on_cluster(cluster, target, work, amounts)
+        outcomes |= _follow(steps, sum(amounts.values()), encoder, progress)
+
     rejects = list(library.rejects)
     added = []
     notes: list[str] = []
@@ -212,17 +218,17 @@ def index_recordings(
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
             rejects.append(Reject(path, None, outcome))
-        elif outcome is not None and (outcome.is_new or cluster is not None):
-            added.append(path)
-            notes += outcome.notes
-            if outcome.is_new and is_remote(out):
-                entries[path] = outcome.entry
-    with hold_lock(target.out / LOCK), atomic_path(target.out / REJECTS) as temporary:
+        elif outcome is not None:
+            entry, is_new = outcome
+            if is_new or cluster is not None:
+                added.append(path)
+                notes += entry.notes
+            if is_new and is_remote(folder):
+                entries[path] = entry
+    with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
         write_rejects(rejects, temporary)
-    check_settings(
-        target.out, target.settings
-    )  # a store has no lock for two that begin
-    index = read_index(target.out, entries)
+    check_settings(folder, settings)  # a store has no lock for two that begin
+    index = read_index(folder, entries)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
@@ -244,94 +250,54 @@ def check_index_folder(folder: Path) -> None:
             )
 
 
-def _open_target(target: IndexTarget, fingerprint: dict[str, Any]) -> IndexTarget:
-    """Make the folder of an index, or check that it is of the same encoder and windows."""
-    folder = target.out
-    settings = replace(target.settings, fingerprint=fingerprint)
-    make_folder(folder)
-    with hold_lock(folder / LOCK):
-        remove_unfinished(folder)
-        if not is_index(folder):
-            write_record(folder / INDEX, asdict(settings))
-        check_settings(folder, settings)
-    make_folder(folder / RECORDINGS)
-    return replace(target, settings=settings)
-
-
 def check_settings(folder: Path, settings: IndexSettings) -> None:
-    """Check that an index has certain settings; name the first that differs."""
-    earlier_settings = read_settings(folder)
-    advice = "name another folder with --out, or give the options it was made with"
-    if earlier_settings.fingerprint != settings.fingerprint:
-        names = find_differences(earlier_settings.fingerprint, settings.fingerprint)
-        raise InputError(
-            f"{folder}: is an index of {earlier_settings.name}, not of {settings.name} "
-            f"(they differ in {', '.join(names)}); {advice}"
-        )
+    """Check that an index has certain settings; name those that differ."""
+    earlier = read_settings(folder)
+    names = find_differences(earlier.fingerprint, settings.fingerprint)
     for name in ("window_s", "hop_s", "channel", "dtype"):
-        value = getattr(settings, name)
-        earlier_value = getattr(earlier_settings, name)
-        if value != earlier_value:
-            raise InputError(
-                f"{folder}: is an index with {name} {earlier_value}, not {value}; {advice}"
-            )
+        there, here = getattr(earlier, name), getattr(settings, name)
+        if there != here:
+            names.append(f"{name}: {there} there, {here} here")
+    if names:
+        raise InputError(
+            f"{folder}: is an index of {earlier.name}, not of {settings.name} (they differ in "
+            f"{', '.join(names)}); name another folder with --out, or give the options it was "
+            "made with"
+        )
 
 
-def _find_length(path: Path, name: str) -> float:
-    return probe(path, name).duration_s
+def _measure_missing(
+    target: IndexTarget, paths: Sequence[str], *, in_bytes: bool
+) -> Iterator[tuple[str, float | InputError | None]]:
+    """Yield the size of each recording, None if the index has it as it is now, or an error."""
+    names = None
+    if is_remote(target.out):  # one listing of the index
+        with explain_unreadable(str(target.out)):
+            entries = list(target.out.glob(f"{RECORDINGS}/*/{RECORDING}"))
+        names = {entry.parent.name for entry in entries}
 
-
-def _find_size(path: Path, name: str) -> float:
-    with explain_unreadable(path):
-        return path.stat().st_size
-
-
-def find_candidates(index: Path) -> Callable[[str], bool]:
-    """Return whether an index may have a recording; in a store, by one listing of the index."""
-    if not is_remote(index):
-        return lambda path: True
-    with explain_unreadable(str(index)):
-        entries = list(index.glob(f"{RECORDINGS}/*/{RECORDING}"))
-    names = {entry.parent.name for entry in entries}
-    return lambda path: recording_folder(Path(), path).name in names
-
-
-def _find_missing(
-    target: IndexTarget, library: Library, measure: Callable[[Path, str], float]
-) -> tuple[dict[str, float], dict[str, Outcome]]:
-    """Return how much there is of each recording that the index does not have as it is now.
-
-    Also why recordings are left out that cannot be measured.
-    """
-    may_have = find_candidates(target.out)
-
-    def measure_missing(path: str) -> float | InputError | None:
+    def measure(path: str) -> float | InputError | None:
         file = target.root / path
         try:
             stamp = find_stamp(file)
-            if may_have(path):
+            if names is None or recording_folder(target.out, path).name in names:
                 files = list_files(target.out, path)
                 if target.find_entry(path, stamp, files) is not None:
                     return None
-            return measure(file, path)
+            if not in_bytes:
+                return probe(file, path).duration_s
+            with explain_unreadable(file):
+                return file.stat().st_size
         except InputError as error:
             return error
 
-    values: dict[str, float] = {}
-    outcomes: dict[str, Outcome] = {}
-    paths = library.paths
-    answers = map_requests(measure_missing, paths, together=is_remote(library.root))
-    for path, value in zip(paths, answers, strict=True):
-        if isinstance(value, InputError):
-            outcomes[path] = str(value)
-        elif value is not None:
-            values[path] = value
-    return values, outcomes
+    answers = map_requests(measure, paths, together=is_remote(target.root))
+    return zip(paths, answers, strict=True)
 
 
 def _follow(
     steps: Iterator[Step], total: float, encoder: str, progress: Progress
-) -> dict[str, Outcome]:
+) -> dict[str, Added | str]:
     """Follow the work, reporting progress; return the outcome of each recording."""
     start_s = time.monotonic()
     done_s = 0.0
@@ -347,14 +313,14 @@ def _follow(
 
 
 def _add_here(
-    target: IndexTarget, model: WindowEncoder, paths: Iterable[str]
+    target: IndexTarget, workers: Workers, paths: Iterable[str]
 ) -> Iterator[Step]:
     """Add recordings in this process; wait for those of other processes at the end."""
     busy: list[str] = []
     for wait in (False, True):
         for path in busy if wait else paths:
-            adding = target.add(path, model, wait=wait)
-            outcome: Outcome
+            adding = target.add(path, workers, wait=wait)
+            outcome: Added | str
             try:
                 while True:
                     seconds, embedded_s = next(adding)
@@ -372,188 +338,104 @@ def _add_here(
 # On a cluster
 
 
-@dataclass(frozen=True)
-class IndexWork:
-    """What a worker has to know: the target, and the encoder as the client found it."""
-
-    target: IndexTarget
-    spec: EncoderSpec
-    device: str
-
-
 def _add_on_cluster(
-    cluster: Cluster, work: IndexWork, sizes: Mapping[str, float]
+    cluster: Cluster, target: IndexTarget, work: EmbedWork, sizes: Mapping[str, float]
 ) -> Iterator[Step]:
     """Embed recordings, of `sizes` in bytes, on a cluster.
 
-    Workers measure large recordings first. The pieces of a long one are items of their own, so that
-    several workers embed it; when all are written, this process enters the recording.
+    The pieces of a long one are items of their own, so that several workers embed it; when all are
+    written, this process enters the recording. It opens none: a file that crashes the decoder
+    would end it.
     """
-    root = work.target.root.absolute()
-    out = work.target.out.absolute()
-    work = replace(work, target=replace(work.target, root=root, out=out))
-    large = [path for path, size in sizes.items() if size >= 2 * PIECE_BYTES]
-    # This process opens none of them: a file that crashes the decoder would end it.
-    measuring = Job(
-        kind="measure",
-        prepare=open_folder_on_worker,
-        function=measure_on_worker,
-        common=work,
-        items=large,
-        names=large,
-        sizes=[1.0] * len(large),
-    )
-    long_recordings: dict[str, LongRecording] = {}
-    rest = dict(sizes)
-    for measured in cluster.run(measuring):
-        path = large[measured.number]
-        if measured.reason:
-            yield path, rest.pop(path), 0.0, measured.reason
-        elif measured.value is not None:
-            long_recordings[path] = measured.value
-    yield from _embed_on_cluster(cluster, work, rest, long_recordings)
-
-
-def _embed_on_cluster(
-    cluster: Cluster,
-    work: IndexWork,
-    sizes: Mapping[str, float],
-    long_recordings: Mapping[str, LongRecording],
-) -> Iterator[Step]:
-    """Embed recordings and pieces of long ones."""
-    items: list[str | Piece] = []
-    shares: list[float] = []
-    unfinished: dict[str, int] = {}  # pieces that have not ended
-    written: dict[str, dict[int, WrittenPiece | str]] = {}  # by the first file
+    root = target.root.absolute()
+    target = replace(target, root=root, out=target.out.absolute())
+    items: list[Piece] = []
+    earlier = {}
     for path, size in sizes.items():
-        pieces: Sequence[str | Piece] = [path]
-        if path in long_recordings:
-            recording = long_recordings[path]
-            longest = recording.entry.duration_s // PIECE_S
-            count = int(min(longest, size // PIECE_BYTES))
-            pieces = recording.split(max(1, count))
-        if len(pieces) == 1:
-            pieces = [path]
-        else:
-            unfinished[path] = len(pieces)
-            written[path] = {}
-        items += pieces
-        shares += [size / len(pieces)] * len(pieces)
+        count = max(1, int(size // PIECE_BYTES))
+        items += [Piece(path, number, count) for number in range(count)]
+        if count > 1:
+            earlier[path] = select_spans(list_files(target.out, path))
     job = Job(
         kind="index",
         prepare=open_index_on_worker,
         function=add_on_worker,
-        common=work,
+        common=(target, work),
         items=items,
-        names=[item.path if isinstance(item, Piece) else item for item in items],
-        sizes=shares,
+        names=[piece.path for piece in items],
+        sizes=[sizes[piece.path] / piece.count for piece in items],
         needs_gpu=work.device == "cuda",
     )
+    written: dict[str, dict[int, tuple[IndexedRecording, float] | str | None]] = {}
+    damaged = []
     for ended in cluster.run(job):
-        item = items[ended.number]
-        path = job.names[ended.number]
+        piece = items[ended.number]
+        path = piece.path
+        outcome: Added | str | None = None
         embedded_s = 0.0
-        outcome: Outcome | None = ended.reason or ended.value
-        if isinstance(item, Piece):
-            if not ended.reason:
-                embedded_s = ended.value.embedded_s
-            written[path][item.numbers.start] = ended.reason or ended.value
-            outcome = None
-            unfinished[path] -= 1
-            if unfinished[path] == 0:
-                pieces_of = written[path]
-                outcome = _enter(work.target, long_recordings[path], pieces_of)
-        elif not ended.reason:
-            embedded_s = ended.value.entry.duration_s
-        if isinstance(outcome, AddedRecording):
-            cluster.add_audio(outcome.entry.duration_s)
-        yield path, shares[ended.number], embedded_s, outcome
-    damaged = [path for path in written if _is_damaged(written[path])]
-    if damaged:  # to be embedded in one go, up to the damage
-        yield from _embed_on_cluster(cluster, work, dict.fromkeys(damaged, 0.0), {})
-
-
-def _is_damaged(pieces: Mapping[int, WrittenPiece | str]) -> bool:
-    """Return whether the audio file is damaged in one of its pieces."""
-    return any(
-        isinstance(piece, WrittenPiece) and piece.is_damaged
-        for piece in pieces.values()
-    )
-
-
-def _enter(
-    target: IndexTarget,
-    recording: LongRecording,
-    pieces: Mapping[int, WrittenPiece | str],
-) -> Outcome | None:
-    """Enter a recording whose pieces have ended; None if its file is damaged."""
-    if _is_damaged(pieces):
-        return None
-    names: list[str] = []
-    for _, piece in sorted(pieces.items()):
-        # The first error in time counts, as if the recording were read in one go.
-        if isinstance(piece, str):
-            return piece
-        names += piece.names
-    try:
-        return target.enter(recording, names)
-    except InputError as error:
-        return str(error)
-
-
-def open_folder_on_worker(work: IndexWork, threads: int) -> IndexWork:
-    """Check that the recordings are there; nothing has to be opened."""
-    if not work.target.root.is_dir():
-        raise FileNotFoundError(
-            errno.ENOENT,
-            "the folder of the recordings is not there; use a shared folder",
-            str(work.target.root),
-        )
-    return work
-
-
-def measure_on_worker(work: IndexWork, path: str) -> LongRecording | None:
-    """Return what is known of a recording before it is embedded; None if it has no pieces."""
-    return work.target.measure(work.spec, path)
+        if piece.count == 1:
+            outcome = ended.reason or ended.value
+            embedded_s = 0.0 if ended.reason else ended.value[0].duration_s
+        else:
+            if not ended.reason and ended.value is not None:
+                embedded_s = ended.value[1]
+            pieces = written.setdefault(path, {})
+            pieces[piece.number] = ended.reason or ended.value
+            if len(pieces) == piece.count and None in pieces.values():
+                damaged.append(path)  # embedded in one go, up to the damage
+            elif len(pieces) == piece.count:
+                entries = []
+                for _, result in sorted(pieces.items()):
+                    # The first error in time counts, as if it were read in one go.
+                    if isinstance(result, str):
+                        outcome = result
+                        break
+                    assert result is not None
+                    entries.append(result[0])
+                try:
+                    outcome = outcome or target.enter_pieces(entries, earlier[path])
+                except InputError as error:
+                    outcome = str(error)
+        if isinstance(outcome, tuple):
+            cluster.add_audio(outcome[0].duration_s)
+        yield path, job.sizes[ended.number], embedded_s, outcome
+    if damaged:
+        yield from _add_on_cluster(cluster, target, work, dict.fromkeys(damaged, 0.0))
 
 
 def open_index_on_worker(
-    work: IndexWork, threads: int
-) -> tuple[IndexTarget, WindowEncoder]:
+    common: tuple[IndexTarget, EmbedWork], threads: int
+) -> tuple[IndexTarget, Workers]:
     """Open the model in the process of a worker; check that folders and weights are the same."""
-    open_folder_on_worker(work, threads)
-    target = work.target
-    if not is_index(target.out):
+    target, work = common
+    if not target.root.is_dir() or not is_index(target.out):
+        folder = target.out if target.root.is_dir() else target.root
         raise FileNotFoundError(
             errno.ENOENT,
-            "the index is not there; use a folder that all machines share",
-            str(target.out),
+            "the worker does not find this folder; use one that all machines share",
+            str(folder),
         )
     if read_settings(target.out) != target.settings:
         raise InputError(
             f"{target.out}: the worker has a different index at this path; use a folder that all "
             "machines share"
         )
-    model = WindowEncoder(work.spec, device=work.device, threads=threads)
-    check_fingerprint_of_client(
-        target.settings.fingerprint, model.plain_fingerprint, work.spec.name
-    )
-    return target, model
+    return target, open_encoder_on_worker(work, threads)[1]
 
 
 def add_on_worker(
-    state: tuple[IndexTarget, WindowEncoder], item: str | Piece
-) -> AddedRecording | WrittenPiece:
+    state: tuple[IndexTarget, Workers], piece: Piece
+) -> Added | tuple[IndexedRecording, float] | None:
     """Add a recording, or write a piece of one; TryLater if another process is adding it."""
-    target, model = state
-    if isinstance(item, Piece):
-        return target.write_piece(item, model)
-    adding = target.add(item, model, wait=False)
+    target, workers = state
+    if piece.count > 1:
+        return target.write_piece(piece, workers)
+    adding = target.add(piece.path, workers, wait=False)
     try:
         while True:
             next(adding)
     except StopIteration as end:
-        added: AddedRecording = end.value
+        added: Added = end.value
         return added
     except LockBusy:
         raise TryLater from None

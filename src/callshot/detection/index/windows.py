@@ -5,34 +5,31 @@ rate. Times are real ones. All windows are whole: the last one ends where the re
 a recording that is shorter than a window is padded, as the encoder pads.
 """
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callshot.corpus.audio import MARGIN, Reader, open_recording, probe
-from callshot.encoders.embed import default_threads
-from callshot.encoders.encode import PreparedSegment, change_speed, open_encoder
+from callshot.encoders.encode import change_speed
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array, check_signal
-from callshot.encoders.windows import split_windows
-from callshot.encoders.workers import Workers
-from callshot.errors import OptionError
+from callshot.encoders.workers import Output, Workers
+from callshot.errors import OptionError, check_range
 from callshot.records import FloatArray, IntArray, Recording
 
 BLOCK_SAMPLES = 2**22  # of the windows that are read and encoded at once
+BLOCKS_AHEAD = 2  # that wait for the model
+MAX_WINDOW_S = 86400.0
 MAX_OVERLAP = 100  # windows that may begin in the time of one
 SILENCE_DBFS = -120.0  # the level of windows without any sound
 SILENCE = 10 ** (SILENCE_DBFS / 10)  # power
-
-WindowVectors = Callable[[], Float32Array]
-"""Waits for the vectors of windows, a row for each."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,6 @@ class WindowGrid:
         """Real seconds from the start of one window to the start of the next."""
         return self.hop * self.speed / self.rate_hz
 
-    @property
-    def block_windows(self) -> int:
-        """How many windows are read and encoded at once."""
-        return max(1, BLOCK_SAMPLES // self.window)
-
     def find_starts(self, samples: int) -> IntArray:
         """Return the first sample of each window; the last window ends with the recording.
 
@@ -70,10 +62,6 @@ class WindowGrid:
         if starts[-1] < last_start:
             starts = np.append(starts, last_start)
         return starts
-
-    def count_windows(self, samples: int) -> int:
-        """Return the number of windows."""
-        return 1 + math.ceil(max(0, samples - self.window) / self.hop)
 
     def to_seconds(self, samples: IntArray) -> FloatArray:
         """Return real seconds."""
@@ -125,30 +113,18 @@ def make_grid(
             "give its length in seconds, about that of a call: --window 2"
         )
     else:
-        window = _count_samples("window", window_s, spec)
+        check_range("window", window_s, spec.speed / spec.rate_hz, MAX_WINDOW_S, "s")
+        window = round(window_s / spec.speed * spec.rate_hz)
         grid = WindowGrid(spec.rate_hz, window, window, spec.speed)
     if hop_s is None:
         return grid
-    hop = _count_samples("hop", hop_s, spec)
-    if hop > grid.window:
+    hop = hop_s / spec.speed * spec.rate_hz
+    if not grid.window / MAX_OVERLAP <= hop < grid.window + 0.5:
         raise OptionError(
-            f"hop: expected at most the window of {grid.window_s:g} s, got {hop_s:g} s"
+            f"hop: expected {grid.window_s / MAX_OVERLAP:g} to {grid.window_s:g} s, a hundredth of "
+            f"the window to the window, got {hop_s:g} s"
         )
-    if hop * MAX_OVERLAP < grid.window:
-        shortest_s = grid.window_s / MAX_OVERLAP
-        raise OptionError(
-            f"hop: expected at least a hundredth of the window, {shortest_s:g} s, got {hop_s:g} s"
-        )
-    return replace(grid, hop=hop)
-
-
-def _count_samples(name: str, seconds: float, spec: EncoderSpec) -> int:
-    shortest_s = spec.speed / spec.rate_hz
-    if not shortest_s <= seconds < math.inf:
-        raise OptionError(
-            f"{name}: expected seconds, at least one sample ({shortest_s:g} s), got {seconds:g}"
-        )
-    return round(seconds / spec.speed * spec.rate_hz)
+    return replace(grid, hop=max(1, round(hop)))
 
 
 class RecordingAtSpeed:
@@ -190,86 +166,21 @@ class RecordingAtSpeed:
         """Return samples from `first` up to `last`, inside the recording."""
         top_hz = self.spec.top_hz
         rate_hz = self.spec.rate_hz
-        if top_hz is None or 2 * top_hz >= rate_hz:
-            return self._read(first, last)
-        margin = math.ceil(MARGIN * rate_hz / (2 * top_hz))
+        is_cut = top_hz is not None and 2 * top_hz < rate_hz
+        margin = math.ceil(MARGIN * rate_hz / (2 * top_hz)) if is_cut and top_hz else 0
         begin = max(0, first - margin)
-        end = min(self.samples, last + margin)
-        signal = self._read(begin, end)
+        end = min(self.samples, last + margin) if is_cut else last
+        signal = self.reader.read(
+            begin / rate_hz, end / rate_hz, rate_hz=rate_hz, channel_rule=self.channel
+        )
+        check_signal(signal)
+        if not is_cut:
+            return signal
         filtered = change_speed(signal, rate_hz, self.spec)
         # Resampled twice, it may have a sample too few or too many.
         missing = max(0, len(signal) - len(filtered))
         padded = np.pad(filtered, (0, missing))
         return padded[first - begin : last - begin]
-
-    def _read(self, first: int, last: int) -> Float32Array:
-        rate_hz = self.spec.rate_hz
-        start_s = first / rate_hz
-        end_s = last / rate_hz
-        signal = self.reader.read(
-            start_s, end_s, rate_hz=rate_hz, channel_rule=self.channel
-        )
-        check_signal(signal)
-        return signal
-
-
-class WindowEncoder:
-    """An open encoder that turns windows into vectors, in several threads."""
-
-    def __init__(self, spec: EncoderSpec, *, device: str, threads: int | None) -> None:
-        threads = threads or default_threads()
-        self.spec = spec
-        opened = open_encoder(spec, device=device, threads=threads)
-        self.fingerprint = opened.fingerprint
-        # The speed is changed, and frequencies are cut, where recordings are read.
-        plain_spec = replace(opened.spec, speed=1.0, top_hz=None)
-        self.encoder = replace(opened, spec=plain_spec)
-        self.workers = Workers(self.encoder)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        self.workers.__exit__(*details)
-
-    @property
-    def plain_fingerprint(self) -> dict[str, Any]:
-        """The fingerprint as a file gives it back."""
-        return plain_json(self.fingerprint)
-
-    def submit(self, windows: list[Float32Array]) -> WindowVectors:
-        """Give windows to the threads; one that is shorter than the model's is padded."""
-        options = self.spec.windowing
-        if options is None:
-            return self._submit_each(windows)
-        whole = replace(options, remainder="extend")
-        rows = np.concatenate([split_windows(window, whole) for window in windows])
-        output = self.workers.submit(PreparedSegment(rows, np.ones(len(rows))))
-
-        def wait() -> Float32Array:
-            vectors = output()
-            return vectors if vectors.ndim == 2 else vectors[:, 0]
-
-        return wait
-
-    def _submit_each(self, windows: list[Float32Array]) -> WindowVectors:
-        """Give windows to a model that takes any length; its frames are pooled."""
-        items = [PreparedSegment(np.ascontiguousarray(window)) for window in windows]
-        outputs = [self.workers.submit(item) for item in items]
-
-        def wait() -> Float32Array:
-            pairs = zip(items, outputs, strict=True)
-            return np.stack(
-                [self.encoder.pool(item, output()) for item, output in pairs]
-            )
-
-        return wait
-
-
-def plain_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return content as a JSON file gives it back."""
-    plain: dict[str, Any] = json.loads(json.dumps(content))
-    return plain
 
 
 def read_windows(
@@ -286,7 +197,27 @@ def read_windows(
     return windows
 
 
-def measure_levels(windows: list[Float32Array]) -> NDArray[np.float32]:
+def embed_windows(
+    audio: RecordingAtSpeed, starts: IntArray, grid: WindowGrid, workers: Workers
+) -> Iterator[tuple[slice, NDArray[np.float32], Float32Array]]:
+    """Yield rows, levels and vectors of windows, block by block.
+
+    The next blocks are read while the model works.
+    """
+    size = max(1, BLOCK_SAMPLES // grid.window)
+    waiting: deque[tuple[slice, NDArray[np.float32], Output]] = deque()
+    for first in range(0, len(starts), size):
+        rows = slice(first, first + size)
+        windows = read_windows(audio, starts[rows], grid.window)
+        waiting.append((rows, measure_levels(windows), workers.submit_windows(windows)))
+        if len(waiting) > BLOCKS_AHEAD:
+            rows, levels, vectors = waiting.popleft()
+            yield rows, levels, vectors()
+    for rows, levels, vectors in waiting:
+        yield rows, levels, vectors()
+
+
+def measure_levels(windows: Sequence[Float32Array]) -> NDArray[np.float32]:
     """Return the root mean square of windows in dB, where 0 is full scale and silence −120.
 
     >>> measure_levels([np.full(4, 0.1, np.float32), np.zeros(4, np.float32)])
@@ -299,9 +230,3 @@ def measure_levels(windows: list[Float32Array]) -> NDArray[np.float32]:
     audible = np.maximum(powers, SILENCE)
     levels = 10 * np.log10(audible)
     return levels.astype(np.float32)
-
-
-def split_range(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of at most `size` that cover `count` items."""
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
