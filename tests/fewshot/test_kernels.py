@@ -56,11 +56,15 @@ def test_a_shared_support_is_the_first_of_one_order_outside_the_fold(sampler):
         for query_fold in range(3):
             chosen = np.zeros(4, np.uint64)
             outside = fold != query_fold
+            order = np.arange(8, dtype=np.uint64)
             distinct = sampler == "distinct"
-            size = streams.draw_support(np.uint64(stream), outside, 4, distinct, chosen)
+            streams.draw_support(
+                np.uint64(stream), order, order.copy(), outside, 4, distinct, chosen
+            )
             pool = np.flatnonzero(outside).tolist()
             golden = reference.draw(stream, range(8), pool, 4, sampler)
-            assert chosen[:size].tolist() == golden
+            assert chosen.tolist() == golden
+            assert order.tolist() == list(range(8))
 
 
 @given(st.lists(st.lists(finite, min_size=4, max_size=4), min_size=1, max_size=6))

@@ -19,7 +19,7 @@ import numpy as np
 
 from callshot.fewshot.classifiers import CENTROID, Classifier, equalise_encoders, unit
 from callshot.fewshot.episodes import Episodes, Split
-from callshot.fewshot.kernels.supports import RULES, Rows, Sampling
+from callshot.fewshot.kernels.supports import RULES, Rows
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Pool
 from callshot.records import FloatArray, IntArray
@@ -90,10 +90,6 @@ class Engine:
 
         assert self.gpu is not None
         return GpuRows(self.episodes, self.rule, self.gpu)
-
-    def sampling(self, shots: IntArray) -> Sampling:
-        """Return how supports are drawn, for the kernels."""
-        return Sampling(self.episodes.class_key, shots, self.protocol.distinct)
 
     def queries(self, split: Split) -> tuple[FloatArray, IntArray]:
         """Return the distinct vectors of a fold's queries, and the number of each query's.

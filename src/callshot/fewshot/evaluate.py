@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds, softmax
@@ -92,33 +93,7 @@ from callshot.records import (
     Progress,
     no_progress,
 )
-from callshot.records.frames import (
-    CHANCE_TEST,
-    CONFUSION,
-    CURVE,
-    DUPLICATES,
-    PARTITIONS,
-    PER_CLASS,
-    SENSITIVITY,
-    SENSITIVITY_MEANS,
-    TIES,
-    VALUES,
-    Frame,
-    concat_frames,
-)
-
-SCHEMAS = {
-    "curve": CURVE,
-    "values": VALUES,
-    "per_class": PER_CLASS,
-    "confusion": CONFUSION,
-    "ties": TIES,
-    "chance_test": CHANCE_TEST,
-    "partitions": PARTITIONS,
-    "sensitivity": SENSITIVITY,
-    "sensitivity_means": SENSITIVITY_MEANS,
-    "duplicates": DUPLICATES,
-}
+from callshot.records.frames import Frame
 
 
 @dataclass
@@ -397,10 +372,7 @@ def evaluate_tables(
     queries = 0
     for table in tables:
         queries = evaluator.evaluate(table, partial(report, table.encoder))
-    frames = {
-        name: concat_frames(evaluator.frames[name], schema)
-        for name, schema in SCHEMAS.items()
-    }
+    frames = {name: pl.concat(parts) for name, parts in evaluator.frames.items()}
     notes += describe_leaks(frames["duplicates"], folds)
     values = frames["values"].filter(classifier=protocol.reference)
     per_class = frames["per_class"].filter(classifier=protocol.reference)

@@ -42,6 +42,7 @@ from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.kernels.supports import (
     Members,
     Order,
+    Sampling,
     multiply_rows,
     score_draws,
 )
@@ -135,11 +136,14 @@ class Spread:
             words = (episodes.segment_key[place], *words)
             rows = rows[allowed[rows]]
         stream = streams.make_stream(protocol.seed, purpose, *words)
-        positions = np.empty(k, np.uint64)
-        size = streams.draw_support(
-            stream, allowed[rows], k, protocol.distinct, positions
+        is_allowed = allowed[rows]
+        size = min(k, int(is_allowed.sum())) if protocol.distinct else k
+        order = np.arange(len(rows), dtype=np.uint64)
+        chosen = np.empty(size, np.uint64)
+        streams.draw_support(
+            stream, order, order.copy(), is_allowed, size, protocol.distinct, chosen
         )
-        return np.asarray(rows[positions[:size].astype(np.int64)])
+        return np.asarray(rows[chosen.astype(np.int64)])
 
 
 def make_spread(name: str, episodes: Episodes, protocol: Protocol) -> Spread:
@@ -413,7 +417,7 @@ def query_evidence(
 ) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
     rows = engine.rows
-    sampling = engine.sampling(shots)
+    sampling = Sampling(engine.episodes.class_key, shots, engine.protocol.distinct)
     members = Members(split.pool, split.pool_start, split.outside)
     seed = engine.protocol.seed
     keys = engine.episodes.segment_key[split.rows]
@@ -446,21 +450,34 @@ def shared_evidence(
     engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Evidence:
     """Return the function that computes a[draw, shot, n, q] of some draws by the rule."""
+    episodes = engine.episodes
     products = fold_products(engine, split)
-    classes = len(engine.episodes.classes)
+    queries = len(split.rows)
     is_long = spread.rank is not None and shots[-1] > LONGEST_DRAW
     by_means = engine.rule in ("mean", "cosine") and (products is None or is_long)
+    members = Members(episodes.members, episodes.class_start, split.outside)
+    stream = streams.purpose_key(engine.protocol.seed, "shared")
+    # A given order has no exemplar twice.
+    distinct = engine.protocol.distinct or spread.rank is not None
+    sampling = Sampling(episodes.class_key, shots, distinct)
 
     def compute(span: slice) -> FloatArray:
-        draws = range(span.start, span.stop)
-        out = np.empty((len(draws), len(shots), classes, len(split.rows)))
-        if not by_means:
-            order = spread.order(span)
-            _fill_evidence(engine, split, shots, products, span.start, order, out)
+        first = span.start
+        size = (span.stop - first, len(shots), len(episodes.classes), queries)
+        out = np.empty(size)
+        if by_means:
+            for d in range(len(out)):
+                means = _draw_means(engine, split, shots, spread, first + d)
+                out[d] = mean_evidence(engine, split, means)
             return out
-        for d, draw in enumerate(draws):
-            means = _draw_means(engine, split, shots, spread, draw)
-            out[d] = mean_evidence(engine, split, means)
+        order = spread.order(span)
+        for block in blocks(queries, BLOCK_ROWS if products is None else queries):
+            table = products
+            if table is None:
+                vectors = episodes.vectors
+                table = multiply_rows(vectors, vectors[split.rows[block]])
+            draws = (members, stream, first, order, False)
+            score_draws(sampling, engine.rows, *draws, table, out[..., block])
         return out
 
     return compute
@@ -483,76 +500,30 @@ def pool_evidence(engine: Engine, split: Split) -> FloatArray:
     return shared_evidence(engine, split, shots, spread)(slice(0, 1))
 
 
-def _fill_evidence(
-    engine: Engine,
-    split: Split,
-    shots: IntArray,
-    products: FloatArray | None,
-    first: int,
-    order: Order,
-    out: FloatArray,
-) -> None:
-    """Fill out[draw, shot, n, q] with a_n, from draw `first` on; without products in blocks."""
-    episodes = engine.episodes
-    queries = len(split.rows)
-    members = Members(episodes.members, episodes.class_start, split.outside)
-    stream = streams.purpose_key(engine.protocol.seed, "shared")
-    sampling = engine.sampling(shots)
-    if len(order.rank) > 0:
-        # A given order has no exemplar twice.
-        sampling = sampling._replace(distinct=True)
-    for block in blocks(queries, BLOCK_ROWS if products is None else queries):
-        table = products
-        if table is None:
-            vectors = episodes.vectors
-            table = multiply_rows(vectors, vectors[split.rows[block]])
-        lanes = out[..., block]
-        score_draws(
-            sampling, engine.rows, members, stream, first, order, False, table, lanes
-        )
-
-
 def _draw_means(
     engine: Engine, split: Split, shots: IntArray, spread: Spread, draw: int
 ) -> FloatArray:
     """Return the weighted class means of one draw outside a fold, (shots, classes, dimensions)."""
     episodes = engine.episodes
-    protocol = engine.protocol
-    longest = int(shots[-1])
+    vectors = episodes.vectors
+    units = spread.support_units
+    is_distinct = engine.protocol.distinct or units is not None
     means = []
     for n, pool_size in enumerate(split.pool_sizes):
-        rows = spread.support(episodes, split.number, n, longest, draw, protocol)
-        share = np.ones(len(rows))
-        is_distinct = protocol.distinct
-        if spread.support_units is not None:
-            share = spread.support_units[draw, rows] * UNIT
-            is_distinct = True
-        whole = is_distinct and len(rows) == pool_size
-        means.append(_class_means(episodes.vectors, rows, share, shots, whole))
+        rows = spread.support(
+            episodes, split.number, n, int(shots[-1]), draw, engine.protocol
+        )
+        share = np.ones(len(rows)) if units is None else units[draw, rows] * UNIT
+        last = np.minimum(shots, len(rows)) - 1
+        weights = np.cumsum(share)
+        sums = np.cumsum(vectors[rows] * share[:, None], axis=0)[last]
+        if is_distinct and len(rows) == pool_size:
+            # The whole pool is one set, whatever order it was drawn in.
+            order = np.argsort(rows)
+            pool = vectors[rows[order]] * share[order][:, None]
+            sums[shots >= len(rows)] = np.cumsum(pool, axis=0)[-1]
+        means.append(sums / weights[last][:, None])
     return np.stack(means, axis=1)
-
-
-def _class_means(
-    vectors: FloatArray,
-    rows: IntArray,
-    share: FloatArray,
-    shots: IntArray,
-    whole: bool,
-) -> FloatArray:
-    """Return the weighted means of the first k rows at each of the shots, (shots, dimensions).
-
-    `whole`: the rows are the whole pool, which is one set, whatever order it was drawn in.
-    """
-    size = np.minimum(shots, len(rows))
-    sums = np.cumsum(vectors[rows] * share[:, None], axis=0)
-    weights = np.cumsum(share)
-    means = sums[size - 1] / weights[size - 1][:, None]
-    if whole:
-        order = np.argsort(rows)
-        pool = vectors[rows[order]] * share[order][:, None]
-        pool_sum = np.cumsum(pool, axis=0)[-1]
-        means[shots >= len(rows)] = pool_sum / weights[-1]
-    return np.asarray(means)
 
 
 def mean_evidence(engine: Engine, split: Split, means: FloatArray) -> FloatArray:

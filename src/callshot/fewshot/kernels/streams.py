@@ -78,29 +78,32 @@ def bootstrap_picks(base, query_key, draws, out):
 
 
 @kernel
-def draw_support(stream, allowed, k, distinct, chosen):
-    """Fill `chosen` with the first k members of a random order that are allowed; return how many.
+def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
+    """Fill `chosen` with the first members of a random order that are allowed.
 
-    Distinct: the order is a permutation of the members, and can be used up. With replacement: an
-    endless sequence of picks.
+    Distinct: the order is a permutation of the members, which must hold so many. With replacement:
+    an endless sequence of picks. `order` holds the members, and has the same order again in the
+    end; `swaps` is scratch.
     """
-    size = np.uint64(allowed.size)
-    order = np.empty(allowed.size, np.uint64)
-    for m in range(allowed.size):
-        order[m] = m
     count = 0
     i = np.uint64(0)
-    while count < k and (i < size or not distinct):
+    while count < steps:
         past = i if distinct else np.uint64(0)
-        j = past + below(stream, i, size - past)
+        j = past + below(stream, i, np.uint64(order.size) - past)
         new = order[j]
-        if distinct:  # Fisher-Yates
+        if distinct:  # Fisher-Yates: the chosen one goes to the front
             order[j] = order[i]
+            order[i] = new
+            swaps[i] = j
         i += ONE
         if allowed[new]:
-            chosen[count] = new
+            chosen[np.uint64(count)] = new
             count += 1
-    return count
+    while distinct and i > 0:  # back to the order of the members
+        i -= ONE
+        new = order[i]
+        order[i] = order[swaps[i]]
+        order[swaps[i]] = new
 
 
 @kernel

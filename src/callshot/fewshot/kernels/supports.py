@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from callshot.fewshot.kernels import Array, inner, kernel
-from callshot.fewshot.kernels.streams import below, draw_support, enter
+from callshot.fewshot.kernels.streams import draw_support, enter
 
 RULES = ("mean", "cosine", "nearest", "medoid")
 COSINE = 1
@@ -65,33 +65,6 @@ class Members(NamedTuple):
     rows: Array
     start: Array
     outside: Array
-
-
-@inner
-def choose_by_stream(stream, order, swaps, outside, steps, distinct, chosen):
-    """Fill `chosen` with the first members of a random order that are outside the fold.
-
-    `order` holds the members, and has the same order again in the end; `swaps` is scratch.
-    """
-    count = 0
-    i = np.uint64(0)
-    while count < steps:
-        past = i if distinct else np.uint64(0)
-        j = past + below(stream, i, np.uint64(order.size) - past)
-        new = order[j]
-        if distinct:  # Fisher-Yates: the chosen one goes to the front
-            order[j] = order[i]
-            order[i] = new
-            swaps[i] = j
-        i += np.uint64(1)
-        if outside[new]:
-            chosen[np.uint64(count)] = new
-            count += 1
-    while distinct and i > 0:  # back to the order of the members
-        i -= np.uint64(1)
-        new = order[i]
-        order[i] = order[swaps[i]]
-        order[swaps[i]] = new
 
 
 @inner
@@ -365,9 +338,7 @@ def score_draws(sampling, rows, members, stream, first, order, divide, products,
                 gather(order.weight[d, begin:end], chosen, last, share)
             else:
                 key = enter(enter(stream, np.uint64(first + d)), class_key[n])
-                choose_by_stream(
-                    key, member_rows, swaps, outside, last, distinct, chosen
-                )
+                draw_support(key, member_rows, swaps, outside, last, distinct, chosen)
             score_support(
                 rows.rule,
                 divide,
@@ -462,10 +433,12 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
     for n in range(classes):
         rows = members[class_start[n] : class_start[n + 1]]
         allowed = outside[rows]
+        order = np.arange(rows.size).astype(np.uint64)
+        swaps = np.empty_like(order)
         for d in range(draws):
             draw_stream = enter(stream, np.uint64(d))
             class_stream = enter(draw_stream, class_key[n])
-            draw_support(class_stream, allowed, size, distinct, chosen)
+            draw_support(class_stream, order, swaps, allowed, size, distinct, chosen)
             for i in range(size):
                 out[d, n, i] = rows[chosen[i]]
 
