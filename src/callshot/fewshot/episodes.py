@@ -223,23 +223,18 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     rounded to a power-of-two fraction of each dimension's range, so that whole numbers stay exact.
     """
     table = np.asarray(vectors, np.float64)
+    largest = np.abs(table).max(initial=0.0)
     with np.errstate(over="ignore"):
         spread = table.max(axis=0) - table.min(axis=0)
-    if not np.isfinite(spread).all():
+    widest = spread.max(initial=0.0)
+    if largest >= LARGEST or 0.0 < widest <= 1 / LARGEST:
         raise InputError(
-            "embeddings: values are too far apart; divide all vectors by a constant"
+            f"embeddings: values of up to {largest:.0e}, which differ by up to {widest:.0e}, are "
+            "too large or too small to compute with; multiply or divide all vectors by a constant"
         )
     _, exponent = np.frexp(spread)
     grid = np.ldexp(1.0, np.maximum(exponent - 4, -1022))
     rounded = np.rint(table.mean(axis=0) / grid) * grid
     origin = np.where(spread > 0, rounded, table[0])
     centred = np.ascontiguousarray(table - origin)
-    largest = float(np.abs(centred).max(initial=0.0))
-    farthest = max(largest, float(np.abs(origin).max()))
-    if farthest >= LARGEST or 0.0 < largest <= 1 / LARGEST:
-        raise InputError(
-            f"embeddings: values are up to {farthest:.0e} and differ from their mean by up to "
-            f"{largest:.0e}, which is too large or too small to compute with; multiply or divide "
-            "all vectors by a constant"
-        )
     return centred, origin

@@ -17,7 +17,7 @@ import polars as pl
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds, softmax
-from callshot.fewshot.classifiers import find_classifier, unit
+from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.dataset import (
     describe_equal,
     describe_labels,
@@ -31,9 +31,8 @@ from callshot.fewshot.engine import (
     Step,
     gram_bytes,
     open_engine,
-    transform_split,
 )
-from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.episodes import Episodes, make_split, plan_episodes
 from callshot.fewshot.folds import check_tables, complete_shots, count_classes
 from callshot.fewshot.gpu.device import (
     Choice,
@@ -63,6 +62,8 @@ from callshot.fewshot.summary import (
 from callshot.fewshot.sweep import (
     Categories,
     make_spread,
+    query_evidence,
+    shared_evidence,
     sweep,
     sweep_folds,
     widen_total,
@@ -87,7 +88,6 @@ from callshot.records import (
     Embeddings,
     Episode,
     Evaluation,
-    FloatArray,
     Folds,
     IntArray,
     Progress,
@@ -475,17 +475,22 @@ def rerun_episode(
         for n in range(len(episodes.classes))
     ]
     segments = [tuple(episodes.segment[row] for row in support) for support in rows]
-    if protocol.distinct:
-        # A whole pool is one set, whatever order it was drawn in.
-        sizes = np.bincount(episodes.label[episodes.is_support(fold)])
-        pairs = zip(rows, sizes, strict=True)
-        rows = [np.sort(row) if len(row) == size else row for row, size in pairs]
+    if drawn.has_own_draws:
+        protocol = replace(protocol, draws=draw + 1)
     rule = find_classifier(classifier)
-    if not rule.centred:
-        episodes = episodes.uncentred()
-    vectors = transform_split(episodes, rule, fold).vectors
-    supports = [vectors[support] for support in rows]
-    evidence = _score_literally(rule.rule, vectors[query], supports)
+    shots = np.array([k])
+    with open_engine(episodes, protocol, 1, 0, classifier=rule) as engine:
+        split = make_split(engine.episodes, fold)
+        fitted = engine.for_split(split)
+        q = int(np.searchsorted(split.rows, query))
+        if drawn.has_own_draws:
+            size = (1, len(episodes.classes), len(split.rows), draw + 1)
+            table = np.empty(size)
+            query_evidence(fitted, split, shots, table)(slice(q, q + 1))
+            evidence = table[0, :, q, draw]
+        else:
+            span = slice(draw, draw + 1)
+            evidence = shared_evidence(fitted, split, shots, drawn)(span)[0, 0, :, q]
     to_scores = softmax if protocol.score == "softmax" else log_odds
     return Episode(
         segment,
@@ -494,21 +499,3 @@ def rerun_episode(
         support=dict(zip(episodes.classes, segments, strict=True)),
         scores=dict(zip(episodes.classes, to_scores(evidence).tolist(), strict=True)),
     )
-
-
-def _score_literally(
-    rule: str, z: FloatArray, supports: Sequence[FloatArray]
-) -> FloatArray:
-    """Return a_n of a query by the support of each class, straight from the definitions."""
-    if rule == "nearest":
-        return np.array([max(2.0 * x @ z - (x**2).sum(axis=1)) for x in supports])
-    centres = np.empty((len(supports), len(z)))
-    for n, x in enumerate(supports):
-        centres[n] = x.mean(axis=0)
-        if rule == "medoid":
-            sums = [np.sqrt(((x - other) ** 2).sum(axis=1)).sum() for other in x]
-            centres[n] = x[np.argmin(sums)]
-    if rule == "cosine":
-        return np.asarray(unit(centres) @ unit(z[None])[0])
-    squares = np.einsum("nd,nd->n", centres, centres)
-    return np.asarray(z @ (2.0 * centres).T - squares)

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from callshot.errors import InputError, LeakError, OptionError, check_range
+from callshot.errors import (
+    InputError,
+    LeakError,
+    OptionError,
+    check_range,
+    count_text,
+)
 from callshot.fewshot.fold_optimizer import build_folds
 from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds, IntArray
 
@@ -29,14 +35,13 @@ def check_no_leak(recording: Sequence[str], fold: IntArray) -> None:
     leaks = sorted(name for name, numbers in folds.items() if len(numbers) > 1)
     if not leaks:
         return
-    low = min(folds[leaks[0]])
-    high = max(folds[leaks[0]])
-    place = (
-        f"folds {low} and {high}" if low >= 0 else f"the common fold and fold {high}"
-    )
-    count = "1 recording leaks" if len(leaks) == 1 else f"{len(leaks)} recordings leak"
+    low, *_, high = sorted(folds[leaks[0]])
+    place = f"folds {low} and {high}"
+    if low == COMMON_FOLD:
+        place = f"the common fold and fold {high}"
     raise LeakError(
-        f"recording '{leaks[0]}' is in {place}; put all its segments in one fold ({count})"
+        f"recording '{leaks[0]}' is in {place}; put all its segments in one fold "
+        f"({count_text(len(leaks), 'recording')} in two folds or more)"
     )
 
 
@@ -191,8 +196,8 @@ def _why_not_eligible(
     if folds.only_common:
         return "no query in some folds"
     if carriers is not None and carriers < folds.count:
-        recordings = "recording" if carriers == 1 else "recordings"
-        return f"in {carriers} {recordings}, and {folds.count} folds need {folds.count}"
+        recordings = count_text(carriers, "recording")
+        return f"in {recordings}, and {folds.count} folds need {folds.count}"
     if len(empty) == folds.count:
         return "only in the common fold"
     return f"no exemplar in {'fold' if len(empty) == 1 else 'folds'} {', '.join(empty)}"
@@ -207,19 +212,17 @@ def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
     classes = tuple(sorted(c.label for c in counts if c.eligible))
     if len(classes) >= 2:
         return classes
-    eligible = (
-        f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
-    )
+    eligible = "no eligible class"
+    if classes:
+        eligible = f"only one eligible class, '{classes[0]}'"
     if len(counts) < 2:
         raise InputError(
             f"{eligible}: it is the only label; at least two call types are needed"
         )
-    reasons = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[
-        :400
-    ]
+    reasons = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)
     raise InputError(
-        f"{eligible}: at least two are needed, each with an exemplar in every fold ({reasons});"
-        " use fewer folds (--folds) or label more recordings"
+        f"{eligible}: at least two are needed, each with an exemplar in every fold "
+        f"({reasons[:400]}); use fewer folds (--folds) or label more recordings"
     )
 
 

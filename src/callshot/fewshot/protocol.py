@@ -17,10 +17,16 @@ SPREAD_CHOICES: dict[str, tuple[str, ...]] = {
 }
 SAMPLERS = ("distinct", "replacement")
 SCORES = ("log", "softmax")
-MAX_DRAWS = 65535  # picks are stored in 16 bits
 MAX_SAMPLES = 10**8
-MAX_PARTITIONS = 1000
-MAX_SEEDS = 50  # their square is the number of samples
+RANGES = {
+    "draws": (1, 65535),  # picks are stored in 16 bits
+    "bootstraps": (1, MAX_SAMPLES),
+    "shared_draws": (1, MAX_SAMPLES),
+    "permutations": (0, MAX_SAMPLES),
+    "repeat_folds": (1, 1000),
+    "seeds": (1, 50),  # their square is the number of samples
+    "total_samples": (1, MAX_SAMPLES),
+}
 MAX_SHOTS = 10**6  # the largest k
 MAX_SHOT_COUNT = 10_000
 
@@ -110,13 +116,8 @@ class Protocol:
             raise OptionError(
                 "shots: all is the whole pool, which needs the sampler distinct"
             )
-        check_range("draws", self.draws, 1, MAX_DRAWS)
-        check_range("bootstraps", self.bootstraps, 1, MAX_SAMPLES)
-        check_range("shared_draws", self.shared_draws, 1, MAX_SAMPLES)
-        check_range("permutations", self.permutations, 0, MAX_SAMPLES)
-        check_range("repeat_folds", self.repeat_folds, 1, MAX_PARTITIONS)
-        check_range("seeds", self.seeds, 1, MAX_SEEDS)
-        check_range("total_samples", self.total_samples, 1, MAX_SAMPLES)
+        for name, (low, high) in RANGES.items():
+            check_range(name, getattr(self, name), low, high)
         check_choice("sampler", self.sampler, SAMPLERS)
         check_choice("score", self.score, SCORES)
         spreads = self.spreads
