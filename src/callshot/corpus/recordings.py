@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -118,16 +119,21 @@ class Library:
             raise InputError(
                 f"no recording under {self.root} matches the name {file.name}"
             )
-        parents = {path: PurePosixPath(path).parent for path in self.paths}
+        parents = {path: PurePosixPath(path).parent for path in paths}
         same_folder = [path for path in paths if parents[path] == file.parent]
         same_name = [path for path in paths if parents[path].name == file.parent.name]
         nearest = same_folder or same_name
-        if not nearest and file.parent.name and len(set(parents.values())) > 1:
+        if not nearest and file.parent.name and self._has_folders:
             raise InputError(
                 f"no recording for {file} under {self.root}; "
                 f"{paths[0]} has the same name but is in another folder"
             )
         return self._choose(file.name, nearest or paths)
+
+    @cached_property
+    def _has_folders(self) -> bool:
+        """Whether the recordings are in several folders."""
+        return len({PurePosixPath(path).parent for path in self.paths}) > 1
 
     def _find_ending(self, name: str) -> list[str]:
         """Return the paths that end in a name, except for case and suffix."""
