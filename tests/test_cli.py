@@ -506,7 +506,7 @@ OPTIONS = {
     "threads: expected 1 or more, got 0": ["--threads", "0"],
     "memory: expected 0 to": ["--memory", "-1"],
     "device: expected one of auto, cpu, cuda": ["--device", "gpu"],
-    "memory: expected 0 or more GiB, got inf": ["--memory", "inf"],
+    "memory: expected 0 to 1048576 GiB, got inf": ["--memory", "inf"],
     "folds: expected 2 or more, got 0": ["--folds", "0"],
     "has 3 folds, but folds is 7": ["--folds", "7"],
     "which needs the sampler distinct": ["--shots", "all", "--sampler", "replacement"],
@@ -624,9 +624,7 @@ def test_a_table_saved_with_semicolons_is_told_so(tmp_path, capsys):
     path = tmp_path / "excel.csv"
     path.write_text("recording;label;e0\na;b;1,5\n")
     run("evaluate", path, "--out", tmp_path / "out", code=2)
-    assert (
-        "separated by semicolons: save the file with commas" in capsys.readouterr().err
-    )
+    assert "save the file with commas between fields" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_says_so(table, tmp_path):

@@ -230,7 +230,7 @@ def _print_version(is_asked: bool) -> None:
         from callshot.study.doctor import describe_version
 
         for line in describe_version():
-            print(printable(line))
+            echo(line)
         raise typer.Exit
 
 
@@ -272,10 +272,15 @@ def report_left_out(
     print(printable(line), file=sys.stderr)
 
 
+def echo(line: str) -> None:
+    """Print a line without control characters, which names in files may have."""
+    print(printable(line))
+
+
 def print_first(lines: "Sequence[str]", rest: str) -> None:
     """Print some lines, and how many there are besides."""
     for line in lines[:MAX_LINES]:
-        print(printable(line))
+        echo(line)
     left = len(lines) - MAX_LINES
     if left > 0:
         print(f"and {left} {rest}")

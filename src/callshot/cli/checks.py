@@ -12,12 +12,13 @@ from callshot.cli.app import (
     Program,
     app,
     argument,
+    echo,
     option,
     run_with_progress,
     shared_argument,
 )
 from callshot.cli.options import Quiet
-from callshot.errors import count_text, printable
+from callshot.errors import count_text
 
 cluster = Program(
     help="Write a batch file that runs a command on a SLURM or PBS cluster.",
@@ -127,10 +128,10 @@ def verify(
         for finding in findings:
             if finding.state != "ok":
                 reason = finding.reason or STATES[finding.state]
-                print(printable(f"{finding.state}: {finding.path}: {reason}"))
+                echo(f"{finding.state}: {finding.path}: {reason}")
         counts = Counter(finding.state for finding in findings)
         summary = [f"{counts[state]} {state}" for state in STATES if state in counts]
-        print(printable(f"{target}: {', '.join(summary) or 'nothing to verify'}"))
+        echo(f"{target}: {', '.join(summary) or 'nothing to verify'}")
     if is_failure:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ from callshot.cli.app import (
     STEPS,
     Program,
     app,
+    echo,
     option,
     print_first,
     report_left_out,
@@ -30,7 +31,7 @@ from callshot.cli.options import (
     parse_pairs,
     use_cluster,
 )
-from callshot.errors import OptionError, check_range, count_text, printable
+from callshot.errors import OptionError, check_range, count_text
 
 encoders = Program(
     help="List the encoders, show what each needs, download weights, test and compare encoders.",
@@ -142,7 +143,7 @@ def embed(
         )
     if not quiet:
         if table.note:
-            print(printable(table.note))
+            echo(table.note)
         lines = [f"left out: row {reject.row}: {reject.reason}" for reject in rejects]
         print_first(lines, f"more, in {out.with_suffix('.rejects.csv')}")
         total = count_text(len(table) + len(rejects), "segment")
@@ -150,7 +151,7 @@ def embed(
         duplicates = out.with_suffix(".duplicates.csv")
         groups = find_equal_vectors(table)
         for note in describe_duplicates(groups, table.segment, "vector"):
-            print(printable(f"note: {note}; {duplicates} lists them"))
+            echo(f"note: {note}; {duplicates} lists them")
         print(f"next: callshot evaluate {out} --out results")
     report_left_out(rejects, "segment", out.with_suffix(".rejects.csv"))
 
@@ -209,7 +210,7 @@ def get(
     from callshot.encoders.install import download_weights, import_weights
 
     if name.startswith("onnx:"):
-        print(printable(f"{name} is a file of your own: there is nothing to get"))
+        echo(f"{name} is a file of your own: there is nothing to get")
         return
     spec = find_encoder(name)
     if torch and not spec.torch_weights:
@@ -228,7 +229,7 @@ def get(
                 spec, torch=torch, replace_first=replace, progress=progress
             )
     for line in lines:
-        print(printable(line))
+        echo(line)
 
 
 @encoders.command()

@@ -8,6 +8,7 @@ from callshot.cli.app import (
     OTHER,
     app,
     argument,
+    echo,
     option,
     print_first,
     report_left_out,
@@ -121,7 +122,7 @@ def index(
             f"{count_text(len(result.added), 'recording')} added, "
             f"{len(result.rejects):,} left out"
         )
-        print(printable(f"next: callshot find EXAMPLE.wav@START-END {out}"))
+        echo(f"next: callshot find EXAMPLE.wav@START-END {out}")
     report_left_out(result.rejects, "recording", out / REJECTS)
 
 
@@ -268,7 +269,7 @@ def import_table(
             first += ", …"
         lines.append(f"left out, {len(numbers)} (row {first}): {reason}")
     for line in lines:
-        print(printable(line))
+        echo(line)
     segment_count = count_text(len(imported.table), "segment")
     dimensions = count_text(imported.table.vectors.shape[1], "dimension")
     print(f"{segment_count} of {dimensions} in {out}")

@@ -8,6 +8,7 @@ from callshot.cli.app import (
     FIELD,
     app,
     argument,
+    echo,
     option,
     print_first,
     report_left_out,
@@ -24,7 +25,7 @@ from callshot.cli.options import (
     Threads,
     parse_pairs,
 )
-from callshot.errors import OptionError, count_text, printable
+from callshot.errors import OptionError, count_text
 from callshot.storage import to_path
 
 if TYPE_CHECKING:
@@ -167,13 +168,11 @@ def learn(
         model = result.model
         limits = [*describe_low_recall(model), *describe_limits(model)]
         for note in [*result.notes, *limits]:
-            print(printable(f"note: {note}"))
-        print(
-            printable(
-                f"{count_text(len(model.examples), 'example')} ({result.new} new) of "
-                f"{count_text(len(model.classes), 'label')} "
-                f"in {out}; licence of the weights: {model.licence}"
-            )
+            echo(f"note: {note}")
+        echo(
+            f"{count_text(len(model.examples), 'example')} ({result.new} new) of "
+            f"{count_text(len(model.classes), 'label')} "
+            f"in {out}; licence of the weights: {model.licence}"
         )
         print(f"next: callshot model {out}")
     report_left_out(result.rejects, "example", "")
@@ -226,7 +225,7 @@ def model(path: ModelFile) -> None:
     from callshot.detection.model_summary import describe_model
 
     for line in describe_model(load_model(path)):
-        print(printable(line))
+        echo(line)
 
 
 @app.command(rich_help_panel=FIELD)
@@ -248,9 +247,5 @@ def export(
     check_onnx_path(onnx)
     learned = load_model(path)
     export_onnx(learned, onnx)
-    print(
-        printable(
-            f"{onnx}: takes vectors of {learned.encoder}, gives labels and scores"
-        )
-    )
-    print(printable(f"licence of the encoder's weights: {learned.licence}"))
+    echo(f"{onnx}: takes vectors of {learned.encoder}, gives labels and scores")
+    echo(f"licence of the encoder's weights: {learned.licence}")

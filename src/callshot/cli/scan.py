@@ -6,6 +6,7 @@ from callshot.cli.app import (
     FIELD,
     app,
     argument,
+    echo,
     option,
     report_left_out,
     run_with_progress,
@@ -22,7 +23,7 @@ from callshot.cli.options import (
     parse_pairs,
     use_cluster,
 )
-from callshot.errors import OptionError, count_text, printable
+from callshot.errors import OptionError, count_text
 
 
 @app.command(rich_help_panel=FIELD)
@@ -137,7 +138,7 @@ def scan(
         if not quiet:
             print_rejects(labelled.rejects)
             for note in labelled.notes:
-                print(printable(f"note: {note}"))
+                echo(f"note: {note}")
             segment_count = count_text(len(labelled.frame), "segment")
             print(f"{segment_count} labelled, in {out / 'labels.csv'}")
         report_left_out(labelled.rejects, "segment", "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from callshot.cli.app import (
     STUDY,
     app,
+    echo,
     option,
     run_with_progress,
     shared_argument,
@@ -95,7 +96,7 @@ def init(
         calls = count_text(len(inspection.segmentation.segments), "call")
         recordings = count_text(len(inspection.segmentation.recordings), "recording")
         for note in inspection.segmentation.notes:
-            print(printable(f"note: {note}"))
+            echo(f"note: {note}")
         print(describe_minimum(inspection.segmentation))
         print(f"{out}: a study of {calls} in {recordings}")
         print(f"next: callshot run {out}")
@@ -184,9 +185,9 @@ def run(
         print(f"\n{printable(corpus)}:" if len(content.corpora) > 1 else "")
         headline = answers[corpus]["headline"]
         for line in (headline["sentence"], *headline["details"]):
-            print(printable(line))
+            echo(line)
         for card in answers[corpus]["cards"]:
-            print(printable("{question} {answer}. {text}".format(**card)))
+            echo("{question} {answer}. {text}".format(**card))
     print(f"report: {content.out / 'report.html'}")
 
 
