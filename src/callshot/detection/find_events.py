@@ -22,6 +22,7 @@ Edges         See `refine_edges`.
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ from callshot.detection.index.index_files import (
 from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.encoders.workers import default_threads
 from callshot.errors import InputError
-from callshot.jobs import Cluster, Job, Outcome, Pool
+from callshot.jobs import Cluster, Job, Pool
 from callshot.records import FloatArray
 from callshot.vectors import Rows
 
@@ -127,18 +128,12 @@ def find_active_windows(
         names=[recording.path for recording in recordings],
         sizes=[float(recording.windows) for recording in recordings],
     )
-    ended: dict[int, Outcome] = {}
-    following = 0
-    for outcome in cluster.run(job):
-        ended[outcome.number] = outcome
-        while following in ended:
-            done = ended.pop(following)
-            windows = done.value
-            if done.reason:
-                reason = done.reason.replace(str(absolute.folder), str(index.folder))
-                windows = InputError(reason)
-            yield recordings[following], windows
-            following += 1
+    for outcome in sorted(cluster.run(job), key=attrgetter("number")):
+        windows = outcome.value
+        if outcome.reason:
+            reason = outcome.reason.replace(str(absolute.folder), str(index.folder))
+            windows = InputError(reason)
+        yield recordings[outcome.number], windows
 
 
 def open_scan_on_worker(work: Work, threads: int) -> Work:
