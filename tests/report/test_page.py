@@ -34,7 +34,6 @@ from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
 from callshot.report.page.page import SCRIPTS
 from callshot.report.page.parts import (
     clean,
-    describe_budget,
     render,
     show_budget,
     show_left_out,
@@ -639,6 +638,10 @@ def make_class_budgets(*rows: tuple[Any, ...]) -> pl.DataFrame:
     return make_rows(BUDGET, *rows)
 
 
+def budget_summary(page: Reader) -> str:
+    return page.kinds("summary")[0][1]
+
+
 def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
     rows = make_class_budgets(
         class_budget("roar", 0.01),
@@ -646,11 +649,11 @@ def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
         class_budget("rumble", 0.03, recommended=True),
         class_budget("bark", -0.01),
     )
-    assert describe_budget(rows) == (
+    page = Reader(show_budget(rows))
+    assert budget_summary(page) == (
         "With one, “rumble” gains most from its next example: about +0.0300 on an AP of 0.500 "
         "with 4."
     )
-    page = Reader(show_budget(rows))
     labels = [inside for a, inside in page.kinds("span") if a["class"] == "label"]
     assert labels == ["rumble", "roar", "bark", "growl"]
     widths = [a["width"] for a, _ in page.kinds("rect")]
@@ -659,9 +662,11 @@ def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
 
 def test_the_budget_says_so_if_no_class_stands_out_or_nothing_is_known():
     rows = make_class_budgets(class_budget("roar", nan), class_budget("bark", 0.1))
-    assert describe_budget(rows) == "With one, no call type stands out."
+    page = Reader(show_budget(rows))
+    assert budget_summary(page) == "With one, no call type stands out."
     unknown = make_class_budgets(class_budget("roar", nan))
-    assert describe_budget(unknown) == (
+    page = Reader(show_budget(unknown))
+    assert budget_summary(page) == (
         "With one, it is not known which call type gains most."
     )
     assert "not known" in show_budget(unknown)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import polars as pl
 from markupsafe import Markup
 
-from callshot.errors import count_text
 from callshot.records import CorpusResults
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
@@ -194,28 +193,8 @@ def show_first_screen(
     """Return the answer for every corpus; those of several share their axes."""
     ordered = [summaries[results.corpus] for results in all_results]
     pictures = list(map(_first_picture, all_results, ordered))
-    bases = map(describe_basis, all_results)
-    articles = list(zip(all_results, ordered, pictures, bases, strict=True))
+    articles = list(zip(all_results, ordered, pictures, strict=True))
     return render("first_screen", articles, share_scale(pictures))
-
-
-def describe_basis(results: CorpusResults) -> str:
-    """Return what the numbers rest on, and how much was left out."""
-    evaluation = results.evaluation
-    counts = (
-        count_text(results.stats.recordings.count, "recording"),
-        count_text(results.evaluated.count, "call"),
-        count_text(len(evaluation.eligible_classes), "call type"),
-        count_text(evaluation.folds.count, "fold"),
-    )
-    classes = count_text(len(evaluation.excluded_classes), "call type")
-    rejects = count_text(len(results.rejects), "row or file", "rows and files")
-    complete = f"Every call type has k examples up to k* = {evaluation.complete_shots}"
-    if max(evaluation.curve["k"]) > evaluation.complete_shots:
-        complete += "; beyond that, some give all they have"
-    return (
-        f"Based on {', '.join(counts)}. Left out: {classes} and {rejects}. {complete}."
-    )
 
 
 def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
@@ -278,18 +257,10 @@ def show_matrix(results: CorpusResults, k: int) -> Markup:
     points = _class_points(results).filter(k=k)
     if points.is_empty():
         return Markup()
-    cells = {}
-    for row in points.iter_rows(named=True):
-        shade = min(SHADES - 1, int(row["mean"] * SHADES))
-        title = "98 % interval: {p01:.2f} to {p99:.2f}".format(**row)
-        cells[row["label"], row["encoder"]] = f"{row['mean']:.2f}", shade, title
-    encoders = results.evaluation.encoders
+    by_cell = points.rows_by_key(["label", "encoder"], named=True, unique=True)
     labels = [count.label for count in results.evaluation.eligible_classes]
-    rows = [
-        (label, [cells.get((label, name), ("–", 0, "")) for name in encoders])
-        for label in labels
-    ]
-    return render("matrix", k, encoders, rows)
+    encoders = results.evaluation.encoders
+    return render("matrix", k, encoders, labels, by_cell, SHADES)
 
 
 def show_multiples(results: CorpusResults) -> Markup:

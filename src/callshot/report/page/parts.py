@@ -75,6 +75,9 @@ def get_template(name: str) -> Template:
         finalize=_finalize,
     )
     environment.filters["plain"] = _format_value
+    environment.filters["change"] = format_change
+    environment.filters["count"] = count_text
+    environment.filters["class_metric"] = class_metric_name
     environment.tests["finite"] = lambda value: value is not None and isfinite(value)
     environment.tests["nested"] = _is_nested
     return environment.get_template(name)
@@ -136,52 +139,11 @@ def show_budget(budget: Frame) -> Markup:
         descending=[True, False, False, True, False],
         nulls_last=True,
     )
-    encoders = []
-    for rows in ordered.partition_by("encoder", "metric"):
-        most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
-        classes = [_describe_gain(row, most) for row in rows.iter_rows(named=True)]
-        encoders.append((describe_budget(rows), classes))
+    encoders = [
+        (rows.to_dicts(), recommended_class(rows), has_gains(rows))
+        for rows in ordered.partition_by("encoder", "metric")
+    ]
     return render("budget", encoders)
-
-
-def describe_budget(rows: Frame) -> str:
-    """Return which class of an encoder gains most from its next example, if one stands out."""
-    encoder = rows["encoder"][0]
-    metric = class_metric_name(rows["metric"][0])
-    best = recommended_class(rows)
-    if best is not None:
-        gain = format_change(best["next_gain"], 4)
-        value = format_number(best["value"])
-        return (
-            f"With {encoder}, “{best['label']}” gains most from its next example: about {gain} "
-            f"on an {metric} of {value} with {best['k']}."
-        )
-    if has_gains(rows):
-        return f"With {encoder}, no call type stands out."
-    return f"With {encoder}, it is not known which call type gains most."
-
-
-def _describe_gain(row: dict[str, Any], most: float) -> tuple[str, str, float, str]:
-    """Return a label, its gain as text and in percent of the largest, and the facts behind it."""
-    gain = row["next_gain"]
-    exemplars = count_text(row["exemplars"], "exemplar")
-    if row["k"] == 0:
-        facts = [f"{exemplars}, and no evaluated shot that all splits can give"]
-        return row["label"], "not known", 0.0, facts[0]
-    name = class_metric_name(row["metric"])
-    facts = [f"{name} {format_number(row['value'])} with {row['k']} of {exemplars}"]
-    if not isfinite(gain):
-        facts.append("too few complete shots for a curve")
-        return row["label"], "not known", 0.0, "; ".join(facts)
-    facts.append(f"twice as many: {format_change(row['double_gain'])}")
-    facts.append(f"the curve levels off at {format_number(row['limit'])}")
-    if isfinite(row["prob_largest_gain"]):
-        low = format_change(row["next_gain_p01"], 4)
-        high = format_change(row["next_gain_p99"], 4)
-        facts.append(f"98 % interval of the gain: {low} to {high}")
-        facts.append(f"gains most in {100 * row['prob_largest_gain']:.0f} % of samples")
-    share = 100 * gain / most if gain > 0 else 0.0
-    return row["label"], format_change(gain, 4), share, "; ".join(facts)
 
 
 def show_left_out(results: CorpusResults, name: str) -> Markup:
@@ -232,15 +194,6 @@ def show_provenance(value: Any) -> Markup:
 def class_metric_name(metric: str) -> str:
     """Return what people call a metric of one class, whose AP is not a mean."""
     return "AP" if metric == "map" else METRIC_NAMES[metric]
-
-
-def format_number(value: float) -> str:
-    """Return a number with three decimals.
-
-    >>> format_number(-0.12345)
-    '−0.123'
-    """
-    return f"{value:.3f}".replace("-", "−")
 
 
 def format_change(value: float, digits: int = 3) -> str:
