@@ -20,8 +20,8 @@ from callshot.records import (
     METRIC_NAMES,
     RANKING_METRICS,
     ClassCount,
-    DurationStats,
     Evaluation,
+    FloatArray,
     Inspection,
     Reject,
     Segmentation,
@@ -126,16 +126,7 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
         f"k* = {evaluation.complete_shots}"
     )
     excluded = evaluation.excluded_classes
-    reasons = [
-        f"  {count.label} ({count.exemplars}): {count.reason}"
-        for count in excluded[:MAX_EXCLUDED]
-    ]
-    if excluded:
-        reasons.insert(
-            0, f"not eligible: {len(excluded)} of {len(evaluation.classes)} classes"
-        )
-    if len(excluded) > MAX_EXCLUDED:
-        reasons.append(f"  and {len(excluded) - MAX_EXCLUDED} more, see classes.csv")
+    reasons = [f"  {one.label} ({one.exemplars}): {one.reason}" for one in excluded]
     shots = {*evaluation.partitions["k"], *evaluation.sensitivity["k"]}
     complete = [k for k in shots if k <= evaluation.complete_shots]
     k = max(complete, default=min(shots, default=0))
@@ -146,7 +137,11 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
 
     with console.capture() as captured:
         print_lines(console, [headline], "bold")
-        print_lines(console, reasons, "dim")
+        if excluded:
+            counts = f"{len(excluded)} of {len(evaluation.classes)} classes"
+            print_lines(console, [f"not eligible: {counts}"], "dim")
+        rest = ", see classes.csv"
+        _show_first(console, reasons, MAX_EXCLUDED, "class", rest)
         _show_curves(evaluation, console)
         print_lines(console, describe_better(evaluation), "bold")
         print_lines(console, repetition)
@@ -223,20 +218,20 @@ def describe_better(evaluation: Evaluation) -> Iterator[str]:
     best = points.sort("mean", "encoder")["encoder"][-1]
     both = pl.concat([rows, turn_differences(rows)])
     for row in both.filter(one=best).sort("index").iter_rows(named=True):
-        one, other, low = row["one"], row["other"], row["low"]
-        if low is None:
-            answer = f"{one} is ahead of {other}"
-            wins = f"in {100 * row['wins']:.0f} % of samples"
-            end = f", and higher {wins}; whether that is clear is not known."
+        if row["low"] is None:
+            answer = (
+                "{one} is ahead of {other}: mAP is {mean:.3f} higher, and higher in "
+            )
+            answer += "{percent:.0f} % of samples; whether that is clear is not known."
         else:
-            answer = f"it is not clear whether {one} is better than {other}"
-            if low > 0:
-                answer = f"{one} is clearly better than {other}"
-            end = f" (98 % interval: {low:.3f} to {row['high']:.3f})."
-        yield (
-            f"With {count_text(k, 'example')} per class, {answer}: "
-            f"mAP is {row['mean']:.3f} higher{end}"
-        )
+            answer = "it is not clear whether {one} is better than {other}"
+            if row["low"] > 0:
+                answer = "{one} is clearly better than {other}"
+            answer += (
+                ": mAP is {mean:.3f} higher (98 % interval: {low:.3f} to {high:.3f})."
+            )
+        shown = answer.format(**row, percent=100 * row["wins"])
+        yield f"With {count_text(k, 'example')} per class, {shown}"
 
 
 def starred_shot(shots: Shots, complete_shots: int) -> int | None:
@@ -278,8 +273,6 @@ def show_segmentation(
 
     With an inspection, print also which labels and folds the protocol could use.
     """
-    from callshot.corpus.segment_table import measure_durations  # imports numba
-
     for name, reason, number in segmentation.sources:
         files = count_text(number, "folder" if name == "folders" else "file")
         print_lines(console, [f"annotations: {name} in {files}, as {reason}"])
@@ -295,15 +288,14 @@ def show_segmentation(
     print_lines(console, [describe_minimum(segmentation)])
 
     durations_s = {
-        "recordings": [one.duration_s for one in recordings],
-        "annotated recordings": [one.duration_s for one in annotated],
-        "annotated calls": segmentation.calls.durations_s.tolist(),
-        "segments": segmentation.segments.durations_s.tolist(),
+        "recordings": np.array([one.duration_s for one in recordings]),
+        "annotated recordings": np.array([one.duration_s for one in annotated]),
+        "annotated calls": segmentation.calls.durations_s,
+        "segments": segmentation.segments.durations_s,
     }
     table = make_table("", "number", *DURATIONS)
     for name, values in durations_s.items():
-        stats = measure_durations(values)
-        table.add_row(name, str(stats.count), *_format_durations(stats))
+        table.add_row(name, str(len(values)), *_format_durations(values))
     _print_table(table, console)
     _show_labels(segmentation, console, inspection.classes if inspection else ())
 
@@ -356,20 +348,19 @@ def _show_first(
         print_lines(console, [f"and {more}{rest}"], "dim")
 
 
-def _format_durations(stats: DurationStats) -> list[str]:
+def _format_durations(durations_s: FloatArray) -> list[str]:
     """Return total, mean, minimum, maximum and standard deviation, as in the paper."""
-    if not stats.count:
+    if not len(durations_s):
         return [""] * len(DURATIONS)
-    values = (stats.mean_s, stats.shortest_s, stats.longest_s, stats.deviation_s)
-    return [format_time(stats.total_s, 1), *(f"{value:.2f} s" for value in values)]
+    total = format_time(float(durations_s.sum()), 1)
+    measures = (np.mean, np.min, np.max, np.std)
+    return [total, *(f"{measure(durations_s):.2f} s" for measure in measures)]
 
 
 def _show_labels(
     segmentation: Segmentation, console: Console, classes: Sequence[ClassCount]
 ) -> None:
     """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
-    from callshot.corpus.segment_table import measure_durations  # imports numba
-
     columns = ["label", "calls", "segments", "recordings"]
     is_wide = not console.is_terminal or console.width >= WIDE_TERMINAL
     if is_wide:
@@ -378,12 +369,12 @@ def _show_labels(
         columns += ["mean"] if classes else ["mean", "min", "max"]
     if classes:
         columns.append("eligible")
-    eligibility = {}
-    for count in classes:
-        reason = f"no: {count.reason}"
-        eligible = f"yes, to k = {count.complete_to_k}"
-        eligibility[count.label] = eligible if count.eligible else reason
-
+    eligibility = {
+        one.label: f"yes, to k = {one.complete_to_k}"
+        if one.eligible
+        else f"no: {one.reason}"
+        for one in classes
+    }
     segments = segmentation.segments
     numbers = Counter(segments["label"])
     most = max(numbers.values(), default=1)
@@ -393,13 +384,13 @@ def _show_labels(
     table = make_table(*columns)
     for label in labels[:MAX_LABELS]:
         members = segments.take(np.flatnonzero(label_of_segment == label))
-        stats = measure_durations(members.durations_s.tolist())
-        cells = dict(zip(DURATIONS, _format_durations(stats), strict=True))
+        durations = _format_durations(members.durations_s)
+        cells = dict(zip(DURATIONS, durations, strict=True))
         cells["label"] = _crop(label, 40 if is_wide else 24)
         cells["calls"] = str(calls[label])
-        cells["segments"] = str(stats.count)
+        cells["segments"] = str(len(members))
         cells["recordings"] = str(len(set(members["recording"])))
-        cells[""] = "━" * round(BAR_LENGTH * stats.count / most)
+        cells[""] = "━" * round(BAR_LENGTH * len(members) / most)
         cells["eligible"] = eligibility.get(label, "no: no segments")
         table.add_row(*(Text(cells[column]) for column in columns))
     _print_table(table, console)
