@@ -24,7 +24,6 @@ from callshot.report.page.curves import (
     SvgLine,
     SvgMark,
     SvgPicture,
-    draw_svg,
     share_scale,
     show_first_screen,
     show_matrix,
@@ -33,12 +32,12 @@ from callshot.report.page.curves import (
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
 from callshot.report.page.page import SCRIPTS
 from callshot.report.page.parts import (
+    MAX_ITEMS,
     clean,
     render,
     show_budget,
     show_left_out,
     show_picture,
-    show_provenance,
     show_table,
 )
 from callshot.report.summary import write_summary
@@ -93,6 +92,10 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture(scope="module")
+def show_provenance(value):
+    return render("provenance", value, MAX_ITEMS)
+
+
 def study(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("study"))
 
@@ -501,7 +504,7 @@ def test_a_curve_is_drawn_where_its_values_are():
     assert scale.place(10, 0.5) == pytest.approx(
         ((left + right) / 2, (top + bottom) / 2)
     )
-    shown = Reader(draw_svg(picture, scale))
+    shown = Reader(render("svg", picture, scale))
     assert [inside for a, inside in shown.kinds("text") if a["class"] == "note"] == [
         "k* = 10",
         "chance 0.20",

@@ -112,7 +112,6 @@ SHORT_CALL_S = 0.5  # a shorter call is played with some sound around it
 AROUND_S = 0.25
 MAX_BYTES = 2_000_000  # of all clips of a page, before they are text
 BASE64 = 4 / 3  # characters per byte
-RATE_HZ = 16000
 RATES_HZ = (16000, 32000)  # MP3 has few rates; calls above 8 kHz need the second
 COMPRESSION = 0.8  # of MP3: 0 is best, 1 is smallest
 LEVEL = 0.7  # of the loudest sample

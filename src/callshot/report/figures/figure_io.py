@@ -98,13 +98,18 @@ def render(
     page: FigurePage, folder: Path, formats: Sequence[str] = ("pdf", "png")
 ) -> list[Path]:
     """Draw a page once, write it to a folder in some formats, and return their paths."""
+    paths = []
     with open_figure() as figure:
         page.draw(figure)
         freeze(figure)
-        return [
-            _write(figure, folder / f"{page.stem}.{suffix}", SAVERS[suffix])
-            for suffix in formats
-        ]
+        for suffix in formats:
+            path = folder / f"{page.stem}.{suffix}"
+            content = io.BytesIO()  # on a full disk, matplotlib has errors of its own
+            SAVERS[suffix](figure, content)
+            make_folder(folder)
+            write_atomic(path, content.getbuffer())
+            paths.append(path)
+    return paths
 
 
 @contextmanager
@@ -142,17 +147,6 @@ def freeze(figure: "Figure") -> None:
     if engine is not None:
         engine.execute(figure)
         figure.set_layout_engine("none")
-
-
-def _write(
-    figure: "Figure", path: Path, save: Callable[["Figure", BinaryIO], None]
-) -> Path:
-    """Write a figure through memory: on a full disk, matplotlib has errors of its own."""
-    content = io.BytesIO()
-    save(figure, content)
-    make_folder(path.parent)
-    write_atomic(path, content.getbuffer())
-    return path
 
 
 def _save_pdf(figure: "Figure", file: BinaryIO) -> None:
@@ -291,23 +285,13 @@ def start_drawing(
     ready = set()
     tasks = {}
     for page in every:
-        if earlier is not None and _copy(page, root, folder, formats, earlier):
+        copied = [False]
+        if earlier is not None:
+            key = content_key(page, list_fonts())
+            names = [f"{folder}/{page.stem}.{suffix}" for suffix in formats]
+            copied = [earlier.copy(name, key, root) for name in names]
+        if all(copied):
             ready.add(page.stem)
         elif workers is not None:
-            task = workers.submit(render, page, root / folder, formats)
-            tasks[page.stem] = task
+            tasks[page.stem] = workers.submit(render, page, root / folder, formats)
     return Drawing(every, root / folder, formats, tasks, frozenset(ready))
-
-
-def _copy(
-    page: FigurePage,
-    root: Path,
-    folder: str,
-    formats: Sequence[str],
-    earlier: EarlierFiles,
-) -> bool:
-    """Copy all files of a page, if the earlier report has them; return whether it has."""
-    key = content_key(page, list_fonts())
-    names = [f"{folder}/{page.stem}.{suffix}" for suffix in formats]
-    copied = [earlier.copy(name, key, root) for name in names]
-    return all(copied)

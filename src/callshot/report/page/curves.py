@@ -172,11 +172,6 @@ def share_scale(pictures: Sequence[SvgPicture]) -> Scale:
     return Scale(first, max(max(shots, default=1), first + 1), low, high)
 
 
-def draw_svg(picture: SvgPicture, scale: Scale) -> Markup:
-    """Return a picture as an SVG element."""
-    return render("svg", picture, scale)
-
-
 def _make_line(
     points: Frame, name: str = "", *, band: bool = False, **style: Any
 ) -> SvgLine:

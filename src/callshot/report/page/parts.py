@@ -186,11 +186,6 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
     return render("left_out", notes, excluded, rejects, count)
 
 
-def show_provenance(value: Any) -> Markup:
-    """Return nested values as nested lists; a list of plain values is one line."""
-    return render("provenance", value, MAX_ITEMS)
-
-
 def class_metric_name(metric: str) -> str:
     """Return what people call a metric of one class, whose AP is not a mean."""
     return "AP" if metric == "map" else METRIC_NAMES[metric]
