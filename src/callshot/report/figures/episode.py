@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from callshot.errors import count_text
@@ -86,11 +85,10 @@ class ExampleEpisode:
 
 
 def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
-    """Rerun a few episodes of the best encoder, and return the one that shows most.
+    """Rerun a few episodes of the best encoder; return the first with a correct decision.
 
-    What counts, in this order: a correct decision, an exemplar from the common fold, exemplars from
-    many folds, and a small margin between the class of the query and the next one. Queries are
-    evenly spread over all of them in the order of their ids.
+    Queries are evenly spread over all of them in the order of their ids. Without a correct
+    decision, the last one is returned.
     """
     # Imports numba, which is slow.
     from callshot.fewshot.evaluate import rerun_episode
@@ -109,13 +107,12 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
         for segment, label, fold in zip(*columns, strict=True)
         if label in eligible and fold != COMMON_FOLD
     )
-    count = min(CANDIDATES, len(queries))
-    episodes = []
-    for number in range(count):
-        query = queries[number * len(queries) // count]
+    for query in queries[:: max(1, len(queries) // CANDIDATES)]:
         episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
-        episodes.append(_describe_episode(evaluation, table, episode))
-    return max(episodes, key=_interest)
+        example = _describe_episode(evaluation, table, episode)
+        if example.is_correct:
+            break
+    return example
 
 
 def decide(episode: Episode) -> str:
@@ -150,16 +147,6 @@ def _describe_episode(
         [row for row in rows if row.label in shown],
         len(rows),
     )
-
-
-def _interest(example: ExampleEpisode) -> tuple[bool, bool, int, float]:
-    """Return what `choose_episode` compares episodes by."""
-    drawn = np.sum([row.drawn for row in example.rows], axis=0)
-    scores = dict(example.episode.scores)
-    score = scores.pop(example.label)
-    margin = abs(score - max(scores.values()))
-    folds = int(np.count_nonzero(drawn))
-    return example.is_correct, bool(drawn[-1] > 0), folds, -margin
 
 
 MAX_FOLDS = 10

@@ -28,7 +28,7 @@ from callshot.report.tables.table import (
     Column,
     Table,
     column_groups,
-    column_kinds,
+    number_columns,
 )
 
 # Control characters, half surrogates (of file names that are not UTF-8), changes of direction.
@@ -113,7 +113,7 @@ def _format_value(value: Any) -> str:
 def show_table(table: Table, name: str) -> Markup:
     """Return a table in a box that scrolls, with its caption and notes; `name` is its id."""
     # A column with any number in it is aligned and sorted as numbers.
-    classes = ["" if kind == "text" else "n" for kind in column_kinds(table)]
+    classes = ["n" if is_number else "" for is_number in number_columns(table)]
     return render("table", table, name, classes, list(column_groups(table.columns)))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from callshot.errors import printable
-from callshot.report.tables.table import Table, column_groups, column_kinds
+from callshot.report.tables.table import Table, column_groups, number_columns
 
 # Characters that LaTeX would obey, or take for an argument or a ligature.
 ESCAPES = str.maketrans(
@@ -68,7 +68,7 @@ MAX_COLUMNS = 8  # side by side, besides those that lead the rows
 LINE = 60  # characters; with fewer, a table is narrower than the line
 NARROWEST = 7  # characters of a column
 WIDEST = 24
-ALIGNMENT = {"text": r"\raggedright", "number": r"\raggedleft", "mixed": r"\raggedleft"}
+ALIGNMENT = (r"\raggedright", r"\raggedleft")  # of texts and of numbers
 DOCUMENT = r"""%% XeLaTeX and LuaLaTeX show more letters than pdfLaTeX.
 \documentclass[a4paper]{article}
 \usepackage[margin=2cm]{geometry}
@@ -153,7 +153,7 @@ def _format(table: Table, label: str) -> str:
         widths.append(min(max(longest, NARROWEST), WIDEST))
     line = max(LINE, sum(widths))
     shares = [width / line for width in widths]
-    kinds = column_kinds(table)[first:]
+    numeric = number_columns(table)[first:]
     rules = []
     headings = []
     for name, indices in column_groups(columns):
@@ -171,18 +171,20 @@ def _format(table: Table, label: str) -> str:
     ]
     return LONGTABLE % {
         "columns": "".join(
-            _column(ALIGNMENT[kind], share)
-            for kind, share in zip(kinds, shares, strict=True)
+            _column(ALIGNMENT[is_number], share)
+            for is_number, share in zip(numeric, shares, strict=True)
         ),
         "title": escape_prose(table.title),
         "label": label,
         "head": "\n".join(head),
-        "body": "\n".join(_body(table, kinds, shares)),
+        "body": "\n".join(_body(table, numeric, shares)),
         "notes": "".join(notes),
     }
 
 
-def _body(table: Table, kinds: Sequence[str], shares: Sequence[float]) -> Iterator[str]:
+def _body(
+    table: Table, numeric: Sequence[bool], shares: Sequence[float]
+) -> Iterator[str]:
     first_foot = len(table.rows) - table.foot
     block = None
     for number, row in enumerate(table.rows):
@@ -195,16 +197,14 @@ def _body(table: Table, kinds: Sequence[str], shares: Sequence[float]) -> Iterat
             name = rf"\textit{{{escape(block)}}}"
             yield _row([_span(r"\raggedright", shares, name)])
         texts = []
-        for cell, kind in zip(row[-len(kinds) :], kinds, strict=True):
+        for cell, is_number in zip(row[-len(numeric) :], numeric, strict=True):
             text = escape(cell.text)
             for _ in range(cell.underline):
                 text = rf"\underline{{{text}}}"
             if cell.underline:  # without its depth, which would push the next row down
                 text = rf"\smash{{{text}}}"
             mark = _mark(cell.mark)
-            if (
-                mark and kind != "text"
-            ):  # beside the column, so that the digits stay aligned
+            if mark and is_number:  # beside the column, so that the digits stay aligned
                 mark = rf"\rlap{{{mark}}}"
             texts.append(text + mark)
         yield _row(texts)

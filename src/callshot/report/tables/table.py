@@ -76,21 +76,15 @@ def number(value: float, decimals: int = 4, underline: int = 0) -> Cell:
     return Cell(text.replace("-", "−"), value, underline)
 
 
-def column_kinds(table: Table) -> list[str]:
-    """Return "number", "text" or "mixed" for each column; missing cells do not count.
+def number_columns(table: Table) -> list[bool]:
+    """Return whether each column has a number.
 
-    >>> rows = [[number(1, 0), number(0.5)], [Cell("LR"), Cell("–")]]
-    >>> column_kinds(Table("t", "", [Column("k"), Column("mAP")], rows))
-    ['mixed', 'number']
+    >>> rows = [[number(1, 0), Cell("a")], [Cell("LR"), Cell("–")]]
+    >>> number_columns(Table("t", "", [Column("k"), Column("how")], rows))
+    [True, False]
     """
-    kinds = []
-    for index in range(len(table.columns)):
-        cells = [row[index] for row in table.rows]
-        shown = [cell for cell in cells if cell.text not in ("", MISSING)]
-        texts = [cell for cell in shown if cell.value is None]
-        some = "mixed" if texts else "number"
-        kinds.append("text" if len(texts) == len(shown) else some)
-    return kinds
+    indices = range(len(table.columns))
+    return [any(row[i].value is not None for row in table.rows) for i in indices]
 
 
 def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
@@ -130,7 +124,6 @@ def to_csv(table: Table) -> str:
     return format_csv(rows)
 
 
-ALIGN = {"number": "---:", "text": ":---", "mixed": "---:"}
 UNDERLINE = ("{}", "<ins>{}</ins>", "<ins>**{}**</ins>")
 # A backslash does not stop tags, entities, formulas, mentions and (:name:) emoji.
 ENTITIES = {character: f"&#{ord(character)};" for character in "<>&$@"}
@@ -157,7 +150,10 @@ def to_markdown(table: Table) -> str:
     <BLANKLINE>
     """
     headings = [_escape_markdown(column.whole) for column in table.columns]
-    rows = [headings, [ALIGN[kind] for kind in column_kinds(table)]]
+    rows = [
+        headings,
+        ["---:" if is_number else ":---" for is_number in number_columns(table)],
+    ]
     notes = [f"{mark} {text}".strip() for mark, text in table.notes]
     for cells in table.rows:
         texts = []
