@@ -18,10 +18,9 @@ triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
 
 from callshot.fewshot.gpu import sweep as gpu_supports  # noqa: E402
-from callshot.fewshot.gpu.device import RULES, Gpu  # noqa: E402
-from callshot.fewshot.gpu.draws import bootstrap_picks  # noqa: E402
+from callshot.fewshot.gpu.device import COMPUTED, Gpu  # noqa: E402
 from callshot.fewshot.gpu.scores import to_scores  # noqa: E402
-from callshot.fewshot.kernels import scores, streams  # noqa: E402
+from callshot.fewshot.kernels import scores  # noqa: E402
 
 # Lanes beyond the last one compute on anything.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -29,7 +28,7 @@ SPREADS = ("per-query", "shared", "total")
 SMALL = Protocol(
     shots=(1, 2, 4), draws=3, bootstraps=4, shared_draws=3, total_samples=3
 )
-ON_GPU = [name for name, rule in CLASSIFIERS.items() if rule.rule in RULES]
+ON_GPU = [name for name, rule in CLASSIFIERS.items() if rule.rule in COMPUTED]
 # The interpreter is slow: each rule with one spread.
 PAIRS = list(zip(ON_GPU, (*SPREADS, "shared"), strict=True))
 if triton_device.HAS_GPU:
@@ -44,7 +43,6 @@ protocols = st.builds(
     dataclasses.replace,
     st.just(SMALL),
     sampler=st.sampled_from(["distinct", "replacement"]),
-    score=st.sampled_from(["log", "softmax"]),
     seed=st.integers(0, 3),
 )
 
@@ -112,26 +110,14 @@ def test_blocks_of_shots_queries_and_draws_change_nothing(monkeypatch):
         assert_same(*run_both(table, protocol, spread))
 
 
-@pytest.mark.parametrize("softmax", [False, True])
-def test_scores_are_those_of_the_cpu_to_the_bit(softmax):
+def test_scores_are_those_of_the_cpu_to_the_bit():
     rng = np.random.default_rng(0)
     a = rng.normal(size=(1, 5, 1, 64)) * 10.0 ** rng.integers(-3, 4, 64)
     a[..., 0] = 2.0
     ours = torch.from_numpy(a[0, :, 0][None].copy()).to(triton_device.GPU.torch_device)
     relevant = torch.ones((5, 64), dtype=torch.int8, device=ours.device)
-    decided, _ = to_scores(ours, relevant, 1, softmax=softmax, ranking=False)
+    decided, _ = to_scores(ours, relevant, 1, ranking=False)
     expected_decisions = np.empty((1, 1, 64), np.uint16)
-    scores.to_scores(a, 0, 1, softmax, expected_decisions)
+    scores.to_scores(a, 0, 1, False, False, expected_decisions)
     np.testing.assert_array_equal(ours.cpu().numpy()[0], a[0, :, 0])
     np.testing.assert_array_equal(decided.cpu().numpy(), expected_decisions[0])
-
-
-def test_picks_are_the_same_bits():
-    keys = np.array([streams.key(f"s{i}") for i in range(5)])
-    base = streams.purpose_key(3, "bootstrap")
-    expected = np.empty((5, 200), np.uint16)
-    streams.bootstrap_picks(base, keys, 100, expected)
-    device = triton_device.GPU.torch_device
-    words = [torch.from_numpy(np.atleast_1d(x).view(np.int64)) for x in (base, keys)]
-    found = bootstrap_picks(*(word.to(device) for word in words), 100, 200)
-    np.testing.assert_array_equal(found.cpu().numpy(), expected)

@@ -11,7 +11,6 @@ would take a thousand trainings, so other training sets are left out.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -200,20 +199,20 @@ def _make_rows(
             samples[value_key] = widen_to_prediction(
                 column, plain, inflation=inflation, bounded=True
             )
-    columns: dict[str, list[Any]] = {name: [] for name in ROW_COLUMNS}
+    rows = []
     for (scoring, metric), value in values.items():
         if metric in RANKING_METRICS:
             kept = samples.get((scoring, metric), np.empty(0))
             low, high = np.percentile(kept, (1, 99)) if kept.size else (np.nan, np.nan)
-            row = (scoring, metric, value, float(low), float(high), kept.tolist())
-            for name, cell in zip(ROW_COLUMNS, row, strict=True):
-                columns[name].append(cell)
+            interval = (float(low), float(high), kept.tolist())
+            rows.append((scoring, metric, value, *interval))
+    columns = zip(ROW_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)
     key = {
         "corpus": encoder_data.dataset.corpus,
         "encoder": encoder_data.table.encoder,
         **baseline,
     }
-    return make_frame(BASELINES, columns, key)
+    return make_frame(BASELINES, dict(columns), key)
 
 
 def resample(

@@ -479,12 +479,10 @@ class TrainingJob:
 
     def _checksum(self, facts: Metadata, tensors: Tensors) -> str:
         """Return a hash of the content and the name, which has a hash of the key."""
-        text = json.dumps(facts, sort_keys=True)
-        digest = sha256(f"{self.path.name} {text}".encode())
-        for name, tensor in sorted(tensors.items()):
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.numpy().tobytes())
-        return digest.hexdigest()
+        from safetensors.torch import save
+
+        text = f"{self.path.name} {json.dumps(facts, sort_keys=True)}"
+        return sha256(text.encode() + save(dict(tensors))).hexdigest()
 
     def train(
         self,

@@ -39,8 +39,8 @@ from callshot.fewshot.gpu.device import (
     Gpu,
     add_note,
     gpu_if_large_enough,
+    has_kernels,
     run_with_fallback,
-    supports_rule,
 )
 from callshot.fewshot.label_budget import Gains, label_budget, sample_gains
 from callshot.fewshot.metrics import MetricSums
@@ -130,7 +130,8 @@ class _Evaluator:
     def run(self, engine: Engine, work: Callable[[Engine], Any]) -> Any:
         """Do some work with an engine; what its GPU cannot do, on the CPU, with a note."""
         gpu = engine.gpu
-        if gpu is not None and not supports_rule(engine.rule, self.notes):
+        names = (engine.rule, self.protocol.score)
+        if gpu is not None and not has_kernels(names, self.notes):
             gpu = None
 
         def run_on(gpu: Gpu | None) -> Any:

@@ -2,9 +2,9 @@
 
 device     which processor evaluates, and why not the GPU
 sweep      episodes → tensors and products; a fold → its metrics
-draws      keys → supports and bootstrap picks: the same bits as on the CPU
+draws      keys → supports: the same bits as on the CPU
 supports   products and supports → a_n of every draw and shot
-scores     a_n → log-odds, odds or softmax, and the hard decisions
+scores     a_n → log-odds or odds, and the hard decisions
 metrics    scores → AP, AUROC, hits, ties and decisions of every sample
 
 Tables are (shots, classes, lanes); lane q · draws + r is draw r of query q. One launch covers all

@@ -7,7 +7,7 @@ torch is only imported where a driver answers: its import takes seconds.
 import ctypes
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -22,8 +22,7 @@ from callshot.records import METRICS
 Result = TypeVar("Result")
 
 # What the kernels for a GPU compute.
-RULES = ("mean", "cosine")
-MEASURED = ("map", "auroc", "accuracy")
+COMPUTED = ("mean", "cosine", "log", "map", "auroc", "accuracy")
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 MIN_CAPABILITY = 7  # major version, of a card that Triton compiles for
@@ -123,12 +122,12 @@ def gpu_if_large_enough(
     return None
 
 
-def supports_rule(rule: str, notes: list[str]) -> bool:
-    """Return whether the GPU has kernels for a rule and for all metrics; else add a note."""
-    missing = [name for name in (rule, *METRICS) if name not in RULES + MEASURED]
+def has_kernels(names: Sequence[str], notes: list[str]) -> bool:
+    """Return whether the GPU has kernels for a rule, a score and all metrics; else add a note."""
+    missing = [name for name in (*names, *METRICS) if name not in COMPUTED]
     if missing:
-        names = ", ".join(missing)
-        add_note(notes, f"evaluated on the CPU: there is no GPU kernel for {names}")
+        text = ", ".join(missing)
+        add_note(notes, f"evaluated on the CPU: there is no GPU kernel for {text}")
     return not missing
 
 
@@ -203,10 +202,11 @@ def _triton_error() -> str:
     try:
         import torch
 
-        from callshot.fewshot.gpu.draws import bootstrap_picks
+        from callshot.fewshot.gpu.scores import to_scores
 
-        word = torch.zeros(1, dtype=torch.int64, device="cuda")
-        bootstrap_picks(word, word, 4, 4).cpu()
+        table = torch.zeros((1, 2, 1), dtype=torch.float64, device="cuda")
+        relevant = torch.zeros((2, 1), dtype=torch.int8, device="cuda")
+        to_scores(table, relevant, 1, ranking=False)[1].cpu()
     except Exception as error:  # whatever a compiler or driver raises
         return _first_sentence(f"{type(error).__name__}: {error}")
     return ""

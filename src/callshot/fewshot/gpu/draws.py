@@ -1,4 +1,4 @@
-"""Keys → supports and bootstrap picks, the same bits as on the CPU."""
+"""Keys → supports, the same bits as on the CPU."""
 
 from typing import Any, NamedTuple
 
@@ -131,30 +131,6 @@ def _draw_supports(
         position += 1
 
 
-@triton.jit
-def _bootstrap_picks(base, query_key, picks, samples, draws, BLOCK: tl.constexpr):
-    q = tl.program_id(0).to(tl.int64)
-    b = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    stream = as_word(tl.load(base + tl.zeros((BLOCK,), tl.int64)))
-    stream = enter(stream, as_word(tl.load(query_key + q)))
-    size = (tl.zeros((BLOCK,), tl.int64) + draws).to(tl.uint64)
-    pick = below(stream, b.to(tl.uint64), size)
-    out = picks + q * samples + b
-    tl.store(out, pick.to(picks.dtype.element_ty), b < samples)
-
-
-def bootstrap_picks(
-    base: Tensor, query_key: Tensor, draws: int, samples: int
-) -> Tensor:
-    """Return picks[q, b]: the draw that sample b takes for query q."""
-    queries = len(query_key)
-    size = (queries, samples)
-    picks = torch.empty(size, dtype=torch.int32, device=query_key.device)
-    grid = (queries, triton.cdiv(samples, BLOCK))
-    _bootstrap_picks[grid](base, query_key, picks, samples, draws, BLOCK)
-    return picks
-
-
 def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
     """Copy an array to the GPU; keys keep their 64 bits in signed numbers."""
     if array.dtype == np.uint64:
@@ -278,7 +254,8 @@ class SupportDrawer:
         classes, longest, lanes = chosen.shape
         depth = max(depth, 1)
         scratch = chosen.new_empty((2, classes, depth if self.distinct else 0, lanes))
-        base = stream_base(self.engine, purpose)
+        key = streams.purpose_key(self.engine.protocol.seed, purpose)
+        base = upload(np.array([key]), self.gpu)
         _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
             base,
             base if query_key is None else query_key,
@@ -312,9 +289,3 @@ class SupportDrawer:
         rows = rows.clamp(0, units.shape[1] - 1)
         weight = torch.gather(units.T, 0, rows) * UNIT
         return supports._replace(weight=weight.reshape(supports.chosen.shape))
-
-
-def stream_base(engine: Engine, purpose: str) -> Tensor:
-    """Return the key that starts the streams of a purpose."""
-    key = streams.purpose_key(engine.protocol.seed, purpose)
-    return upload(np.array([key]), engine.on_gpu.gpu)

@@ -1,4 +1,4 @@
-"""a_n → log-odds, odds or softmax, and the hard decision, as `kernels.scores` computes them."""
+"""a_n → log-odds or odds, and the hard decision, as `kernels.scores` computes them."""
 
 from typing import Any
 
@@ -80,14 +80,6 @@ def log1p(x):
 
 
 @triton.jit
-def _softmax(a, top, GRID: tl.constexpr):
-    part = exp(0.5 * (a - top[None, :]))
-    part = part * part
-    total = tl.sum((part + GRID) - GRID, 0)
-    return part / total[None, :]
-
-
-@triton.jit
 def _log_odds(a, top, second, leads, GRID: tl.constexpr):
     part = exp(tl.where(leads, LOWEST, a - second[None, :]))
     near = exp(second - top)
@@ -120,7 +112,6 @@ def _to_scores(
     draws,
     classes,
     queries,
-    SOFTMAX: tl.constexpr,
     RANKING: tl.constexpr,
     GRID: tl.constexpr,
     PAD: tl.constexpr,
@@ -137,9 +128,7 @@ def _to_scores(
     leader = tl.argmax(a, 0)
     leads = n[:, None] == leader[None, :]
     second = tl.max(tl.where(leads, ABSENT, a), 0)
-    if SOFTMAX:
-        score = _softmax(a, top, GRID)
-    elif RANKING:
+    if RANKING:
         score = _odds(a, top, second, leads, GRID)
         is_wide = tl.load(wide + s * draws + lane % draws, valid, 0) != 0
         if tl.max(is_wide.to(tl.int32), 0) > 0:
@@ -154,7 +143,7 @@ def _to_scores(
 
 
 def to_scores(
-    table: Tensor, relevant: Tensor, draws: int, *, softmax: bool, ranking: bool
+    table: Tensor, relevant: Tensor, draws: int, *, ranking: bool
 ) -> tuple[Tensor, Tensor]:
     """Turn a_n (shots, classes, lanes) into scores, in place; return decisions and hits.
 
@@ -165,7 +154,7 @@ def to_scores(
     queries = lanes // draws
     wide = hits = torch.empty((shots, lanes), dtype=torch.int8, device=table.device)
     decided = torch.empty((shots, lanes), dtype=torch.int16, device=table.device)
-    if ranking and not softmax:
+    if ranking:
         gap = table.amax(1) - table.amin(1)
         gap = gap.reshape(shots, queries, draws).amax(1)
         wide = (gap >= LARGEST_GAP).to(torch.int8)
@@ -181,7 +170,6 @@ def to_scores(
         draws,
         classes,
         queries,
-        softmax,
         ranking,
         grid_constant(classes),
         pad,

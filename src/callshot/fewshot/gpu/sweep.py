@@ -19,8 +19,6 @@ from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.gpu.draws import (
     SupportDrawer,
     Supports,
-    bootstrap_picks,
-    stream_base,
     upload,
 )
 from callshot.fewshot.gpu.metrics import (
@@ -32,6 +30,7 @@ from callshot.fewshot.gpu.metrics import (
 )
 from callshot.fewshot.gpu.scores import to_scores
 from callshot.fewshot.gpu.supports import ClassRows, fill_evidence
+from callshot.fewshot.kernels import streams
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.sweep import UNIT, Spread
 from callshot.records import IntArray
@@ -173,20 +172,19 @@ def sweep_fold(
         upload(positives, gpu, torch.int32),
         upload(start, gpu, torch.int32),
     )
-    softmax = engine.softmax
     folds = engine.episodes.folds
     bytes_per_draw = 8 * len(engine.episodes.classes) * len(split.rows)
 
     if spread.has_own_draws:
         draws = engine.protocol.draws
-        keys = upload(engine.episodes.segment_key[split.rows], gpu)
-        base = stream_base(engine, "bootstrap")
-        picks = bootstrap_picks(base, keys, draws, engine.protocol.bootstraps)
+        keys = engine.episodes.segment_key[split.rows]
+        base = streams.purpose_key(engine.protocol.seed, "bootstrap")
+        picked = np.empty((len(keys), engine.protocol.bootstraps), np.uint16)
+        streams.bootstrap_picks(base, keys, draws, picked)
+        picks = upload(picked.astype(np.int32), gpu)
         for block in blocks(len(shots), gpu.score_bytes // (bytes_per_draw * draws)):
             table = make_scorer(engine, split, shots[block], spread).per_query(draws)
-            decided, hits = to_scores(
-                table, truth.relevant, draws, softmax=softmax, ranking=False
-            )
+            decided, hits = to_scores(table, truth.relevant, draws, ranking=False)
             ap, auroc, _ = measure(table, picks, None, truth, draws)
             class_hits = sum_hits(hits, picks, None, truth, draws)
             sums.add(block, *map(to_array, (ap, auroc, class_hits)))
@@ -204,9 +202,7 @@ def sweep_fold(
     ):
         draws = span.stop - span.start
         table = split_scorer.shared(span)
-        decided, hits = to_scores(
-            table, truth.relevant, draws, softmax=softmax, ranking=True
-        )
+        decided, hits = to_scores(table, truth.relevant, draws, ranking=True)
         weight = None
         if spread.units is not None:
             weight = upload(spread.units[span, split.rows].T, gpu, torch.float64)
