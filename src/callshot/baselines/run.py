@@ -10,7 +10,7 @@ centroid. Choices are made on inner folds, and reported.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -154,33 +154,26 @@ def train_dataset(
     equal = equal_tables(dataset.tables)
     encoders = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
-    # Baselines that read audio are trained once, the others for each encoder.
-    has_end_to_end = "end-to-end" in options.train
-    once = has_end_to_end + bool(options.published)
-    per_encoder = len(options.train) - has_end_to_end + options.per_k
-    tasks = once + (len(encoders) - len(equal)) * per_encoder
-    context = context.for_share(1 / max(1, tasks))
-    results: list[BaselineResults] = []
+    tasks: list[Callable[[TrainingContext], BaselineResults]] = []
     for number, encoder_data in enumerate(encoders):
         if number in equal:
             continue
         inputs = (encoder_data, options, protocol)
         if "logistic" in options.train:
-            results.append(train_logistic(*inputs, context))
+            tasks.append(partial(train_logistic, *inputs))
         if options.per_k:
-            evaluation = sweep_logistic_per_k(*inputs, context)
-            results.append(BaselineResults(per_k=[evaluation]))
+            tasks.append(partial(sweep_logistic_per_k, *inputs))
         if "recurrent" in options.train:
-            results.append(train_recurrent(*inputs, sequences[number], context))
-    if has_end_to_end:
-        results.append(
-            train_end_to_end(encoders[0], options, protocol, signals, context)
-        )
+            tasks.append(partial(train_recurrent, *inputs, sequences[number]))
+    # Baselines that read audio are trained once.
+    inputs = (encoders[0], options, protocol)
+    if "end-to-end" in options.train:
+        tasks.append(partial(train_end_to_end, *inputs, signals))
     if options.published:
-        baselines = score_aerd_package(
-            encoders[0], options.published, protocol, signals
-        )
-        results.append(BaselineResults(baselines))
+        published = partial(score_aerd_package, encoders[0], options.published)
+        tasks.append(lambda _: BaselineResults(published(protocol, signals)))
+    context = context.for_share(1 / max(1, len(tasks)))
+    results = [task(context) for task in tasks]
     return BaselineResults(
         concat_frames([result.baselines for result in results], BASELINES),
         concat_frames([result.refinement for result in results], REFINEMENT),
@@ -236,7 +229,7 @@ def sweep_logistic_per_k(
     options: BaselineOptions,
     protocol: Protocol,
     context: TrainingContext,
-) -> Evaluation:
+) -> BaselineResults:
     """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
     choice = choose_device(context.device)
     notes = choice.notes
@@ -274,13 +267,14 @@ def sweep_logistic_per_k(
         return sweeps
 
     sweeps = run_with_fallback(gpu, notes, train)
-    return replace(
+    evaluation = replace(
         encoder_data.empty_evaluation(),
         curve=pl.concat([sweep["curve"] for sweep in sweeps]),
         values=pl.concat([sweep["values"] for sweep in sweeps]),
         per_class=pl.concat([sweep["per_class"] for sweep in sweeps]),
         notes=[f"logistic regression at every k was {note}" for note in notes],
     )
+    return BaselineResults(per_k=[evaluation])
 
 
 def train_recurrent(
