@@ -6,17 +6,13 @@ import sys
 import uuid
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 import served_review
-from callshot.errors import InputError
-from callshot.files import sha256_file
 from callshot.results import format_provenance
 from callshot.review import server
 from callshot.review.journal import JOURNAL
 from callshot.review.server import ServerOptions, read_address, write_address
-from callshot.review.sources import SourceOptions, open_source
 from callshot.review.web_safety import Access
 from served_review import TOKEN, serve
 
@@ -101,34 +97,6 @@ def test_the_code_of_the_browser_counts_once(scan, tmp_path, monkeypatch):
         status, headers, _ = client.ask("GET", path, headers=nobody)
         assert status == 403
         assert "set-cookie" not in headers
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        {"start_s": float("nan")},
-        {"start_s": None},
-        {"start_s": -1.0},
-        {"end_s": float("inf")},
-        {"end_s": 0.0},
-        {"recording": None},
-    ],
-)
-def test_events_that_are_no_spans_are_refused(scan, tmp_path, harm):
-    folder = tmp_path / "scan"
-    shutil.copytree(scan, folder)
-    events = pl.read_parquet(folder / "events.parquet")
-    is_second = pl.int_range(pl.len()) == 1
-    changes = [
-        pl.when(~is_second).then(pl.col(name)).otherwise(pl.lit(value)).alias(name)
-        for name, value in harm.items()
-    ]
-    events.with_columns(changes).write_parquet(folder / "events.parquet")
-    facts = json.loads((folder / "scan.json").read_text())
-    facts["files"]["events.parquet"] = sha256_file(folder / "events.parquet")
-    (folder / "scan.json").write_bytes(format_provenance(facts))
-    with pytest.raises(InputError, match="row 2: expected a recording"):
-        open_source(folder, SourceOptions())
 
 
 def test_thresholds_that_are_no_numbers_are_left_out(scan, tmp_path):

@@ -13,7 +13,7 @@ from callshot.records import frames, notebook
 from callshot.records.embeddings import Embeddings, IntArray
 from callshot.records.frames import Frame, empty_default, unique_values
 from callshot.records.recordings import Reject, Segmentation
-from callshot.records.terms import preferred_spread, reference_classifier
+from callshot.records.terms import reference_classifier
 
 TARGET_EXAMPLES = "examples of {}"  # what a transfer is compared with
 
@@ -187,7 +187,6 @@ class Evaluation:
         -------
         matplotlib.axes.Axes
         """
-        spread = spread or preferred_spread(self.curve["spread"])
         return notebook.plot_curves(self.curve, metric, spread, ax)
 
     def _describe(self) -> str:
@@ -296,7 +295,6 @@ class TransferEvaluation(Evaluation):
         self, metric: str = "map", *, spread: str | None = None, ax: Any = None
     ) -> Any:
         """Draw the curves of the transfer, and those within both corpora; see `Evaluation`."""
-        spread = spread or preferred_spread(self.curve["spread"])
         name = pl.format("{}, {} → {}", "encoder", "source_corpus", "target_corpus")
         curve = self.join_frames("curve").with_columns(encoder=name)
         return notebook.plot_curves(curve, metric, spread, ax)

@@ -11,11 +11,14 @@ from callshot.records.terms import METRIC_NAMES, preferred_spread
 SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
 
 
-def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -> Any:
+def plot_curves(
+    curve: pl.DataFrame, metric: str, spread: str | None, ax: Any = None
+) -> Any:
     """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
     from matplotlib import pyplot
 
     check_choice("metric", metric, list(METRIC_NAMES))
+    spread = spread or preferred_spread(curve["spread"])
     check_choice("spread", spread, unique_values(curve, "spread"))
     if ax is None:
         _, ax = pyplot.subplots()

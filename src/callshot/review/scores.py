@@ -111,10 +111,6 @@ class ModelScores(Scores):
         self.means = model.means.copy()
         self._background = background
         self._confirmed: dict[str, list[int]] = {}
-        self._squares = np.empty(len(vectors), np.float32)
-        for start in range(0, len(vectors), BLOCK):
-            block = vectors[start : start + BLOCK]
-            self._squares[start : start + BLOCK] = np.einsum("nd,nd->n", block, block)
         self.scores = np.empty((len(vectors), len(self.labels)), np.float32)
         self.distances = np.empty_like(self.scores)
         self._score(range(len(self.labels)))
@@ -165,9 +161,10 @@ class ModelScores(Scores):
         lengths = np.einsum("nd,nd->n", means, means)
         for start in range(0, len(self.vectors), BLOCK):
             part = slice(start, start + BLOCK)
-            products = (self.vectors[part] @ factors).astype(np.float64)
+            block = self.vectors[part]
+            products = (block @ factors).astype(np.float64)
             projected, inner = np.split(products, 2, axis=1)
-            from_origin = self._squares[part][:, None]
+            from_origin = np.einsum("nd,nd->n", block, block)[:, None]
             squares = np.maximum(from_origin - 2 * inner + lengths, 0.0)
             self.distances[part, columns] = np.sqrt(squares)
             scores = -squares if self._background is None else projected + bias

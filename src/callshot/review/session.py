@@ -80,7 +80,6 @@ LEVEL_QUANTILE = 0.3
 MAX_LEVEL_S = 10.0
 FLOOR_DB = -100.0
 FLOOR_STEP_DB = 5.0
-SAME = ("item", "verdict", "new_start_s", "new_end_s", "at_s", "count")
 
 Answer = dict[str, Any]
 
@@ -537,22 +536,13 @@ class Review:
     def _save(self, rows: Sequence[Row], reviewer: str) -> set[int]:
         """Save the rows that are not saved yet; return the items that they changed."""
         self.journal.check_file()
-        new: dict[str, Row] = {}
-        for row in rows:
-            name = row["uuid"]
-            if name in new:
-                raise RequestError("uuid: the same twice in one request")
-            saved = self.journal.by_uuid.get(name)
-            if saved is None:
-                new[name] = row
-                continue
-            sent = [row["action"], reviewer, *map(row["body"].get, SAME)]
-            if sent != [saved.action, saved.reviewer, *map(saved.body.get, SAME)]:
-                raise RequestError(f"uuid {name}: another decision has it", 409)
+        names = [row["uuid"] for row in rows]
+        if len(set(names)) < len(names):
+            raise RequestError("uuid: the same twice in one request")
+        new = [row for row in rows if row["uuid"] not in self.journal.by_uuid]
         touched: set[int] = set()
         if new:
-            batch = rows[0]["uuid"]
-            for entry in self.journal.append(batch, reviewer, list(new.values())):
+            for entry in self.journal.append(names[0], reviewer, new):
                 touched |= self.decisions.apply(entry)
             self.ask_scores()
         return touched

@@ -299,8 +299,6 @@ def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
 @cache
 def _colour_table(name: str) -> bytes:
     """Return red, green and blue of the 256 colours of a map."""
-    if name == "grey":
-        return bytes(value for level in range(256) for value in (level, level, level))
     with np.load(COLOUR_FILE, allow_pickle=False) as tables:
         return bytes(tables[name].tobytes())
 

@@ -39,7 +39,6 @@ from callshot.records import Embeddings, Finding
 from callshot.records.columns import (
     BROKEN_TEXT,
     check_columns,
-    check_rows,
     contiguous_floats,
     select_columns,
 )
@@ -336,10 +335,7 @@ def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
                 raise InputError(
                     f"{path}: column {name}: expected a row of text or integers, got {content}"
                 )
-            text = array.astype(str).tolist()
-            broken = [BROKEN_TEXT.search(entry) is not None for entry in text]
-            check_rows(path, name, broken, "text", ["broken text"] * len(text))
-            columns[name] = pl.Series(text, dtype=pl.String)
+            columns[name] = pl.Series(array.astype(str).tolist(), dtype=pl.String)
     metadata = {name: columns.pop(name)[0] for name in facts}
     return pl.DataFrame(columns), metadata
 
