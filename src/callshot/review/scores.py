@@ -120,33 +120,31 @@ class ModelScores(Scores):
         from callshot.fewshot.centroid import CentroidClassifier
 
         new = {label: sorted(rows) for label, rows in confirmed.items() if rows}
-        before = self._confirmed
-        names = sorted({*new, *before})
-        changed = [name for name in names if new.get(name) != before.get(name)]
-        if not changed:
+        if new == self._confirmed:
             return False
-        self._confirmed = new
-
-        added = [name for name in changed if name not in self.labels]
+        added = sorted(new.keys() - set(self.labels))
         self.labels += added
-        more = np.full((len(self.vectors), len(added)), np.nan, np.float32)
-        self.scores = np.column_stack([self.scores, more])
-        self.distances = np.column_stack([self.distances, more])
-        no_means = np.full((len(added), self.vectors.shape[1]), np.nan)
-        self.means = np.concatenate([self.means, no_means])
-
-        columns = [self.labels.index(name) for name in changed]
-        for name, column in zip(changed, columns, strict=True):
-            classifier = CentroidClassifier()
-            if name in self.model.classes:
-                classifier = copy(self.model.classifier)
+        more = (0, len(added))
+        self.scores = np.pad(self.scores, ((0, 0), more), constant_values=np.nan)
+        self.distances = np.pad(self.distances, ((0, 0), more), constant_values=np.nan)
+        self.means = np.pad(self.means, (more, (0, 0)), constant_values=np.nan)
+        columns = []
+        for column, name in enumerate(self.labels):
             rows = new.get(name, [])
+            if rows == self._confirmed.get(name, []):
+                continue
+            columns.append(column)
+            is_class = name in self.model.classes
+            classifier = (
+                copy(self.model.classifier) if is_class else CentroidClassifier()
+            )
             if rows:
                 classifier.partial_fit(self.vectors[rows], [name] * len(rows))
             self.means[column] = np.nan
-            if rows or name in self.model.classes:
+            if rows or is_class:
                 row = classifier.classes_.tolist().index(name)
                 self.means[column] = classifier.centroids_[row]
+        self._confirmed = new
         self._score(columns)
         return True
 

@@ -17,7 +17,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from callshot.errors import CallshotError, RequestError, suggest_name
-from callshot.records import IntArray
 from callshot.review.decisions import (
     DECIDED,
     LABEL,
@@ -63,7 +62,9 @@ MAX_LABEL_LENGTH = 200
 MAX_UNDO = 10_000
 MAX_EXAMPLE_CLASSES = 2
 MAX_EXAMPLES = 4
-PAUSE_S = 0.2  # before new scores are computed: the next card comes first
+# The next card comes first: scores wait until no decision came for a while, but not for ever.
+PAUSE_S = 0.2
+MAX_PAUSES = 5
 STATES = {"undecided": UNDECIDED, "decided": DECIDED, "skipped": SKIPPED}
 KEYS = "123456789"
 # What suits calls of some pitch: spectrogram settings, and the speed of the sound.
@@ -106,7 +107,6 @@ class Review:
         self.sample = draw_sample(source.items, SEED)
         self.decisions = Decisions(source.items)
         self.decisions.apply_all(journal.entries, journal.path)
-        self._orders: dict[tuple[str, int, int], IntArray] = {}
         self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
         self._next_scores: Future[None] | None = None  # which have not been begun
         self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
@@ -186,7 +186,11 @@ class Review:
 
     def _update_scores(self) -> None:
         """Compute scores by the confirmed calls, and show them if they changed."""
-        time.sleep(PAUSE_S)
+        for _ in range(MAX_PAUSES):
+            seq = self.seq
+            time.sleep(PAUSE_S)
+            if seq == self.seq:
+                break
         with self.lock:
             self._next_scores = None
         if self.scores is None:
@@ -316,14 +320,8 @@ class Review:
             if whose is not None:
                 self.check_visible(reviewer, whose)
                 keep &= decisions.get_status(whose) != UNDECIDED
-            version = (self.score_version, len(self.items))
-            if (order, *version) not in self._orders:
-                kept = self._orders.items()
-                self._orders = {key: ids for key, ids in kept if key[1:] == version}
-                thresholds = self.source.thresholds
-                ids = order_items(order, self.items, thresholds, self.sample)
-                self._orders[order, *version] = ids
-            ordered = self._orders[order, *version]
+            thresholds = self.source.thresholds
+            ordered = order_items(order, self.items, thresholds, self.sample)
             ids = ordered[keep[ordered]]
             return {
                 "total": len(ids),
@@ -396,11 +394,11 @@ class Review:
         with self.lock:
             decisions = self.decisions
             counts = self.count_progress(reviewer)
+            active = decisions.is_active
             reviewers = []
             for name in sorted(decisions.status):
-                of_name = self.count_progress(name)
-                decided = of_name["done"] + of_name["skipped"]
-                reviewers.append({"name": name, "decisions": decided})
+                decided = np.count_nonzero(decisions.status[name][active])
+                reviewers.append({"name": name, "decisions": int(decided)})
             # A blind reviewer learns how far others agree after the last item: each step of it
             # would show what others said.
             agreement: Answer = {"pairs": 0, "agreed": 0, "kappa": None}

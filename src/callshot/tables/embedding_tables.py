@@ -335,7 +335,12 @@ def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
                 raise InputError(
                     f"{path}: column {name}: expected a row of text or integers, got {content}"
                 )
-            columns[name] = pl.Series(array.astype(str).tolist(), dtype=pl.String)
+            text = array.astype(str).tolist()
+            if BROKEN_TEXT.search("".join(text)):  # which makes polars panic
+                raise InputError(
+                    f"{path}: column {name}: expected text, got broken text"
+                )
+            columns[name] = pl.Series(text, dtype=pl.String)
     metadata = {name: columns.pop(name)[0] for name in facts}
     return pl.DataFrame(columns), metadata
 
