@@ -213,7 +213,9 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
 def test_no_segments_at_all_are_an_error_with_what_would_keep_some(tmp_path, capsys):
     record(tmp_path / "a.wav", seconds=5)
     (tmp_path / "a.txt").write_text("1\t1.5\tpeep\n2\t2.5\tpeep\n")
-    why = r"no annotation became a segment; 2 of 2 rejects are like .*a\.txt, row 1: shorter"
+    why = (
+        r"no annotation became a segment; 2 of 2 rejects like .*a\.txt, row 1: shorter"
+    )
     minimum = ["--min-length-s", 1]
     run("segment", tmp_path, "--out", tmp_path / "out", *minimum, code=2)
     said = capsys.readouterr().err

@@ -133,12 +133,9 @@ def load_spans(
     spans: Spans, *, threads: int | None = None, ahead: int = 32
 ) -> LoadedAudio:
     """Load the audio of spans in order, as `load_audio` does; mix those that ask for it."""
-    if MIXED in spans.frame.columns:
-        return _load_mixed(spans, threads)
-    return load_audio(spans, threads=threads, ahead=ahead)
-
-
-def _load_mixed(spans: Spans, threads: int | None) -> LoadedAudio:
+    if MIXED not in spans.frame.columns:
+        yield from load_audio(spans, threads=threads, ahead=ahead)
+        return
     calls = load_audio(spans, threads=threads)
     backgrounds = load_audio(background_spans(spans), threads=threads)
     with closing(calls), closing(backgrounds):

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +97,15 @@ def segment_corpus(
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
     rename = Renaming(annotation_options.rename)
-    spell: Spelling = rename
     if corpus is not None:
         annotation_options = replace(
             annotation_options, is_known_label=corpus.has_label
         )
-        spell = partial(_spell, rename, corpus)
+
+    def spell(label: str) -> str:
+        renamed = rename(label)
+        return renamed if corpus is None else corpus.spell(renamed)
+
     library = find_recordings(
         to_path(audio), follow_links=annotation_options.follow_links
     )
@@ -210,10 +212,6 @@ def read_spans(
     reasons = [f"{reject.file}: {reject.reason}" for reject in left_out]
     warn_left_out(reasons, "annotation or file", "annotations or files")
     return segmentation.segments
-
-
-def _spell(rename: Renaming, corpus: Corpus, label: str) -> str:
-    return corpus.spell(rename(label))
 
 
 def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:
@@ -465,25 +463,18 @@ def check_any_segments(segmentation: Segmentation) -> None:
     """Raise InputError with the most frequent reason if no annotation became a segment."""
     if len(segmentation.segments) > 0:
         return
-    reasons = ["no annotation became a segment"]
+    reason = "the annotation files have no calls"
     groups = group_rejects(segmentation.rejects or segmentation.skipped_files)
     if groups:
-        total = sum(map(len, groups))
         first = groups[0][0]
-        position = first.file
-        if first.row is not None:
-            position += f", row {first.row}"
-        verb = "is" if len(groups[0]) == 1 else "are"
-        reasons.append(
-            f"{len(groups[0]):,} of {count_text(total, 'reject')} {verb} like {position}: "
-            f"{first.reason}"
-        )
+        row = "" if first.row is None else f", row {first.row}"
+        count = f"{len(groups[0]):,} of {count_text(sum(map(len, groups)), 'reject')}"
+        reason = f"{count} like {first.file}{row}: {first.reason}"
         if first.reason == NO_LABEL:
-            reasons.append("--label NAME labels rows that have none")
-    else:
-        reasons.append("the annotation files have no calls")
-    reasons += [note for note in segmentation.notes if "--min-length-s" in note]
-    raise InputError(f"{segmentation.audio}: {'; '.join(reasons)}")
+            reason += "; --label NAME labels rows that have none"
+    notes = [note for note in segmentation.notes if "--min-length-s" in note]
+    reasons = "; ".join(["no annotation became a segment", reason, *notes])
+    raise InputError(f"{segmentation.audio}: {reasons}")
 
 
 def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:

@@ -17,10 +17,10 @@ from callshot.errors import InputError
 from callshot.files import error_reason
 from callshot.storage import local_copy
 
-# Label, start and end of each call; in some formats also its recording, and whether its times
-# count frames.
-Calls = Iterable[tuple[Any, ...]]
-CallReader = Callable[[Any, Path, AnnotationOptions], Calls]
+# Label, start and end of each call, its recording, and whether its times count frames.
+Calls = Iterable[tuple[Any, Any, Any, str | None, bool]]
+# From what crowsetta read.
+CallReader = Callable[[Any], Calls]
 
 EXTRA = "annotations"
 MISSING = ("<NA>", "nan", "None")
@@ -54,54 +54,58 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
                 f"{path}: format {name} needs crowsetta ({error}); "
                 f"install it with: pip install 'callshot[{EXTRA}]'"
             ) from error
+        arguments: dict[str, Any] = {}
+        if name == "birdsong-recognition-dataset":
+            arguments["concat_seqs_into_songs"] = False
+        if name == "simple-seq":
+            columns = file.options.columns
+            names = {
+                columns[ours]: theirs
+                for ours, theirs in SIMPLE_COLUMNS.items()
+                if ours in columns
+            }
+            arguments |= {"columns_map": names} if names else {}
+            if file.options.label is not None:
+                arguments["default_label"] = file.options.label
         try:
-            calls = read_calls(formats.by_name(name), local_copy(path), file.options)
+            read = formats.by_name(name).from_file(local_copy(path), **arguments)
             rows = [
-                (label, float(start), float(end), *more)
-                for label, start, end, *more in calls
+                (label, float(start), float(end), audio, in_frames)
+                for label, start, end, audio, in_frames in read_calls(read)
             ]
         except Exception as error:
             raise InputError(
                 f"{path}: crowsetta cannot read it as {name} ({error_reason(error)})"
             ) from error
-    for number, (label, start, end, *more) in enumerate(rows, start=1):
+    for number, (label, start, end, audio, in_frames) in enumerate(rows, start=1):
         text = str(label)
         if not isinstance(label, str) and text in MISSING:
             text = ""
-        audio, in_frames = more or (None, False)
         with file.rejecting(number):
             file.add(number, text, start, end, path=audio, in_frames=in_frames)
 
 
-def _read_birdsong(crowsetta: Any, path: Path, options: AnnotationOptions) -> Calls:
+def _list_notes(birdsong: Any) -> Calls:
     """Yield the notes of Koumura's Annotation.xml, which count from the start of their sequence."""
-    for sequence in crowsetta.from_file(path, concat_seqs_into_songs=False).sequences:
+    for sequence in birdsong.sequences:
         for note in sequence.syls:
             start = sequence.position + note.position
             end = start + note.length
             yield note.label, start, end, sequence.wav_file, True
 
 
-def _read_notmat(crowsetta: Any, path: Path, options: AnnotationOptions) -> Calls:
-    """Return the calls that evsonganaly wrote beside one recording."""
-    song = crowsetta.from_file(path)
-    return zip(song.labels, song.onsets, song.offsets, strict=True)
+def _list_columns(names: tuple[str, str, str], in_frames: bool, song: Any) -> Calls:
+    """Yield the calls of one recording: labels, starts and ends are attributes."""
+    columns = [getattr(song, name) for name in names]
+    for label, start, end in zip(*columns, strict=True):
+        yield label, start, end, None, in_frames
 
 
-def _read_timit(crowsetta: Any, path: Path, options: AnnotationOptions) -> Calls:
-    """Yield the phones or words of one recording."""
-    speech = crowsetta.from_file(path)
-    spans = zip(speech.text, speech.begin_samples, speech.end_samples, strict=True)
-    for label, start, end in spans:
-        yield label, start, end, None, True
-
-
-def _read_sequences(crowsetta: Any, path: Path, options: AnnotationOptions) -> Calls:
+def _list_sequences(songs: Any) -> Calls:
     """Yield the calls of crowsetta's own table, or those that SongAnnotationGUI wrote.
 
     Times are in seconds if the file has them; the samples of SongAnnotationGUI derive from them.
     """
-    songs = crowsetta.from_file(path)
     if hasattr(songs, "annots"):
         pairs = [(one.notated_path, one.seq) for one in songs.annots]
     else:
@@ -116,45 +120,32 @@ def _read_sequences(crowsetta: Any, path: Path, options: AnnotationOptions) -> C
                 yield call.label, call.onset_s, call.offset_s, name, False
 
 
-def _read_simple_seq(crowsetta: Any, path: Path, options: AnnotationOptions) -> Calls:
-    """Return the calls of a table of onsets, offsets and labels; the user may give its columns."""
-    arguments: dict[str, Any] = {}
-    columns = {
-        options.columns[ours]: theirs
-        for ours, theirs in SIMPLE_COLUMNS.items()
-        if ours in options.columns
-    }
-    if columns:
-        arguments["columns_map"] = columns
-    if options.label is not None:
-        arguments["default_label"] = options.label
-    song = crowsetta.from_file(path, **arguments)
-    return zip(song.labels, song.onsets_s, song.offsets_s, strict=True)
-
-
 FORMATS = (
     make_format(
         "birdsong-recognition-dataset",
-        _read_birdsong,
+        _list_notes,
         (".xml",),
         r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",  # the first element
         "it is XML that begins with <Sequences>",
     ),
     make_format(
         "notmat",
-        _read_notmat,
+        partial(_list_columns, ("labels", "onsets", "offsets"), False),
         (".not.mat",),
         "MATLAB",
         "it is a MATLAB file called .not.mat",
     ),
     make_format(
         "timit",
-        _read_timit,
+        partial(_list_columns, ("text", "begin_samples", "end_samples"), True),
         (".phn", ".wrd"),
         r"[0-9]+ [0-9]+ \S",
         "its lines are two samples and a text, and it is called .phn or .wrd",
     ),
-    make_format("generic-seq", _read_sequences),
-    make_format("simple-seq", _read_simple_seq),
-    make_format("yarden", _read_sequences, (".mat",)),
+    make_format("generic-seq", _list_sequences),
+    make_format(
+        "simple-seq",
+        partial(_list_columns, ("labels", "onsets_s", "offsets_s"), False),
+    ),
+    make_format("yarden", _list_sequences, (".mat",)),
 )
