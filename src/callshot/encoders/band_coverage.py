@@ -162,30 +162,22 @@ def resolve_speeds(
     return JoinedEncoder(tuple(specs), joined_encoder.scale)
 
 
-@dataclass(frozen=True)
-class WindowCounts:
-    """The windows of an encoder over a corpus: how many per call, and how much is padding."""
-
-    per_call: float
-    padding: float
-
-
-def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> WindowCounts:
+def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> tuple[float, float]:
     """Return how many windows calls have, on average, and the share of them that is padding.
 
     A model of whole segments has one window for each, without padding.
 
     >>> from callshot.encoders.catalogue import find_encoder
     >>> count_windows(find_encoder("birdnet-v2.4", {"speed": "2"}), np.array([6.0, 9.0]))
-    WindowCounts(per_call=1.5, padding=0.16666666666666663)
+    (1.5, 0.16666666666666663)
     """
     options = spec.windowing
     if options is None:
-        return WindowCounts(1.0, 0.0)
+        return 1.0, 0.0
     spans = []
     for input_s in duration_s / spec.speed:
         samples = max(1, round(input_s * options.rate_hz))
         spans += find_spans(samples, options)
     audio = sum(span.length for span in spans)
     share = audio / (len(spans) * options.window)
-    return WindowCounts(len(spans) / len(duration_s), 1 - share)
+    return len(spans) / len(duration_s), 1 - share

@@ -250,10 +250,7 @@ def download_wheel(requirement: str, folder: Path, progress: ByteProgress) -> Pa
     _, errors = _run_program(command, folder, progress)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
-        lines = errors.splitlines() or ["it ended without a file"]
-        lines = [line for line in lines if line.startswith("ERROR")] or lines
-        reason = printable(lines[-1].strip()[:300])
-        raise InputError(f"pip could not get {requirement} ({reason})")
+        raise InputError(f"pip could not get {requirement} ({errors})")
     return wheels[0]
 
 
@@ -272,16 +269,14 @@ def download_kaggle_file(
     output, errors = _run_program(command, folder, progress, **variables)
     file = Path((output.splitlines() or ["/"])[-1])
     if not file.is_file():
-        lines = errors.splitlines() or ["it ended without a file"]
-        reason = printable(lines[-1].strip()[:300])
-        raise InputError(f"kagglehub could not get {member} of {page} ({reason})")
+        raise InputError(f"kagglehub could not get {member} of {page} ({errors})")
     return file
 
 
 def _run_program(
     command: Sequence[str], folder: Path, progress: ByteProgress, **variables: str
 ) -> tuple[str, str]:
-    """Run a program that fills a folder; return what it printed, nothing on stdout if it failed.
+    """Run a program that fills a folder; return its output, empty if it failed, and the error.
 
     Its temporary files are in that folder too, so that the bytes in it are the progress.
     """
@@ -298,7 +293,12 @@ def _run_program(
             while True:
                 with suppress(subprocess.TimeoutExpired):
                     output, errors = program.communicate(timeout=0.2)
-                    return ("" if program.returncode else output), errors
+                    lines = errors.splitlines() or ["it ended without a file"]
+                    lines = [
+                        line for line in lines if line.startswith("ERROR")
+                    ] or lines
+                    reason = printable(lines[-1].strip()[:300])
+                    return ("" if program.returncode else output), reason
                 total = 0
                 # rglob fails where folders vanish meanwhile.
                 for parent, _, names in os.walk(folder):

@@ -15,7 +15,7 @@ equal); that is done in the evaluation, by the support side of each split, witho
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -50,8 +50,17 @@ class JoinedEncoder:
     @property
     def name(self) -> str:
         """The name in results, by which `find_joined_encoder` finds the same specs again."""
-        groups = groupby(self.specs, key=_without_speed)
-        encoders = [(spec.name, _group_options([*specs])) for spec, specs in groups]
+        encoders = []
+        groups = groupby(
+            self.specs, key=lambda spec: replace(spec, speed=1.0, auto_speed=False)
+        )
+        for spec, group in groups:  # of specs that differ in speed alone
+            specs = [*group]
+            options = changed_options(specs[0])
+            if len(specs) > 1:
+                speeds = [format_option(one.all_options()["speed"]) for one in specs]
+                options["speed"] = JOIN.join(speeds)
+            encoders.append((spec.name, options))
         if self.scale != default_scale(self.specs):
             _, options = encoders[-1]
             options["scale"] = self.scale
@@ -108,10 +117,18 @@ def find_joined_encoder(
     shared = dict(options or {})
     scale = shared.pop("scale", None)
     specs: list[EncoderSpec] = []
-    for part in _split_names(name):
+    parts = [part.strip() for part in JOIN_OUTSIDE_BRACKETS.split(name)]
+    if name.startswith("onnx:") and "[" not in name:  # a path may contain +
+        parts = [name]
+    for part in parts:
         encoder, of_one = parse_encoder(part)
         scale = of_one.pop("scale", scale)
-        specs += _find_speeds(encoder, shared | of_one)
+        chosen = shared | of_one
+        if "speed" not in chosen:
+            specs.append(find_encoder(encoder, chosen))
+            continue
+        speeds = [speed.strip() for speed in chosen["speed"].split(JOIN)]
+        specs += [find_encoder(encoder, chosen | {"speed": one}) for one in speeds]
     for spec in specs:
         if specs.count(spec) > 1:
             raise OptionError(
@@ -166,35 +183,6 @@ def parse_encoder(text: str) -> tuple[str, dict[str, str]]:
             )
         options[name] = value
     return match["name"], options
-
-
-def _split_names(name: str) -> list[str]:
-    """Return the encoders that a name joins; the path of a model may contain +."""
-    if name.startswith("onnx:") and "[" not in name:
-        return [name]
-    return [part.strip() for part in JOIN_OUTSIDE_BRACKETS.split(name)]
-
-
-def _find_speeds(name: str, options: Mapping[str, str]) -> Iterator[EncoderSpec]:
-    """Yield an encoder at each of its speeds."""
-    if "speed" not in options:
-        yield find_encoder(name, options)
-        return
-    for speed in options["speed"].split(JOIN):
-        yield find_encoder(name, {**options, "speed": speed.strip()})
-
-
-def _without_speed(spec: EncoderSpec) -> EncoderSpec:
-    return replace(spec, speed=1.0, auto_speed=False)
-
-
-def _group_options(specs: Sequence[EncoderSpec]) -> dict[str, str]:
-    """Return the options of specs that differ in speed alone, in one text for all."""
-    options = changed_options(specs[0])
-    if len(specs) > 1:
-        speeds = [format_option(spec.all_options()["speed"]) for spec in specs]
-        options["speed"] = JOIN.join(speeds)
-    return options
 
 
 def join_tables(

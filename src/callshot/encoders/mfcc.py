@@ -21,7 +21,12 @@ from scipy.sparse import csr_array
 
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array, Model, check_signal
-from callshot.errors import OptionError, check_choice, check_whole_number
+from callshot.errors import (
+    OptionError,
+    check_choice,
+    check_range,
+    check_whole_number,
+)
 from callshot.records import FloatArray
 
 MEL_SCALES = ("slaney", "htk")
@@ -67,8 +72,9 @@ class MfccOptions:
             )
         check_choice("mel", self.mel, MEL_SCALES)
         check_choice("padding", self.padding, PADDINGS)
-        self._check_duration("window_s", self.window_s, 2)
-        self._check_duration("hop_s", self.hop_s, 1)
+        longest_s = LARGEST["n_fft"] / self.rate_hz
+        check_range("window_s", self.window_s, 2 / self.rate_hz, longest_s, "s")
+        check_range("hop_s", self.hop_s, 1 / self.rate_hz, longest_s, "s")
         if self.n_fft < self.window:
             raise OptionError(
                 f"n_fft: expected at least the window of {self.window} samples, got {self.n_fft}"
@@ -77,17 +83,8 @@ class MfccOptions:
             raise OptionError(
                 f"coefficients: expected at most the {self.bands} bands, got {self.coefficients}"
             )
-        if self.top_db is not None and not 0 <= self.top_db < math.inf:
-            raise OptionError(
-                f"top_db: expected at least 0 dB or none, got {self.top_db}"
-            )
-
-    def _check_duration(self, name: str, seconds: float, shortest: int) -> None:
-        if not shortest <= seconds * self.rate_hz < math.inf:
-            raise OptionError(
-                f"{name}: expected at least {shortest} samples at {self.rate_hz} Hz, "
-                f"got {seconds} s"
-            )
+        if self.top_db is not None:
+            check_range("top_db", self.top_db, 0, 1000, "dB")
 
     @property
     def window(self) -> int:

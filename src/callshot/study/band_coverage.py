@@ -125,7 +125,7 @@ def _coverage_rows(
         low = low_hz / speed
         high = min(high_hz / speed, rate_hz / 2)
         spec_at_speed = replace(spec, speed=speed, auto_speed=False)
-        counts = count_windows(spec_at_speed, spectra.duration_s)
+        windows, padding = count_windows(spec_at_speed, spectra.duration_s)
         yield {
             "encoder": spec.name,
             "speed": speed,
@@ -133,6 +133,6 @@ def _coverage_rows(
             "low_hz": low,
             "high_hz": high,
             "energy": spectra.share(low, high),
-            "windows": counts.per_call,
-            "padding": counts.padding,
+            "windows": windows,
+            "padding": padding,
         }

@@ -12,10 +12,9 @@ give the same time, the offset comes from the header.
 """
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -67,21 +66,13 @@ def find_clock_time(path: Path, name: str) -> str | None:
     >>> find_clock_time(Path("absent.wav"), "site1/SM4_20260314_053000.wav")
     '2026-03-14T05:30:00'
     """
-    by_name = parse_name(name)
+    clock = parse_name(name)
     by_header = None
     with suppress(OSError), path.open("rb") as stream:
         by_header = parse_header(_read_texts(stream))
-    clock = _choose_clock(by_name, by_header)
+    if by_header is not None and clock in (None, by_header.replace(tzinfo=None)):
+        clock = by_header
     return None if clock is None else clock.isoformat()
-
-
-def _choose_clock(
-    by_name: datetime | None, by_header: datetime | None
-) -> datetime | None:
-    if by_name is None or by_header is None:
-        return by_name or by_header
-    is_same = by_header.replace(tzinfo=None) == by_name
-    return by_header if is_same else by_name
 
 
 def shift_clock(clock: str | None, seconds: float) -> str | None:
@@ -106,8 +97,9 @@ def parse_name(name: str) -> datetime | None:
     match = NAME.search(stem)
     if match is not None:
         date, time, is_utc, offset = match.groups()
-        suffix = "+0000" if is_utc else offset or ""
-        return _parse_time(f"{date}{time}{suffix}", "%Y%m%d%H%M%S", offset=bool(suffix))
+        if is_utc or offset:
+            return _parse_time(f"{date}{time}{offset or '+0000'}", "%Y%m%d%H%M%S%z")
+        return _parse_time(f"{date}{time}", "%Y%m%d%H%M%S")
     if HEX_NAME.fullmatch(stem) is not None:
         return datetime.fromtimestamp(int(stem, 16), UTC)
     return None
@@ -139,8 +131,10 @@ def parse_header(texts: dict[bytes, bytes]) -> datetime | None:
     if match is not None:
         time, hours, minutes = match.groups()
         clock = _parse_time(time, "%H:%M:%S %d/%m/%Y")
-        zone = _make_zone(hours or "+0", minutes or "0")
-        return None if clock is None else clock.replace(tzinfo=zone)
+        offset = timedelta(hours=int(hours or 0))
+        sign = -1 if (hours or "").startswith("-") else 1
+        offset += sign * timedelta(minutes=int(minutes or 0))
+        return None if clock is None else clock.replace(tzinfo=timezone(offset))
     match = GUANO.search(texts.get(b"guan", b"").decode("utf-8", "replace"))
     if match is not None:
         with suppress(ValueError):
@@ -152,42 +146,27 @@ def parse_header(texts: dict[bytes, bytes]) -> datetime | None:
     return _parse_time("".join(match.groups()), "%Y%m%d%H%M%S")
 
 
-def _parse_time(text: str, pattern: str, *, offset: bool = False) -> datetime | None:
+def _parse_time(text: str, pattern: str) -> datetime | None:
     """Return a time, None for digits that are none, such as those of a serial number."""
-    if offset:
-        pattern += "%z"
     try:
         return datetime.strptime(text, pattern)
     except ValueError:
         return None
 
 
-def _make_zone(hours: str, minutes: str) -> tzinfo:
-    offset = timedelta(hours=int(hours))
-    if hours.startswith("-"):
-        offset -= timedelta(minutes=int(minutes))
-    else:
-        offset += timedelta(minutes=int(minutes))
-    return timezone(offset)
-
-
 def _read_texts(stream: BinaryIO) -> dict[bytes, bytes]:
     """Return the chunks of a WAV file that contain text; nothing for other files."""
-    container = stream.read(4)
-    stream.read(4)
-    kind = stream.read(4)
-    if container not in (b"RIFF", b"RF64") or kind != b"WAVE":
-        return {}
-    return dict(_read_chunks(stream))
-
-
-def _read_chunks(stream: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    texts: dict[bytes, bytes] = {}
+    head = stream.read(12)
+    if head[:4] not in (b"RIFF", b"RF64") or head[8:] != b"WAVE":
+        return texts
     for _ in range(MAX_CHUNKS):
         head = stream.read(8)
         if len(head) < 8:
-            return
+            break
         size = int.from_bytes(head[4:], "little")
         position = stream.tell()
         if head[:4] in TEXT_CHUNKS:
-            yield head[:4], stream.read(min(size, MAX_BYTES))
+            texts[head[:4]] = stream.read(min(size, MAX_BYTES))
         stream.seek(position + size + size % 2)
+    return texts

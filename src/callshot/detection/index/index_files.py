@@ -13,6 +13,7 @@ and the time of the audio file, and of a damaged one for where the damage begins
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -225,7 +226,12 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
 
     def find_entry(path: Path) -> IndexedRecording | InputError:
         name = path.parent.name
-        return known[by_name[name]] if name in by_name else _read_recording(path)
+        if name in by_name:
+            return known[by_name[name]]
+        try:
+            return _read_recording(path)
+        except InputError as error:
+            return error
 
     with explain_unreadable(folder):
         paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))
@@ -241,11 +247,15 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
     return Index(folder, settings, tuple(recordings), tuple(rejects))
 
 
-def _read_recording(path: Path) -> IndexedRecording | InputError:
+def _read_recording(path: Path) -> IndexedRecording:
+    record = read_record(path, MAKE_AGAIN)
     try:
-        return _make_recording(path, read_record(path, MAKE_AGAIN))
-    except InputError as error:
-        return error
+        recording = IndexedRecording(**record)
+    except TypeError:
+        raise InputError(f"{path}: not a recording of an index") from None
+    if not all(map(SPAN_NAME.fullmatch, recording.spans)):
+        raise InputError(f"{path}: expected names of files of windows")
+    return recording
 
 
 def is_index(folder: Path) -> bool:
@@ -300,7 +310,7 @@ def read_indexed(
     if RECORDING not in names:
         return None
     try:
-        recording = _make_recording(folder, read_record(folder / RECORDING, MAKE_AGAIN))
+        recording = _read_recording(folder / RECORDING)
     except InputError:  # made again
         return None
     return recording if names.issuperset(recording.spans) else None
@@ -310,16 +320,6 @@ def write_indexed(index: Path, recording: IndexedRecording) -> None:
     """Add a recording whose windows are written to an index."""
     folder = recording_folder(index, recording.path)
     write_record(folder / RECORDING, asdict(recording))
-
-
-def _make_recording(path: Path, record: Mapping[str, Any]) -> IndexedRecording:
-    try:
-        recording = IndexedRecording(**record)
-    except TypeError:
-        raise InputError(f"{path}: not a recording of an index") from None
-    if not all(map(SPAN_NAME.fullmatch, recording.spans)):
-        raise InputError(f"{path}: expected names of files of windows")
-    return recording
 
 
 def write_span(folder: Path, stamp: str, number: int, rows: Rows) -> str:
@@ -366,18 +366,10 @@ def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
     for path in sorted(others):
         yield Finding(path, "not from callshot")
     for recording in sorted((folder / RECORDINGS).glob("*/")):
-        for name in _list_spans(recording):
-            if not (recording / name).exists():
-                reason = "windows of a recording; callshot index makes them again"
-                yield Finding(recording / name, "missing", reason)
+        with suppress(InputError):  # a damaged record is a finding of its own
+            for name in _read_recording(recording / RECORDING).spans:
+                if not (recording / name).exists():
+                    reason = "windows of a recording; callshot index makes them again"
+                    yield Finding(recording / name, "missing", reason)
         again = "callshot index makes it again"
         yield from verify_files(recording, [RECORDING], repair=repair, again=again)
-
-
-def _list_spans(folder: Path) -> list[str]:
-    """Return the files that a recording lists, none if the list cannot be read."""
-    try:
-        names = read_record(folder / RECORDING, MAKE_AGAIN).get("spans", [])
-    except InputError:
-        return []
-    return [name for name in names if SPAN_NAME.fullmatch(str(name)) is not None]
