@@ -210,7 +210,7 @@ def test_a_redirect_to_another_scheme_ends_the_download(server: Server) -> None:
     with pytest.raises(
         InputError, match=r"redirects to http://127.0.0.1/x, which is not https"
     ):
-        download.Download(server.url, Path("x"), lambda *_: None).open(0, None)
+        download.open_url(server.url, 0, None, Path("x"))
 
 
 def test_plain_http_is_an_error_without_a_request(server: Server) -> None:
