@@ -22,7 +22,6 @@ from callshot.records import ClassCount, Embeddings, Evaluation, Folds, Reject
 from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
 from callshot.report.page.curves import (
     SvgLine,
-    SvgMark,
     SvgPicture,
     share_scale,
     show_first_screen,
@@ -496,7 +495,7 @@ def test_a_curve_is_drawn_where_its_values_are():
         "one", [1, 10, 100], [0.0, 0.5, 1.0], [0.0, 0.4, 0.9], [0.1, 0.6, 1.0]
     )
     chance = SvgLine("chance 0.20", [1, 10, 100], [0.1, 0.2, 0.3])
-    picture = SvgPicture("t", [line], "mAP", chance, 10, [SvgMark(10, 0.5, "half")])
+    picture = SvgPicture("t", [line], "mAP", chance, 10, [(10, 0.5, "half")])
     scale = share_scale([picture])
     assert (scale.first, scale.last, scale.low, scale.high) == (1, 100, 0.0, 1.0)
     left, bottom = scale.place(1, 0.0)

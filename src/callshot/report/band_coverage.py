@@ -23,13 +23,13 @@ from callshot.report.figures.style import (
     SILVER,
     SMALL_PT,
     TICK_PT,
+    Style,
 )
 from callshot.report.terminal import make_table
 from callshot.results import OutputFolder, open_output_folder
 from callshot.version import __version__
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STEM = "band-coverage"
@@ -103,50 +103,38 @@ def _compose(
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=(SPECTRUM_IN, bands_in)
     )
-    _draw_spectra(upper, edges_hz, power, label)
-    _draw_bands(lower, table)
+    # The mean spectrum of the calls of each type, the commonest first.
+    labels = np.asarray(label)
+    names, counts = np.unique(labels, return_counts=True)
+    commonest = names[np.argsort(-counts, kind="stable")][:MAX_LABELS]
+    centres_hz = np.sqrt(edges_hz[:-1] * edges_hz[1:])
+    for n, name in enumerate(commonest):
+        mean = power[labels == name].mean(axis=0)
+        upper.plot(
+            centres_hz,
+            10 * np.log10(np.maximum(mean, 1e-12)),
+            color=COLOURS[n],
+            linestyle=DASHES[n % len(DASHES)],
+            label=printable(str(name)),
+        )
+    top_db = upper.get_ylim()[1]
+    upper.set_ylim(top_db - RANGE_DB, top_db)
+    upper.set_ylabel("share of the energy\nper ⅙ octave, dB")
+    upper.legend(fontsize=SMALL_PT, ncols=2)
+    # The band of each encoder and speed, from top to bottom; those of auto are dark.
+    ticks = []
+    text: Style = {"va": "center", "fontsize": SMALL_PT, "color": GREY}
+    for row, entry in enumerate(table.iter_rows(named=True)):
+        low_hz, high_hz = entry["low_hz"], entry["high_hz"]
+        colour = BLUE if entry["auto"] else SILVER
+        lower.barh(row, max(0.0, high_hz - low_hz), 0.7, left=low_hz, color=colour)
+        lower.text(high_hz, row, f" {entry['energy']:.0%}", **text)
+        ticks.append(f"{printable(entry['encoder'])} × {entry['speed']:g}")
+    lower.set_yticks(range(len(ticks)), ticks, fontsize=TICK_PT)
+    lower.invert_yaxis()
     is_used = power.sum(axis=0) > 0
     lower.set_xscale("log")
     lower.set_xlim(edges_hz[:-1][is_used].min(), edges_hz[1:][is_used].max())
     lower.xaxis.set_major_formatter(lambda hz, _: f"{hz:,.0f}")
     lower.xaxis.set_minor_formatter(lambda hz, _: "")
     lower.set_xlabel("frequency in the recording, Hz")
-
-
-def _draw_spectra(
-    axes: "Axes", edges_hz: FloatArray, power: FloatArray, label: Sequence[str]
-) -> None:
-    """Draw the mean spectrum of the calls of each type, the commonest first."""
-    names, counts = np.unique(np.asarray(label), return_counts=True)
-    commonest = names[np.argsort(-counts, kind="stable")][:MAX_LABELS]
-    centres_hz = np.sqrt(edges_hz[:-1] * edges_hz[1:])
-    for n, name in enumerate(commonest):
-        mean = power[np.asarray(label) == name].mean(axis=0)
-        level_db = 10 * np.log10(np.maximum(mean, 1e-12))
-        axes.plot(
-            centres_hz,
-            level_db,
-            color=COLOURS[n],
-            linestyle=DASHES[n % len(DASHES)],
-            label=printable(str(name)),
-        )
-    top_db = axes.get_ylim()[1]
-    axes.set_ylim(top_db - RANGE_DB, top_db)
-    axes.set_ylabel("share of the energy\nper ⅙ octave, dB")
-    axes.legend(fontsize=SMALL_PT, ncols=2)
-
-
-def _draw_bands(axes: "Axes", table: pl.DataFrame) -> None:
-    """Draw the band of each encoder and speed, from top to bottom; those of auto are dark."""
-    names = []
-    for row, entry in enumerate(table.iter_rows(named=True)):
-        width_hz = max(0.0, entry["high_hz"] - entry["low_hz"])
-        colour = BLUE if entry["auto"] else SILVER
-        axes.barh(row, width_hz, 0.7, left=entry["low_hz"], color=colour)
-        share = f" {entry['energy']:.0%}"
-        axes.text(
-            entry["high_hz"], row, share, va="center", fontsize=SMALL_PT, color=GREY
-        )
-        names.append(f"{printable(entry['encoder'])} × {entry['speed']:g}")
-    axes.set_yticks(range(len(names)), names, fontsize=TICK_PT)
-    axes.invert_yaxis()

@@ -27,15 +27,10 @@ def show_progress(
     """
     if quiet:
         yield no_progress
-    elif console.is_terminal:
-        with _show_bar(console, first) as progress:
-            yield progress
-    else:
+        return
+    if not console.is_terminal:
         yield LineProgress(console)
-
-
-@contextmanager
-def _show_bar(console: Console, first: str) -> Iterator[Progress]:
+        return
     from rich import progress as rich_progress
 
     columns = (
@@ -76,20 +71,16 @@ class LineProgress:
         with self._lock:
             self._done += share
             now_s = self._clock()
-            if now_s - self._last_line_s >= LINE_EVERY_S:
-                self._last_line_s = now_s
-                self._print_line(name, now_s - self._start_s)
-
-    def _print_line(self, name: str, spent_s: float) -> None:
-        done = min(self._done, 1.0)
-        left = "time left not known"
-        if done > 0:
-            left = f"{format_time(spent_s * (1 - done) / done)} left"
-        self._console.print(
-            f"{done:4.0%}  {printable(name)}  {format_time(spent_s)}, {left}",
-            markup=False,
-            highlight=False,
-        )
+            if now_s - self._last_line_s < LINE_EVERY_S:
+                return
+            self._last_line_s = now_s
+            spent_s = now_s - self._start_s
+            done = min(self._done, 1.0)
+            left = "time left not known"
+            if done > 0:
+                left = f"{format_time(spent_s * (1 - done) / done)} left"
+            line = f"{done:4.0%}  {printable(name)}  {format_time(spent_s)}, {left}"
+            self._console.print(line, markup=False, highlight=False)
 
 
 def format_time(seconds: float, digits: int = 0) -> str:

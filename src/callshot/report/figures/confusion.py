@@ -1,7 +1,6 @@
 """Decisions → confusion matrices at chosen k: recall, whose rows sum to 1, and mean counts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any
@@ -43,13 +42,7 @@ CELL_WITH_COUNT_PT = 21.0
 MAX_NAMES = 54  # more would touch
 
 
-@dataclass(frozen=True)
-class MatrixGrid:
-    """How many matrices are on a page, and the length of their sides."""
-
-    columns: int
-    rows: int
-    side_in: float
+MatrixGrid = tuple[int, int, float]  # columns, rows, and the side of a matrix in inches
 
 
 @figure_of_report(
@@ -69,12 +62,12 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
     encoders = unique_values(cells, "encoder")
     labels = [count.label for count in results.evaluation.eligible_classes]
     grid = _make_grid(len(shots), len(encoders), len(labels))
-    if grid.columns == len(shots):
+    if grid[0] == len(shots):
         pairs = [(k, encoder) for encoder in encoders for k in shots]
     else:  # each k has rows or pages of its own
         pairs = list(product(shots, encoders))
     matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in pairs]
-    most = grid.columns * grid.rows
+    most = grid[0] * grid[1]
     yield from make_pages("confusion", matrices, most, _compose, labels, grid)
 
 
@@ -94,7 +87,7 @@ def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
     if one_page_in >= max(SMALLEST_IN, smallest_in):
         side_in = min(side_in, one_page_in)
     rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)
-    return MatrixGrid(columns, max(1, rows), side_in)
+    return columns, max(1, rows), side_in
 
 
 def _largest_side_in(columns: int) -> float:
@@ -109,16 +102,17 @@ def _compose(
 ) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    columns = min(grid.columns, len(matrices))
+    columns, _, side_in = grid
+    columns = min(columns, len(matrices))
     rows = ceil(len(matrices) / columns)
-    width_in = LEFT_IN - GAP_IN + columns * (grid.side_in + GAP_IN)
-    height_in = BELOW_IN + BAR_IN + rows * (grid.side_in + TITLE_IN)
+    width_in = LEFT_IN - GAP_IN + columns * (side_in + GAP_IN)
+    height_in = BELOW_IN + BAR_IN + rows * (side_in + TITLE_IN)
     figure.set_size_inches(width_in, height_in)
     axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
     colours = LinearSegmentedColormap.from_list("recall", SHADES)
     edges = np.arange(0.5, len(labels) - 1)  # between cells
     ends = (-0.5, len(labels) - 0.5)
-    has_numbers = grid.side_in * 72 / len(labels) >= CELL_WITH_COUNT_PT
+    has_numbers = side_in * 72 / len(labels) >= CELL_WITH_COUNT_PT
     for ax, matrix in zip(axes, matrices, strict=True):
         recall = _fill_matrix(matrix, "recall", labels)
         image = ax.imshow(recall, cmap=colours, vmin=0, vmax=1, aspect="auto")
@@ -130,7 +124,7 @@ def _compose(
         if has_numbers:
             _write_numbers(ax, _fill_matrix(matrix, "count", labels), recall)
         title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
-        shown = shorten(title, grid.side_in * 72, BOLD_TICK_FONT)
+        shown = shorten(title, side_in * 72, BOLD_TICK_FONT)
         ax.set_title(shown, fontsize=TICK_PT, pad=3)
 
     step = ceil(len(labels) / MAX_NAMES) or 1

@@ -24,7 +24,6 @@ RIGHT = 10
 BOTTOM = 40
 SMALL_WIDTH = 260
 SMALL_HEIGHT = 190
-NAME_CHARACTERS = 24
 LINE_HEIGHT = 15
 ROUND_SHOTS = (1, 2, 3, 5, 10, 20, 40, 100, 200, 500, 1000)
 ROUND_SHOTS_IF_SMALL = (1, 3, 10, 40, 200, 1000)
@@ -50,33 +49,20 @@ class SvgLine:
     colour: int = 0
     class_: str = "line"
 
-    @property
-    def short_name(self) -> str:
-        """The name, as far as there is room for it."""
-        if len(self.name) <= NAME_CHARACTERS:
-            return self.name
-        return f"{self.name[: NAME_CHARACTERS - 1]}…"
-
-
-@dataclass(frozen=True)
-class SvgMark:
-    """A point that the text is about, with a few words beside it."""
-
-    k: int
-    value: float
-    text: str
-
 
 @dataclass(frozen=True)
 class SvgPicture:
-    """What a drawing shows; the name of `chance` is written at its line, `complete` is k*."""
+    """What a drawing shows; the name of `chance` is written at its line, `complete` is k*.
+
+    `marks` are points that the text is about: k, value, and a few words.
+    """
 
     title: str
     lines: Sequence[SvgLine]
     metric: str
     chance: SvgLine | None = None
     complete: int | None = None
-    marks: Sequence[SvgMark] = ()
+    marks: Sequence[tuple[int, float, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -214,7 +200,7 @@ def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
     best = curve.filter(encoder=summary.best).sort("k")
     shots = best["k"].to_list()
     marks = [
-        SvgMark(k, mean, f"{mean:.2f} with {k}")
+        (k, mean, f"{mean:.2f} with {k}")
         for k in (headline.k, headline.next_k or 0)
         for mean in best.filter(pl.col("k") == k)["mean"]
     ]

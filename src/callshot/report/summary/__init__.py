@@ -8,71 +8,22 @@ test. Otherwise sentences give means, or count wins. No sentence has more than 2
 label counting as one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from callshot.errors import printable
 from callshot.records import CorpusResults
 from callshot.report.methods import describe_licences
-from callshot.report.summary.context import Context, Sentences
+from callshot.report.summary.context import Context
 from callshot.report.summary.first_screen import (
     Card,
     Headline,
     write_cards,
     write_headline,
 )
-from callshot.report.summary.sentences import (
-    describe_accuracy,
-    describe_baselines,
-    describe_budget,
-    describe_cautions,
-    describe_chance,
-    describe_confusions,
-    describe_excluded,
-    describe_expectation,
-    describe_intervals,
-    describe_later_best,
-    describe_next_best,
-    describe_no_success,
-    describe_not_compared,
-    describe_other_classifiers,
-    describe_random,
-    describe_refinement,
-    describe_repeated_folds,
-    describe_saturation,
-    describe_target,
-    describe_training,
-)
+from callshot.report.summary.sentences import QUESTIONS
 
 __all__ = ["Card", "Headline", "Summary", "write_summary"]
-
-# In the order in which people ask: the name of a section of the page, and what answers it.
-QUESTIONS: dict[str, tuple[Callable[[Context], Sentences], ...]] = {
-    "encoder": (
-        describe_no_success,
-        describe_expectation,
-        describe_accuracy,
-        describe_next_best,
-        describe_later_best,
-        describe_chance,
-        describe_random,
-    ),
-    "confused": (describe_confusions,),
-    "labels": (describe_saturation, describe_budget, describe_target),
-    "training": (
-        describe_training,
-        describe_baselines,
-        describe_other_classifiers,
-        describe_refinement,
-    ),
-    "certainty": (
-        describe_cautions,
-        describe_repeated_folds,
-        describe_not_compared,
-        describe_intervals,
-    ),
-    "left-out": (describe_excluded,),
-}
 
 
 @dataclass(frozen=True)

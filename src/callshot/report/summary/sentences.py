@@ -1,6 +1,6 @@
 """Context → sentences: encoders, other classifiers, confusions, targets, and cautions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
@@ -569,3 +569,32 @@ def describe_intervals(context: Context) -> Sentences:
             f"k* = {evaluation.complete_shots} at once."
         )
     yield sentence
+
+
+# In the order in which people ask: the name of a section of the page, and what answers it.
+QUESTIONS: dict[str, tuple[Callable[[Context], Sentences], ...]] = {
+    "encoder": (
+        describe_no_success,
+        describe_expectation,
+        describe_accuracy,
+        describe_next_best,
+        describe_later_best,
+        describe_chance,
+        describe_random,
+    ),
+    "confused": (describe_confusions,),
+    "labels": (describe_saturation, describe_budget, describe_target),
+    "training": (
+        describe_training,
+        describe_baselines,
+        describe_other_classifiers,
+        describe_refinement,
+    ),
+    "certainty": (
+        describe_cautions,
+        describe_repeated_folds,
+        describe_not_compared,
+        describe_intervals,
+    ),
+    "left-out": (describe_excluded,),
+}
