@@ -26,7 +26,7 @@ from callshot.report.classifiers import (
     list_classifiers,
 )
 from callshot.report.tables.table import MISSING, Cell, Column, Note, Row, Table, number
-from callshot.report.terminal import starred_shot
+from callshot.report.terminal import describe_crossover, starred_shot
 
 TABLE_METRICS = ("auroc", "map")  # in the order of the columns
 IS_SHOWN = pl.col("metric").is_in(TABLE_METRICS)
@@ -328,7 +328,13 @@ def classifier_table(
         notes.append(
             f"Every mean is over the first {draws} of {most} sets, which all classifiers have."
         )
-    notes += _describe_crossovers(results, spread)
+    crossovers = results.evaluation.crossovers.filter(
+        pl.col("metric").is_in(RANKING_METRICS),
+        labels="k",
+        scoring="all",
+        spread=spread,
+    )
+    notes += [f"{describe_crossover(row)}." for row in crossovers.to_dicts()]
     return Table(
         "classifiers",
         f"{results.corpus}: classifiers with k exemplars per class, {spread}",
@@ -338,35 +344,6 @@ def classifier_table(
         blocks=True,
         section="training",
     )
-
-
-def _describe_crossovers(results: CorpusResults, spread: str) -> Iterator[str]:
-    """Yield the k from which training on the same exemplars is better."""
-    crossovers = results.evaluation.crossovers.filter(
-        pl.col("metric").is_in(RANKING_METRICS),
-        labels="k",
-        scoring="all",
-        spread=spread,
-    )
-    order = pl.col("metric").replace_strict(
-        {m: i for i, m in enumerate(RANKING_METRICS)}
-    )
-    by_metric = crossovers.sort(order, maintain_order=True)
-    for rows in by_metric.partition_by("metric", "baseline"):
-        texts = []
-        for row in rows.iter_rows(named=True):
-            text = "{encoder} from k = {k_mean} on, clearly from k = {k_clear} on"
-            if row["k_clear"] is None:
-                text = "{encoder} from k = {k_mean} on, but never clearly"
-            if row["k_mean"] is None:
-                text = "{encoder} not at the largest k"
-            texts.append(text.format(**row))
-        name = classifier_name(rows["baseline"][0])
-        metric = METRIC_NAMES[rows["metric"][0]]
-        yield (
-            f"{name} is better than the centroid on the same draws, by {metric}: "
-            f"{'; '.join(texts)}."
-        )
 
 
 INTERVAL = ("mean", "p01", "p99")
