@@ -90,11 +90,11 @@ class Reader(HTMLParser):
         ]
 
 
-@pytest.fixture(scope="module")
 def show_provenance(value):
     return render("provenance", value, MAX_ITEMS)
 
 
+@pytest.fixture(scope="module")
 def study(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("study"))
 
