@@ -266,6 +266,7 @@ def learn_review_files(
     model = earlier
     rejects: list[Reject] = []
     notes = list(results.notes)
+    journal = (review / JOURNAL).absolute()  # the source of these calls
     # Not in the folder of the review, which may be on a disk that cannot be written.
     with TemporaryDirectory(prefix="callshot-") as folder:
         for number, root in enumerate(sorted(by_root)):
@@ -280,8 +281,13 @@ def learn_review_files(
                 )
             except InputError as error:  # which names a file that is soon gone
                 raise InputError(str(error).replace(str(table), str(review))) from error
-            part_model = _name_review(part.model, review, table)
-            model = part_model if model is None else merge_models(model, part_model)
+            inputs = []
+            for role, file, checksum in part.model.inputs:
+                if file == table.as_posix():
+                    file, checksum = journal.as_posix(), sha256_file(journal)
+                inputs.append((role, file, checksum))
+            named = replace(part.model, inputs=tuple(sorted(inputs)))
+            model = named if model is None else merge_models(model, named)
             for reject in part.rejects:
                 is_call = reject.file == str(table)
                 rejects.append(replace(reject, file=str(review)) if is_call else reject)
@@ -313,17 +319,6 @@ def _find_model(results: ReviewResults, folder: Path) -> Path:
         )
     check_result(path, (SCAN_FACTS,))  # a scan may have written it
     return path
-
-
-def _name_review(model: Model, review: Path, table: Path) -> Model:
-    """Return a model of the calls of a review, with the review as their source."""
-    journal = (review / JOURNAL).absolute()
-    inputs = []
-    for role, file, checksum in model.inputs:
-        if file == table.as_posix():
-            file, checksum = journal.as_posix(), sha256_file(journal)
-        inputs.append((role, file, checksum))
-    return replace(model, inputs=tuple(sorted(inputs)))
 
 
 def verify_review(folder: Path) -> Iterator[Finding]:

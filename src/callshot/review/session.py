@@ -405,10 +405,26 @@ class Review:
             if not self.blind or counts["undecided"] == 0:
                 agreement = measure_agreement(decisions)
             conflicts = [] if self.blind else sorted(decisions.conflicts)
+
+            added = [verdict["label"] for verdict in decisions.verdicts.values()]
+            examples = [] if self.model is None else self.model.examples["label"]
+            sampled = self.source.items.frame["label"].gather(self.sample)
+            classes = []
+            for label in decisions.labels:
+                order = self.sample[sampled.eq_missing(label).to_numpy()]
+                classes.append(
+                    {
+                        **estimate_precision(order, label, decisions),
+                        "label": label,
+                        "threshold": self.source.thresholds.get(label),
+                        "examples": examples.count(label),
+                        "added": added.count(label),
+                    }
+                )
             return {
                 **counts,
                 "reviewers": reviewers,
-                "classes": self._describe_classes(),
+                "classes": classes,
                 "agreement": {**agreement, "conflicts": conflicts},
                 "curve": self._describe_curve(),
                 "seq": self.seq,
@@ -425,25 +441,6 @@ class Review:
             "undecided": undecided,
             "skipped": skipped,
         }
-
-    def _describe_classes(self) -> list[Answer]:
-        """Return precision and examples of each label."""
-        added = [verdict["label"] for verdict in self.decisions.verdicts.values()]
-        examples = [] if self.model is None else self.model.examples["label"]
-        sampled = self.source.items.frame["label"].gather(self.sample)
-        classes = []
-        for label in self.decisions.labels:
-            order = self.sample[sampled.eq_missing(label).to_numpy()]
-            classes.append(
-                {
-                    **estimate_precision(order, label, self.decisions),
-                    "label": label,
-                    "threshold": self.source.thresholds.get(label),
-                    "examples": examples.count(label),
-                    "added": added.count(label),
-                }
-            )
-        return classes
 
     def _describe_curve(self) -> Answer:
         """Return the k-shot curve of the labels collected so far, or why there is none.

@@ -100,7 +100,17 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         raise InputError(
             f"{folder / SCAN_FACTS}: expected the facts of a scan of recordings"
         )
-    events = _read_events(folder / (LABELS if has_labels else EVENTS_FILE))
+    path = folder / (LABELS if has_labels else EVENTS_FILE)
+    check_result(path, (SCAN_FACTS,))
+    events = read_parquet(path)
+    if has_labels:
+        events = complete_events(events.drop("recording").rename({"path": "recording"}))
+    if not EVENTS.keys() <= set(events.columns):
+        raise InputError(f"{path}: expected the events of a scan")
+    if len(events) == 0:
+        raise InputError(
+            f"{path}: the scan found nothing, so there is nothing to review"
+        )
     items = make_items(events)
     names = set(events["recording"])
     scanned = facts.get("index", facts)  # how recordings were read
@@ -130,7 +140,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     models = [Path(str(used.get("path", ""))), folder.parent / name, Path(name)]
     if ADAPTED_MODEL in facts["files"]:
         models = [folder / ADAPTED_MODEL]
-    model = options.model or next((path for path in models if path.is_file()), None)
+    model = options.model or next(filter(Path.is_file, models), None)
 
     load: Callable[[Path], Scores] | None = None
     why_no_scores = ""
@@ -164,22 +174,6 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         why_no_scores=why_no_scores,
         facts={**_describe_source(folder, roots, model), **reading},
     )
-
-
-def _read_events(path: Path) -> pl.DataFrame:
-    """Read the events of a scan, after they are compared with their checksum."""
-    check_result(path, (SCAN_FACTS,))
-    events = read_parquet(path)
-    if path.name == LABELS:
-        events = complete_events(events.drop("recording").rename({"path": "recording"}))
-    missing = [name for name in EVENTS if name not in events.columns]
-    if missing:
-        raise InputError(f"{path}: expected the events of a scan, with {missing[0]}")
-    if len(events) == 0:
-        raise InputError(
-            f"{path}: the scan found nothing, so there is nothing to review"
-        )
-    return events
 
 
 def _describe_source(
