@@ -197,7 +197,7 @@ class CentroidClassifier:
         y: ArrayLike,
         first: bool,
     ) -> Self:
-        vectors, label = _validate(self, X, y, first)
+        vectors, label = _validate(self, X, y, first=first)
         examples = {} if first else self._examples.copy()
         for name in np.unique(label).tolist():
             rows = [vectors[label == name]]
@@ -248,7 +248,7 @@ class CentroidClassifier:
         return float(np.mean(self.predict(X) == np.asarray(y)))
 
     def _evidence(self, X: ArrayLike) -> FloatArray:
-        vectors, _ = _validate(self, X, None, first=False)
+        vectors, _ = _validate(self, X)
         return np.asarray(vectors @ self._weight.T + self._bias)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -275,15 +275,19 @@ class CentroidClassifier:
 
 
 def _validate(
-    model: CentroidClassifier, X: ArrayLike, y: ArrayLike | None, first: bool
+    model: CentroidClassifier,
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    first: bool | None = None,
 ) -> tuple[FloatArray, Labels]:
-    """Return vectors and labels as arrays, after checking them; without labels, for queries."""
+    """Return vectors and labels as arrays, after checking them; without `first`, of queries."""
     try:
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import check_is_fitted, validate_data
     except ImportError:
         vectors = np.asarray(X, np.float64)
-        label = np.zeros(len(vectors)) if y is None else np.asarray(y)
+        label = np.zeros(len(vectors)) if first is None else np.asarray(y)
         features = (
             vectors.shape[-1] if first else getattr(model, "n_features_in_", None)
         )
@@ -309,7 +313,7 @@ def _validate(
             ) from None
         model.n_features_in_ = features
         return vectors, label
-    if y is None:
+    if first is None:
         check_is_fitted(model)
         vectors = validate_data(model, X, reset=False, dtype=np.float64)
         return vectors, np.zeros(len(vectors))

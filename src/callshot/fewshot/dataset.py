@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.errors import InputError, count_text, quote_names
+from callshot.errors import count_text, quote_names
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import complete_shots, count_classes, evaluated_classes
+from callshot.fewshot.folds import complete_shots, count_classes
 from callshot.records import (
     COMMON_FOLD,
     ClassCount,
@@ -72,14 +72,6 @@ class Dataset:
     def labels(self) -> Names:
         """The labels of all segments."""
         return frozenset(self.first.label)
-
-    @property
-    def eligible_labels(self) -> Names:
-        """The labels that every fold has; there must be two."""
-        try:
-            return frozenset(evaluated_classes(self.classes))
-        except InputError as error:
-            raise InputError(f"{self.first.source}: {error}") from None
 
     def only(self, labels: Names) -> "Dataset":
         """Return the segments with some labels; labels that overlap them are restricted too."""

@@ -55,7 +55,6 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import (
     confusion_frame,
     describe_ties,
-    describe_undefined,
     summarise_sweep,
     ties_frame,
 )
@@ -153,12 +152,18 @@ class _Evaluator:
                 f"{self.memory / 2**30:.1f} GiB are allowed; scoring from the vectors directly: "
                 "the same numbers, more slowly"
             )
+        tested = shots_to_test(protocol, complete_shots(self.counts))
         for name in protocol.classifiers:
             key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
             with self.open(episodes, step, name) as engine:
                 self.sweep_spreads(engine, key)
-                if name == protocol.reference:
-                    self.test_chance(engine, key)
+                if name != protocol.reference or not tested:
+                    continue
+                if count_orders(episodes) < 1 / LARGEST_P:
+                    engine.step(len(tested))
+                    add_note(self.notes, TOO_FEW_ORDERS)
+                else:
+                    self.add(chance_test=chance_test(engine, tested, key))
         if self.partitions or protocol.seeds > 1:
             self.vary_folds(table, step)
         return int((episodes.fold >= 0).sum())
@@ -208,16 +213,12 @@ class _Evaluator:
         self.notes += describe_ties(ties)
         if spread == protocol.spreads[0]:
             self.add(confusion=confusion_frame(key, k, sums, classes))
-            self.notes += describe_undefined(key["encoder"], sums, classes)
-
-    def test_chance(self, engine: Engine, key: dict[str, str]) -> None:
-        """Collect the test of the reference against permuted labels."""
-        shots = shots_to_test(self.protocol, complete_shots(self.counts))
-        if shots and count_orders(engine.episodes) < 1 / LARGEST_P:
-            engine.step(len(shots))
-            add_note(self.notes, TOO_FEW_ORDERS)
-        elif shots:
-            self.add(chance_test=chance_test(engine, shots, key))
+            self.notes += [
+                f"{key['encoder']}: no AUROC for '{name}' in {folds} fold(s), "
+                "where every query is positive for it"
+                for name, folds in zip(classes, sums.undefined.tolist(), strict=True)
+                if folds
+            ]
 
     def vary_folds(self, table: Embeddings, step: Step) -> None:
         """Collect mAP of the reference in other partitions, and where its spread comes from."""

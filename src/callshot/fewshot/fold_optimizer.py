@@ -95,7 +95,17 @@ def _assign(table: IntArray, count: int) -> tuple[IntArray, str]:
     best = min(starts, key=cost)
     least = np.array([least_range(held, count) for held in holds.T])
     _search_parts(holds, best, count, size, least)
-    proof = _describe_proof(cost(best), _rate_ranges(least, holds, count), count)
+    eligible, spread = cost(best)
+    bound = _rate_ranges(least, holds, count)
+    proof = "optimum proved: every class is spread as evenly as its recordings allow"
+    if eligible != bound[0]:
+        candidates = f"{len(least)} classes that are in {count} recordings"
+        rest = f"{-eligible} of the {candidates} are eligible"
+        proof = f"not proved: best of local search, {rest}"
+    elif spread != bound[1]:
+        gap = math.ceil(1000 * (spread - bound[1]) / len(least)) / 1000
+        rest = f"at most {gap:g} above the lower bound"
+        proof = f"not proved: best of local search, {rest}"
     settled = search_locally(holds, best, count, SETTLING, hinted=False, size=size)
     best = min(settled, best, key=cost)
     # Number folds by their first recording, so that equal partitions get equal numbers.
@@ -134,15 +144,3 @@ def _search_parts(
         emptiest = np.argsort(filled, kind="stable")
         fold[rows] = emptiest[np.argsort(largest)[best]]
         filled[emptiest] += load[largest]
-
-
-def _describe_proof(cost: Cost, bound: Cost, count: int) -> str:
-    """Describe whether better folds can exist, and how much better they could be."""
-    if cost == bound:
-        return "optimum proved: every class is spread as evenly as its recordings allow"
-    classes = -bound[0]
-    rest = f"{-cost[0]} of the {classes} classes that are in {count} recordings are eligible"
-    if cost[0] == bound[0]:
-        gap = math.ceil(1000 * (cost[1] - bound[1]) / classes) / 1000
-        rest = f"at most {gap:g} above the lower bound"
-    return f"not proved: best of local search, {rest}"

@@ -93,13 +93,20 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     episodes = engine.episodes
     labellings = list(make_labellings(episodes, protocol.seed, protocol.permutations))
     weight = len(shots) / episodes.folds
+    rows = len(episodes.fold)
+    # The products or distances of all rows take at most half of the memory limit.
+    is_large = engine.direct or 16 * rows**2 > engine.memory
     folds = []
     matrix = None
     for split in make_splits(episodes):
         fitted = engine.for_split(split)
         if matrix is None or fitted is not engine:
             # Vectors that no split changes are multiplied once.
-            matrix = _row_matrix(fitted)
+            matrix = np.empty((0, 0))
+            if engine.rule != "nearest" and not is_large:
+                one_class = replace(fitted.episodes, class_start=np.array([0, rows]))
+                block, _ = class_matrices(one_class, engine.rule)
+                matrix = block.reshape(rows, rows)
         if engine.rule == "mean" and matrix.size > 0:
             products: FloatArray | None = np.ascontiguousarray(matrix[:, split.rows])
         else:
@@ -162,8 +169,9 @@ def _measure_labelling(
 ) -> FloatArray:
     """Return AP and AUROC of each class, means over draws, (metrics, shots, classes).
 
-    `matrix` is as `_row_matrix` returns it, `products` those of all rows with the queries. Where
-    the products exceed the memory limit, only those of the drawn rows are computed.
+    `matrix` has the products or distances of all rows, or is empty; `products` are those of all
+    rows with the queries. Where they exceed the memory limit, only those of the drawn rows are
+    computed.
     """
     episodes = engine.episodes
     protocol = engine.protocol
@@ -202,17 +210,3 @@ def _measure_labelling(
         metrics = measure_evidence(engine, relabelled, evidence)
         values.append(np.stack([metrics.ap, metrics.auroc]))
     return np.asarray(np.concatenate(values, axis=1).mean(axis=1))
-
-
-def _row_matrix(engine: Engine) -> FloatArray:
-    """Return the products or distances of all rows.
-
-    It is empty where they are not looked up, or take more than half of the memory limit.
-    """
-    rows = len(engine.episodes.fold)
-    is_large = engine.direct or 16 * rows**2 > engine.memory
-    if engine.rule == "nearest" or is_large:
-        return np.empty((0, 0))
-    one_class = replace(engine.episodes, class_start=np.array([0, rows]))
-    block, _ = class_matrices(one_class, engine.rule)
-    return block.reshape(rows, rows)

@@ -1,6 +1,6 @@
 """The sums of one sweep → data frames: curves, samples, classes, confusion, ties."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,18 +118,6 @@ def _class_columns(
     """Return columns with a row for every k and class from tables (shots, classes)."""
     columns = {"k": np.repeat(k, len(classes)), "label": list(classes) * len(k)}
     return columns | {name: table.ravel() for name, table in tables.items()}
-
-
-def describe_undefined(
-    encoder: str, sums: MetricSums, classes: Sequence[str]
-) -> Iterator[str]:
-    """Yield a note for every class without an AUROC in some fold."""
-    for name, folds in zip(classes, sums.undefined.tolist(), strict=True):
-        if folds:
-            yield (
-                f"{encoder}: no AUROC for '{name}' in {folds} fold(s), "
-                "where every query is positive for it"
-            )
 
 
 def describe_ties(ties: pl.DataFrame) -> list[str]:

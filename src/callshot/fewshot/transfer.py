@@ -19,6 +19,7 @@ from callshot.errors import InputError, OptionError, count_text, quote_names
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.differences import Comparison, summarise_comparisons
 from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep_on_cluster import SweepStore
 from callshot.jobs import Cluster
@@ -274,7 +275,10 @@ def plan_task(source: Dataset, target: Dataset, centre: bool) -> TransferTask:
     different = {table.encoder: table for table in matched.tables}
     target_data = replace(target, tables=list(different.values()))
     target_data = target_data.only(common)
-    classes = target_data.eligible_labels
+    try:
+        classes = frozenset(evaluated_classes(target_data.classes))
+    except InputError as error:
+        raise InputError(f"{target.first.source}: {error}") from None
     pairs = list(zip(source.encoders, matched.encoders, strict=True))
     examples = source
     if centre:

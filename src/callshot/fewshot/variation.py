@@ -175,7 +175,14 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
     variances: dict[Factors, float] = {}
     for size in range(len(axes), 0, -1):
         for factors in combinations(axes, size):
-            expected = _mean_square(table, factors)
+            effect = np.zeros(table.shape)
+            for count in range(size + 1):
+                for kept in combinations(factors, count):
+                    others = tuple(a for a in range(table.ndim) if a not in kept)
+                    sign = (-1) ** (size - count)
+                    effect += sign * table.mean(axis=others, keepdims=True)
+            freedom = prod(table.shape[axis] - 1 for axis in factors)
+            expected = float(np.square(effect).sum() / freedom)
             for other, variance in variances.items():
                 if set(factors) < set(other):
                     expected -= variance * _levels_outside(table, other)
@@ -187,18 +194,6 @@ def _levels_outside(table: FloatArray, axes: Factors) -> int:
     """Return the number of combinations of the levels of the other axes."""
     outside = [axis for axis in range(table.ndim) if axis not in axes]
     return prod(table.shape[axis] for axis in outside)
-
-
-def _mean_square(table: FloatArray, axes: Factors) -> float:
-    """Return the mean square of an effect or interaction."""
-    effect = np.zeros(table.shape)
-    for size in range(len(axes) + 1):
-        for kept in combinations(axes, size):
-            averaged = tuple(axis for axis in range(table.ndim) if axis not in kept)
-            sign = (-1) ** (len(axes) - size)
-            effect += sign * table.mean(axis=averaged, keepdims=True)
-    freedom = prod(table.shape[axis] - 1 for axis in axes)
-    return float(np.square(effect).sum() / freedom)
 
 
 def sensitivity_frames(
