@@ -341,8 +341,23 @@ class Calls:
 
 def read_calls(examples: Path, options: LearningOptions) -> Calls:
     """Read the examples of recordings with annotations, of a folder per label, or of a table."""
-    if examples.suffix == TABLE_SUFFIX:
-        return _read_table(examples, options)
+    if examples.suffix == TABLE_SUFFIX:  # whose segments are embedded as they were cut
+        unused_options: dict[str, object] = {
+            "--annotations": options.annotations,
+            "--window": options.window_s,
+            "--channel": options.channel,
+            "--source-rate-hz": options.source_rate_hz,
+        }
+        for name, value in unused_options.items():
+            if value is not None:
+                raise OptionError(
+                    f"{name}: {examples} is a table of segments, for which this option has no "
+                    f"effect; remove {name}"
+                )
+        table = read_call_table(examples)
+        with explain_unreadable(examples):
+            origin = ("segments", examples.name, sha256_file(examples))
+        return Calls(table, segment_settings(table), (), (origin,))
     segmentation = SegmentationOptions(
         min_length_s=0.0,
         channel=options.channel or "first",
@@ -367,26 +382,6 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
     files = describe_inputs(result, root=root)
     inputs = sorted((file["role"], file["file"], file["sha256"]) for file in files)
     return Calls(spans, settings, rejects, tuple(inputs), result)
-
-
-def _read_table(path: Path, options: LearningOptions) -> Calls:
-    """Read the calls of a table of segments, which are embedded as they were cut."""
-    unused_options: dict[str, object] = {
-        "--annotations": options.annotations,
-        "--window": options.window_s,
-        "--channel": options.channel,
-        "--source-rate-hz": options.source_rate_hz,
-    }
-    for name, value in unused_options.items():
-        if value is not None:
-            raise OptionError(
-                f"{name}: {path} is a table of segments, for which this option has no effect; "
-                f"remove {name}"
-            )
-    spans = read_call_table(path)
-    with explain_unreadable(path):
-        inputs = (("segments", path.name, sha256_file(path)),)
-    return Calls(spans, segment_settings(spans), (), inputs)
 
 
 def read_call_table(path: Path, root: Path | None = None) -> Spans:

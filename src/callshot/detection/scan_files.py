@@ -100,18 +100,19 @@ def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Re
     """
     options = replace(options, channel=result.index.settings.channel)
     names = set(result.events["recording"])
-    changed = []
+    changed = {}
     for recording in result.recordings:
         path = to_path(recording.root) / recording.path
-        if recording.path not in names or not path.exists():
-            continue
-        if find_stamp(path) != recording.stamp:
-            reason = f"no clip: {path} has changed since it was indexed; index it again"
-            changed.append(Reject(recording.path, None, reason))
-    changed_names = [reject.file for reject in changed]
-    events = result.events.filter(~pl.col("recording").is_in(changed_names))
+        is_there = recording.path in names and path.exists()
+        if is_there and find_stamp(path) != recording.stamp:
+            changed[recording.path] = path
+    events = result.events.filter(~pl.col("recording").is_in(list(changed)))
     clips = write_clips(events, list_recordings(result), out / CLIPS_FOLDER, options)
-    return [*changed, *clips.rejects]
+    reason = "no clip: {} has changed since it was indexed; index it again"
+    rejects = [
+        Reject(name, None, reason.format(path)) for name, path in changed.items()
+    ]
+    return [*rejects, *clips.rejects]
 
 
 def _write_events(
@@ -146,14 +147,11 @@ def _write_events(
 def list_recordings(result: ScanResult) -> RecordingFolder:
     """Return the recordings of a scan, also those without events."""
     recordings = {}
-    roots = {}
-    for recording in result.recordings:
-        frames = round(recording.duration_s * recording.rate_hz)
-        recordings[recording.path] = Recording(
-            recording.path, frames, recording.rate_hz, 1, ""
-        )
-        roots[recording.path] = to_path(recording.root)
-    root = to_path(result.recordings[0].root)
+    for one in result.recordings:
+        frames = round(one.duration_s * one.rate_hz)
+        recordings[one.path] = Recording(one.path, frames, one.rate_hz, 1, "")
+    roots = {one.path: to_path(one.root) for one in result.recordings}
+    root = next(iter(roots.values()))
     return RecordingFolder(Library(root, tuple(recordings)), recordings, {}, roots)
 
 
