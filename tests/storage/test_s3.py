@@ -51,7 +51,6 @@ def test_spans_of_a_long_recording_read_its_bytes_about_once(
     bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 8)
-    monkeypatch.setattr(indexing, "PIECE_S", 1.0)
     monkeypatch.setattr(indexing, "PIECE_BYTES", 11 * 2**14)
     monkeypatch.setattr(requests, "FIRST_BYTES", 2**10)
     monkeypatch.setattr(requests, "MAX_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
