@@ -22,6 +22,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,11 @@ MAX_WINDOW = 2**17
 MIN_LOG_HZ = 1.0
 SILENCE = 1e-20  # power
 
+MAX_DRAWN = 256
+
 Pixels = NDArray[np.uint8]
+
+_DRAWN: dict[Any, bytes] = {}
 
 
 @dataclass(frozen=True)
@@ -236,8 +241,15 @@ class Picture:
 
 
 def draw(clip: Clip, picture: Picture) -> bytes:
-    """Return the spectrogram of a clip as PNG."""
-    return write_png(make_pixels(clip, picture), picture.colours)
+    """Return the spectrogram of a clip as PNG; it is kept for a while, as pages ask again."""
+    key = (sha256(clip.signal.tobytes()).digest(), clip.rate_hz, picture)
+    content = _DRAWN.get(key)
+    if content is None:
+        content = write_png(make_pixels(clip, picture), picture.colours)
+        if len(_DRAWN) >= MAX_DRAWN:
+            _DRAWN.clear()
+        _DRAWN[key] = content
+    return content
 
 
 def make_pixels(clip: Clip, picture: Picture) -> Pixels:
