@@ -3,6 +3,7 @@
 import itertools
 import warnings
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot import fold_optimizer
-from callshot.fewshot.fold_optimizer import build_folds, rate_folds
+from callshot.fewshot.fold_optimizer import Problem, build_folds
 from callshot.fewshot.kernels.fold_assignment import assign_greedily, least_range
 
 # A corpus is a list of recordings, a recording a list of labels.
@@ -45,6 +46,16 @@ def random_columns(seed, recordings=60):
             [f"class {c:02d}" for c in rng.choice(pool, int(rng.integers(1, 13)))]
         )
     return *columns(corpus), int(rng.choice([3, 5, 10]))
+
+
+def hard_columns():
+    """Fourteen recordings of all labels: no class can be spread as evenly as it could be alone."""
+    rng = np.random.default_rng(0)
+
+    def draw_labels():
+        return [x for x in "abcd" for _ in range(int(rng.integers(0, 9)))]
+
+    return columns([draw_labels() for _ in range(14)])
 
 
 def cost(label, fold, count):
@@ -105,7 +116,7 @@ def test_the_cost_is_the_definition_in_any_order_of_rows(pairs, random):
     random.shuffle(pairs)
     fold = np.array([fold for _, fold in pairs])
     holds = count_pairs([name for name, _ in pairs], np.arange(len(pairs)), len(pairs))
-    assert rate_folds(holds, fold, 3) == (eligible, -eligible * spread)
+    assert Problem(holds, 3).cost(fold) == (eligible, -eligible * spread)
 
 
 @given(tiny, st.integers(2, 4))
@@ -114,7 +125,7 @@ def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_
     corpus, count
 ):
     label, recording = columns(corpus)
-    folds = build_folds(label, recording, count)
+    folds = build_folds(label, recording, count, nodes=0)
     rare = {name for name in label if sum(name in labels for labels in corpus) < count}
     for number, labels in enumerate(corpus):
         rows = [name == f"r{number:02d}" for name in recording]
@@ -125,9 +136,10 @@ def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_
 
 @given(tiny, st.integers(2, 3))
 @settings(max_examples=60)
-def test_tiny_corpora_get_the_optimum(corpus, count):
+def test_tiny_corpora_get_the_optimum_and_the_proof(corpus, count):
     label, recording = columns(corpus)
     folds = build_folds(label, recording, count)
+    assert is_proved(folds), folds.proof
     assert cost(label, folds.fold, count) == brute_force(label, recording, count)
 
 
@@ -137,9 +149,20 @@ def test_nothing_is_proved_that_brute_force_can_beat(corpus, count):
     label, recording = columns(corpus)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fold_optimizer, "SEARCHES", ((1, True),))
-        folds = build_folds(label, recording, count)
+        folds = build_folds(label, recording, count, nodes=0)
     if cost(label, folds.fold, count) != brute_force(label, recording, count):
-        assert not is_proved(folds)
+        assert "not proved: the solver was left out" in folds.proof
+
+
+@given(tiny, st.integers(2, 3))
+@settings(max_examples=40)
+def test_the_integer_program_finds_the_optimum_without_local_search(corpus, count):
+    label, recording = columns(corpus)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold_optimizer, "SEARCHES", ())
+        folds = build_folds(label, recording, count)
+    assert is_proved(folds), folds.proof
+    assert cost(label, folds.fold, count) == brute_force(label, recording, count)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -154,13 +177,13 @@ def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_dis
             [x for x, times in zip("abcd", counts, strict=True) for _ in range(times)]
         )
     label, recording = columns(corpus)
-    folds = build_folds(label, recording, 3)
+    folds = build_folds(label, recording, 3, nodes=0)
     assert cost(label, folds.fold, 3) == brute_force(label, recording, 3)
 
 
 def test_one_more_eligible_class_is_worth_any_spread_of_the_others():
     label, recording = columns([[*"abcde"], [*"abcde"], [*"bbccddee"]])
-    folds = build_folds(label, recording, 2)
+    folds = build_folds(label, recording, 2, nodes=0)
     assert cost(label, folds.fold, 2) == (-5, Fraction(4, 5))
 
 
@@ -168,7 +191,7 @@ def test_three_classes_that_share_three_recordings_in_pairs_cannot_all_be_eligib
     label, recording = columns([["a", "c"], ["a", "b"], ["b", "c"]])
     folds = build_folds(label, recording, 2)
     assert cost(label, folds.fold, 2) == (-2, 0)
-    assert "2 of the 3 classes that are in 2 recordings" in folds.proof
+    assert folds.proof == "optimum proved by integer programming"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -190,7 +213,7 @@ def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_co
         patch.setattr(
             fold_optimizer, "SEARCHES", fold_optimizer.SEARCHES if search else ()
         )
-        folds = build_folds(label, recording, count)
+        folds = build_folds(label, recording, count, nodes=20 if search else 0)
     for rows in (np.arange(len(label)), np.flatnonzero(folds.fold >= 0)):
         if len(rows):
             theirs = run_sklearn(label, recording, count, rows)
@@ -202,7 +225,7 @@ def test_folds_are_better_where_scikit_learn_loses_classes():
     for seed in range(1, 40, 3):
         label, recording, count = random_columns(seed)
         theirs = run_sklearn(label, recording, count, np.arange(len(label)))
-        ours = build_folds(label, recording, count).fold
+        ours = build_folds(label, recording, count, nodes=0).fold
         gained += cost(label, theirs, count)[0] - cost(label, ours, count)[0]
     assert gained > 0
 
@@ -213,8 +236,10 @@ def test_the_order_of_rows_changes_nothing(corpus, count, random):
     label, recording = columns(corpus)
     order = list(range(len(label)))
     random.shuffle(order)
-    folds = build_folds(label, recording, count)
-    again = build_folds([label[i] for i in order], [recording[i] for i in order], count)
+    folds = build_folds(label, recording, count, nodes=20)
+    again = build_folds(
+        [label[i] for i in order], [recording[i] for i in order], count, nodes=20
+    )
     np.testing.assert_array_equal(again.fold, folds.fold[order])
     assert again.proof == folds.proof
 
@@ -222,12 +247,21 @@ def test_the_order_of_rows_changes_nothing(corpus, count, random):
 @pytest.mark.parametrize("seed", [1, 4, 8])
 def test_the_same_corpus_gets_the_same_folds_numbered_by_their_first_recording(seed):
     label, recording, count = random_columns(seed)
-    folds = build_folds(label, recording, count)
-    again = build_folds(label, recording, count)
+    folds = build_folds(label, recording, count, nodes=0)
+    again = build_folds(label, recording, count, nodes=0)
     np.testing.assert_array_equal(folds.fold, again.fold)
     assert list(dict.fromkeys(folds.fold[folds.fold >= 0].tolist())) == list(
         range(count)
     )
+
+
+@pytest.mark.parametrize("seed", [0, 3, 6, 9])
+def test_bounds_of_the_solver_change_the_proof_but_not_the_folds(seed):
+    label, recording, count = random_columns(seed)
+    solved = build_folds(label, recording, count)
+    bare = build_folds(label, recording, count, nodes=0)
+    assert is_proved(solved)
+    np.testing.assert_array_equal(solved.fold, bare.fold)
 
 
 @given(st.lists(st.integers(1, 9), min_size=3, max_size=7), st.integers(2, 3))
@@ -255,10 +289,10 @@ def test_of_equal_folds_those_of_more_equal_size_are_chosen():
     gained = []
     for seed in (2, 5, 8, 11):
         label, recording, count = random_columns(seed)
-        settled = build_folds(label, recording, count).fold
+        settled = build_folds(label, recording, count, nodes=0).fold
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fold_optimizer, "SETTLING", 0)
-            loose = build_folds(label, recording, count).fold
+            loose = build_folds(label, recording, count, nodes=0).fold
         assert cost(label, settled, count) == cost(label, loose, count)
         squares = [
             np.sum(np.bincount(fold[fold >= 0]) ** 2) for fold in (loose, settled)
@@ -281,10 +315,30 @@ def test_wrong_arguments_are_rejected_by_name():
         build_folds(["a", "b"], ["r"], 2)
 
 
-def test_folds_that_are_not_proved_have_a_distance_from_the_bound():
-    rng = np.random.default_rng(0)
-    corpus = [
-        [x for x in "abcd" for _ in range(int(rng.integers(0, 9)))] for _ in range(14)
-    ]
-    folds = build_folds(*columns(corpus), 5)
-    assert "not proved: best of local search, at most 0." in folds.proof
+@pytest.mark.parametrize(
+    ("nodes", "places", "reason"),
+    [
+        (1, 300, "did not finish within 1 nodes"),
+        (9, 10, "14 recordings are too many for"),
+    ],
+)
+def test_a_proof_that_failed_names_the_limit_and_the_distance(
+    nodes, places, reason, monkeypatch
+):
+    monkeypatch.setattr(fold_optimizer, "MAX_PLACES", places)
+    folds = build_folds(*hard_columns(), 5, nodes=nodes)
+    assert folds.proof.startswith("not proved: ")
+    assert reason in folds.proof
+    assert "best of local search, at most 0." in folds.proof
+
+
+def test_a_solution_that_the_clock_cut_short_is_not_used(monkeypatch):
+    bare = build_folds(*hard_columns(), 5, nodes=0)
+    stopped = SimpleNamespace(
+        message="Time limit reached.", status=1, x=np.zeros(10_000)
+    )
+    monkeypatch.setattr("scipy.optimize.milp", lambda *_, **__: stopped)
+    folds = build_folds(*hard_columns(), 5, seconds=0.5)
+    np.testing.assert_array_equal(folds.fold, bare.fold)
+    assert "the solver was stopped after 0.5 s and its work is not used" in folds.proof
+    assert not is_proved(folds)

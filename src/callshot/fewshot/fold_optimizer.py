@@ -1,13 +1,17 @@
-"""Labels and recordings of segments → folds, and how good they are known to be.
+"""Labels and recordings of segments → folds, and a proof of how good they are.
 
 Recordings are never split. The number of eligible classes counts first, then how evenly these are
-spread. A greedy start is improved by local search; folds that reach a lower bound are the optimum.
-The result does not depend on the order of rows, a random state or the clock.
+spread. A greedy start is improved by local search; a lower bound or an integer program then proves
+the optimum, where the corpus allows it. The result does not depend on the order of rows or a random
+state, and not on the clock unless the proof says so.
 """
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -18,27 +22,52 @@ from callshot.fewshot.kernels.fold_assignment import (
     least_range,
     search_locally,
 )
-from callshot.records import COMMON_FOLD, Folds, IntArray
+from callshot.records import COMMON_FOLD, FloatArray, Folds, IntArray
 
 # Local searches: proposals per recording, and whether empty folds of a class are priced one by one.
 SEARCHES = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
+# Distinct recordings × folds; above, a node of the integer program is too slow.
+MAX_PLACES = 300
+# Of spreads; the solver's tolerance hides smaller differences.
+RESOLUTION = Fraction(1, 1_000_000)
+NO_SOLUTION = 2  # milp: infeasible, so nothing is better than what is known
 
+Limits = dict[str, float]  # options of milp
 Cost = tuple[int, Fraction]
 """Minus the number of eligible classes, and the sum of their spreads."""
 
 
-def rate_folds(holds: IntArray, fold: IntArray, count: int) -> Cost:
-    """Rate folds, exactly; smaller is better. `holds` is (recordings, classes), in segments."""
-    counts = count_by_fold(holds, fold, count)
-    eligible = counts.min(axis=1) > 0
-    return _rate_ranges(np.ptp(counts, axis=1)[eligible], holds[:, eligible], count)
+@dataclass(frozen=True)
+class Problem:
+    """Recordings to assign to `count` folds; `holds` is (recordings, classes), in segments."""
 
+    holds: IntArray
+    count: int
 
-def _rate_ranges(ranges: IntArray, holds: IntArray, count: int) -> Cost:
-    scaled = (count * ranges).tolist()
-    total = holds.sum(axis=0).tolist()
-    return -len(total), sum(map(Fraction, scaled, total), Fraction(0))
+    def counts(self, fold: IntArray) -> IntArray:
+        """Return the segments of each class in each fold."""
+        return count_by_fold(self.holds, fold, self.count)
+
+    def cost(self, fold: IntArray) -> Cost:
+        """Rate folds, exactly; smaller is better."""
+        counts = self.counts(fold)
+        return self.cost_of_ranges(
+            np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1))
+        )
+
+    def cost_of_ranges(
+        self, ranges: IntArray, eligible: IntArray | slice = slice(None)
+    ) -> Cost:
+        """Rate folds by the range of each class and the eligible classes, all by default."""
+        scaled = (self.count * ranges)[eligible].tolist()
+        total = self.holds.sum(axis=0)[eligible].tolist()
+        return -len(total), sum(map(Fraction, scaled, total), Fraction(0))
+
+    def restrict(self, classes: IntArray) -> tuple["Problem", IntArray]:
+        """Return the problem of some classes alone, and the recordings that carry them."""
+        rows = np.flatnonzero(self.holds[:, classes].any(axis=1))
+        return Problem(self.holds[np.ix_(rows, classes)], self.count), rows
 
 
 def build_folds(
@@ -46,13 +75,16 @@ def build_folds(
     recording: Sequence[str],
     count: int,
     *,
+    nodes: int = 500,
+    seconds: float = 60.0,
     order: IntArray | None = None,
 ) -> Folds:
     """Assign recordings to `count` folds; those whose labels are all rare go to the common fold.
 
-    `proof` begins with "optimum proved" where no better folds can exist. The search takes
-    recordings by name, or in the `order` of their places among the sorted names: another order
-    leads to other folds, if there are others as good.
+    `nodes` and `seconds` limit each run of the integer program; 0 nodes leave it out. `proof`
+    begins with "optimum proved" where no better folds can exist. The search takes recordings by
+    name, or in the `order` of their places among the sorted names: another order leads to other
+    folds, if there are others as good.
 
     >>> build_folds(["rumble", "roar", "rumble", "roar"], ["a", "a", "b", "b"], 2).fold
     array([0, 0, 1, 1])
@@ -67,80 +99,251 @@ def build_folds(
     recordings, row = np.unique(recording, return_inverse=True)
     table = np.zeros((len(recordings), len(names)), dtype=np.int64)
     np.add.at(table, (row, code), 1)
+    limits = {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0}
     if order is None:
         order = np.arange(len(recordings))
     fold = np.empty(len(recordings), np.int64)
-    fold[order], proof = _assign(table[order], count)
+    fold[order], proof = _assign(table[order], count, limits)
     return Folds(fold[row], count, "built", proof)
 
 
-def _assign(table: IntArray, count: int) -> tuple[IntArray, str]:
+def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]:
     """Return the fold of each recording, and whether better ones can exist."""
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
+    # The solver is faster with scarce classes first.
     by_scarcity = np.argsort(carriers, kind="stable")
     classes = by_scarcity[np.sum(carriers < count) :]
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
         reason = f"no label is in {count} recordings, so no class can be eligible"
         return fold, f"optimum proved: {reason}"
-    holds = table[np.ix_(rows, classes)]
+    problem = Problem(table[np.ix_(rows, classes)], count)
     size = table[rows].sum(axis=1)
-
-    def cost(folds: IntArray) -> Cost:
-        return rate_folds(holds, folds, count)
-
     # scikit-learn can do better with the common recordings than without: start from the better one.
     starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
-    best = min(starts, key=cost)
-    least = np.array([least_range(held, count) for held in holds.T])
-    _search_parts(holds, best, count, size, least)
-    eligible, spread = cost(best)
-    bound = _rate_ranges(least, holds, count)
-    proof = "optimum proved: every class is spread as evenly as its recordings allow"
-    if eligible != bound[0]:
-        candidates = f"{len(least)} classes that are in {count} recordings"
-        rest = f"{-eligible} of the {candidates} are eligible"
-        proof = f"not proved: best of local search, {rest}"
-    elif spread != bound[1]:
-        gap = math.ceil(1000 * (spread - bound[1]) / len(least)) / 1000
-        rest = f"at most {gap:g} above the lower bound"
-        proof = f"not proved: best of local search, {rest}"
-    settled = search_locally(holds, best, count, SETTLING, hinted=False, size=size)
-    best = min(settled, best, key=cost)
-    # Number folds by their first recording, so that equal partitions get equal numbers.
-    _, first, member = np.unique(best, return_index=True, return_inverse=True)
-    fold[rows] = np.argsort(np.argsort(first))[member]
+    start = min(starts, key=problem.cost)
+    best, proof = _search_parts(problem, start, size, limits)
+    settled = search_locally(
+        problem.holds, best, count, SETTLING, hinted=False, size=size
+    )
+    best = min(settled, best, key=problem.cost)
+    fold[rows] = _number_by_first(best)
     return fold, proof
 
 
-def _search_parts(
-    holds: IntArray, fold: IntArray, count: int, size: IntArray, least: IntArray
-) -> None:
-    """Improve the folds of each set of classes that shares no recordings with the others.
+def _number_by_first(fold: IntArray) -> IntArray:
+    """Number folds by their first recording, so that equal partitions get equal numbers."""
+    _, first, member = np.unique(fold, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[member]
 
-    `least` is the least range of each class.
+
+def _search_parts(
+    problem: Problem,
+    fold: IntArray,
+    size: IntArray,
+    limits: Limits,
+) -> tuple[IntArray, str]:
+    """Improve the folds of each set of classes that shares no recordings with the others."""
+    least = np.zeros(problem.holds.shape[1], dtype=np.int64)
+    filled = np.zeros(problem.count)
+    obstacle = ""
+    for classes in _connected(problem.holds):
+        part, rows = problem.restrict(classes)
+        part_fold, least[classes], part_obstacle = _search(part, fold[rows], limits)
+        obstacle = obstacle or part_obstacle
+        # A part may number its folds freely: its largest goes to the fold that is least filled.
+        load = np.bincount(part_fold, size[rows], problem.count)
+        largest = np.argsort(-load, kind="stable")
+        emptiest = np.argsort(filled, kind="stable")
+        fold[rows] = emptiest[np.argsort(largest)[part_fold]]
+        filled[emptiest] += load[largest]
+    return fold, _describe_proof(problem, fold, least, obstacle)
+
+
+def _describe_proof(
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    obstacle: str,
+) -> str:
+    """Describe whether better folds can exist, and how much better they could be."""
+    cost = problem.cost(fold)
+    bound = problem.cost_of_ranges(least)
+    if cost == bound:
+        return "optimum proved: every class is spread as evenly as its recordings allow"
+    if not obstacle:
+        return "optimum proved by integer programming"
+    if cost[0] == bound[0]:
+        gap = math.ceil(1000 * (cost[1] - bound[1]) / len(least)) / 1000
+        rest = f"at most {gap:g} above the lower bound"
+    else:
+        candidates = f"{-bound[0]} classes that are in {problem.count} recordings"
+        rest = f"{-cost[0]} of the {candidates} are eligible"
+    return f"not proved: {obstacle}; best of local search, {rest}"
+
+
+def _search(
+    problem: Problem, fold: IntArray, limits: Limits
+) -> tuple[IntArray, IntArray, str]:
+    """Return the best folds, the least range of each class, and what prevented a proof, if any."""
+    least = np.array([least_range(held, problem.count) for held in problem.holds.T])
+    for number, (proposals, hinted) in enumerate(SEARCHES):
+        improved = search_locally(
+            problem.holds,
+            fold,
+            problem.count,
+            proposals,
+            least=least,
+            hinted=hinted,
+        )
+        fold = min(fold, improved, key=problem.cost)
+        if number == 0:
+            least = _tighten(problem, fold, least, limits)
+        if problem.cost(fold) == problem.cost_of_ranges(least):
+            return fold, least, ""
+    try:
+        fold, obstacle = _solve(problem, fold, least, limits)
+    except TimeoutError:  # the solver's result at that time depends on the machine
+        seconds = limits["time_limit"]
+        obstacle = (
+            f"the solver was stopped after {seconds:g} s and its work is not used"
+        )
+    return fold, least, obstacle
+
+
+def _tighten(
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    limits: Limits,
+) -> IntArray:
+    """Replace each bound that is not met by the least range of its class alone.
+
+    The time and the proof depend on these bounds, the folds do not.
     """
+    least = least.copy()
+    counts = problem.counts(fold)
+    unmet = (np.ptp(counts, axis=1) > least) | (counts.min(axis=1) == 0)
+    with suppress(TimeoutError):
+        for c in np.flatnonzero(unmet):
+            alone, rows = problem.restrict(np.array([c]))
+            best, obstacle = _solve(alone, fold[rows], least[[c]], limits)
+            if not obstacle:
+                least[c] = np.ptp(alone.counts(best))
+    return least
+
+
+def _solve(
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    limits: Limits,
+) -> tuple[IntArray, str]:
+    """Return the best folds; or the best known, and the limit that was hit."""
+    obstacle = ""
+    if -problem.cost(fold)[0] < len(least):
+        fold, obstacle = _improve(problem, fold, least, True, limits)
+    if not obstacle:
+        fold, obstacle = _improve(problem, fold, least, False, limits)
+    return fold, obstacle
+
+
+def _improve(
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    more_classes: bool,
+    limits: Limits,
+) -> tuple[IntArray, str]:
+    """Search for more eligible classes, or for as many and a smaller spread, by milp."""
+    from scipy.optimize import milp
+
+    kinds, kind, times = np.unique(
+        -problem.holds, axis=0, return_inverse=True, return_counts=True
+    )
+    if limits["node_limit"] < 1:
+        return fold, "the solver was left out"
+    if len(kinds) * problem.count > MAX_PLACES:
+        return fold, f"{len(fold)} recordings are too many for the solver"
+    cost = problem.cost(fold)
+    model = _build_model(-kinds, times, problem.count, least, cost, more_classes)
+    result = milp(**model, options=dict(limits))  # a copy, as milp empties it
+    if "time limit" in result.message.lower():
+        raise TimeoutError
+    if result.x is not None:
+        solution = _read_solution(result.x, kind.ravel(), len(kinds), problem.count)
+        fold = min(fold, solution, key=problem.cost)
+    if result.status in (0, NO_SOLUTION):
+        return fold, ""
+    return fold, f"the solver did not finish within {limits['node_limit']} nodes"
+
+
+def _read_solution(x: FloatArray, kind: IntArray, kinds: int, count: int) -> IntArray:
+    """Return the fold of each recording, from how many of each kind go to each fold."""
+    places = np.rint(x[: kinds * count]).astype(int)
+    fold = np.empty(len(kind), np.int64)
+    for number, per_fold in enumerate(places.reshape(kinds, count)):
+        fold[kind == number] = np.repeat(np.arange(count), per_fold)
+    return fold
+
+
+def _build_model(
+    kinds: IntArray,
+    times: IntArray,
+    count: int,
+    least: IntArray,
+    cost: Cost,
+    more_classes: bool,
+) -> dict[str, Any]:
+    """State the integer program: how many recordings of each kind go to each fold.
+
+    Its solution must beat this cost. `times` is the number of recordings of each kind.
+    """
+    from scipy.optimize import Bounds, LinearConstraint
+
+    total = times @ kinds
+    classes = len(least)
+    places = len(kinds) * count
+    variables = np.eye(places + 4 * classes)
+    place = variables[:places]
+    high, low, gap, eligible = variables[places:].reshape(4, classes, -1)
+    number_eligible = eligible.sum(axis=0)
+    spread = (count / total) @ gap
+    # Different spreads differ by at least two steps.
+    step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
+    largest_spread = np.inf if more_classes else float(cost[1] - step)
+    # Folds are interchangeable: the first i recordings may be in the first i folds.
+    most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
+    upper = np.concatenate(
+        [most.ravel(), total, total // count, total, np.ones(classes)]
+    )
+    placed = np.kron(np.eye(len(kinds)), np.ones(count)) @ place
+    load = np.kron(kinds.T, np.eye(count)) @ place
+    return {
+        "c": -number_eligible if more_classes else spread,
+        "integrality": np.ones(len(upper)),
+        "bounds": Bounds(0, upper),
+        "constraints": [
+            # Every recording has one place; a class has from low to high segments in each fold.
+            LinearConstraint(placed, times, times),
+            LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
+            LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
+            LinearConstraint(high + (count - 1) * low, ub=total),
+            LinearConstraint((count - 1) * high + low, lb=total),
+            # The gap of an eligible class is its range; that of others does not count.
+            LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
+            LinearConstraint(gap - least[:, None] * eligible, lb=0),
+            LinearConstraint(low - eligible, lb=0),
+            LinearConstraint(number_eligible, lb=more_classes - cost[0]),
+            LinearConstraint(spread, ub=largest_spread),
+        ],
+    }
+
+
+def _connected(holds: IntArray) -> list[IntArray]:
+    """Return the sets of classes that share recordings, directly or through others."""
     linked = holds.T @ holds > 0
     for _ in range(len(linked).bit_length()):
         linked = linked @ linked
-    filled = np.zeros(count)
-    for is_class in np.unique(linked, axis=0):
-        rows = np.flatnonzero(holds[:, is_class].any(axis=1))
-        part = holds[np.ix_(rows, is_class)]
-        bound = _rate_ranges(least[is_class], part, count)
-        best = fold[rows]
-        for proposals, hinted in SEARCHES:
-            if rate_folds(part, best, count) == bound:
-                break
-            improved = search_locally(
-                part, best, count, proposals, least=least[is_class], hinted=hinted
-            )
-            if rate_folds(part, improved, count) < rate_folds(part, best, count):
-                best = improved
-        # A part may number its folds freely: its largest goes to the fold that is least filled.
-        load = np.bincount(best, size[rows], count)
-        largest = np.argsort(-load, kind="stable")
-        emptiest = np.argsort(filled, kind="stable")
-        fold[rows] = emptiest[np.argsort(largest)[best]]
-        filled[emptiest] += load[largest]
+    return [np.flatnonzero(row) for row in np.unique(linked, axis=0)]

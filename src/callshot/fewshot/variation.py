@@ -72,7 +72,7 @@ def make_partition(table: Embeddings, count: int, seed: int, number: int) -> Fol
     recordings = sorted(set(table.recording))
     rank = [make_stream(seed, "folds", key(name), number) for name in recordings]
     order = np.argsort(np.array(rank, np.uint64))
-    return build_folds(table.label, table.recording, count, order=order)
+    return build_folds(table.label, table.recording, count, nodes=0, order=order)
 
 
 def summarise_partitions(partitions: Frame) -> Frame:
