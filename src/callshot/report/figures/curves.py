@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from callshot.errors import count_text
+from callshot.errors import count_text, printable
 from callshot.fewshot.differences import matching_baselines
 from callshot.records import SPREADS, CorpusResults, Evaluation, FloatArray
 from callshot.records.frames import (
@@ -86,9 +86,22 @@ def drawable_baselines(baselines: Frame, curve: Frame) -> Frame:
 
 
 def draw_baselines(ax: "Axes", baselines: Frame) -> None:
-    """Draw a line for each baseline."""
-    for kind, value in baselines.select("kind", "value").iter_rows():
-        ax.axhline(value, zorder=2.7, **BASELINE[kind])
+    """Draw a line for each baseline, with its name where two are of the same kind."""
+    kinds = baselines["kind"].to_list()
+    for kind, name, value in baselines.select("kind", "name", "value").iter_rows():
+        style = BASELINE[kind]
+        ax.axhline(value, zorder=2.7, **style)
+        if kinds.count(kind) > 1:
+            ax.annotate(
+                printable(name),
+                xy=(1, value),
+                xycoords=("axes fraction", "data"),
+                xytext=(-2, 2),
+                textcoords="offset points",
+                ha="right",
+                color=style["color"],
+                fontsize=SMALL_PT,
+            )
 
 
 def baseline_legend(baselines: Iterable[Frame]) -> Legend:
