@@ -34,8 +34,8 @@ MAX_OVERLAPS = 100  # of an annotation and the labels on one other tier
 # What the names of tiers with call types contain, the clearest first, and those of others.
 CALL_NAMES = (r"call\W*type", "call|vocali[sz]ation", "type|label|species|annotation")
 OTHER_NAMES = re.compile(
-    r"caller|individual|name|sex|age|context|behavi(?:our|or)|note|comment|quality|noise|number|count"
-    r"|speaker|observer|\b(?:id|no|nr)\b",
+    r"caller|individual|name|sex|age|context|behavi(?:our|or)|note|comment|quality|noise|number"
+    r"|count|speaker|observer|\b(?:id|no|nr)\b",
     re.IGNORECASE,
 )
 # The closing quote is optional: a text that never ends is then found at once.
