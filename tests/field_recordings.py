@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import soundfile as sf
+from scipy.io import wavfile
 
 TONES_HZ = {"hoot": 400.0, "bark": 1500.0, "trill": 3000.0}
 RATE_HZ = 16000
@@ -31,7 +31,8 @@ def write_site(
             start_s = 1.0 + 2.0 * n + rng.uniform(0, 0.5)
             add_tone(signal, label, start_s, call_s, rate_hz, rng)
             lines.append(f"{start_s:.4f}\t{start_s + call_s:.4f}\t{label}\n")
-        sf.write(folder / f"{name}.wav", signal, rate_hz, subtype="FLOAT")
+        # Not by libsndfile: it writes the time into the header, and samples depend on the bytes.
+        wavfile.write(folder / f"{name}.wav", rate_hz, signal.astype(np.float32))
         (folder / f"{name}.txt").write_text("".join(lines))
     return folder
 

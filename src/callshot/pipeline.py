@@ -6,8 +6,9 @@
     baselines = train(dataset, options, protocol)       would training be better?
     compare(result, baselines)                          which encoder, and from which k
 
-The Python API, the commands and the steps of `callshot run` call these functions; the latter read
-files before and write files after them (`study/file_steps.py`). Read this first;
+The Python API, the commands and the steps of `callshot run` call these functions, except `compare`:
+commands and steps compare where they make the report. They read files before and write files after
+them (`study/file_steps.py`). Read this first;
 `callshot.fewshot.reference` has the evaluation itself, slow and literal.
 """
 
