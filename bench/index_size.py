@@ -26,6 +26,7 @@ import psutil
 import soundfile
 
 from callshot import embed, evaluate, index_recordings, learn, scan, segment
+from callshot.chunks import write_record
 from callshot.detection.index.index_files import (
     INDEX,
     IndexedRecording,
@@ -37,7 +38,6 @@ from callshot.detection.index.index_files import (
 )
 from callshot.detection.model import write_model
 from callshot.records import Embeddings
-from callshot.vectors import write_record
 from table import parser, show
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

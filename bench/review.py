@@ -21,6 +21,7 @@ import numpy as np
 import soundfile
 
 import scan as scan_bench
+from callshot.chunks import write_record
 from callshot.detection.index.index_files import (
     INDEX,
     IndexedRecording,
@@ -32,7 +33,6 @@ from callshot.detection.index.index_files import (
 from callshot.detection.scan_files import scan_files
 from callshot.review.server import ServerOptions, open_review
 from callshot.review.sources import SourceOptions
-from callshot.vectors import write_record
 from child_processes import run_child
 from table import parser, show
 

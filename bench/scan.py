@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from callshot.chunks import write_record
 from callshot.detection.background import Background, BackgroundRecording
 from callshot.detection.index.index_files import (
     INDEX,
@@ -39,7 +40,6 @@ from callshot.detection.scan import scan
 from callshot.detection.scan_files import scan_files
 from callshot.files import sha256_text
 from callshot.spans import Spans
-from callshot.vectors import write_record
 from child_processes import peak_mb, run_child, run_to_end, start_child
 from kills import kill_and_resume, list_files
 from noise import make_recording

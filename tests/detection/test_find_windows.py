@@ -11,6 +11,7 @@ import pytest
 import soundfile as sf
 
 import callshot
+from callshot.chunks import write_record
 from callshot.detection.index.find_windows import (
     choose_apart,
     embed_example,
@@ -19,7 +20,6 @@ from callshot.detection.index.find_windows import (
 )
 from callshot.detection.index.index_files import span_paths
 from callshot.errors import InputError, OptionError
-from callshot.vectors import write_record
 from sounds import record
 
 RATE_HZ = 16000

@@ -12,6 +12,7 @@ import pytest
 import soundfile
 
 import callshot
+from callshot.chunks import read_record
 from callshot.corpus.audio import open_recording
 from callshot.detection.index import add_recording, windows
 from callshot.detection.index import index_recordings as indexing
@@ -33,7 +34,6 @@ from callshot.errors import InputError, OptionError
 from callshot.files import LockBusy
 from callshot.records import FAILURES
 from callshot.study.verify import verify_path
-from callshot.vectors import read_record
 from sounds import record, record_badly
 
 RATE_HZ = 16000

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from callshot import vectors
+from callshot import chunks
 from callshot.encoders import store as stores
 from callshot.encoders.store import Store, audio_key, open_store
 from callshot.errors import InputError, OutputError
@@ -402,7 +402,7 @@ def test_a_shard_that_the_disk_cannot_read_is_set_aside(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patched:
-        patched.setattr(vectors, "sha256_file", fail)
+        patched.setattr(chunks, "sha256_file", fail)
         damage = stores.find_damage(shard_files(tmp_path)[0])
     assert damage == os.strerror(errno.EIO)
 
@@ -416,7 +416,7 @@ def test_a_shard_that_may_not_be_read_is_an_error_and_stays(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     stores._find_damage.cache_clear()
-    monkeypatch.setattr(vectors, "sha256_file", fail)
+    monkeypatch.setattr(chunks, "sha256_file", fail)
     with pytest.raises(
         InputError, match=r"shard-.*cannot be read \(Permission denied\)"
     ):

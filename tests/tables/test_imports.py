@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot import cli
+from callshot.chunks import Rows
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.hoplite import open_usearch, read_hoplite
@@ -27,7 +28,6 @@ from callshot.tables.window_pooling import (
     overlapping_labels,
     pool_spans,
 )
-from callshot.vectors import Rows
 
 # An index that USearch 2.26.6 saved: float16, four dimensions, keys 1 to 6, of which 4 was removed.
 GOLDEN_INDEX = (

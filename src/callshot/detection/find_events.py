@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from callshot.chunks import Rows
 from callshot.detection.detector import Detector
 from callshot.detection.index.index_files import (
     Index,
@@ -41,7 +42,6 @@ from callshot.encoders.workers import default_threads
 from callshot.errors import InputError
 from callshot.jobs import Cluster, Job, Pool
 from callshot.records import FloatArray
-from callshot.vectors import Rows
 
 BLOCK_WINDOWS = 64  # that are scored at once
 ROUNDING_S = 1e-6

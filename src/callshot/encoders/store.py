@@ -3,7 +3,7 @@
     folder/<16 hex digits>/           one folder for each encoder with its options, by the hash of
                                       the next file
         fingerprint.json              the encoder and its options
-        shard-TIME-SHA256.npy         a chunk (`callshot.vectors`): source, key, frames, vector
+        shard-TIME-SHA256.npy         a chunk (`callshot.chunks`): source, key, frames, vector
         shard-….sequences.npy         the same; after each row its `frames` frames, without a key
         shard-….damaged               a shard whose content differed from its SHA-256
 
@@ -29,6 +29,17 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.chunks import (
+    CHUNK_NAME,
+    GONE,
+    Rows,
+    find_damage,
+    format_record,
+    map_chunk,
+    set_aside,
+    verify_files,
+    write_chunk,
+)
 from callshot.errors import InputError, OutputError, count_text, printable
 from callshot.files import (
     error_reason,
@@ -41,17 +52,6 @@ from callshot.files import (
 from callshot.jobs import Pool
 from callshot.records import Finding
 from callshot.storage import check_no_url
-from callshot.vectors import (
-    CHUNK_NAME,
-    GONE,
-    Rows,
-    find_damage,
-    format_record,
-    map_chunk,
-    set_aside,
-    verify_files,
-    write_chunk,
-)
 
 LOGGER = logging.getLogger(__name__)
 FINGERPRINT = "fingerprint.json"

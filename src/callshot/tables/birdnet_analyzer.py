@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.chunks import Rows
 from callshot.errors import InputError
 from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.fold_files import read_csv_records
 from callshot.tables.window_pooling import WindowReaders, make_windows
-from callshot.vectors import Rows
 
 Line = tuple[str, Sequence[str]]  # where it is, and its start, end and vector
 

@@ -18,10 +18,10 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
+from callshot.chunks import Rows
 from callshot.errors import InputError, count_text, printable
 from callshot.files import check_regular_file, error_reason, explain_unreadable
 from callshot.tables.window_pooling import WindowReaders, make_windows
-from callshot.vectors import Rows
 
 SQLITE_NAME = "hoplite.sqlite"
 USEARCH_NAME = "usearch.index"

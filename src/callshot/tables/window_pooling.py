@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.chunks import Rows
 from callshot.errors import count_text
 from callshot.records import FloatArray, IntArray
-from callshot.vectors import Rows
 
 Vector = NDArray[np.floating]
 

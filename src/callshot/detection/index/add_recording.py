@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.chunks import find_damage
 from callshot.corpus.audio_files import DamagedAudio
 from callshot.detection.index.clock import find_clock_time
 from callshot.detection.index.index_files import (
@@ -49,7 +50,6 @@ from callshot.files import (
 from callshot.jobs import TryLater
 from callshot.records import Recording
 from callshot.storage import to_path
-from callshot.vectors import find_damage
 
 SPAN_WINDOWS = 1024  # in a file
 LOCK_S = 60.0  # all pieces of a recording write one after the other

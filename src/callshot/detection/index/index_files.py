@@ -4,7 +4,7 @@
     INDEX/rejects.csv                    recordings that the last run could not read
     INDEX/recordings/<16 hex digits>/    one folder for each recording, by the hash of its path
         recording.json                   its path, length, clock time, and its files of windows
-        STAMP-NUMBER-SHA256.npy          a chunk (`callshot.vectors`) of up to 1024 windows:
+        STAMP-NUMBER-SHA256.npy          a chunk (`callshot.chunks`) of up to 1024 windows:
                                          start_s, end_s, rms_dbfs, vector
 
 `recording.json` is written last: a recording without it is not finished. STAMP stands for the size
@@ -22,12 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.encoders.catalogue import format_encoder
-from callshot.errors import InputError, count_text
-from callshot.files import error_reason, explain_unreadable, sha256_text
-from callshot.records import Finding, FloatArray, Reject
-from callshot.storage import is_remote, map_requests, to_path
-from callshot.vectors import (
+from callshot.chunks import (
     Rows,
     find_copy,
     find_damage,
@@ -37,6 +32,11 @@ from callshot.vectors import (
     write_chunk,
     write_record,
 )
+from callshot.encoders.catalogue import format_encoder
+from callshot.errors import InputError, count_text
+from callshot.files import error_reason, explain_unreadable, sha256_text
+from callshot.records import Finding, FloatArray, Reject
+from callshot.storage import is_remote, map_requests, to_path
 
 INDEX = "index.json"
 RECORDINGS = "recordings"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from callshot.chunks import write_record
 from callshot.corpus.audio import probe
 from callshot.corpus.audio_files import check_channel_rule
 from callshot.corpus.recordings import find_recordings
@@ -59,7 +60,6 @@ from callshot.files import (
 from callshot.jobs import Cluster, Job, TryLater
 from callshot.records import Progress, Reject, no_progress
 from callshot.storage import is_remote, map_requests, to_path
-from callshot.vectors import write_record
 
 # of the file of a recording in a piece, at least: 2 MB more are read of a file behind a URL
 PIECE_BYTES = 128e6
