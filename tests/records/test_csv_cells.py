@@ -24,7 +24,8 @@ from callshot.records.table_files import (
     write_csv_frame,
 )
 from callshot.report.results import read_frame
-from callshot.report.tables.table import Cell, Column, Table, to_csv
+from callshot.report.tables.formats import to_csv
+from callshot.report.tables.table import Cell, Column, Table
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.fold_files import read_csv_records
 from rows_of_spans import Annotation, read_annotations, write_annotations

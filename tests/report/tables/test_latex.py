@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callshot.report.tables.latex import escape, escape_prose, to_latex
+from callshot.report.tables.formats import escape_latex, escape_prose, to_latex
 from callshot.report.tables.scores import score_table
 from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.tables.write_tables import write_tables
@@ -61,15 +61,15 @@ def read_back(text: str) -> str:
 @example("x" * 60)
 @example("\\" * 20)
 def test_latex_shows_any_text_and_obeys_none(text):
-    assert read_back(escape(text)) == text
+    assert read_back(escape_latex(text)) == text
 
 
 def test_ligatures_are_separated():
-    assert escape("a--b ''c'' ,, ?`") == "a-{}-b '{}'c'{}' ,{}, ?{`}"
+    assert escape_latex("a--b ''c'' ,, ?`") == "a-{}-b '{}'c'{}' ,{}, ?{`}"
 
 
 def test_characters_that_cannot_be_printed_are_replaced():
-    assert escape("a\nb\x1b") == "a{[}?{]}b{[}?{]}"
+    assert escape_latex("a\nb\x1b") == "a{[}?{]}b{[}?{]}"
 
 
 def test_k_is_mathematics_and_a_letter_inside_a_word_is_not():

@@ -1,4 +1,4 @@
-"""Tables: columns, rows of cells and notes, and their writers for CSV and Markdown."""
+"""Tables: columns, rows of cells and notes."""
 
 import re
 import unicodedata
@@ -6,9 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
-
-from callshot.errors import printable
-from callshot.records.table_files import format_csv
 
 MISSING = "–"
 Note = tuple[str, str]  # a mark, and its text
@@ -96,87 +93,6 @@ def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
             yield heading, indices
         else:
             yield from (("", [index]) for index in indices)
-
-
-def to_csv(table: Table) -> str:
-    """Return a table as CSV; a shared heading stands before the heading of a column.
-
-    >>> from callshot.report.tables.table import Column, number
-    >>> columns = [Column("k"), Column("mAP", "mfcc, v2")]
-    >>> print(to_csv(Table("t", "", columns, [[Cell("1", 1), number(0.12345)]])))
-    k,"mfcc, v2 mAP"
-    1,0.12345
-    <BLANKLINE>
-    """
-    rows: list[list[object]] = [[column.whole for column in table.columns]]
-    for cells in table.rows:
-        values: list[object] = []
-        for cell in cells:
-            value = (
-                cell.value if isinstance(cell.value, int | None) else float(cell.value)
-            )
-            is_missing = cell.text == MISSING and bool(
-                values
-            )  # a label may look like it
-            text = None if is_missing else cell.text
-            values.append(text if value is None else value)
-        rows.append(values)
-    return format_csv(rows)
-
-
-UNDERLINE = ("{}", "<ins>{}</ins>", "<ins>**{}**</ins>")
-# A backslash does not stop tags, entities, formulas, mentions and (:name:) emoji.
-ENTITIES = {character: f"&#{ord(character)};" for character in "<>&$@"}
-BACKSLASHES = {character: f"\\{character}" for character in r"\`*_[]|~#"}
-ESCAPES = str.maketrans({**ENTITIES, **BACKSLASHES})
-
-
-def to_markdown(table: Table) -> str:
-    """Return a table with its title above and its notes below.
-
-    GitHub shows `<ins>` underlined and has no double underline: such cells are bold, too.
-
-    >>> from callshot.report.tables.table import Column
-    >>> rows = [[Cell("4", 4, 2, "⋆")]]
-    >>> print(to_markdown(Table("t", "Two", [Column("a|b")], rows, notes=[("⋆", "k* = 4")])))
-    **Two**
-    <BLANKLINE>
-    | a\\|b |
-    | ---: |
-    | <ins>**4**</ins><sup>⋆</sup> |
-    <BLANKLINE>
-    - ⋆ k\\* = 4
-    - Bold and underlined stands for underlined twice here.
-    <BLANKLINE>
-    """
-    headings = [_escape_markdown(column.whole) for column in table.columns]
-    rows = [
-        headings,
-        ["---:" if is_number else ":---" for is_number in number_columns(table)],
-    ]
-    notes = [f"{mark} {text}".strip() for mark, text in table.notes]
-    for cells in table.rows:
-        texts = []
-        for cell in cells:
-            text = UNDERLINE[cell.underline].format(_escape_markdown(cell.text))
-            mark = f"<sup>{_escape_markdown(cell.mark)}</sup>" if cell.mark else ""
-            texts.append(text + mark)
-        rows.append(texts)
-    if any(cell.underline == 2 for cells in table.rows for cell in cells):
-        notes.append("Bold and underlined stands for underlined twice here.")
-    lines = [
-        f"**{_escape_markdown(table.title)}**",
-        "",
-        *(f"| {' | '.join(row)} |" for row in rows),
-        "",
-        *(f"- {_escape_markdown(note)}" for note in notes),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _escape_markdown(text: str) -> str:
-    escaped = printable(text).translate(ESCAPES)
-    return re.sub(r":(?=\w)", "&#58;", escaped)
 
 
 MAX_NAME = 60

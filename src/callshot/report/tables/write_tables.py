@@ -8,14 +8,14 @@ from callshot.records import CorpusResults
 from callshot.records.frames import Shots
 from callshot.report.tables import corpora, scores
 from callshot.report.tables.corpora import corpus_table, segment_table
-from callshot.report.tables.latex import to_document, to_latex
-from callshot.report.tables.scores import PAPER_SHOTS
-from callshot.report.tables.table import (
-    Table,
-    safe_names,
+from callshot.report.tables.formats import (
     to_csv,
+    to_document,
+    to_latex,
     to_markdown,
 )
+from callshot.report.tables.scores import PAPER_SHOTS
+from callshot.report.tables.table import Table, safe_names
 from callshot.results import explain_errors
 
 AllResults = Sequence[CorpusResults]
