@@ -1,19 +1,10 @@
 """Results of a corpus → a text on methods that can be put into a paper, with its references."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-
-from callshot.errors import count_text, printable
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
-from callshot.records.terms import NO_LICENCE
+from callshot.report.summary.context import say
 from callshot.version import __version__
 
-INTERVALS = {
-    "per-query": "{bootstraps:,} bootstrap samples in which every query has its own draws",
-    "shared": "{shared_draws:,} labelled sets that all queries share",
-    "total": "{total_samples:,} samples of labelled sets and recordings",
-}
 PROTOCOL = (
     "C. M. Geldenhuys, T. R. Niesler: A Parameter-Free Few-Shot Evaluation for Elephant "
     "Vocalisation Classification."
@@ -52,43 +43,12 @@ ENCODERS = {
 def describe_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
     """Return the paragraphs of a methods section: data, evaluation, intervals."""
     evaluation = results.evaluation
-    shots = evaluation.curve["k"]
-    counts = asdict(protocol)
-    data = (
-        f"The corpus {results.corpus} has {count_text(results.evaluated.count, 'call')} of "
-        f"{count_text(len(evaluation.eligible_classes), 'type')} in "
-        f"{count_text(results.stats.recordings.count, 'recording')}. We left out "
-        f"{count_text(len(evaluation.excluded_classes), 'call type')} and "
-        f"{count_text(len(results.rejects), 'row or file', 'rows or files')}. "
-        f"We split the recordings into {evaluation.folds.count} folds "
-        f"({evaluation.folds.origin}), so that no recording is on both sides of a split."
-    )
     score = "log-odds" if protocol.score == "log" else "softmax"
-    method = (
-        f"Frozen encoders gave one vector per call: {', '.join(evaluation.encoders)}. "
-        "For every query we drew k examples per call type from the other folds, "
-        f"k = {min(shots)} to {max(shots)} [1]. We scored a query by its squared distance to "
-        "the mean of each call type's examples [2]. "
-        f"We ranked queries by the {score} and averaged the precision over call types (mAP). "
-        f"Every call type has k different examples up to k* = {evaluation.complete_shots}; "
-        f"there were {evaluation.queries:,} queries."
-    )
-    intervals = [
-        "Intervals run from the 1st to the 99th percentile.",
-        *(
-            f"The spread {spread} is over {INTERVALS[spread].format(**counts)}."
-            for spread in evaluation.spreads
-        ),
-        "Differences between encoders have simultaneous 98 % intervals over all pairs and all k "
-        "up to k*.",
+    return [
+        say("data", results),
+        say("method", evaluation, evaluation.curve["k"], score),
+        say("sampling", evaluation.spreads, protocol, __version__),
     ]
-    if protocol.permutations:
-        intervals.append(
-            f"We tested against chance with {protocol.permutations} permutations of labels over "
-            "recordings."
-        )
-    seed = f"The seed was {protocol.seed}; callshot {__version__} computed all numbers."
-    return [data, method, " ".join([*intervals, seed])]
 
 
 def list_references(results: CorpusResults) -> list[str]:
@@ -99,18 +59,3 @@ def list_references(results: CorpusResults) -> list[str]:
             if encoder.startswith(start) and reference not in references:
                 references.append(reference)
     return [f"[{number}] {text}" for number, text in enumerate(references, 1)]
-
-
-def describe_licences(licences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the licences of the weights of encoders, if any have one.
-
-    >>> list(describe_licences({"a": "Apache-2.0", "b": "CC BY-NC 4.0", "c": "Apache-2.0"}))
-    ['Licences of weights: Apache-2.0 (a, c); CC BY-NC 4.0 (b).']
-    """
-    encoders: dict[str, list[str]] = {}
-    for encoder, licence in licences.items():
-        if licence != NO_LICENCE:
-            encoders.setdefault(licence, []).append(encoder)
-    texts = [f"{licence} ({', '.join(names)})" for licence, names in encoders.items()]
-    if texts:
-        yield printable(f"Licences of weights: {'; '.join(texts)}.")

@@ -1,7 +1,7 @@
 """What a terminal shows of corpora, encoders, evaluations, baselines and transfers."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -28,9 +28,8 @@ from callshot.records import (
     TransferEvaluation,
 )
 from callshot.records.frames import Frame, Shots
-from callshot.records.terms import preferred_spread
+from callshot.records.terms import NO_LICENCE, preferred_spread
 from callshot.report.classifiers import SPREAD_NOTES, turn_differences
-from callshot.report.methods import describe_licences
 from callshot.report.progress import format_time
 
 FEW_SHOTS = 5  # the largest k that counts as a few examples
@@ -84,6 +83,21 @@ def show_encoders(console: Console) -> None:
         "onnx:PATH and hubert-base-lN are encoders too",
     ]
     print_lines(console, lines)
+
+
+def describe_licences(licences: Mapping[str, str]) -> Iterator[str]:
+    """Yield the licences of the weights of encoders, if any have one.
+
+    >>> list(describe_licences({"a": "Apache-2.0", "b": "CC BY-NC 4.0", "c": "Apache-2.0"}))
+    ['Licences of weights: Apache-2.0 (a, c); CC BY-NC 4.0 (b).']
+    """
+    encoders: dict[str, list[str]] = {}
+    for encoder, licence in licences.items():
+        if licence != NO_LICENCE:
+            encoders.setdefault(licence, []).append(encoder)
+    texts = [f"{licence} ({', '.join(names)})" for licence, names in encoders.items()]
+    if texts:
+        yield printable(f"Licences of weights: {'; '.join(texts)}.")
 
 
 def show_encoder(spec: EncoderSpec, console: Console) -> None:

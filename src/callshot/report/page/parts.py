@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from jinja2.ext import Extension
+from jinja2 import Template
 from markupsafe import Markup
 
 from callshot.errors import InputError, count_text
@@ -30,6 +29,7 @@ from callshot.report.tables.table import (
     column_groups,
     number_columns,
 )
+from callshot.report.templates import make_environment
 
 # Control characters, half surrogates (of file names that are not UTF-8), changes of direction.
 UNPRINTABLE = re.compile(
@@ -50,33 +50,12 @@ def clean(text: str) -> str:
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", unix_lines)
 
 
-class _Compact(Extension):
-    """Drops the newlines and the indentation of templates, which are there for people."""
-
-    def preprocess(
-        self, source: str, name: str | None, filename: str | None = None
-    ) -> str:
-        return re.sub(r"\s*\n\s*", "", source)
-
-
-def _finalize(value: Any) -> Any:
-    is_text = isinstance(value, str) and not isinstance(value, Markup)
-    return clean(value) if is_text else value
-
-
 @cache
 def get_template(name: str) -> Template:
     """Return a template of the page, in which text is escaped."""
-    environment = Environment(
-        loader=PackageLoader("callshot.report.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        extensions=[_Compact],
-        finalize=_finalize,
-    )
+    environment = make_environment("callshot.report.page", clean, autoescape=True)
     environment.filters["plain"] = _format_value
     environment.filters["change"] = format_change
-    environment.filters["count"] = count_text
     environment.filters["class_metric"] = class_metric_name
     environment.tests["finite"] = lambda value: value is not None and isfinite(value)
     environment.tests["nested"] = _is_nested

@@ -9,11 +9,10 @@ label counting as one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from callshot.errors import printable
 from callshot.records import CorpusResults
-from callshot.report.methods import describe_licences
 from callshot.report.summary.context import Context
 from callshot.report.summary.first_screen import (
     Card,
@@ -22,6 +21,7 @@ from callshot.report.summary.first_screen import (
     write_headline,
 )
 from callshot.report.summary.sentences import QUESTIONS
+from callshot.report.terminal import describe_licences
 
 __all__ = ["Card", "Headline", "Summary", "write_summary"]
 
@@ -61,17 +61,4 @@ def write_summary(
         answers[section] = [printable(text) for text in paragraphs]
     answers["provenance"] = list(describe_licences(licences or {}))
     headline = write_headline(context)
-    cards = []
-    for card in write_cards(context):
-        answer = printable(card.answer)
-        cards.append(replace(card, answer=answer, text=printable(card.text)))
-    return Summary(
-        replace(
-            headline,
-            sentence=printable(headline.sentence),
-            details=[printable(text) for text in headline.details],
-        ),
-        cards,
-        answers,
-        context.best,
-    )
+    return Summary(headline, write_cards(context), answers, context.best)

@@ -7,22 +7,27 @@ be equal have no spread. With fewer samples a sentence gives the share of wins.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import polars as pl
 
+from callshot.errors import printable
 from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING, first_lasting
+from callshot.fewshot.label_budget import WITHIN
 from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread, turn_differences
+from callshot.report.templates import make_environment
 
 Sentences = Iterator[str]
 Point = dict[str, Any]  # a row of a curve or of differences
 
 RANDOM = "random"  # the encoder whose vectors do not depend on the sound
 FEW_SHOTS = 5  # the largest k that counts as a few examples
+CENTROID = "the nearest centroid"
+WHERE = {"total": "other recordings of the same kind", "shared": "these recordings"}
 SAMPLES = {
     "total": "samples",
     "shared": "labelled sets",
@@ -120,11 +125,6 @@ class Context:
         """Return one minus the other at k, if they were compared there."""
         return self.differences(one, other).filter(k=k).to_dicts()
 
-    def say(self, template: str, row: Point | None = None, **values: object) -> str:
-        """Fill in a sentence: the columns of a row, `best`, and the `examples` of its k."""
-        facts: Point = {"best": self.best, "k": self.k, **(row or {}), **values}
-        return template.format(examples=self.examples(facts["k"]), **facts)
-
     def examples(self, k: int) -> str:
         """Return k in words, and whether some call types have fewer."""
         noun = "example" if k == 1 else "examples"
@@ -133,16 +133,6 @@ class Context:
     def number(self, k: int) -> str:
         """Return k as a number, and whether some call types have fewer."""
         return str(k) if k <= self.evaluation.complete_shots else f"up to {k}"
-
-    def describe_wins(self, difference: Point, start: str = " It is") -> str:
-        """Return in how many samples a difference is above 0, or nothing if that is not known."""
-        samples = difference["samples"]
-        is_complete = difference["k"] <= self.evaluation.complete_shots
-        if difference["low"] is None and not (is_complete and samples < MIN_SAMPLES):
-            return ""
-        wins = format_share(difference["wins"])
-        of = f"{samples} {SAMPLES[difference['spread']]}"
-        return f"{start} ahead in {wins} % of {of}."
 
     def describe_clear(self, differences: Frame, k: int) -> str:
         """Return from where a difference is clear, for those from k on.
@@ -155,13 +145,9 @@ class Context:
             return ""
         if with_interval.is_empty():
             first = from_k.row(0, named=True)
-            return self.describe_wins(first, f" With {k}, it is")
-        last = with_interval["k"][-1]
+            return say("wins", self, first, f" With {k}, it is")
         clear = first_lasting(with_interval, pl.col("low") > 0)
-        if clear is None:
-            return f" With {last}, the difference is not clear: its 98 % interval includes 0."
-        shots = format_range(str(clear["k"]), clear["k"], last, from_k["k"][-1])
-        return f" The difference is clear {shots}: its 98 % interval is above 0."
+        return say("clear", clear, with_interval["k"][-1], from_k["k"][-1])
 
 
 def is_random(encoder: str) -> bool:
@@ -178,19 +164,6 @@ def format_range(start: str, first: int, last: int, end: int) -> str:
     if last == end:
         return f"from {start} on"
     return f"with {start}" if first == last else f"from {start} on, up to {last}"
-
-
-def format_margin(difference: Point) -> str:
-    """Return a difference with its simultaneous 98 % interval, where it has one."""
-    mean = f"{format_difference(abs(difference['mean']))} of mAP"
-    if difference["low"] is None:
-        return mean
-    return f"{mean} ({format_interval(difference['low'], difference['high'])})"
-
-
-def format_interval(low: float, high: float) -> str:
-    """Return a 98 % interval of a difference."""
-    return f"98 % interval: {format_difference(low)} to {format_difference(high)}"
 
 
 def compare_means(point: Point) -> str:
@@ -224,3 +197,33 @@ def format_share(share: float) -> str:
     if 0 < share < 0.01:
         return "<1"
     return ">99" if 0.99 < share < 1 else f"{100 * share:.0f}"
+
+
+@cache
+def _load_sentences() -> Any:
+    environment = make_environment(
+        "callshot.report.summary", printable, autoescape=False
+    )
+    environment.filters |= {
+        "difference": format_difference,
+        "fixed": lambda value, places=2: f"{value:.{places}f}",
+        "means": compare_means,
+        "percent": lambda share: f"{100 * share:.0f}",
+        "share": format_share,
+    }
+    environment.globals |= {
+        "cases": "98 % of labelled sets and recordings",
+        "centroid": CENTROID,
+        "format_range": format_range,
+        "min_samples": MIN_SAMPLES,
+        "samples": SAMPLES,
+        "where": WHERE,
+        "within": WITHIN,
+    }
+    return environment.get_template("sentences.txt").module
+
+
+def say(sentence: str, *facts: object) -> str:
+    """Return a sentence, by the name of its macro in `templates/sentences.txt`."""
+    macro = getattr(_load_sentences(), sentence)
+    return str(macro(*facts))

@@ -11,7 +11,7 @@ from math import floor, isfinite, nan
 import numpy as np
 import polars as pl
 
-from callshot.errors import count_text
+from callshot.errors import count_text, printable
 from callshot.fewshot.differences import MIN_SAMPLES, first_lasting
 from callshot.fewshot.label_budget import (
     REACHES,
@@ -22,19 +22,14 @@ from callshot.fewshot.label_budget import (
 from callshot.records.frames import Frame, value_matrix
 from callshot.report.classifiers import is_trained
 from callshot.report.summary.context import (
-    SAMPLES,
     Context,
-    compare_means,
-    format_margin,
-    format_share,
+    say,
 )
 from callshot.report.summary.sentences import (
     AHEAD,
     NAMES,
     compare_with_centroid,
     describe_accuracy,
-    describe_gain,
-    describe_interval,
     describe_no_success,
 )
 
@@ -58,45 +53,30 @@ class Headline:
 def write_headline(context: Context) -> Headline:
     """Return the first sentence, those below it, and what they are about."""
     k = context.k
-    details = [
-        *describe_interval(context),
-        context.say("A random ranking gives {chance:.2f}.", context.point),
-        *describe_accuracy(context),
-    ]
+    interval = say("one_set", context)
+    details = [interval] if interval else []
+    details += [say("random_ranking", context), *describe_accuracy(context)]
     for sentence in describe_no_success(context):
         first = sentence.partition(". ")[0]
         return Headline(f"{first}.", details, k)
-    start = context.say("With {examples}, {best} reaches mAP {mean:.2f}", context.point)
     for next_k, level in _find_rise(context):
-        more = f"label {next_k - k} more of each to reach {level:.2f}."
-        return Headline(f"{start}; {more}", details, k, next_k)
+        return Headline(say("rise", context, next_k, level), details, k, next_k)
 
     facts = []
     classes = context.evaluation.eligible_classes
     rarest = min(classes, key=lambda count: count.complete_to_k)
-    most = rarest.complete_to_k
-    if most < context.curve()["k"][-1]:
-        limit = f"More than {most} of every call type cannot be tested"
-        if k > most:
-            limit = f"A call type with fewer than {k} gives all it has"
-        examples = count_text(rarest.exemplars, "example")
-        facts.append(
-            f"{limit}: '{rarest.label}' has {examples}, and one fold leaves {most}."
-        )
-    end = ""
-    for row in context.curve().filter("complete").tail(1).iter_rows(named=True):
-        if row["k"] > k:
-            end = "; up to {k} bring no clear gain"
-            if row["mean"] - context.point["mean"] >= MIN_RISE:
-                end = "; with {k}, the most tested, it is {mean:.2f}"
-            end = end.format(**row)
-            share = share_rising(context, row["k"])
-            if isfinite(share):
-                facts.append(
-                    f"{row['k']} are better than {k} in {format_share(share)} % of "
-                    f"{SAMPLES[context.spread]}."
-                )
-    return Headline(f"{start}{end}.", [*facts, *details], k)
+    if rarest.complete_to_k < context.curve()["k"][-1]:
+        facts.append(say("limit", k, rarest))
+    last = None
+    has_gain = False
+    complete = context.curve().filter("complete", pl.col("k") > k)
+    for last in complete.tail(1).iter_rows(named=True):
+        has_gain = last["mean"] - context.point["mean"] >= MIN_RISE
+        share = share_rising(context, last["k"])
+        if isfinite(share):
+            facts.append(say("more_is_better", context, last["k"], share))
+    sentence = say("headline", context, last, has_gain)
+    return Headline(sentence, [*facts, *details], k)
 
 
 def _find_rise(context: Context) -> Iterator[tuple[int, float]]:
@@ -148,27 +128,27 @@ class Card:
 
 def write_cards(context: Context) -> list[Card]:
     """Return the three cards of the first screen."""
-    labels = "Which call type needs examples most?"
-    return [
-        Card("Which encoder?", *_choose_encoder(context), "encoder"),
-        Card("Is training worth it?", *_answer_training(context), "training"),
-        Card(labels, *_choose_call_type(context), "labels"),
-    ]
+    answers = {
+        "encoder": ("Which encoder?", _choose_encoder),
+        "training": ("Is training worth it?", _answer_training),
+        "labels": ("Which call type needs examples most?", _choose_call_type),
+    }
+    cards = []
+    for section, (question, find_answer) in answers.items():
+        answer, text = find_answer(context)
+        cards.append(Card(question, printable(answer), text, section))
+    return cards
 
 
 def _choose_encoder(context: Context) -> tuple[str, str]:
     best, *others = context.ranking(context.k)
-    few = f"With {context.number(context.k)}"
     if not others:
-        mean = f"{few}, mAP is {context.point['mean']:.2f}"
-        return best, f"{mean}; no other encoder was evaluated."
+        return best, say("encoder_card", context, None, None)
     other = others[0]
-    for row in context.difference_at(context.k, best, other):
-        margin = format_margin(row)
-        if row["low"] is not None and row["low"] <= 0:
-            return f"{best} or {other}", f"{few}, {best} leads by {margin}: not clear."
-        return best, f"{few}, {best} is ahead of {other} by {margin}."
-    return best, f"{few}, {best} is on average ahead of {other}."
+    row = next(iter(context.difference_at(context.k, best, other)), None)
+    is_open = row is not None and row["low"] is not None and row["low"] <= 0
+    answer = f"{best} or {other}" if is_open else best
+    return answer, say("encoder_card", context, row, other)
 
 
 def _answer_training(context: Context) -> tuple[str, str]:
@@ -191,7 +171,6 @@ def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str
         point = rows.row(-1, named=True)
         if at_few and at_few[0]["mean"] <= 0:
             point = at_few[0]
-        text = f"{name} is behind: {compare_means(point)}."
     else:
         answer, reason = "Not clearly", "the first where it leads"
         if clear is not None:
@@ -202,13 +181,7 @@ def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str
             point = at_few[0]
         if clear is None and (point["low"] or 0) > 0:  # clear with a few, but not later
             point, reason = with_interval.row(-1, named=True), "the most compared"
-        margin = format_margin(point)
-        text = f"{name} on the same examples is ahead by {margin}."
-        if clear is None:
-            text = f"{name} leads by {margin}: no clear lead."
-    number = context.number(point["k"])
-    few = number if point["k"] == context.k else f"{number}, {reason}"
-    return answer, f"With {few}, {text}"
+    return answer, say("training_card", context, name, point, reason, passed, clear)
 
 
 def _choose_call_type(context: Context) -> tuple[str, str]:
@@ -216,7 +189,7 @@ def _choose_call_type(context: Context) -> tuple[str, str]:
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     recommended = recommended_class(rows)
     if recommended is not None:
-        return recommended["label"], f"It gains about {describe_gain(recommended)}."
+        return recommended["label"], say("gain_card", recommended)
     answer = "None stands out" if has_gains(rows) else "Not known"
     points = context.evaluation.per_class.filter(
         encoder=context.best,
@@ -227,10 +200,5 @@ def _choose_call_type(context: Context) -> tuple[str, str]:
     )
     if points.is_empty():
         return answer, "No class has a curve of its own."
-    text = context.say(
-        "'{label}' has the lowest AP with {number}: {mean:.2f} "
-        "(98 % interval: {p01:.2f} to {p99:.2f}).",
-        points.sort("mean", maintain_order=True).row(0, named=True),
-        number=context.number(context.k),
-    )
-    return answer, text
+    lowest = points.sort("mean", maintain_order=True).row(0, named=True)
+    return answer, say("lowest_card", context, lowest)

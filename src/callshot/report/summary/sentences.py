@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
-from callshot.errors import count_text
 from callshot.fewshot.differences import (
     MIN_SAMPLES,
     baseline_name,
@@ -23,48 +22,22 @@ from callshot.fewshot.variation import describe_repetition, describe_sensitivity
 from callshot.records.frames import Frame, unique_values, value_matrix
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
 from callshot.report.summary.context import (
+    CENTROID,
     RANDOM,
-    SAMPLES,
     Context,
-    Point,
     Sentences,
-    compare_means,
-    format_difference,
-    format_interval,
-    format_margin,
     format_range,
-    format_share,
     is_random,
+    say,
 )
 from callshot.report.tables.scores import reads_encoder
 
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
-WHERE = {"total": "other recordings of the same kind", "shared": "these recordings"}
-TEST = "{encoder} reaches mAP {mean:.2f}; chance is {chance:.2f}, and p = {p:.3f}"
-CASES = "98 % of labelled sets and recordings"
-MAX_SHOTS = 5  # that a sentence lists
 
 
 def describe_expectation(context: Context) -> Sentences:
     """Yield how good the best encoder is with a few examples, and how much that depends on them."""
-    template = "With {examples}, {best} reaches mAP {mean:.2f} on average; chance is {chance:.2f}."
-    sentences = [context.say(template, context.point), *describe_interval(context)]
-    count = len(context.ranking(context.k))
-    if count > 1:
-        sentences.append(
-            f"{context.best} is the best of {count} encoders, chosen on the same calls, so this "
-            "is slightly optimistic."
-        )
-    yield " ".join(sentences)
-
-
-def describe_interval(context: Context) -> Sentences:
-    """Yield what one labelled set gives."""
-    if context.spread in WHERE and context.point["has_interval"]:
-        template = (
-            "One labelled set gives {p01:.2f} to {p99:.2f} on {where} (98 % interval)."
-        )
-        yield context.say(template, context.point, where=WHERE[context.spread])
+    yield say("expectation", context, len(context.ranking(context.k)))
 
 
 def describe_accuracy(context: Context) -> Sentences:
@@ -74,47 +47,23 @@ def describe_accuracy(context: Context) -> Sentences:
         scoring="all",
         spread=context.spread,
         k=context.k,
-    ).with_columns(pl.col("mean", "chance") * 100)
+    )
     points = curve.filter(metric="accuracy")
     if points.is_empty():
         return
     best = points.row(by_predicate=pl.col("encoder") == context.best, named=True)
-    label, share = context.evaluation.largest_class
-    sentence = context.say(
-        "{best} names the right type {mean:.0f} % of the time; guessing gives {chance:.0f} %, "
-        "and always naming '{label}', the most frequent, {share:.0f} %.",
-        best,
-        label=label,
-        share=100 * share,
-    )
-    for mean in curve.filter(metric="balanced_accuracy", encoder=context.best)["mean"]:
-        sentence += f" Balanced over call types, it is {mean:.0f} %."
-    yield sentence
+    balanced = curve.filter(metric="balanced_accuracy", encoder=context.best)["mean"]
+    yield say("accuracy", best, balanced, *context.evaluation.largest_class)
     leader = points.row(points["mean"].arg_max() or 0, named=True)
     if leader["mean"] > best["mean"]:
-        yield context.say(
-            "{encoder} names more right, {mean:.0f} %; encoders are compared by mAP, which "
-            "counts the whole ranking and not only the first name.",
-            leader,
-        )
+        yield say("more_right", leader)
 
 
 def describe_next_best(context: Context) -> Sentences:
     """Yield how far the best encoder is ahead of the next, and whether that is clear."""
     for other in context.ranking(context.k)[1:2]:
         for row in context.difference_at(context.k, context.best, other):
-            clear = ""
-            if row["low"] is not None:
-                clear = " The difference is not clear, because the interval includes 0."
-                if row["low"] > 0:
-                    clear = " The difference is clear."
-            template = "With {examples}, {one} is on average ahead of {other} by {margin}.{wins}"
-            yield _say_difference(context, template, row) + clear
-
-
-def _say_difference(context: Context, template: str, row: Point) -> str:
-    wins = context.describe_wins(row)
-    return context.say(template, row | {"wins": wins}, margin=format_margin(row))
+            yield say("next_best", context, row)
 
 
 def describe_later_best(context: Context) -> Sentences:
@@ -123,8 +72,7 @@ def describe_later_best(context: Context) -> Sentences:
     leader = context.ranking(last)[0]
     for row in context.difference_at(last, leader, context.best):
         if row["clear"] and row["low"] > 0:
-            template = "With {examples}, {one} is clearly better than {other}, by {margin}.{wins}"
-            yield _say_difference(context, template, row)
+            yield say("later_best", context, row)
 
 
 def describe_saturation(context: Context) -> Sentences:
@@ -137,21 +85,11 @@ def describe_saturation(context: Context) -> Sentences:
     last = max(complete["k"], default=0)
     level = saturation(complete, WITHIN)
     if level is not None and 2 * level <= last:
-        yield context.say(
-            f"With {{best}}, more than {{examples}} add at most {WITHIN} of mAP. Up to {last} "
-            "were evaluated with every call type complete.",
-            k=level,
-        )
+        yield say("level", context, level, last)
     elif len(complete) > 1:
         gain = complete["mean"][-1] - complete["mean"][-2]
         if gain > WITHIN:
-            yield context.say(
-                "With {best}, mAP still rises by {gain} from {before} to {examples}. {k} is the "
-                "largest number evaluated with every call type complete.",
-                k=last,
-                before=complete["k"][-2],
-                gain=format_difference(gain),
-            )
+            yield say("still_rising", context, complete["k"][-2], last, gain)
 
 
 def describe_no_success(context: Context) -> Sentences:
@@ -160,15 +98,13 @@ def describe_no_success(context: Context) -> Sentences:
     tests = context.chance_tests.filter(is_candidate)
     if not tests.is_empty():
         if not tests["better"].any():
-            yield f"Nothing here is clearly better than chance. {_describe_last_test(context)}"
+            last = tests.filter(encoder=context.best).row(-1, named=True)
+            yield say("nothing_tested_better", context, last)
         return
     curves = context.curves.filter(is_candidate, MEAN_ABOVE_CHANCE, scoring="all")
     if curves.is_empty():
-        yield context.say(
-            "Nothing here is better than chance on average. With {examples}, {encoder} reaches "
-            "mAP {mean:.2f}, and chance is {chance:.2f}.",
-            context.curve().row(-1, named=True),
-        )
+        last = context.curve().row(-1, named=True)
+        yield say("nothing_better", context, last)
 
 
 def describe_chance(context: Context) -> Sentences:
@@ -178,75 +114,34 @@ def describe_chance(context: Context) -> Sentences:
     if tests.is_empty():
         points, condition, how = context.curve(), MEAN_ABOVE_CHANCE, "on average"
     first = first_lasting(points, condition)
-    passed = tests.filter("better")
+    passed = tests.filter("better").to_dicts()
     if first is not None:
         start = context.examples(first["k"])
         end = context.curve()["k"][-1]
         lasting = format_range(start, first["k"], points["k"][-1], end)
-        sentence = f"{context.best} is {how} better than chance {lasting}."
-        if not tests.is_empty():
-            shots = ", ".join(map(str, passed["k"]))
-            if len(passed) > MAX_SHOTS:
-                shots = f"{passed['k'][0]} to {passed['k'][-1]}"
-            sentence += (
-                f" The test gives p at most {max(passed['p']):.3f} with {shots}, by "
-                f"{passed['permutations'][0]} permutations of labels over recordings."
-            )
-        yield sentence
-    elif not passed.is_empty():
-        last = _describe_last_test(context)
-        yield f"{context.best} is clearly better than chance at some k only. {last}"
-
-
-def _describe_last_test(context: Context) -> str:
-    tests = context.chance_tests.filter(encoder=context.best)
-    return context.say(f"With {{examples}}, {TEST}.", tests.row(-1, named=True))
+        yield say("better_than_chance", context, how, lasting, passed)
+    elif passed:
+        yield say("sometimes_better", context, tests.row(-1, named=True))
 
 
 def describe_random(context: Context) -> Sentences:
     """Yield how the best encoder compares with random vectors."""
     if is_random(context.best):
-        yield f"Only the encoder {RANDOM} was evaluated: its vectors do not depend on the sound."
+        yield say("only_random", RANDOM)
         return
     for encoder in filter(is_random, context.evaluation.encoders):
         for row in context.difference_at(context.k, context.best, encoder):
-            how = "on average" if row["low"] is None else "clearly"
-            is_better = row["mean"] > 0 if row["low"] is None else row["low"] > 0
-            side = "ahead" if row["mean"] >= 0 else "behind"
-            template = (
-                f"{{one}} is {how if is_better else f'not {how}'} better than random vectors "
-                f"(the encoder {{other}}): {side} by {{margin}}."
-            )
-            yield _say_difference(context, template, row)
+            yield say("random", row)
 
 
 def describe_budget(context: Context) -> Sentences:
     """Yield the class that gains most from more examples, or that none stands out."""
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    if not has_gains(rows):
-        return
-    best = recommended_class(rows)
-    answer = "no call type stands out as the one that gains most from more examples."
-    if best is not None:
-        answer = (
-            f"'{best['label']}' should gain most from more examples: about {describe_gain(best)}. "
-            f"From {best['k']} to {2 * best['k']} it should gain about "
-            f"{format_difference(best['double_gain'])}."
-        )
-    unknown = rows["next_gain"].is_nan().sum()
-    if unknown:
-        answer += f" {unknown} of {len(rows)} call types have too few complete shots for a curve."
-    yield f"With {context.best}, {answer}"
+    if has_gains(rows):
+        unknown = rows["next_gain"].is_nan().sum()
+        yield say("budget", context, recommended_class(rows), unknown, len(rows))
 
 
-def describe_gain(row: Point) -> str:
-    """Return what the next example of a call type is worth, from a row of the BUDGET schema."""
-    interval = format_interval(row["next_gain_p01"], row["next_gain_p99"])
-    gain = format_difference(row["next_gain"])
-    return f"{gain} of AP from {row['k']} to {row['k'] + 1} ({interval})"
-
-
-CENTROID = "the nearest centroid"
 NAMES = {"logistic": "logistic regression"}
 AHEAD = pl.col("mean") > 0
 MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
@@ -292,30 +187,17 @@ def describe_training(context: Context) -> Sentences:
 def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> str:
     """Return from which k on the subject is ahead, or that it is not at the last k."""
     passed = first_lasting(rows, AHEAD)
+    first = rows.filter(AHEAD)["k"].head(1)
+    names = (context, subject, other)
     if passed is None:
-        last = rows.row(-1, named=True)
-        sentence = (
-            f"{subject} does not beat {other} on average with {context.examples(last['k'])}. "
-            f"There, {compare_means(last)}."
-        )
-        for k in rows.filter(AHEAD)["k"].head(1):
-            sentence += f" It does with {k}."
-        behind = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
-        if behind is not None:
-            sentence += f" It is clearly worse from {behind['k']} on."
-        return sentence
-    point, shots = passed, f"from {context.examples(passed['k'])} on"
-    if passed["k"] == rows["k"][0]:
-        shots = "at every k"
+        worse = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
+        return say("behind", *names, rows.row(-1, named=True), first, worse)
+    point = passed
+    is_always = passed["k"] == rows["k"][0]
+    if is_always:
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
-    first = rows.filter(AHEAD)["k"][0]
-    earlier = ""
-    if first < passed["k"]:
-        earlier = f" It is ahead for the first time with {first}."
-    return (
-        f"{subject} beats {other} on average {shots}. With {point['k']}, "
-        f"{compare_means(point)}.{earlier}{context.describe_clear(rows, passed['k'])}"
-    )
+    lead = say("ahead", *names, passed, is_always, point, first[0])
+    return lead + context.describe_clear(rows, passed["k"])
 
 
 def describe_other_classifiers(context: Context) -> Sentences:
@@ -326,17 +208,11 @@ def describe_other_classifiers(context: Context) -> Sentences:
         if not is_trained(name)
         for point in rows.drop_nulls("low").filter(k=context.k).iter_rows(named=True)
     ]
-    where = f"{CENTROID} with {context.best} and {context.examples(context.k)}"
     better = [(name, point) for name, point in points if point["low"] > 0]
     for name, point in sorted(better, key=lambda pair: -pair[1]["mean"]):
-        interval = format_interval(point["low"], point["high"])
-        yield (
-            f"Without training, {name} is clearly better than {where}. The difference is "
-            f"{format_difference(point['mean'])} of mAP ({interval} over "
-            f"{SAMPLES[point['spread']]})."
-        )
+        yield say("better_classifier", context, name, point)
     if points and not better:
-        yield f"No other classifier without training is clearly better than {where}."
+        yield say("no_better_classifier", context)
 
 
 def describe_refinement(context: Context) -> Sentences:
@@ -346,18 +222,11 @@ def describe_refinement(context: Context) -> Sentences:
     ).sort("step")
     if len(rows) < 2:
         return
-    values, steps = rows["value"], rows["step"]
-    sentence = (
-        f"With {context.best}, {count_text(steps[-1], 'gradient step')} from the centroid of all "
-        f"labels to logistic regression change mAP from {values[0]:.3f} to {values[-1]:.3f}."
-    )
-    highest = max(values)
-    if highest - max(values[0], values[-1]) >= MIN_GAIN:
-        sentence += (
-            f" On the way it is {highest:.3f} at step {steps[values.arg_max() or 0]}. That "
-            "describes these queries; it is no way to choose a step."
-        )
-    yield sentence
+    steps = rows.to_dicts()
+    highest = rows.row(rows["value"].arg_max() or 0, named=True)
+    gain = highest["value"] - max(steps[0]["value"], steps[-1]["value"])
+    peak = highest if gain >= MIN_GAIN else None
+    yield say("refinement", context, steps[0], steps[-1], peak)
 
 
 def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
@@ -401,18 +270,10 @@ def describe_confusions(context: Context) -> Sentences:
     by_share = cells.filter(k=k).sort("recall", descending=True, maintain_order=True)
     is_right = pl.col("true") == pl.col("predicted")
     right = by_share.filter(is_right).select("true", "recall").rows()
-    (most, most_share), (least, least_share) = right[0], right[-1]
-    yield (
-        f"With {context.examples(k)}, {context.best} names '{most}' right most often: "
-        f"{100 * most_share:.0f} %. "
-        f"It names '{least}' right least often: {100 * least_share:.0f} %."
-    )
+    yield say("named_right", context, k, *right[0], *right[-1])
     wrong = by_share.filter(~is_right, pl.col("recall") >= MIN_SHARE)
     for row in wrong.head(1).iter_rows(named=True):
-        yield (
-            f"The largest confusion: it names {100 * row['recall']:.0f} % of '{row['true']}' as "
-            f"'{row['predicted']}'."
-        )
+        yield say("confusion", row)
 
 
 def confusion_shot(shots: Sequence[int], k: int) -> int:
@@ -433,78 +294,24 @@ def describe_target(context: Context) -> Sentences:
 
 def describe_targets(answers: Frame) -> Sentences:
     """Yield a sentence for every encoder and classifier, from rows of the TARGETS schema."""
-    unknown = (
-        "How many examples per call type {name} needs for mAP {target:g} is not known"
-    )
-    most = "With {last_k}, the most evaluated with every call type complete"
     has_others = answers["classifier"].n_unique() > 1
     for row in answers.iter_rows(named=True):
-        name = (
-            f"{row['encoder']}, {row['classifier']}" if has_others else row["encoder"]
-        )
-        shots = {}
-        for field in ("k_mean", "k_clear"):
-            k = row[field] or 0
-            fewer = " or fewer" if k == row["first_k"] and k > 1 else ""
-            shots[field] = f"{count_text(k, 'example')}{fewer} per call type"
-        if row["last_k"] is None:
-            template = (
-                f"{unknown}: every evaluated k is more than some call type can give."
-            )
-        elif row["k_mean"] is None:
-            template = f"{unknown}. {most}, it reaches {{last_mean:.2f}} on average."
-        else:
-            template = "{name} reaches mAP {target:g} on average with {k_mean}. "
-            if row["k_clear"] is None:
-                template += (
-                    f"How many it needs for {CASES} is not known. {most}, {{share}} % "
-                )
-                template += "reach it."
-            else:
-                template += f"In {CASES}, it reaches this with {{k_clear}}."
-        share = format_share(row["last_share"] or 0.0)
-        yield template.format(**row | shots, name=name, share=share)
+        name = row["encoder"]
+        if has_others:
+            name += f", {row['classifier']}"
+        yield say("target", row, name)
 
 
 SMALL_COMPLETE = 10
 FEW_QUERIES = 10
-MAX_REASONS = 3
-MEANINGS = {
-    "total": (
-        "The 98 % intervals are of the spread total: what one labelled set would score on other "
-        "recordings of the same kind."
-    ),
-    "shared": (
-        "The 98 % intervals are of the spread shared, the luck of which examples were labelled. "
-        "They leave out the choice of calls that were recorded and queried; the spread total "
-        "includes it."
-    ),
-    "per-query": (
-        "The 98 % intervals are the paper's, of the spread per-query: over bootstrap samples in "
-        "which every query has its own draws. The spread total shows what one labelled set for "
-        "all queries would do."
-    ),
-}
 
 
 def describe_excluded(context: Context) -> Sentences:
     """Yield how many classes were not evaluated, and why."""
     evaluation = context.evaluation
     excluded = evaluation.excluded_classes
-    if not excluded:
-        return
-    verb = "was" if len(excluded) == 1 else "were"
-    sentences = [
-        f"{len(excluded)} of {len(evaluation.classes)} call types {verb} not evaluated."
-    ]
-    sentences += [
-        f"'{count.label}' is left out: {count.reason}."
-        for count in excluded[:MAX_REASONS]
-    ]
-    rest = len(excluded) - MAX_REASONS
-    if rest > 0:
-        sentences.append(f"The table of call types gives the reasons for {rest} more.")
-    yield " ".join(sentences)
+    if excluded:
+        yield say("excluded", excluded, len(evaluation.classes))
 
 
 def describe_cautions(context: Context) -> Sentences:
@@ -512,25 +319,17 @@ def describe_cautions(context: Context) -> Sentences:
     evaluation = context.evaluation
     complete_shots = evaluation.complete_shots
     if complete_shots < min(SMALL_COMPLETE, max(evaluation.curve["k"])):
-        yield (
-            f"Caution: beyond k* = {complete_shots}, not every call type has that many different "
-            "examples; it uses those it has."
-        )
+        yield say("few_complete", complete_shots)
     queries = {
         count.label: sum(count.per_fold) for count in evaluation.eligible_classes
     }
     rarest = min(queries, key=queries.__getitem__)
     if queries[rarest] < FEW_QUERIES:
-        yield (
-            f"Caution: few queries, {evaluation.queries} in all and {queries[rarest]} of "
-            f"'{rarest}'; other recordings may give other numbers."
-        )
-    for point in context.chance_tests.filter("better", k=context.k).iter_rows(
-        named=True
-    ):
+        yield say("few_queries", evaluation.queries, rarest, queries[rarest])
+    lucky = context.chance_tests.filter("better", k=context.k)
+    for point in lucky.iter_rows(named=True):
         if is_random(point["encoder"]):
-            luck = f"that much is luck with these {evaluation.queries} queries."
-            yield context.say(f"Caution: even the encoder {TEST}: {luck}", point)
+            yield say("luck", point, evaluation.queries)
 
 
 def describe_repeated_folds(context: Context) -> Sentences:
@@ -547,28 +346,18 @@ def describe_not_compared(context: Context) -> Sentences:
     other = context.results.baselines.filter(~pl.col("scoring").is_in(scorings))
     pairs = other.select("name", "scoring").unique(maintain_order=True)
     for name, scoring in pairs.iter_rows():
-        yield (
-            f"Caution: the {scoring} scores of {name} are not compared, because no categories "
-            "were given."
-        )
+        yield say("not_compared", name, scoring)
 
 
 def describe_intervals(context: Context) -> Sentences:
     """Yield what the intervals include, or why there are none."""
     evaluation = context.evaluation
     if context.samples < MIN_SAMPLES:
-        yield (
-            f"Caution: only means and counts are reported. A 98 % interval needs at least "
-            f"{MIN_SAMPLES} {SAMPLES[context.spread]}, and there are {context.samples}."
-        )
+        yield say("no_intervals", context)
         return
-    sentence = MEANINGS[context.spread]
-    if not evaluation.differences.is_empty():
-        sentence += (
-            " Those of differences hold for all pairs and all k up to "
-            f"k* = {evaluation.complete_shots} at once."
-        )
-    yield sentence
+    has_differences = not evaluation.differences.is_empty()
+    complete_shots = evaluation.complete_shots if has_differences else None
+    yield say("intervals", context.spread, complete_shots)
 
 
 # In the order in which people ask: the name of a section of the page, and what answers it.

@@ -1,0 +1,40 @@
+"""Templates of the page and of its sentences: Jinja without newlines and indentation."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
+from markupsafe import Markup
+
+from callshot.errors import count_text
+
+
+class _Compact(Extension):
+    """Drops the newlines and the indentation of templates, which are there for people."""
+
+    def preprocess(
+        self, source: str, name: str | None, filename: str | None = None
+    ) -> str:
+        return re.sub(r"\s*\n\s*", "", source)
+
+
+def make_environment(
+    package: str, clean: Callable[[str], str], *, autoescape: bool
+) -> Environment:
+    """Return the templates of a package; `clean` replaces characters of every text."""
+
+    def finalize(value: Any) -> Any:
+        is_text = isinstance(value, str) and not isinstance(value, Markup)
+        return clean(value) if is_text else value
+
+    environment = Environment(
+        loader=PackageLoader(package),
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        extensions=[_Compact],
+        finalize=finalize,
+    )
+    environment.filters["count"] = count_text
+    return environment
