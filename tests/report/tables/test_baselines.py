@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from callshot.records.frames import CROSSOVERS
-from callshot.report.tables.scores import baseline_table
 from callshot.report.tables.formats import to_csv
+from callshot.report.tables.scores import baseline_table
 from callshot.report.tables.table import Table
 from corpus_results import make_baselines, make_rows, replace_frames
 from report.tables.paper_tables import ENCODERS, elev
