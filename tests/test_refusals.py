@@ -206,7 +206,6 @@ def test_results_of_every_kind_are_known_by_their_provenance(provenance, tmp_pat
 
 def test_a_folder_that_a_killed_run_left_takes_its_results(tmp_path):
     (tmp_path / ".callshot-unfinished").mkdir()
-    (tmp_path / ".callshot-sweeps").mkdir()
     (tmp_path / ".lock").touch()
     (tmp_path / ".index.12-0123abcd.part.json").touch()
     (tmp_path / "networks").mkdir()

@@ -16,7 +16,7 @@ last one. So the next run knows the files of a run that ended early. Each set of
 marker of its own, for several sets may share a folder.
 
 **Work** that did not change is known by its key (`content_key`): files of an earlier report
-(`EarlierFiles`) and parts of an evaluation that was stopped (`FinishedSweeps`).
+(`EarlierFiles`).
 """
 
 import errno
@@ -27,8 +27,6 @@ import os
 import re
 import shutil
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, suppress
@@ -42,7 +40,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from callshot.errors import InputError, OutputError, printable
 from callshot.files import (
@@ -52,7 +49,6 @@ from callshot.files import (
     hold_lock,
     is_inside,
     make_folder,
-    remove_unfinished,
     sha256_file,
     sha256_text,
     sync_file,
@@ -84,7 +80,6 @@ DAMAGED = "damaged, or edited since it was written"
 Facts = Mapping[str, Any]
 Checksums = dict[str, str]
 """The sha256 of files, by their names relative to the output folder."""
-Arrays = Mapping[str, NDArray[Any]]
 
 
 # A set of files
@@ -675,62 +670,3 @@ class EarlierFiles:
         make_folder(self.key_file.parent)
         text = json.dumps(entries, indent=2, sort_keys=True)
         write_atomic(self.key_file, f"{text}\n")
-
-
-SWEEPS = ".callshot-sweeps"
-SWEEP_NAME = re.compile(r"[0-9a-f]{64}\.npz")
-UNREADABLE = (
-    OSError,
-    TypeError,
-    ValueError,
-    EOFError,
-    RuntimeError,
-    MemoryError,  # a header with a huge shape
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
-
-class FinishedSweeps:
-    """Parts of an evaluation, arrays by key, in a hidden folder until its results are written.
-
-    A run that was stopped left them, and the next run takes from them what did not change.
-    """
-
-    def __init__(self, results: Path) -> None:
-        self.folder = results / SWEEPS
-
-    def find(self, key: str) -> Arrays | None:
-        """Return what was added under a key; None if there is nothing, or it is damaged."""
-        with suppress(*UNREADABLE):
-            content = (self.folder / f"{key}.npz").read_bytes()
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays = dict(file)
-            is_whole = all(isinstance(array, np.ndarray) for array in arrays.values())
-            if is_whole and not self.folder.is_symlink():
-                return arrays
-        return None
-
-    def add(self, key: str, arrays: Arrays) -> None:
-        """Write arrays to a file: a whole one, or none."""
-        if self.folder.is_symlink():
-            raise OutputError(
-                f"{self.folder}: a link leads to another folder; "
-                "remove the link or choose another folder"
-            )
-        make_folder(self.folder)
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **arrays)
-        write_atomic(self.folder / f"{key}.npz", content.getbuffer())
-
-    def remove(self) -> None:
-        """Remove all that was added, also by earlier runs; files of others stay."""
-        with suppress(OSError):
-            if self.folder.is_symlink():
-                return
-            for path in list(self.folder.glob("*.npz")):
-                if SWEEP_NAME.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
-            remove_unfinished(self.folder)
-            if not is_remote(self.folder):
-                self.folder.rmdir()

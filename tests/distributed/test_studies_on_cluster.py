@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,6 @@ def draw_corpus(recordings: int, seed: int) -> tuple:
     return vectors, labels, groups
 
 
-# What was finished before a run was stopped
-
-
 @dataclass
 class LostCluster:
     """A cluster whose scheduler is gone after some items."""
@@ -153,9 +150,7 @@ def evaluate_table(folder: Path, out: str, cluster=None, protocol=PROTOCOL) -> i
     return 0 if cluster is None else cluster.usage.items - items
 
 
-def test_an_evaluation_computes_only_what_was_missing_after_a_lost_scheduler(
-    tmp_path, cluster
-):
+def test_an_evaluation_begins_again_after_a_lost_scheduler(tmp_path, cluster):
     write_embeddings(tmp_path / "mine.parquet")
     evaluate_table(tmp_path, "plain")
     options = {"device": "cpu", "figure": False, "cluster": LostCluster(cluster, 10)}
@@ -163,35 +158,5 @@ def test_an_evaluation_computes_only_what_was_missing_after_a_lost_scheduler(
     out = tmp_path / "stopped"
     with pytest.raises(ClusterError, match="the scheduler is gone"):
         evaluate_files(table, out, PROTOCOL, **options)
-    kept = sorted(out.glob(".callshot-sweeps/*.npz"))
-    assert len(kept) == 10
-    kept[0].write_bytes(kept[0].read_bytes()[:-40])
-    kept[1].write_bytes(b"")
-    np.savez(kept[2].with_suffix(""), shots=np.array([1, 2]))
-    (out / ".callshot-sweeps" / "mine.npz").write_text("a file of the user")
-    assert evaluate_table(tmp_path, "stopped", cluster) == BLOCKS - 7
-    files = list_files(out)
-    assert files.pop(".callshot-sweeps/mine.npz") == b"a file of the user"
-    assert files == list_files(tmp_path / "plain")
     assert evaluate_table(tmp_path, "stopped", cluster) == BLOCKS
-
-
-def test_what_was_finished_with_other_data_or_options_is_not_used(tmp_path, cluster):
-    write_embeddings(tmp_path / "mine.parquet")
-    out = tmp_path / "stopped"
-    for seed in (0, 1):  # the table and a protocol of the last run are other ones
-        write_embeddings(tmp_path / "mine.parquet", seed=seed)
-        with pytest.raises(ClusterError):
-            evaluate_files(
-                [tmp_path / "mine.parquet"],
-                out,
-                PROTOCOL,
-                device="cpu",
-                cluster=LostCluster(cluster, 3),
-            )
-    assert len(list(out.glob(".callshot-sweeps/*.npz"))) == 6
-    other = replace(PROTOCOL, seed=1)
-    assert evaluate_table(tmp_path, "stopped", cluster, other) == BLOCKS
-    assert not (out / ".callshot-sweeps").exists()
-    evaluate_table(tmp_path, "plain", protocol=other)
     assert list_files(out) == list_files(tmp_path / "plain")

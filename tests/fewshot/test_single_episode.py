@@ -40,7 +40,7 @@ def test_an_episode_has_the_support_and_the_scores_of_the_reference(
 def test_a_segment_that_is_no_query_has_no_episode():
     table = random_corpus(4, classes=3, size=3)
     folds = folds_of(table)
-    with pytest.raises(InputError, match="no segment is called"):
+    with pytest.raises(InputError, match="is no query"):
         rerun_episode(table, folds, "nobody", 1, 0, Protocol())
     with pytest.raises(OptionError, match="k ≥ 1"):
         rerun_episode(table, folds, table.segment[0], 0, 0, Protocol())

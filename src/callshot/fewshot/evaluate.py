@@ -69,7 +69,6 @@ from callshot.fewshot.sweep import (
 )
 from callshot.fewshot.sweep_on_cluster import (
     SweepKey,
-    SweepStore,
     SweepWork,
     Swept,
     choose_sweep_device,
@@ -263,7 +262,6 @@ def evaluate_tables(
     memory: int | None = None,
     device: str = "auto",
     cluster: Cluster | None = None,
-    store: SweepStore | None = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
     """Run the k-shot protocol over several encoders' embeddings of the same segments.
@@ -289,8 +287,6 @@ def evaluate_tables(
         two, scores differ in their last digits.
     cluster : Cluster, optional
         Workers that sweep, on their CPUs. They change the time, not the numbers.
-    store : SweepStore, optional
-        Keeps what workers finished; what it has is not computed again.
     progress : callable
         Called with each share of the work that is done.
 
@@ -357,7 +353,7 @@ def evaluate_tables(
         for table in tables:
             plan_episodes(table, folds, counts)  # errors first
         work = SweepWork(protocol, folds, counts, categories, memory)
-        finished = sweep_on_cluster(cluster, work, tables, report, store)
+        finished = sweep_on_cluster(cluster, work, tables, report)
     evaluator = _Evaluator(
         corpus=corpus,
         protocol=protocol,
@@ -456,19 +452,15 @@ def rerun_episode(
         raise OptionError(
             f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}"
         )
-    if segment not in embeddings.segment:
-        raise InputError(
-            f"{embeddings.source}: column segment: no segment is called {segment!r}"
-        )
     episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
-    queries = np.flatnonzero(episodes.fold >= 0).tolist()
-    rows_of_queries = {episodes.segment[row]: row for row in queries}
-    if segment not in rows_of_queries:
+    is_segment = np.array(episodes.segment) == segment
+    queries = np.flatnonzero(is_segment & (episodes.fold >= 0))
+    if queries.size == 0:
         raise InputError(
-            f"segment {segment!r} is no query: its label is not eligible, "
-            "or it is in the common fold"
+            f"{embeddings.source}: column segment: {segment!r} is no query: there is no such "
+            "segment, its label is not eligible, or it is in the common fold"
         )
-    query = rows_of_queries[segment]
+    query = int(queries[0])
     fold = int(episodes.fold[query])
     drawn = make_spread(spread, episodes, protocol)
     place = query if drawn.has_own_draws else fold

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,8 +22,6 @@ from callshot.fewshot.differences import Comparison, summarise_comparisons
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep_on_cluster import SweepStore
-from callshot.jobs import Cluster
 from callshot.records import (
     COMMON_FOLD,
     Embeddings,
@@ -50,11 +49,13 @@ def find_partner(table: Embeddings, candidates: Sequence[Embeddings]) -> Embeddi
     'mfcc'
     """
     for other in candidates:
-        prints = (table.fingerprint, other.fingerprint)
-        is_known = all(prints)
-        is_same = prints[0] == prints[1] if is_known else table.encoder == other.encoder
-        lacks_name = any(one.encoder == Path(one.source).stem for one in (table, other))
-        if is_same or (len(candidates) == 1 and not is_known and lacks_name):
+        if table.fingerprint and other.fingerprint:
+            is_same = table.fingerprint == other.fingerprint
+        else:
+            pair = (table, other) if len(candidates) == 1 else ()
+            lacks_name = any(one.encoder == Path(one.source).stem for one in pair)
+            is_same = table.encoder == other.encoder or lacks_name
+        if is_same:
             break
     else:
         listed = ", ".join(
@@ -98,32 +99,20 @@ def join_corpora(source: Dataset, target: Dataset) -> Dataset:
     source.
     """
     is_query = target.folds.fold != COMMON_FOLD
-    rows = np.flatnonzero(is_query).tolist()
-    names = {target.first.segment[row] for row in rows}
+    names = set(np.array(target.first.segment)[is_query])
     tables = []
     for examples, partner in zip(source.tables, target.tables, strict=True):
         queries = partner.only(names)
-        columns = {}
-        for column in ("segment", "recording"):
+        vectors = np.concatenate([examples.vectors, queries.vectors])
+        columns: dict[str, Any] = {}
+        for column in ("segment", "recording", "label", "labels"):
+            own = getattr(examples, column)
             taken = getattr(queries, column)
-            used = set(taken)
-            columns[column] = [
-                *(
-                    PREFIX + name if name in used else name
-                    for name in getattr(examples, column)
-                ),
-                *taken,
-            ]
-        table = replace(
-            examples,
-            vectors=np.concatenate([examples.vectors, queries.vectors]),
-            label=[*examples.label, *queries.label],
-            labels=[*examples.labels, *queries.labels],
-            fold=None,
-            segment=columns["segment"],
-            recording=columns["recording"],
-        )
-        tables.append(table)
+            if column in ("segment", "recording"):
+                used = set(taken)
+                own = [PREFIX + name if name in used else name for name in own]
+            columns[column] = [*own, *taken]
+        tables.append(replace(examples, vectors=vectors, fold=None, **columns))
     example_fold = np.full(len(source.first), COMMON_FOLD)
     fold = np.concatenate([example_fold, target.folds.fold[is_query]])
     folds = replace(target.folds, fold=fold, only_common=True)
@@ -141,12 +130,8 @@ def evaluate_transfer(
     protocol: Protocol | None = None,
     *,
     centre: bool = False,
-    threads: int | None = None,
-    memory: int | None = None,
-    device: str = "auto",
-    cluster: Cluster | None = None,
-    store: SweepStore | None = None,
     progress: Progress = no_progress,
+    **options: Any,
 ) -> TransferEvaluation:
     """Evaluate examples of a source corpus on queries of a target corpus, and within both.
 
@@ -159,8 +144,10 @@ def evaluate_transfer(
         The paper's by default.
     centre : bool
         Whether to add curves on vectors minus the mean of their own table.
-    threads, memory, device, cluster, store, progress
-        As in `evaluate_tables`.
+    progress : callable
+        Called with each share of the work that is done.
+    **options
+        threads, memory, device and cluster, as in `evaluate_tables`.
 
     Returns
     -------
@@ -172,27 +159,24 @@ def evaluate_transfer(
         If encoders differ, or if fewer than two labels can be evaluated.
     """
     protocol = protocol or Protocol()
-    if protocol.repeat_folds > 1:
-        raise OptionError("repeat-folds: expected 1 with queries of another table")
-    if protocol.seeds > 1:
-        raise OptionError("seeds: expected 1 with queries of another table")
+    for name in ("repeat_folds", "seeds"):
+        if getattr(protocol, name) > 1:
+            option = name.replace("_", "-")
+            raise OptionError(f"{option}: expected 1 with queries of another table")
     task = plan_task(source, target, centre)
     run = partial(
         evaluate_tables,
         protocol=protocol,
         categories=target.categories,
-        threads=threads,
-        memory=memory,
-        device=device,
-        cluster=cluster,
-        store=store,
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
     results: list[Evaluation] = []
     notes = list(task.notes)
     for dataset in (task.joined, task.target, task.source):
         try:
-            result = run(dataset.tables, folds=dataset.folds, corpus=dataset.corpus)
+            result = run(
+                dataset.tables, folds=dataset.folds, corpus=dataset.corpus, **options
+            )
         except InputError as error:
             if dataset is not task.source:
                 raise

@@ -82,7 +82,7 @@ from callshot.report.results import (
     write_results,
     write_transfer_results,
 )
-from callshot.results import FinishedSweeps, open_output_folder
+from callshot.results import open_output_folder
 from callshot.storage import to_path
 from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import (
@@ -315,7 +315,6 @@ def evaluate_files(
     target = None
     files: list[Mapping[str, Any]] = []
     with open_transfer_results(out) if queries else open_results(out) as output:
-        finished = FinishedSweeps(output.folder)
         if queries:
             dataset, target = _read_corpora(paths, queries, choice)
             # The role of a table is what it was used for.
@@ -336,7 +335,6 @@ def evaluate_files(
             memory=memory,
             device=device,
             cluster=cluster,
-            store=finished,
             progress=progress,
         )
         provenance = describe_evaluation(result, protocol, files, options)
@@ -354,7 +352,6 @@ def evaluate_files(
             if figure:
                 draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
             write_results(output, result, provenance, draw)
-        finished.remove()
     return result
 
 
