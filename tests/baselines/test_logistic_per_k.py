@@ -342,6 +342,5 @@ def test_with_shared_draws_total_is_predicted_around_their_mean():
             raw.values[key],
             shared.values[key],
             inflation=float(recordings.mean()),
-            bounded=True,
         )
         np.testing.assert_array_equal(total.values[key], golden)

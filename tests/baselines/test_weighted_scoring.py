@@ -147,7 +147,7 @@ def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
     samples = {}
     for key, column in raw.items():
         samples[key] = widen_to_prediction(
-            column, np.array([values[key]]), inflation=inflation, bounded=True
+            column, np.array([values[key]]), inflation=inflation
         )
     assert len(frame) == 4
     for row in frame.iter_rows(named=True):

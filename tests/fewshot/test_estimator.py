@@ -135,21 +135,17 @@ def test_the_numbers_are_the_same_without_scikit_learn(without_sklearn):
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        (
-            [1.0, 2.0],
-            ["a", "b"],
-            r"X: expected shape \(n_samples, n_features\), got \(2,\)",
-        ),
-        ([[1.0], [math.nan]], ["a", "b"], "X: expected finite numbers, got NaN"),
+        ([1.0, 2.0], ["a", "b"], r"X: expected finite .*, got shape \(2,\)"),
+        ([[1.0], [math.nan]], ["a", "b"], "X: expected finite numbers .*, or NaN"),
         ([[1.0], [2.0]], ["a"], r"y: expected 2 labels, got shape \(1,\)"),
-        ([[1.0, 2.0]], ["a"], "X: expected 3 features, as in fit, got 2"),
+        ([[1.0, 2.0]], ["a"], r"X: expected .* of shape \(n_samples, 3\), got"),
     ],
 )
 def test_wrong_input_is_rejected_without_scikit_learn(X, y, message, without_sklearn):
     model = CentroidClassifier()
     with pytest.raises(InputError, match="not fitted"):
         model.predict([[0.0]])
-    if "features, as" in message:
+    if "n_samples, 3" in message:
         model.fit([[0.0, 1.0, 2.0]], ["a"])
     with pytest.raises(InputError, match=message):
         model.partial_fit(X, y)

@@ -14,6 +14,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 from callshot.errors import InputError, OptionError
 from callshot.fewshot import fold_optimizer
 from callshot.fewshot.fold_optimizer import Problem, build_folds
+from callshot.fewshot.folds import make_folds
 from callshot.fewshot.kernels.fold_assignment import assign_greedily, least_range
 
 # A corpus is a list of recordings, a recording a list of labels.
@@ -309,10 +310,10 @@ def test_too_few_recordings_leave_all_in_the_common_fold():
 
 
 def test_wrong_arguments_are_rejected_by_name():
-    with pytest.raises(OptionError, match="expected 2 folds or more, got 1"):
-        build_folds(["a"], ["r"], 1)
+    with pytest.raises(OptionError, match="folds: expected 2 or more, got 1"):
+        make_folds(["a"], ["r"], 1)
     with pytest.raises(InputError, match="expected one for each of 2 labels, got 1"):
-        build_folds(["a", "b"], ["r"], 2)
+        make_folds(["a", "b"], ["r"], 2)
 
 
 @pytest.mark.parametrize(

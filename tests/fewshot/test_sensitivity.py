@@ -159,7 +159,7 @@ def test_an_evaluation_reports_sources_means_and_orders():
     spread, order = describe_sensitivity(sources, means, 3)
     assert "3 partitions into folds × 2 labelled sets × 2 samples" in spread
     assert order == (
-        "The order mfcc, noise holds in 3 of 3 partitions into folds, 2 of 2 labelled sets and "
+        "The order mfcc, noise holds in 3 of 3 partitions into folds, 2 of 2 labelled sets, "
         "2 of 2 samples of recordings."
     )
     once = dataclasses.replace(FEW, seeds=1)

@@ -265,11 +265,9 @@ def test_predictions_have_the_mean_of_shared_and_both_variances():
 
 
 def test_predictions_of_a_constant_stay_and_scores_stay_in_their_range():
-    constant = widen_to_prediction(np.full((1, 5), 0.7), np.full((1, 3), 0.6))
+    constant = widen_to_prediction(np.full((1, 5), 0.7), np.full((1, 3), 0.6), 1.0)
     np.testing.assert_allclose(constant, 0.6, rtol=1e-12)
-    wide = widen_to_prediction(
-        np.array([0.0, 0.5, 1.0]), np.array([0.9, 0.9]), bounded=True
-    )
+    wide = widen_to_prediction(np.array([0.0, 0.5, 1.0]), np.array([0.9, 0.9]), 1.0)
     assert wide.min() >= 0.0
     assert wide.max() == 1.0
 

@@ -92,7 +92,7 @@ def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_record
         rows = result.values.filter(metric="map", k=k)
         shared = value_matrix(rows.filter(spread="shared"))[0]
         raw = twin.total_map(FEW, k)
-        golden = widen_to_prediction(raw, shared, inflation=inflation, bounded=True)
+        golden = widen_to_prediction(raw, shared, inflation=inflation)
         samples = value_matrix(rows.filter(spread="total"))[0]
         assert samples == pytest.approx(golden, abs=1e-9)
 

@@ -196,9 +196,7 @@ def _make_rows(
         raw = resample(episodes, targets, scores, groups, protocol)
         for value_key, column in raw.items():
             plain = np.array([values[value_key]])
-            samples[value_key] = widen_to_prediction(
-                column, plain, inflation=inflation, bounded=True
-            )
+            samples[value_key] = widen_to_prediction(column, plain, inflation)
     rows = []
     for (scoring, metric), value in values.items():
         if metric in RANKING_METRICS:

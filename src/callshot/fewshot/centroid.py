@@ -32,35 +32,19 @@ class LinearLayer:
         return np.asarray(np.asarray(vectors, np.float64) @ self.weight.T + self.bias)
 
 
-def centroids(
-    vectors: ArrayLike, label: ArrayLike
-) -> tuple[tuple[str, ...], FloatArray]:
-    """Return the class names, sorted, and the mean vector of each.
-
-    >>> centroids([[0.0, 0.0], [2.0, 0.0], [5.0, 5.0]], ["rumble", "rumble", "roar"])
-    (('roar', 'rumble'), array([[5., 5.],
-           [1., 0.]]))
-    """
-    table = np.asarray(vectors, np.float64)
-    names = np.asarray(label).astype(str)
-    if len(table) != len(names) or not len(names):
-        raise InputError(
-            f"expected one label per support vector, one or more; got {len(names)} for {len(table)}"
-        )
-    classes = np.unique(names)
-    means = np.stack([table[names == name].mean(axis=0) for name in classes])
-    return tuple(classes.tolist()), means
-
-
 def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
-    """Return the linear layer whose argmax is the nearest centroid.
+    """Return the linear layer whose argmax is the nearest class mean; classes are sorted.
 
     >>> layer = linear_layer([[0.0], [4.0]], ["rumble", "roar"])
     >>> layer([1.0])  # roar, rumble
     array([-8.,  0.])
     """
-    classes, means = centroids(vectors, label)
-    return LinearLayer(classes, 2.0 * means, -np.einsum("nd,nd->n", means, means))
+    table = np.asarray(vectors, np.float64)
+    names = np.asarray(label).astype(str)
+    classes = np.unique(names).tolist()
+    means = np.stack([table[names == name].mean(axis=0) for name in classes])
+    bias = -np.einsum("nd,nd->n", means, means)
+    return LinearLayer(tuple(classes), 2.0 * means, bias)
 
 
 def log_odds(a: ArrayLike) -> FloatArray:
@@ -148,7 +132,8 @@ class CentroidClassifier:
     classes_: Labels
     centroids_: FloatArray
     n_features_in_: int
-    _examples: dict[Any, FloatArray]  # of each class
+    _vectors: FloatArray
+    _label: Labels
     _weight: FloatArray
     _bias: FloatArray
 
@@ -198,17 +183,15 @@ class CentroidClassifier:
         first: bool,
     ) -> Self:
         vectors, label = _validate(self, X, y, first=first)
-        examples = {} if first else self._examples.copy()
-        for name in np.unique(label).tolist():
-            rows = [vectors[label == name]]
-            if name in examples:
-                rows.append(examples[name])
-            examples[name] = np.concatenate(rows)
-        self._examples = examples
-        self.classes_ = np.array(sorted(examples))
+        if not first:
+            vectors = np.concatenate([self._vectors, vectors])
+            label = np.concatenate([self._label, label])
+        self._vectors = vectors
+        self._label = label
+        self.classes_ = np.unique(label)
         means = []
-        for name in sorted(examples):
-            columns = examples[name].T.tolist()
+        for name in self.classes_:
+            columns = vectors[label == name].T.tolist()
             means.append([math.fsum(column) / len(column) for column in columns])
         self.centroids_ = np.array(means)
         self._weight = 2.0 * self.centroids_
@@ -286,37 +269,32 @@ def _validate(
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import check_is_fitted, validate_data
     except ImportError:
-        vectors = np.asarray(X, np.float64)
-        label = np.zeros(len(vectors)) if first is None else np.asarray(y)
-        features = (
-            vectors.shape[-1] if first else getattr(model, "n_features_in_", None)
-        )
-        if features is None:
-            raise InputError(
-                "CentroidClassifier is not fitted; call fit first"
-            ) from None
-        if vectors.ndim != 2 or not vectors.size:
-            raise InputError(
-                f"X: expected shape (n_samples, n_features), got {vectors.shape}"
-            ) from None
-        if vectors.shape[1] != features:
-            raise InputError(
-                f"X: expected {features} features, as in fit, got {vectors.shape[1]}"
-            ) from None
-        if not np.isfinite(vectors).all():
-            raise InputError(
-                "X: expected finite numbers, got NaN or infinity"
-            ) from None
-        if label.shape != (len(vectors),):
-            raise InputError(
-                f"y: expected {len(vectors)} labels, got shape {label.shape}"
-            ) from None
-        model.n_features_in_ = features
-        return vectors, label
+        return _validate_alone(model, X, y, first)
     if first is None:
         check_is_fitted(model)
         vectors = validate_data(model, X, reset=False, dtype=np.float64)
         return vectors, np.zeros(len(vectors))
     vectors, label = validate_data(model, X, y, reset=first, dtype=np.float64)
     check_classification_targets(label)
+    return vectors, label
+
+
+def _validate_alone(
+    model: CentroidClassifier, X: ArrayLike, y: ArrayLike | None, first: bool | None
+) -> tuple[FloatArray, Labels]:
+    """Do what `_validate` does, without scikit-learn."""
+    vectors = np.asarray(X, np.float64)
+    label = np.zeros(len(vectors)) if first is None else np.asarray(y)
+    if first:
+        model.n_features_in_ = vectors.shape[-1]
+    if not hasattr(model, "n_features_in_"):
+        raise InputError("CentroidClassifier is not fitted; call fit first")
+    shape = (len(vectors), model.n_features_in_)
+    if vectors.shape != shape or not np.isfinite(vectors).all():
+        raise InputError(
+            f"X: expected finite numbers of shape (n_samples, {shape[1]}), got shape "
+            f"{vectors.shape}, or NaN or infinity"
+        )
+    if label.shape != shape[:1]:
+        raise InputError(f"y: expected {len(vectors)} labels, got shape {label.shape}")
     return vectors, label

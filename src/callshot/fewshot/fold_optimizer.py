@@ -9,20 +9,19 @@ state, and not on the clock unless the proof says so.
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from callshot.errors import InputError, OptionError
 from callshot.fewshot.kernels.fold_assignment import (
     assign_greedily,
     count_by_fold,
     least_range,
     search_locally,
 )
-from callshot.records import COMMON_FOLD, FloatArray, Folds, IntArray
+from callshot.records import COMMON_FOLD, Folds, IntArray
 
 # Local searches: proposals per recording, and whether empty folds of a class are priced one by one.
 SEARCHES = ((2_000, True), (20_000, True), (6_000, False))
@@ -40,10 +39,14 @@ Cost = tuple[int, Fraction]
 
 @dataclass(frozen=True)
 class Problem:
-    """Recordings to assign to `count` folds; `holds` is (recordings, classes), in segments."""
+    """Recordings to assign to `count` folds; `holds` is (recordings, classes), in segments.
+
+    `limits` are options of each run of milp.
+    """
 
     holds: IntArray
     count: int
+    limits: Limits = field(default_factory=dict)
 
     def counts(self, fold: IntArray) -> IntArray:
         """Return the segments of each class in each fold."""
@@ -67,7 +70,7 @@ class Problem:
     def restrict(self, classes: IntArray) -> tuple["Problem", IntArray]:
         """Return the problem of some classes alone, and the recordings that carry them."""
         rows = np.flatnonzero(self.holds[:, classes].any(axis=1))
-        return Problem(self.holds[np.ix_(rows, classes)], self.count), rows
+        return replace(self, holds=self.holds[np.ix_(rows, classes)]), rows
 
 
 def build_folds(
@@ -89,12 +92,6 @@ def build_folds(
     >>> build_folds(["rumble", "roar", "rumble", "roar"], ["a", "a", "b", "b"], 2).fold
     array([0, 0, 1, 1])
     """
-    if count < 2:
-        raise OptionError(f"count: expected 2 folds or more, got {count}")
-    if len(label) != len(recording):
-        raise InputError(
-            f"recording: expected one for each of {len(label)} labels, got {len(recording)}"
-        )
     names, code = np.unique(label, return_inverse=True)
     recordings, row = np.unique(recording, return_inverse=True)
     table = np.zeros((len(recordings), len(names)), dtype=np.int64)
@@ -118,31 +115,28 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     if len(rows) == 0:
         reason = f"no label is in {count} recordings, so no class can be eligible"
         return fold, f"optimum proved: {reason}"
-    problem = Problem(table[np.ix_(rows, classes)], count)
+    problem = Problem(table[np.ix_(rows, classes)], count, limits)
     size = table[rows].sum(axis=1)
     # scikit-learn can do better with the common recordings than without: start from the better one.
     starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
     start = min(starts, key=problem.cost)
-    best, proof = _search_parts(problem, start, size, limits)
+    best, proof = _search_parts(problem, start, size)
     settled = search_locally(
         problem.holds, best, count, SETTLING, hinted=False, size=size
     )
     best = min(settled, best, key=problem.cost)
-    fold[rows] = _number_by_first(best)
+    fold[rows] = number_by_first(best)
     return fold, proof
 
 
-def _number_by_first(fold: IntArray) -> IntArray:
-    """Number folds by their first recording, so that equal partitions get equal numbers."""
+def number_by_first(fold: IntArray) -> IntArray:
+    """Number folds by their first row, so that equal partitions get equal numbers."""
     _, first, member = np.unique(fold, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[member]
 
 
 def _search_parts(
-    problem: Problem,
-    fold: IntArray,
-    size: IntArray,
-    limits: Limits,
+    problem: Problem, fold: IntArray, size: IntArray
 ) -> tuple[IntArray, str]:
     """Improve the folds of each set of classes that shares no recordings with the others."""
     least = np.zeros(problem.holds.shape[1], dtype=np.int64)
@@ -150,7 +144,7 @@ def _search_parts(
     obstacle = ""
     for classes in _connected(problem.holds):
         part, rows = problem.restrict(classes)
-        part_fold, least[classes], part_obstacle = _search(part, fold[rows], limits)
+        part_fold, least[classes], part_obstacle = _search(part, fold[rows])
         obstacle = obstacle or part_obstacle
         # A part may number its folds freely: its largest goes to the fold that is least filled.
         load = np.bincount(part_fold, size[rows], problem.count)
@@ -162,10 +156,7 @@ def _search_parts(
 
 
 def _describe_proof(
-    problem: Problem,
-    fold: IntArray,
-    least: IntArray,
-    obstacle: str,
+    problem: Problem, fold: IntArray, least: IntArray, obstacle: str
 ) -> str:
     """Describe whether better folds can exist, and how much better they could be."""
     cost = problem.cost(fold)
@@ -183,41 +174,29 @@ def _describe_proof(
     return f"not proved: {obstacle}; best of local search, {rest}"
 
 
-def _search(
-    problem: Problem, fold: IntArray, limits: Limits
-) -> tuple[IntArray, IntArray, str]:
+def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
     """Return the best folds, the least range of each class, and what prevented a proof, if any."""
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
     for number, (proposals, hinted) in enumerate(SEARCHES):
         improved = search_locally(
-            problem.holds,
-            fold,
-            problem.count,
-            proposals,
-            least=least,
-            hinted=hinted,
+            problem.holds, fold, problem.count, proposals, least=least, hinted=hinted
         )
         fold = min(fold, improved, key=problem.cost)
         if number == 0:
-            least = _tighten(problem, fold, least, limits)
+            least = _tighten(problem, fold, least)
         if problem.cost(fold) == problem.cost_of_ranges(least):
             return fold, least, ""
     try:
-        fold, obstacle = _solve(problem, fold, least, limits)
+        fold, obstacle = _solve(problem, fold, least)
     except TimeoutError:  # the solver's result at that time depends on the machine
-        seconds = limits["time_limit"]
+        seconds = problem.limits["time_limit"]
         obstacle = (
             f"the solver was stopped after {seconds:g} s and its work is not used"
         )
     return fold, least, obstacle
 
 
-def _tighten(
-    problem: Problem,
-    fold: IntArray,
-    least: IntArray,
-    limits: Limits,
-) -> IntArray:
+def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
     """Replace each bound that is not met by the least range of its class alone.
 
     The time and the proof depend on these bounds, the folds do not.
@@ -228,64 +207,47 @@ def _tighten(
     with suppress(TimeoutError):
         for c in np.flatnonzero(unmet):
             alone, rows = problem.restrict(np.array([c]))
-            best, obstacle = _solve(alone, fold[rows], least[[c]], limits)
+            best, obstacle = _solve(alone, fold[rows], least[[c]])
             if not obstacle:
                 least[c] = np.ptp(alone.counts(best))
     return least
 
 
-def _solve(
-    problem: Problem,
-    fold: IntArray,
-    least: IntArray,
-    limits: Limits,
-) -> tuple[IntArray, str]:
-    """Return the best folds; or the best known, and the limit that was hit."""
-    obstacle = ""
-    if -problem.cost(fold)[0] < len(least):
-        fold, obstacle = _improve(problem, fold, least, True, limits)
-    if not obstacle:
-        fold, obstacle = _improve(problem, fold, least, False, limits)
-    return fold, obstacle
+def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray, str]:
+    """Search for more eligible classes, then for a smaller spread of as many, by milp.
 
-
-def _improve(
-    problem: Problem,
-    fold: IntArray,
-    least: IntArray,
-    more_classes: bool,
-    limits: Limits,
-) -> tuple[IntArray, str]:
-    """Search for more eligible classes, or for as many and a smaller spread, by milp."""
+    Return the best folds; or the best known, and the limit that was hit.
+    """
     from scipy.optimize import milp
 
+    count = problem.count
+    nodes = problem.limits["node_limit"]
     kinds, kind, times = np.unique(
         -problem.holds, axis=0, return_inverse=True, return_counts=True
     )
-    if limits["node_limit"] < 1:
+    places = len(kinds) * count
+    if nodes < 1:
         return fold, "the solver was left out"
-    if len(kinds) * problem.count > MAX_PLACES:
+    if places > MAX_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
-    cost = problem.cost(fold)
-    model = _build_model(-kinds, times, problem.count, least, cost, more_classes)
-    result = milp(**model, options=dict(limits))  # a copy, as milp empties it
-    if "time limit" in result.message.lower():
-        raise TimeoutError
-    if result.x is not None:
-        solution = _read_solution(result.x, kind.ravel(), len(kinds), problem.count)
-        fold = min(fold, solution, key=problem.cost)
-    if result.status in (0, NO_SOLUTION):
-        return fold, ""
-    return fold, f"the solver did not finish within {limits['node_limit']} nodes"
-
-
-def _read_solution(x: FloatArray, kind: IntArray, kinds: int, count: int) -> IntArray:
-    """Return the fold of each recording, from how many of each kind go to each fold."""
-    places = np.rint(x[: kinds * count]).astype(int)
-    fold = np.empty(len(kind), np.int64)
-    for number, per_fold in enumerate(places.reshape(kinds, count)):
-        fold[kind == number] = np.repeat(np.arange(count), per_fold)
-    return fold
+    for more_classes in (True, False):
+        cost = problem.cost(fold)
+        if more_classes and -cost[0] == len(least):
+            continue
+        model = _build_model(-kinds, times, count, least, cost, more_classes)
+        result = milp(**model, options=dict(problem.limits))  # milp empties it
+        if "time limit" in result.message.lower():
+            raise TimeoutError
+        if result.x is not None:
+            # How many recordings of each kind go to each fold.
+            placed = np.rint(result.x[:places]).astype(int).reshape(-1, count)
+            solution = np.empty_like(fold)
+            for number, per_fold in enumerate(placed):
+                solution[kind.ravel() == number] = np.repeat(range(count), per_fold)
+            fold = min(fold, solution, key=problem.cost)
+        if result.status not in (0, NO_SOLUTION):
+            return fold, f"the solver did not finish within {nodes} nodes"
+    return fold, ""
 
 
 def _build_model(

@@ -115,6 +115,10 @@ def make_folds(
     (2, 'optimum proved')
     """
     check_range("folds", count, 2)
+    if len(label) != len(recording):
+        raise InputError(
+            f"recording: expected one for each of {len(label)} labels, got {len(recording)}"
+        )
     folds = build_folds(label, recording, count)
     check_no_leak(recording, folds.fold)
     return folds

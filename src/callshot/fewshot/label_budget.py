@@ -56,9 +56,7 @@ class CurveFit:
         return np.asarray(np.minimum(rise, most))
 
 
-def fit_class(
-    shots: IntArray, values: FloatArray, complete_to_k: int, since: float = LATER_HALF
-) -> CurveFit:
+def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveFit:
     """Fit the curves of one class, (shots, samples), to the shots that it can give in every split.
 
     All numbers but k and the value are NaN where fewer than three are complete.
@@ -73,7 +71,7 @@ def fit_class(
     value = values[last]
     if complete.size < MIN_POINTS:
         return CurveFit(k, value, unknown, unknown, unknown)
-    is_late = shots[complete] >= since * k
+    is_late = shots[complete] >= LATER_HALF * k
     is_late[-MIN_POINTS:] = True
     late = complete[is_late]
     # Fit a − b/k, b ≥ 0, to every column by least squares.
@@ -111,11 +109,8 @@ def label_budget(
     per_class: pl.DataFrame,
     classes: Sequence[ClassCount],
     gains: Mapping[str, Gains] | None = None,
-    metric: str = "map",
-    *,
-    since: float = LATER_HALF,
 ) -> pl.DataFrame:
-    """Return what the next exemplar of each eligible class is worth to it, with each encoder.
+    """Return what the next exemplar of each class is worth to its AP, with each encoder.
 
     The spread `shared` is read where there is one: it is how a person labels. Only shots that the
     class can give in every split count; `k` is 0 where none of these was evaluated. All classes
@@ -129,49 +124,43 @@ def label_budget(
     gains : mapping, optional
         The gains of each encoder in the samples of `total`, see `sample_gains`. Without them no
         interval is known, and no class is recommended.
-    metric : str
-    since : float
-        The curve is fitted to the shots from this share of the last one on, to three at least.
 
     Returns
     -------
     polars.DataFrame
         Rows of the BUDGET schema.
     """
-    rows = per_class.filter(metric=metric)
+    rows = per_class.filter(metric="map")
     if "shared" in rows["spread"]:
         rows = rows.filter(spread="shared")
-    counts = {count.label: count for count in classes if count.eligible}
+    counts = {count.label: count for count in classes}
+    summaries = {name: _summarise_gains(one) for name, one in (gains or {}).items()}
     budget = []
-    for curves in rows.partition_by("corpus", "encoder", maintain_order=True):
-        summaries = _summarise_gains((gains or {}).get(curves["encoder"][0], {}))
-        for curve in curves.partition_by("label", maintain_order=True):
-            row = curve.select("corpus", "encoder", "label", "metric").row(
-                0, named=True
-            )
-            count = counts.get(row["label"])
-            if count is None:
-                continue
-            shots = curve["k"].to_numpy()
-            means = curve["mean"].to_numpy()[:, None]
-            fit = fit_class(shots, means, count.complete_to_k, since)
-            row |= {
-                "exemplars": count.exemplars,
-                "k": fit.k,
-                "value": fit.value.item(),
-                "next_gain": fit.gain(1).item(),
-                "double_gain": fit.gain(fit.k).item(),
-                "limit": fit.limit.item(),
-                "error": fit.error.item(),
-                **summaries.get(count.label, NOT_COMPARED),
-            }
-            # It gains, most of all, and enough to matter.
-            row["recommended"] = bool(
-                row["prob_gain"] >= MIN_P_GAIN
-                and row["prob_largest_gain"] >= MIN_P_LARGEST_GAIN
-                and row["double_gain"] >= WITHIN
-            )
-            budget.append(row)
+    key = ("corpus", "encoder", "label", "metric")
+    for curve in rows.partition_by(key, maintain_order=True):
+        row = curve.select(key).row(0, named=True)
+        label = row["label"]
+        count = counts[label]
+        shots = curve["k"].to_numpy()
+        means = curve["mean"].to_numpy()[:, None]
+        fit = fit_class(shots, means, count.complete_to_k)
+        row |= {
+            "exemplars": count.exemplars,
+            "k": fit.k,
+            "value": fit.value.item(),
+            "next_gain": fit.gain(1).item(),
+            "double_gain": fit.gain(fit.k).item(),
+            "limit": fit.limit.item(),
+            "error": fit.error.item(),
+            **summaries.get(row["encoder"], {}).get(label, NOT_COMPARED),
+        }
+        # It gains, most of all, and enough to matter.
+        row["recommended"] = bool(
+            row["prob_gain"] >= MIN_P_GAIN
+            and row["prob_largest_gain"] >= MIN_P_LARGEST_GAIN
+            and row["double_gain"] >= WITHIN
+        )
+        budget.append(row)
     return pl.DataFrame(budget, schema=dict(BUDGET))
 
 

@@ -157,27 +157,37 @@ class MetricSums:
         self.decisions = np.zeros((shots, count, count))
         self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
         self.undefined = np.zeros(count, np.int64)
-        # For each fold: its split, its decisions for each class, and mean weights of its queries.
-        self._folds: list[tuple[Split, FloatArray, list[FloatArray]]] = []
+        self._is_weighted = False
+        # For each fold: its split, and its decisions for each class.
+        self._folds: list[tuple[Split, FloatArray]] = []
+        # The mean weight of the open fold's positives of each class, and sums over folds.
+        self._positive_weight: FloatArray = np.ones((count, 1))
+        self._weight = {metric: np.zeros((count, samples)) for metric in METRICS}
+        self._query_weight = np.zeros(samples)
 
     def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
         """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
-        means = []
-        if weights is not None:
-            positive = split.relevant.astype(float) @ weights / split.positives[:, None]
-            is_label = split.label == np.arange(len(split.relevant))[:, None]
-            counts = is_label.sum(axis=1, keepdims=True)
-            by_label = is_label.astype(float) @ weights / counts
-            means = [positive, by_label, weights.mean(axis=0)]
-        decided = np.zeros(self.tied.shape)
-        self._folds.append((split, decided, means))
+        self._is_weighted = weights is not None
+        if weights is None:
+            weights = np.ones((len(split.rows), 1))
+        relevant = split.relevant.astype(float)
+        positive = relevant @ weights / split.positives[:, None]
+        is_label = split.label == np.arange(len(relevant))[:, None]
+        by_label = is_label.astype(float) @ weights
+        has_negatives = split.positives < len(split.rows)
+        self._positive_weight = positive
+        self._weight["map"] += positive
+        self._weight["auroc"] += positive * has_negatives[:, None]
+        self._weight["accuracy"] += by_label / is_label.sum(axis=1, keepdims=True)
+        self._query_weight += weights.mean(axis=0)
+        self._folds.append((split, np.zeros(self.tied.shape)))
 
     def add(self, row: Any, ap: Any, auroc: Any, hits: Any) -> None:
         """Add metrics of the open fold, (classes, samples), at one of the shots.
 
         Hits count queries, or are sums of their weights.
         """
-        split, _, weights = self._folds[-1]
+        split, _ = self._folds[-1]
         ranking = dict(zip(RANKING_METRICS, (ap, auroc), strict=True))
         queries = np.bincount(split.label, minlength=len(split.relevant))
         recall = hits / queries[:, None]
@@ -185,17 +195,15 @@ class MetricSums:
         self.values["all", "accuracy"][row] += hits.sum(axis=-2) / len(split.rows)
         for metric, table in ranking.items():
             known = np.where(np.isnan(table), 0.0, table)
-            self.per_class[metric][row] += weights[0] * known if weights else known
-        if weights:
+            self.per_class[metric][row] += self._positive_weight * known
+        if self._is_weighted:
             return
         self.values["all", "balanced_accuracy"][row] += recall.mean(axis=-2)
+        has_negatives = split.positives < len(split.rows)
         for scoring, metric in product(self.groups, RANKING_METRICS):
-            groups = self.groups[scoring]
-            if metric == "auroc":
-                groups = _restrict(groups, split.positives < len(split.rows))
-            self.values[scoring, metric][row] += _mean_of_groups(
-                ranking[metric], groups
-            )
+            groups = self._groups(scoring, metric, has_negatives)
+            mean = _mean_of_groups(ranking[metric], groups)
+            self.values[scoring, metric][row] += mean
 
     def count(self, rows: Any, decisions: Any, tied: Any) -> None:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
@@ -207,11 +215,12 @@ class MetricSums:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
         folds = len(self._folds)
         with_auroc = dict.fromkeys(self.groups, 0)
-        for split, decided, _ in self._folds:
+        for split, decided in self._folds:
             has_negatives = split.positives < len(split.rows)
             self.undefined += ~has_negatives
-            for scoring, groups in self.groups.items():
-                with_auroc[scoring] += bool(_restrict(groups, has_negatives))
+            for scoring in self.groups:
+                defined = self._groups(scoring, "auroc", has_negatives)
+                with_auroc[scoring] += bool(defined)
             # Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes
             total = decided.sum(axis=1, keepdims=True)
             probability = decided / np.where(total > 0, total, np.nan)
@@ -223,40 +232,32 @@ class MetricSums:
         for level in self.chance.values():
             level /= folds
         self.decisions /= draws
-        if self._folds[0][2]:
-            self._finish_weighted()
-        else:
-            defined = folds - self.undefined
-            divisor = np.where(defined > 0, defined, np.nan)[:, None]
-            for metric, class_table in self.per_class.items():
-                class_table /= divisor if metric == "auroc" else float(folds)
+        for metric, class_table in self.per_class.items():
+            weight = self._weight[metric]
+            class_table /= np.where(weight > 0, weight, np.nan)
+        if not self._is_weighted:
             for (scoring, metric), table in self.values.items():
                 count = with_auroc[scoring] if metric == "auroc" else folds
                 table /= float(count) or np.nan
-        self._folds = []
-
-    def _finish_weighted(self) -> None:
-        """Divide sums by the weights of the folds; average over classes after that."""
-        weight = {name: np.zeros(one.shape[1:]) for name, one in self.per_class.items()}
-        fold_weight = np.zeros(self.values["all", "accuracy"].shape[1])
-        for split, _, (positive, by_label, mean) in self._folds:
-            has_negatives = split.positives < len(split.rows)
-            weight["map"] += positive
-            weight["auroc"] += positive * has_negatives[:, None]
-            weight["accuracy"] += by_label
-            fold_weight += mean
-        for metric, class_table in self.per_class.items():
-            class_table /= np.where(weight[metric] > 0, weight[metric], np.nan)
-        self.values["all", "accuracy"] /= fold_weight
+            return
+        self.values["all", "accuracy"] /= self._query_weight
         recall = self.per_class["accuracy"].mean(axis=1)
         self.values["all", "balanced_accuracy"][:] = recall
-        has_auroc = self.undefined < len(self._folds)
+        has_auroc = self.undefined < folds
         for scoring, metric in product(self.groups, RANKING_METRICS):
-            groups = self.groups[scoring]
-            if metric == "auroc":
-                groups = _restrict(groups, has_auroc)
+            groups = self._groups(scoring, metric, has_auroc)
             mean = _mean_of_groups(self.per_class[metric], groups)
             self.values[scoring, metric][:] = mean if groups else np.nan
+
+    def _groups(
+        self, scoring: str, metric: str, has_auroc: NDArray[np.bool_]
+    ) -> Groups:
+        """Return the groups of a scoring; for AUROC, without the classes that have none."""
+        groups = self.groups[scoring]
+        if metric == "auroc":
+            defined = [group[has_auroc[group]] for group in groups]
+            groups = [group for group in defined if group.size]
+        return groups
 
 
 def group_classes(
@@ -274,12 +275,6 @@ def group_classes(
         np.array([n for n in numbers if categories.get(classes[n]) == name])
         for name in names
     ]
-
-
-def _restrict(groups: Groups, defined: NDArray[np.bool_]) -> Groups:
-    """Return the groups without the classes that are not defined, and without empty groups."""
-    restricted = [group[defined[group]] for group in groups]
-    return [group for group in restricted if group.size]
 
 
 def _mean_of_groups(table: Any, groups: Groups) -> Any:

@@ -76,8 +76,7 @@ class Spread:
 
     `rank` holds the exemplars of each class in order, by number inside the class, (samples, rows);
     without it, supports are drawn from streams: of each query in `per-query`, else of all. `units`
-    are the weights of rows, in multiples of UNIT; `exemplar_units` those of exemplars where these
-    differ.
+    are the weights of rows as queries, in multiples of UNIT, `support_units` those as exemplars.
     """
 
     name: str
@@ -85,30 +84,12 @@ class Spread:
     samples: int
     rank: Ranks | None = None
     units: IntArray | None = None
-    exemplar_units: IntArray | None = None
+    support_units: IntArray | None = None
 
     @property
     def has_own_draws(self) -> bool:
         """Whether every query has draws of its own."""
         return self.name == "per-query"
-
-    @property
-    def support_units(self) -> IntArray | None:
-        """The weights of rows as exemplars, in multiples of UNIT."""
-        return self.units if self.exemplar_units is None else self.exemplar_units
-
-    def weights(self, split: Split) -> FloatArray | None:
-        """Return the weights of a fold's queries, (queries, samples), if they differ."""
-        if self.units is None:
-            return None
-        return np.asarray(self.units[:, split.rows].T * UNIT, np.float64)
-
-    def order(self, span: slice) -> Order:
-        """Return the orders and weights of exemplars in some samples, for the kernels."""
-        units = self.support_units
-        if self.rank is None or units is None:
-            return NO_ORDER
-        return Order(self.rank[span], units[span] * UNIT)
 
     def support(
         self,
@@ -129,12 +110,11 @@ class Spread:
         if self.rank is not None:
             ordered = rows[self.rank[draw, rows]]
             return np.asarray(ordered[allowed[ordered]][:k])
-        purpose = "shared"
-        words: tuple[Any, ...] = (draw, episodes.class_key[n])
+        words: list[Any] = [draw, episodes.class_key[n]]
         if self.has_own_draws:
-            purpose = "support"
-            words = (episodes.segment_key[place], *words)
+            words.insert(0, episodes.segment_key[place])
             rows = rows[allowed[rows]]
+        purpose = "support" if self.has_own_draws else "shared"
         stream = streams.make_stream(protocol.seed, purpose, *words)
         is_allowed = allowed[rows]
         size = min(k, int(is_allowed.sum())) if protocol.distinct else k
@@ -152,22 +132,19 @@ def make_spread(name: str, episodes: Episodes, protocol: Protocol) -> Spread:
     if name != "total":
         return Spread(name, protocol.supports(name), samples)
     units = draw_units(episodes, protocol, samples)
-    return Spread(name, samples, samples, draw_orders(episodes, protocol, units), units)
+    rank = draw_orders(episodes, protocol, units)
+    return Spread(name, samples, samples, rank, units, units)
 
 
 def draw_orders(episodes: Episodes, protocol: Protocol, units: IntArray) -> Ranks:
     """Put the exemplars of each class in a random order in every sample: the heavy ones early."""
-    size = units.shape
-    arrival = np.empty(size)
+    arrival = np.empty(units.shape)
     base = streams.purpose_key(protocol.seed, "total")
     streams.fill_exponentials(base, episodes.segment_key, arrival)
     arrival /= units
-    rank = np.empty(size, np.uint32)
-    for begin, end in zip(
-        episodes.class_start[:-1], episodes.class_start[1:], strict=True
-    ):
-        rank[:, begin:end] = np.argsort(arrival[:, begin:end], axis=1, kind="stable")
-    return rank
+    by_class = np.split(arrival, episodes.class_start[1:-1], axis=1)
+    ranks_by_class = [np.argsort(part, axis=1, kind="stable") for part in by_class]
+    return np.concatenate(ranks_by_class, axis=1).astype(np.uint32)
 
 
 def draw_units(episodes: Episodes, protocol: Protocol, samples: int) -> IntArray:
@@ -229,7 +206,10 @@ def sweep_folds(
     sums = MetricSums(len(k), spread.samples, engine.episodes.classes, categories)
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
-        sums.open_fold(split, spread.weights(split))
+        weights = None
+        if spread.units is not None:
+            weights = np.asarray(spread.units[:, split.rows].T * UNIT, np.float64)
+        sums.open_fold(split, weights)
         if shots:
             sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
         if len(k) > shots:
@@ -269,8 +249,7 @@ def _sweep_pool(
     metrics = measure_evidence(engine, split, pool_evidence(engine, split))
     decisions = metrics.decisions * spread.draws
     sums.count(slice(row, None), decisions, metrics.tied * spread.draws)
-    size = (len(engine.episodes.classes), spread.samples)
-    sums.add(row, *(np.broadcast_to(column[0].T, size) for column in metrics[:3]))
+    sums.add(row, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
 
 
 def _measure_draws(
@@ -398,12 +377,10 @@ def score_queries(
     fill = (scorer or BY_RULE).per_query(engine, split, shots, scores)
 
     def score(span: slice) -> IntArray:
-        first = span.start
-        last = span.stop
         counts = np.zeros((len(shots), classes, classes), np.int64)
         fill(span)
-        to_scores(scores, first, last, engine.softmax, False, decided)
-        count_decisions(first, last, decided, split.truth, hits, counts)
+        to_scores(scores, span.start, span.stop, engine.softmax, False, decided)
+        count_decisions(span.start, span.stop, decided, split.truth, hits, counts)
         return counts
 
     queries_per_task = -(-queries // (8 * engine.workers))
@@ -470,7 +447,9 @@ def shared_evidence(
                 means = _draw_means(engine, split, shots, spread, first + d)
                 out[d] = mean_evidence(engine, split, means)
             return out
-        order = spread.order(span)
+        order = NO_ORDER
+        if spread.rank is not None and spread.support_units is not None:
+            order = Order(spread.rank[span], spread.support_units[span] * UNIT)
         for block in blocks(queries, BLOCK_ROWS if products is None else queries):
             table = products
             if table is None:
@@ -546,20 +525,13 @@ def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> Non
     The chance of accuracy is that of the decisions in `shared`: `total` counts none.
     """
     sums.chance = shared.chance
-    by_class = small_sample_inflation(count_recordings(episodes))
-    on_average = float(by_class.mean())
-    pairs: list[tuple[FloatArray, FloatArray, Any]] = [
-        (samples, shared.values[key], on_average)
-        for key, samples in sums.values.items()
-    ]
-    pairs += [
-        (samples, shared.per_class[metric], by_class[:, None])
-        for metric, samples in sums.per_class.items()
-    ]
-    for samples, of_shared, inflation in pairs:
-        samples[:] = widen_to_prediction(
-            samples, of_shared, inflation=inflation, bounded=True
-        )
+    inflation = small_sample_inflation(count_recordings(episodes))
+    mean = float(inflation.mean())
+    for key, samples in sums.values.items():
+        samples[:] = widen_to_prediction(samples, shared.values[key], mean)
+    by_class = inflation[:, None]
+    for metric, samples in sums.per_class.items():
+        samples[:] = widen_to_prediction(samples, shared.per_class[metric], by_class)
 
 
 def count_recordings(episodes: Episodes) -> IntArray:
@@ -578,27 +550,21 @@ def count_recordings(episodes: Episodes) -> IntArray:
 
 
 def widen_to_prediction(
-    total: FloatArray,
-    shared: FloatArray,
-    *,
-    inflation: FloatArray | float = 1.0,
-    bounded: bool = False,
+    total: FloatArray, shared: FloatArray, inflation: FloatArray | float
 ) -> FloatArray:
     """Return samples of a prediction interval: mean of `shared`, widened deviations of `total`.
 
     Parameters
     ----------
     total, shared : array of shape (..., samples)
-        Samples of one quantity in both spreads: a score, or a difference of two scores.
+        Samples of one score, from 0 to 1, in both spreads.
     inflation : float or array
         By how much the variance of `total` is too small: see `small_sample_inflation`.
-    bounded : bool
-        Whether the quantity lies between 0 and 1, so that predictions are clipped.
 
     Examples
     --------
     >>> total = np.array([0.5, 0.6, 0.7])
-    >>> widen_to_prediction(total, np.array([0.6, 0.7])).round(3)
+    >>> widen_to_prediction(total, np.array([0.6, 0.7]), 1.0).round(3)
     array([0.523, 0.65 , 0.777])
     """
     centre = shared.mean(axis=-1, keepdims=True)
@@ -610,7 +576,7 @@ def widen_to_prediction(
     ratio = np.ones_like(variance)
     np.divide(variance + of_estimate, raw_variance, out=ratio, where=raw_variance > 0)
     predicted = centre + np.sqrt(ratio) * deviation
-    return np.asarray(np.clip(predicted, 0.0, 1.0) if bounded else predicted)
+    return np.asarray(np.clip(predicted, 0.0, 1.0))
 
 
 def small_sample_inflation(recordings: IntArray) -> FloatArray:

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from callshot.fewshot.episodes import Episodes
-from callshot.fewshot.fold_optimizer import build_folds
+from callshot.fewshot.fold_optimizer import build_folds, number_by_first
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.kernels.streams import key, make_stream
 from callshot.fewshot.protocol import Protocol
@@ -50,11 +50,11 @@ def other_partitions(
     in which other classes are eligible, is left out.
     """
     partitions: dict[int, Folds] = {}
-    seen = {_name_partition(folds.fold)}
+    seen = {number_by_first(folds.fold).tobytes()}
     classes = _eligible(table, folds)
     for number in range(1, protocol.repeat_folds):
         other = make_partition(table, folds.count, protocol.seed, number)
-        name = _name_partition(other.fold)
+        name = number_by_first(other.fold).tobytes()
         if name not in seen and _eligible(table, other) == classes:
             partitions[number] = other
         seen.add(name)
@@ -122,12 +122,6 @@ def describe_repetition(partitions: Frame, k: int) -> list[str]:
     return lines
 
 
-def _name_partition(fold: IntArray) -> tuple[int, ...]:
-    """Return the folds numbered by their first segment: the same for equal partitions."""
-    _, first, member = np.unique(fold, return_index=True, return_inverse=True)
-    return tuple(np.argsort(np.argsort(first))[member].tolist())
-
-
 def _eligible(table: Embeddings, folds: Folds) -> set[str]:
     return {c.label for c in count_classes(table.label, folds) if c.eligible}
 
@@ -159,7 +153,7 @@ def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
         samples=seeds**2,
         units=np.tile(units, (seeds, 1)),
         rank=np.repeat(rank, seeds, axis=0),
-        exemplar_units=np.repeat(equal, seeds, axis=0),
+        support_units=np.repeat(equal, seeds, axis=0),
     )
 
 
@@ -249,12 +243,15 @@ def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
     order = _order(means)
     levels = []
     holds = []
+    is_certain = True
     for source, name in LEVEL_NAMES.items():
         parts = means.filter(source=source).partition_by("number")
         if len(parts) > 1:
-            levels.append(f"{len(parts)} {name}")
+            level = f"{len(parts)} {name}"
             same = sum(_order(part) == order for part in parts)
-            holds.append((same, len(parts), name))
+            levels.append(level)
+            holds.append(f"{same} of {level}")
+            is_certain &= same == len(parts)
     texts = []
     for rows in points.partition_by("encoder"):
         sources = [
@@ -267,10 +264,8 @@ def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
         f"{'; '.join(texts)}."
     ]
     if len(texts) > 1:
-        *first, last = [f"{same} of {total} {name}" for same, total, name in holds]
-        everywhere = all(same == total for same, total, _ in holds)
-        ending = "" if everywhere else ": it is not certain"
+        ending = "" if is_certain else ": it is not certain"
         lines.append(
-            f"The order {', '.join(order)} holds in {', '.join(first)} and {last}{ending}."
+            f"The order {', '.join(order)} holds in {', '.join(holds)}{ending}."
         )
     return lines
