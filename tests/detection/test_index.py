@@ -440,7 +440,7 @@ def test_a_recording_that_another_process_has_is_waited_for(tmp_path, monkeypatc
 
     monkeypatch.setattr(add_recording, "hold_lock", hold_first_later)
     result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
-    assert waits == [0.0, 0.0, -1.0]
+    assert waits == [0.0, 0.0, 0.0]
     assert result.added == ["r0.wav", "r1.wav"]
 
 

@@ -259,7 +259,7 @@ def test_a_span_waits_while_another_process_adds_the_recording(tmp_path, monkeyp
             yield from super().run(job)
 
         def try_with_lock(self, job, item):
-            folder = recording_folder(job.common[0].out, item.path)
+            folder = recording_folder(tmp_path / "spans", item.path)
             folder.mkdir(exist_ok=True)
             with hold_lock(folder / LOCK), pytest.raises(TryLater):
                 job.function(job.prepare(job.common, 1), item)

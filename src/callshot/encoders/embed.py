@@ -5,14 +5,16 @@ run ahead in threads while the model works, by default on all cores. A span that
 reject, and the run continues; everything that was encoded before a crash is in the store.
 """
 
-import time
-from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from callshot.corpus.mixing import MIXED, background_spans, load_spans
 from callshot.encoders.band_coverage import (
@@ -34,13 +36,23 @@ from callshot.encoders.joined_encoder import (
     find_joined_encoder,
     join_tables,
 )
-from callshot.encoders.spec import EncoderSpec, find_differences
+from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import FINGERPRINT, Store, audio_key, open_store
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.workers import Output, Workers, default_threads, open_workers
+from callshot.encoders.workers import (
+    EmbedWork,
+    Output,
+    Pace,
+    Unit,
+    Workers,
+    default_threads,
+    keep_ahead,
+    run_here,
+    run_on_cluster,
+)
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
-from callshot.jobs import Cluster, Job, Pool
+from callshot.jobs import Cluster, Pool
 from callshot.records import (
     Embeddings,
     Progress,
@@ -200,10 +212,29 @@ def embed_spec(
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed spans with one encoder at one speed; see `embed`."""
+    rows, vectors, rejects = embed_rows(
+        spans, spec, options, write_sequences=write_sequences, progress=progress
+    )
+    if not rows:
+        reason = f" (the first: {rejects[0].reason})" if rejects else ""
+        raise InputError(
+            f"{spans.source}: no segment could be embedded from {spans.root}{reason}"
+        )
+    return make_table(display_name(spec), spans.take(rows), vectors), rejects
+
+
+def embed_rows(
+    spans: Spans,
+    spec: EncoderSpec,
+    options: EmbedOptions,
+    *,
+    write_sequences: WriteSequences | None = None,
+    progress: Progress = no_progress,
+) -> tuple[list[int], Float32Array, list[Reject]]:
+    """Embed spans; return the rows that have a vector, the vectors, and the rejects."""
     check_rates(spec, spans)
     sequences = write_sequences is not None
     device = options.device
-    folder = default_store() if options.store is None else options.store
     if options.cluster is None:
         threads = options.threads or default_threads()
         encoder = open_encoder(
@@ -213,29 +244,26 @@ def embed_spec(
     else:
         check_runs_on(spec, device)
         fingerprint = encoder_fingerprint(spec, device, sequences=sequences)
+    folder = default_store() if options.store is None else options.store
     with open_store(folder, fingerprint, sequences=sequences) as store:
         if options.cluster is None:
             all_keys, rejects = embed_spans(
                 spans, encoder, store, progress, threads=options.threads
             )
         else:
-            work = EmbedWork(spec, fingerprint, device, sequences)
-            encode = partial(_encode_on_cluster, options.cluster, work)
-            all_keys, rejects = _embed_missing(
-                spans, spec.name, store, encode, progress
+            work = EmbedWork(
+                "embed", spec, fingerprint, device, encode_on_worker, sequences
             )
-        keys = [key for key in all_keys if key is not None]
-        if not keys:
-            reason = f" (the first: {rejects[0].reason})" if rejects else ""
-            raise InputError(
-                f"{spans.source}: no segment could be embedded from {spans.root}{reason}"
+            run = partial(run_on_cluster, options.cluster, work)
+            all_keys, rejects = _embed_missing(
+                spans, spec.name, store, run, progress, MAX_SPANS
             )
         rows = [row for row, key in enumerate(all_keys) if key is not None]
+        keys = [key for key in all_keys if key is not None]
         vectors = store.vectors(keys)
-        table = make_table(display_name(spec), spans.take(rows), vectors)
-        if write_sequences is not None:
-            write_sequences(table.segment, store.sequences(keys))
-    return table, rejects
+        if write_sequences is not None and rows:
+            write_sequences(spans.take(rows)["segment"], store.sequences(keys))
+    return rows, vectors, rejects
 
 
 def embed_spans(
@@ -250,19 +278,24 @@ def embed_spans(
 
     Return the key of each span, None for rejects, and the rejects. `threads` read audio.
     """
+    encode = partial(encode_spans, threads=threads, is_known=store.has)
     with Workers(encoder) as workers:
-        encode = partial(_encode_here, workers, threads)
-        return _embed_missing(spans, encoder.spec.name, store, encode, progress)
+        run = partial(run_here, workers, encode)
+        return _embed_missing(spans, encoder.spec.name, store, run, progress)
 
 
 def _embed_missing(
     spans: Spans,
     name: str,
     store: Store,
-    encode: Callable[[Spans, Sequence[int], Callable[[str], bool]], Results],
+    run: Callable[[Sequence[Unit]], Iterator[tuple[int, Any]]],
     progress: Progress,
+    max_spans: int | None = None,
 ) -> tuple[list[str | None], list[Reject]]:
-    """Add the spans that the store does not have; return the key of each, and the rejects."""
+    """Add the spans that the store does not have; return the key of each, and the rejects.
+
+    A unit of work has up to `max_spans` of one recording, or all if there is no such limit.
+    """
     sources = name_sources(spans)
     stored_keys = store.find(sources)
     keys = [stored_keys.get(source) for source in sources]
@@ -271,12 +304,33 @@ def _embed_missing(
     durations_s = spans.durations_s
     total = max(1, len(spans))
     progress((total - len(missing)) / total, f"{name}: found in the store")
+    groups = [missing] if missing else []
+    if max_spans is not None:
+        spans = replace(spans, root=spans.root.absolute())  # workers have other folders
+        groups = []
+        missing.sort(key=paths.__getitem__)
+        for _, group in groupby(missing, paths.__getitem__):
+            rows = list(group)
+            groups += [rows[n : n + max_spans] for n in range(0, len(rows), max_spans)]
+    units = []
+    for rows in groups:
+        size = float(durations_s[rows].sum())
+        units.append(Unit(paths[rows[0]], size, spans.take(rows)))
+
+    def list_results() -> Results:
+        for number, result in run(units):
+            rows = groups[number]
+            if isinstance(result, InputError):
+                yield from ((n, result) for n in rows)
+            else:
+                row, embedded = result
+                yield rows[row], embedded
+
     rejects = []
-    start_s = time.monotonic()
-    audio_s = 0.0
+    pace = Pace(name, progress)
     try:
-        with closing(encode(spans, missing, store.has)) as results:
-            for count, (n, result) in enumerate(results, 1):
+        with closing(list_results()) as results:
+            for n, result in results:
                 if isinstance(result, InputError):
                     rejects.append(Reject(paths[n], n + 1, str(result)))
                 else:
@@ -287,11 +341,7 @@ def _embed_missing(
                         vector = store.vectors([key])[0]
                     if vector is not None:
                         store.add(sources[n], key, vector, sequence)
-                audio_s += durations_s[n]
-                elapsed_s = max(time.monotonic() - start_s, 1e-3)
-                speed = f"{count / elapsed_s:.0f} segments/s"
-                pace = f"{audio_s / elapsed_s:.0f} h of audio per hour"
-                progress(1 / total, f"{name}: {speed}, {pace}")
+                pace.report(1 / total, durations_s[n])
     except BaseException:
         with suppress(OutputError):  # the first error is what the user must see
             store.flush()
@@ -300,50 +350,65 @@ def _embed_missing(
     return keys, sorted(rejects, key=lambda reject: reject.row or 0)
 
 
-def _encode_here(
+def encode_spans(
     workers: Workers,
-    threads: int | None,
     spans: Spans,
-    missing: Sequence[int],
-    is_known: Callable[[str], bool],
+    *,
+    threads: int | None = None,
+    is_known: Callable[[str], bool] = lambda _: False,
 ) -> Results:
-    """Encode spans in threads of this process; audio is encoded once, wherever it is from.
+    """Encode spans with the threads of a model; audio is encoded once, wherever it is from.
 
-    `is_known` says whether the vector of a key has been stored since.
+    `threads` read audio. `is_known` says whether the vector of a key is stored by now.
     """
     encoder = workers.encoder
+    order = np.arange(len(spans))
     if encoder.batches_segments:  # those of one length one after another
-        durations_s = spans.durations_s
-        missing = sorted(missing, key=lambda n: (durations_s[n], n))
-    running: deque[tuple[int, str, PreparedSegment]] = deque()
-    outputs: dict[str, Output] = {}  # by key, of `running`
+        order = np.argsort(spans.durations_s, kind="stable")
+    outputs: dict[str, Output] = {}
+    encoded: set[str] = set()
 
-    def finish_first() -> tuple[int, Embedded | InputError]:
-        n, key, item = running.popleft()
-        if is_known(key):
-            outputs.pop(key, None)
-            return n, (key, None, None)
-        try:
-            output = outputs[key]()
-        except InputError as error:
-            return n, error
-        del outputs[key]
-        return n, (key, encoder.pool(item, output), unroll(output))
+    def submit() -> Generator[
+        tuple[int, tuple[str, PreparedSegment] | InputError], None, None
+    ]:
+        with closing(_prepare_ahead(encoder, spans.take(order), threads)) as prepared:
+            for row, future in zip(order.tolist(), prepared, strict=True):
+                try:
+                    key, item = future.result()
+                except InputError as error:
+                    yield row, error
+                    continue
+                if key not in outputs and key not in encoded and not is_known(key):
+                    outputs[key] = workers.submit(item)
+                yield row, (key, item)
 
-    with closing(_prepare_ahead(encoder, spans.take(missing), threads)) as prepared:
-        for n, future in zip(missing, prepared, strict=True):
-            try:
-                key, item = future.result()
-            except InputError as error:
-                yield n, error
+    with closing(submit()) as submitted:
+        for row, result in keep_ahead(submitted, workers.ahead):
+            if isinstance(result, InputError):
+                yield row, result
                 continue
-            if key not in outputs and not is_known(key):
-                outputs[key] = workers.submit(item)
-            running.append((n, key, item))
-            if len(running) > workers.ahead:
-                yield finish_first()
-        while running:
-            yield finish_first()
+            key, item = result
+            if key not in outputs:
+                yield row, (key, None, None)
+                continue
+            try:
+                output = outputs[key]()
+            except InputError as error:
+                yield row, error
+                continue
+            del outputs[key]
+            encoded.add(key)
+            sequence = unroll(output) if encoder.sequences else None
+            yield row, (key, encoder.pool(item, output), sequence)
+
+
+def encode_on_worker(workers: Workers, spans: Spans) -> Results:
+    """Encode spans of one recording; raise if every span fails: another worker may read them."""
+    results = list(encode_spans(workers, spans, threads=1))
+    errors = [result for _, result in results if isinstance(result, InputError)]
+    if len(errors) == len(results):
+        raise errors[0]
+    yield from results
 
 
 def _prepare_ahead(
@@ -365,96 +430,9 @@ def _prepare_ahead(
         longest_s = max(longest_s, length_s)
     samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
     most = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)
-    waiting = deque[Future[tuple[str, PreparedSegment]]]()
     with Pool(1, thread_name_prefix="callshot-windows") as pool:
-        for rate_hz in spans["rate_hz"]:
-            waiting.append(pool.submit(prepare, rate_hz))
-            if len(waiting) > most:
-                yield waiting.popleft()
-        yield from waiting
-
-
-# On a cluster
-
-
-@dataclass(frozen=True)
-class EmbedWork:
-    """What a worker has to know: the encoder as the client found it."""
-
-    spec: EncoderSpec
-    fingerprint: Mapping[str, object]
-    device: str
-    sequences: bool = False
-
-
-def _encode_on_cluster(
-    cluster: Cluster,
-    work: EmbedWork,
-    spans: Spans,
-    missing: Sequence[int],
-    is_known: Callable[[str], bool],
-) -> Results:
-    """Encode spans on workers, some of one recording at a time."""
-    paths = spans.paths
-    durations_s = spans.durations_s
-    by_recording = defaultdict[str, list[int]](list)
-    for n in sorted(missing, key=paths.__getitem__):
-        by_recording[paths[n]].append(n)
-    groups = [
-        rows[start : start + MAX_SPANS]
-        for rows in by_recording.values()
-        for start in range(0, len(rows), MAX_SPANS)
-    ]
-    there = replace(spans, root=spans.root.absolute())  # workers have other folders
-    job = Job(
-        kind="embed",
-        prepare=open_encoder_on_worker,
-        function=embed_on_worker,
-        common=work,
-        items=[there.take(group) for group in groups],
-        names=[paths[group[0]] for group in groups],
-        sizes=[float(durations_s[group].sum()) for group in groups],
-        needs_gpu=work.device == "cuda",
-    )
-    for outcome in cluster.run(job):
-        group = groups[outcome.number]
-        results = outcome.value or [InputError(outcome.reason)] * len(group)
-        for n, result in zip(group, results, strict=True):
-            cluster.add_audio(durations_s[n])
-            yield n, result
-
-
-def open_encoder_on_worker(work: EmbedWork, threads: int) -> tuple[EmbedWork, Workers]:
-    """Open the encoder in the process of a worker; its weights must be those of the client."""
-    workers = open_workers(
-        work.spec, device=work.device, threads=threads, sequences=work.sequences
-    )
-    names = find_differences(work.fingerprint, workers.encoder.fingerprint)
-    if names:
-        raise InputError(
-            f"worker and client differ in {work.spec.name} ({', '.join(names)}); install the same "
-            "versions and weights on both"
-        )
-    return work, workers
-
-
-def embed_on_worker(
-    state: tuple[EmbedWork, Workers], spans: Spans
-) -> list[Embedded | InputError]:
-    """Return the result of each span of a recording; raise if every span fails."""
-    work, workers = state
-    known: set[str] = set()
-    results: dict[int, Embedded | InputError] = {}
-    rows = range(len(spans))
-    for n, result in _encode_here(workers, 1, spans, rows, known.__contains__):
-        if not isinstance(result, InputError):
-            key, vector, sequence = result
-            known.add(key)
-            result = (key, vector, sequence if work.sequences else None)
-        results[n] = result
-    if all(isinstance(result, InputError) for result in results.values()):
-        raise results[0]  # type: ignore[misc]
-    return [results[n] for n in rows]
+        futures = (pool.submit(prepare, rate_hz) for rate_hz in spans["rate_hz"])
+        yield from keep_ahead(futures, most)
 
 
 # Options

@@ -65,7 +65,7 @@ class PreparedSegment:
 class Encoder:
     """An open encoder. `prepare` may run in other threads than `encode`.
 
-    `workers` threads may call the model at once.
+    `workers` threads may call the model at once. `sequences` is whether frames are wanted too.
     """
 
     spec: EncoderSpec
@@ -73,6 +73,7 @@ class Encoder:
     fingerprint: dict[str, object]
     workers: int = 1
     device: str = "cpu"
+    sequences: bool = False
 
     @property
     def runs_in_parallel(self) -> bool:
@@ -245,4 +246,4 @@ def open_encoder(
     workers = 1
     if spec.parallel:
         workers = threads if device == "cpu" else GPU_WORKERS
-    return Encoder(spec, model, fingerprint, workers, device)
+    return Encoder(spec, model, fingerprint, workers, device, sequences)

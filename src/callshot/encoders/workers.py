@@ -9,24 +9,30 @@ windows of several segments together, or whole segments of one length.
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
-from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.spec import EncoderSpec, find_differences
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.windows import split_windows
 from callshot.errors import InputError
-from callshot.jobs import Pool
+from callshot.jobs import Cluster, Job, Pool, TryLater
+from callshot.records import Progress
 
 Output = Callable[[], Float32Array]
 """Waits for the output of a segment; raises InputError if the model fails on it."""
 
+T = TypeVar("T")
+
+LATER_S = 0.2  # between looks at units that other processes work on
 BATCH_WINDOWS = 32
 MAX_SAMPLES = 2**21  # of whole segments in the model at once: 130 s at 16 kHz
 MAX_BATCH_SAMPLES = 2**23  # of whole segments in one batch on a GPU: 520 s at 16 kHz
@@ -163,6 +169,129 @@ def _encode_each(
     for segment in batch:
         results += _encode_each([segment], encoder)
     return results
+
+
+# Units of work: here, or on a cluster
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Work on one recording: its name, how much it is, and what is to be encoded."""
+
+    name: str
+    size: float
+    content: Any
+
+
+@dataclass(frozen=True)
+class EmbedWork:
+    """What a worker of a cluster has to know: the encoder as the client found it, and the work.
+
+    encode  called with the threads of the model and the content of a unit; yields results
+    check   called first: raises an error if the worker has other folders than the client
+    """
+
+    kind: str
+    spec: EncoderSpec
+    fingerprint: Mapping[str, object]
+    device: str
+    encode: Callable[["Workers", Any], Iterable[Any]]
+    sequences: bool = False
+    check: Callable[[], None] | None = None
+
+
+def run_here(
+    workers: Workers,
+    encode: Callable[[Workers, Any], Iterable[Any]],
+    units: Sequence[Unit],
+) -> Iterator[tuple[int, Any]]:
+    """Yield the number of a unit with each of its results, or with its InputError.
+
+    Units that other processes work on come last.
+    """
+    numbers = list(range(len(units)))
+    while numbers:
+        busy = []
+        for number in numbers:
+            try:
+                for result in encode(workers, units[number].content):
+                    yield number, result
+            except TryLater:
+                busy.append(number)
+            except InputError as error:
+                yield number, error
+        numbers = busy
+        if busy:
+            time.sleep(LATER_S)
+
+
+def run_on_cluster(
+    cluster: Cluster, work: EmbedWork, units: Sequence[Unit]
+) -> Iterator[tuple[int, Any]]:
+    """Yield what `run_here` yields, from workers of a cluster."""
+    job = Job(
+        kind=work.kind,
+        prepare=open_on_worker,
+        function=run_on_worker,
+        common=work,
+        items=[unit.content for unit in units],
+        names=[unit.name for unit in units],
+        sizes=[unit.size for unit in units],
+        needs_gpu=work.device == "cuda",
+    )
+    for outcome in cluster.run(job):
+        results = [InputError(outcome.reason)] if outcome.reason else outcome.value
+        for result in results:
+            yield outcome.number, result
+
+
+def open_on_worker(work: EmbedWork, threads: int) -> tuple[EmbedWork, Workers]:
+    """Open the encoder in the process of a worker; its weights must be those of the client."""
+    if work.check is not None:
+        work.check()
+    workers = open_workers(
+        work.spec, device=work.device, threads=threads, sequences=work.sequences
+    )
+    names = find_differences(work.fingerprint, workers.encoder.fingerprint)
+    if names:
+        raise InputError(
+            f"worker and client differ in {work.spec.name} ({', '.join(names)}); install the same "
+            "versions and weights on both"
+        )
+    return work, workers
+
+
+def run_on_worker(state: tuple[EmbedWork, Workers], content: Any) -> list[Any]:
+    """Return the results of a unit."""
+    work, workers = state
+    return list(work.encode(workers, content))
+
+
+def keep_ahead(items: Iterable[T], count: int) -> Iterator[T]:
+    """Yield items in order, each when `count` more were taken: they are worked on meanwhile."""
+    waiting: deque[T] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > count:
+            yield waiting.popleft()
+    yield from waiting
+
+
+class Pace:
+    """Reports progress, and how fast audio is encoded since the start."""
+
+    def __init__(self, name: str, progress: Progress) -> None:
+        self.name = name
+        self.progress = progress
+        self.start_s = time.monotonic()
+        self.audio_s = 0.0
+
+    def report(self, share: float, audio_s: float) -> None:
+        """Report a share of the work, with the seconds of audio that were encoded for it."""
+        self.audio_s += audio_s
+        elapsed_s = max(time.monotonic() - self.start_s, 1e-3)
+        pace = f"{self.audio_s / elapsed_s:,.0f} h of audio per hour"
+        self.progress(share, f"{self.name}: {pace}")
 
 
 def default_threads() -> int:

@@ -9,10 +9,12 @@ by itself. So several workers can embed one recording. A recording in which not 
 sought is one piece.
 """
 
+import errno
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +27,10 @@ from callshot.detection.index.index_files import (
     SPAN_NAME,
     IndexedRecording,
     IndexSettings,
+    is_index,
     list_files,
     read_indexed,
+    read_settings,
     recording_folder,
     write_indexed,
     write_span,
@@ -36,7 +40,6 @@ from callshot.detection.index.windows import (
     WindowGrid,
     embed_windows,
 )
-from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError
 from callshot.files import (
@@ -65,6 +68,11 @@ class Piece:
     path: str
     number: int = 0
     count: int = 1
+
+
+Step = tuple[float, float, Added | Piece | None]
+"""A share of a piece that is in the index now, the seconds that were embedded for it, and what
+became of the piece, None if more of it follows."""
 
 
 @dataclass(frozen=True)
@@ -101,56 +109,107 @@ class IndexTarget:
             )
         return None
 
-    def add(
-        self, path: str, workers: Workers, *, wait: bool
-    ) -> Generator[tuple[float, float], None, Added]:
-        """Add a recording; LockBusy if another process is adding it, and `wait` is False.
+    def check_on_worker(self) -> None:
+        """Raise an error if the process of a worker does not see the recordings and the index."""
+        for folder, is_there in (
+            (self.root, self.root.is_dir()),
+            (self.out, is_index(self.out)),
+        ):
+            if not is_there:
+                reason = "the worker does not find this folder; use one that all machines share"
+                raise FileNotFoundError(errno.ENOENT, reason, str(folder))
+        if read_settings(self.out) != self.settings:
+            raise InputError(
+                f"{self.out}: the worker has a different index at this path; use a folder that "
+                "all machines share"
+            )
 
-        Of a damaged file, add what lies before the damage. Yield seconds of audio that are in the
-        index now, and how many of them were embedded just now.
+    def add(self, workers: Workers, piece: Piece) -> Iterator[Step]:
+        """Add a recording, or write the files of a piece of it; the last step has the outcome.
+
+        Of a damaged file, add what lies before the damage. TryLater if another process is adding
+        the recording.
         """
-        folder = recording_folder(self.out, path)
+        folder = recording_folder(self.out, piece.path)
         make_folder(folder)
-        with hold_lock(folder / LOCK, timeout_s=-1.0 if wait else 0.0):
+        try:
+            if piece.count > 1:
+                yield from self._add_piece(workers, piece, folder / LOCK)
+            else:
+                with hold_lock(folder / LOCK, timeout_s=0.0):
+                    yield from self._add_whole(workers, piece.path)
+        except LockBusy:
+            raise TryLater from None
+
+    def _add_whole(self, workers: Workers, path: str) -> Iterator[Step]:
+        stamp = find_stamp(self.root / path)
+        files = list_files(self.out, path)
+        entry = self.find_entry(path, stamp, files)
+        if entry is not None:  # by another process
+            yield 1.0, 0.0, (entry, False)
+            return
+        remove_unfinished(recording_folder(self.out, path))
+        end_frame = None
+        span_stamp = stamp
+        while True:
+            names = []
+            try:
+                with self.open(path, workers, end_frame) as audio:
+                    entry = self.make_entry(audio, stamp)
+                    for name, share, seconds in self.write_files(
+                        audio, span_stamp, workers, files
+                    ):
+                        names.append(name)
+                        yield share, seconds, None
+                break
+            except DamagedAudio as damage:
+                is_earlier = end_frame is None or damage.end_frame < end_frame
+                if damage.end_frame == 0 or not is_earlier:
+                    raise
+                end_frame = damage.end_frame
+                # The last windows differ from those of the whole recording.
+                span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
+                files = list_files(self.out, path)
+        self.check_unchanged(path, stamp)
+        entry = replace(entry, spans=names)
+        self.enter(entry, files)
+        yield 1.0, 0.0, (entry, True)
+
+    def _add_piece(self, workers: Workers, piece: Piece, lock: Path) -> Iterator[Step]:
+        """Write the missing files of a piece; the outcome is the recording with these files.
+
+        If the audio file is damaged, it is the whole recording as a piece, to be added instead.
+        """
+        path = piece.path
+        hold = partial(hold_lock, lock, timeout_s=LOCK_S)
+        with hold():
             stamp = find_stamp(self.root / path)
-            files = list_files(self.out, path)
-            entry = self.find_entry(path, stamp, files)
-            if entry is not None:  # by another process
-                yield entry.duration_s, 0.0
-                return entry, False
-            remove_unfinished(folder)
-            earlier = select_spans(files)
-            end_frame = None
-            while True:
-                span_stamp = stamp
-                if end_frame is not None:
-                    # The last windows differ from those of the whole recording.
-                    span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
-                try:
-                    with self.open(path, workers.encoder.spec, end_frame) as audio:
-                        entry = self.make_entry(audio, stamp)
-                        names = []
-                        written = self.write_files(audio, span_stamp, workers, earlier)
-                        for name, seconds, is_new in written:
-                            names.append(name)
-                            if end_frame is None:
-                                yield seconds, seconds if is_new else 0.0
-                    break
-                except DamagedAudio as damage:
-                    is_earlier = end_frame is None or damage.end_frame < end_frame
-                    if damage.end_frame == 0 or not is_earlier:
-                        raise
-                    end_frame = damage.end_frame
-                    earlier = select_spans(list_files(self.out, path))
-            self.check_unchanged(path, stamp)
-            entry = replace(entry, spans=names)
-            self.enter(entry, earlier)
-        return entry, True
+        files = list_files(self.out, path)
+        names = []
+        try:
+            with self.open(path, workers) as audio:
+                entry = self.make_entry(audio, stamp)
+                count = math.ceil(entry.windows / SPAN_WINDOWS)
+                size = math.ceil(count / piece.count)
+                if not audio.reader.starts_anywhere:
+                    size = count
+                numbers = range(count)[piece.number * size : (piece.number + 1) * size]
+                for name, share, seconds in self.write_files(
+                    audio, stamp, workers, files, numbers, hold
+                ):
+                    names.append(name)
+                    yield share * piece.count, seconds, None
+        except DamagedAudio:
+            yield 1.0, 0.0, Piece(path)
+            return
+        self.check_unchanged(path, stamp)
+        yield 1.0, 0.0, (replace(entry, spans=names), True)
 
     def open(
-        self, path: str, spec: EncoderSpec, end_frame: int | None = None
+        self, path: str, workers: Workers, end_frame: int | None = None
     ) -> RecordingAtSpeed:
         """Open a recording, which ends where its damage begins."""
+        spec = workers.encoder.spec
         channel = self.settings.channel
         return RecordingAtSpeed(self.root / path, path, spec, channel, end_frame)
 
@@ -174,14 +233,14 @@ class IndexTarget:
         audio: RecordingAtSpeed,
         stamp: str,
         workers: Workers,
-        earlier: Sequence[Path],
+        files: Sequence[Path],
         numbers: range | None = None,
         lock: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> Iterator[tuple[str, float, bool]]:
-        """Write the files of windows that are missing; yield name, seconds, whether it is new.
+    ) -> Iterator[tuple[str, float, float]]:
+        """Write the files of windows that are missing among `files`.
 
-        `earlier` are files that are there, `numbers` those to write, by default all. `lock` is
-        held while a file is written.
+        Yield the name of each one, its share of the recording, and the seconds that were embedded
+        now. `numbers` are those to write, by default all. `lock` is held while a file is written.
         """
         grid = self.grid
         recording = audio.recording
@@ -190,7 +249,7 @@ class IndexTarget:
         if numbers is None:
             numbers = range(math.ceil(len(starts) / SPAN_WINDOWS))
         names = {}
-        for path in earlier:
+        for path in files:
             match = SPAN_NAME.fullmatch(path.name)
             if match is None or match[1] != stamp or int(match[2]) not in numbers:
                 continue
@@ -198,9 +257,9 @@ class IndexTarget:
                 names[int(match[2])] = path.name
         for number in numbers:
             part = starts[number * SPAN_WINDOWS : (number + 1) * SPAN_WINDOWS]
-            seconds = len(part) / len(starts) * recording.duration_s
+            share = len(part) / len(starts)
             if number in names:
-                yield names[number], seconds, False
+                yield names[number], share, 0.0
                 continue
             rows = np.zeros(len(part), self.settings.row_dtype())
             ends = np.minimum(part + grid.window, audio.samples)
@@ -218,7 +277,7 @@ class IndexTarget:
                 )
             with lock():
                 name = write_span(folder, stamp, number, rows)
-            yield name, seconds, True
+            yield name, share, share * recording.duration_s
 
     def check_unchanged(self, path: str, stamp: str) -> None:
         """Raise InputError if a recording has changed since it had a stamp."""
@@ -227,64 +286,27 @@ class IndexTarget:
                 f"{path}: changed while it was read; index again when it is complete"
             )
 
-    def enter(self, entry: IndexedRecording, earlier: Sequence[Path]) -> None:
-        """Add a recording whose windows are written; remove those of its earlier states.
-
-        Of files that are not its own only `earlier` ones are removed, which were there before the
-        first of its own: where there are no locks, another process may have added the recording
-        too, and its entry names its own files.
-        """
+    def enter(self, entry: IndexedRecording, files: Sequence[Path]) -> None:
+        """Add a recording whose windows are written; of `files`, remove those of other states."""
         write_indexed(self.out, entry)
-        for path in earlier:
-            if path.name not in entry.spans:
+        stamp = entry.spans[0].partition("-")[0]
+        for path in files:
+            match = SPAN_NAME.fullmatch(path.name)
+            if match is not None and match[1] != stamp:
                 path.unlink(missing_ok=True)
 
-    # Pieces of long recordings
+    def enter_pieces(self, outcomes: Sequence[Added | InputError]) -> Added:
+        """Add a recording to the index, all pieces of which are written, in order.
 
-    def write_piece(
-        self, piece: Piece, workers: Workers
-    ) -> tuple[IndexedRecording, float] | None:
-        """Write the missing files of a piece; TryLater if another process adds the recording.
-
-        Return the recording with the files of this piece, and how many seconds of it were embedded
-        now; None if its audio file is damaged.
+        The first error in time counts, as if the recording were read in one go.
         """
-        path = piece.path
-        folder = recording_folder(self.out, path)
-        make_folder(folder)
-        names = []
-        embedded_s = 0.0
-
-        def lock() -> AbstractContextManager[None]:
-            return hold_lock(folder / LOCK, timeout_s=LOCK_S)
-
-        try:
-            with lock():
-                stamp = find_stamp(self.root / path)
-            earlier = select_spans(list_files(self.out, path))
-            with self.open(path, workers.encoder.spec) as audio:
-                entry = self.make_entry(audio, stamp)
-                count = math.ceil(entry.windows / SPAN_WINDOWS)
-                size = math.ceil(count / piece.count)
-                if not audio.reader.starts_anywhere:
-                    size = count
-                numbers = range(count)[piece.number * size : (piece.number + 1) * size]
-                for name, seconds, is_new in self.write_files(
-                    audio, stamp, workers, earlier, numbers, lock
-                ):
-                    names.append(name)
-                    embedded_s += seconds if is_new else 0.0
-        except DamagedAudio:
-            return None
-        except LockBusy:
-            raise TryLater from None
-        self.check_unchanged(path, stamp)
-        return replace(entry, spans=names), embedded_s
-
-    def enter_pieces(
-        self, pieces: Sequence[IndexedRecording], earlier: Sequence[Path]
-    ) -> Added:
-        """Add a recording to the index, all files of which are written, in order."""
+        pieces = []
+        for outcome in outcomes:
+            if isinstance(outcome, InputError):
+                raise outcome
+            if len(outcomes) == 1:  # entered already
+                return outcome
+            pieces.append(outcome[0])
         names = [name for piece in pieces for name in piece.spans]
         entry = replace(pieces[0], spans=names)
         folder = recording_folder(self.out, entry.path)
@@ -295,13 +317,8 @@ class IndexTarget:
             is_new = self.find_entry(entry.path, entry.stamp, files) is None
             if is_new:  # otherwise another process added it
                 remove_unfinished(folder)
-                self.enter(entry, earlier)
+                self.enter(entry, files)
         return entry, is_new
-
-
-def select_spans(files: Sequence[Path]) -> list[Path]:
-    """Return those files that are files of windows."""
-    return [path for path in files if SPAN_NAME.fullmatch(path.name) is not None]
 
 
 def find_stamp(path: Path) -> str:

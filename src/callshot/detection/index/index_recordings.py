@@ -5,11 +5,10 @@ memory does not grow with its length, and a crash costs at most one file. What a
 made again. Several processes may work on one index: each takes recordings that no other has.
 """
 
-import errno
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from callshot.chunks import write_record
 from callshot.corpus.audio import probe
@@ -20,9 +19,9 @@ from callshot.detection.index.add_recording import (
     Added,
     IndexTarget,
     Piece,
+    Step,
     find_stamp,
     group_notes,
-    select_spans,
 )
 from callshot.detection.index.index_files import (
     DTYPES,
@@ -32,7 +31,6 @@ from callshot.detection.index.index_files import (
     RECORDINGS,
     REJECTS,
     Index,
-    IndexedRecording,
     IndexSettings,
     is_index,
     list_files,
@@ -41,13 +39,18 @@ from callshot.detection.index.index_files import (
     recording_folder,
 )
 from callshot.detection.index.windows import find_spec, make_grid
-from callshot.encoders.embed import EmbedWork, open_encoder_on_worker
 from callshot.encoders.encode import check_runs_on, encoder_fingerprint
-from callshot.encoders.spec import find_differences, format_options
-from callshot.encoders.workers import Workers, open_workers
+from callshot.encoders.spec import EncoderSpec, find_differences, format_options
+from callshot.encoders.workers import (
+    EmbedWork,
+    Pace,
+    Unit,
+    open_workers,
+    run_here,
+    run_on_cluster,
+)
 from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
-    LockBusy,
     atomic_path,
     check_own_folder,
     check_writable,
@@ -57,16 +60,12 @@ from callshot.files import (
     path_exists,
     remove_unfinished,
 )
-from callshot.jobs import Cluster, Job, TryLater
+from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, no_progress
 from callshot.storage import is_remote, map_requests, to_path
 
 # of the file of a recording in a piece, at least: 2 MB more are read of a file behind a URL
 PIECE_BYTES = 128e6
-
-Step = tuple[str, float, float, Added | str | None]
-"""A recording; how much of the work was done, by length or size; how many seconds of audio were
-embedded for it; that it is in the index, or why not, None if more of it follows."""
 
 
 @dataclass(frozen=True)
@@ -201,14 +200,7 @@ def index_recordings(
             outcomes[path] = str(amount)
         elif amount is not None:
             amounts[path] = amount
-    if cluster is None:
-        with open_workers(spec, device=device, threads=threads) as workers:
-            steps = _add_here(target, workers, amounts)
-            outcomes |= _follow(steps, sum(amounts.values()), encoder, progress)
-    else:
-        work = EmbedWork(spec, settings.fingerprint, device)
-        steps = _add_on_cluster(cluster, target, work, amounts)
-        outcomes |= _follow(steps, sum(amounts.values()), encoder, progress)
+    outcomes |= _add_missing(target, spec, amounts, device, threads, cluster, progress)
 
     rejects = list(library.rejects)
     added = []
@@ -295,147 +287,88 @@ def _measure_missing(
     return zip(paths, answers, strict=True)
 
 
-def _follow(
-    steps: Iterator[Step], total: float, encoder: str, progress: Progress
+def _add_missing(
+    target: IndexTarget,
+    spec: EncoderSpec,
+    sizes: Mapping[str, float],
+    device: str,
+    threads: int | None,
+    cluster: Cluster | None,
+    progress: Progress,
 ) -> dict[str, Added | str]:
-    """Follow the work, reporting progress; return the outcome of each recording."""
-    start_s = time.monotonic()
-    done_s = 0.0
-    outcomes = {}
-    for path, amount, embedded_s, outcome in steps:
-        done_s += embedded_s
-        elapsed_s = max(time.monotonic() - start_s, 1e-3)
-        share = amount / max(total, amount, 1e-9)
-        progress(share, f"{encoder}: {done_s / elapsed_s:,.0f} h of audio per hour")
-        if outcome is not None:
-            outcomes[path] = outcome
+    """Add recordings of `sizes`; return what the index has of each, or why it has nothing.
+
+    On a cluster the pieces of a long recording are units of their own, so that several workers
+    embed it; when all are written, this process enters the recording. It opens none: a file that
+    crashes the decoder would end it.
+    """
+    pace = Pace(target.settings.encoder, progress)
+    total = max(sum(sizes.values()), 1e-9)
+    if cluster is None:
+        units = [Unit(path, size, Piece(path)) for path, size in sizes.items()]
+        with open_workers(spec, device=device, threads=threads) as workers:
+            steps = run_here(workers, target.add, units)
+            outcomes, _ = _follow(target, units, steps, total, pace)
+        return outcomes
+    root = target.root.absolute()
+    target = replace(target, root=root, out=target.out.absolute())
+    work = EmbedWork(
+        "index",
+        spec,
+        target.settings.fingerprint,
+        device,
+        target.add,
+        check=target.check_on_worker,
+    )
+    units = []
+    for path, size in sizes.items():
+        count = max(1, int(size // PIECE_BYTES))
+        for number in range(count):
+            units.append(Unit(path, size / count, Piece(path, number, count)))
+    steps = run_on_cluster(cluster, work, units)
+    outcomes, damaged = _follow(target, units, steps, total, pace)
+    units = [Unit(path, 0.0, Piece(path)) for path in damaged]
+    if units:  # embedded in one go, up to the damage
+        steps = run_on_cluster(cluster, work, units)
+        outcomes |= _follow(target, units, steps, total, pace)[0]
+    for outcome in outcomes.values():
+        if not isinstance(outcome, str):
+            cluster.add_audio(outcome[0].duration_s)
     return outcomes
 
 
-def _add_here(
-    target: IndexTarget, workers: Workers, paths: Iterable[str]
-) -> Iterator[Step]:
-    """Add recordings in this process; wait for those of other processes at the end."""
-    busy: list[str] = []
-    for wait in (False, True):
-        for path in busy if wait else paths:
-            adding = target.add(path, workers, wait=wait)
-            outcome: Added | str
-            try:
-                while True:
-                    seconds, embedded_s = next(adding)
-                    yield path, seconds, embedded_s, None
-            except StopIteration as end:
-                outcome = end.value
-            except LockBusy:
-                busy.append(path)
-                continue
-            except InputError as error:
-                outcome = str(error)
-            yield path, 0.0, 0.0, outcome
-
-
-# On a cluster
-
-
-def _add_on_cluster(
-    cluster: Cluster, target: IndexTarget, work: EmbedWork, sizes: Mapping[str, float]
-) -> Iterator[Step]:
-    """Embed recordings, of `sizes` in bytes, on a cluster.
-
-    The pieces of a long one are items of their own, so that several workers embed it; when all are
-    written, this process enters the recording. It opens none: a file that crashes the decoder
-    would end it.
-    """
-    root = target.root.absolute()
-    target = replace(target, root=root, out=target.out.absolute())
-    items: list[Piece] = []
-    earlier = {}
-    for path, size in sizes.items():
-        count = max(1, int(size // PIECE_BYTES))
-        items += [Piece(path, number, count) for number in range(count)]
-        if count > 1:
-            earlier[path] = select_spans(list_files(target.out, path))
-    job = Job(
-        kind="index",
-        prepare=open_index_on_worker,
-        function=add_on_worker,
-        common=(target, work),
-        items=items,
-        names=[piece.path for piece in items],
-        sizes=[sizes[piece.path] / piece.count for piece in items],
-        needs_gpu=work.device == "cuda",
-    )
-    written: dict[str, dict[int, tuple[IndexedRecording, float] | str | None]] = {}
+def _follow(
+    target: IndexTarget,
+    units: Sequence[Unit],
+    steps: Iterable[tuple[int, Step | InputError]],
+    total: float,
+    pace: Pace,
+) -> tuple[dict[str, Added | str], list[str]]:
+    """Report progress; return the outcome of each recording, and those to be added in one go."""
+    left = [1.0] * len(units)  # share of each
+    pieces: dict[str, dict[int, Any]] = {}
+    outcomes: dict[str, Added | str] = {}
     damaged = []
-    for ended in cluster.run(job):
-        piece = items[ended.number]
-        path = piece.path
-        outcome: Added | str | None = None
-        embedded_s = 0.0
-        if piece.count == 1:
-            outcome = ended.reason or ended.value
-            embedded_s = 0.0 if ended.reason else ended.value[0].duration_s
-        else:
-            if not ended.reason and ended.value is not None:
-                embedded_s = ended.value[1]
-            pieces = written.setdefault(path, {})
-            pieces[piece.number] = ended.reason or ended.value
-            if len(pieces) == piece.count and None in pieces.values():
-                damaged.append(path)  # embedded in one go, up to the damage
-            elif len(pieces) == piece.count:
-                entries = []
-                for _, result in sorted(pieces.items()):
-                    # The first error in time counts, as if it were read in one go.
-                    if isinstance(result, str):
-                        outcome = result
-                        break
-                    assert result is not None
-                    entries.append(result[0])
-                try:
-                    outcome = outcome or target.enter_pieces(entries, earlier[path])
-                except InputError as error:
-                    outcome = str(error)
-        if isinstance(outcome, tuple):
-            cluster.add_audio(outcome[0].duration_s)
-        yield path, job.sizes[ended.number], embedded_s, outcome
-    if damaged:
-        yield from _add_on_cluster(cluster, target, work, dict.fromkeys(damaged, 0.0))
-
-
-def open_index_on_worker(
-    common: tuple[IndexTarget, EmbedWork], threads: int
-) -> tuple[IndexTarget, Workers]:
-    """Open the model in the process of a worker; check that folders and weights are the same."""
-    target, work = common
-    if not target.root.is_dir() or not is_index(target.out):
-        folder = target.out if target.root.is_dir() else target.root
-        raise FileNotFoundError(
-            errno.ENOENT,
-            "the worker does not find this folder; use one that all machines share",
-            str(folder),
+    for number, step in steps:
+        share, embedded_s, outcome = (
+            (1.0, 0.0, step) if isinstance(step, InputError) else step
         )
-    if read_settings(target.out) != target.settings:
-        raise InputError(
-            f"{target.out}: the worker has a different index at this path; use a folder that all "
-            "machines share"
-        )
-    return target, open_encoder_on_worker(work, threads)[1]
-
-
-def add_on_worker(
-    state: tuple[IndexTarget, Workers], piece: Piece
-) -> Added | tuple[IndexedRecording, float] | None:
-    """Add a recording, or write a piece of one; TryLater if another process is adding it."""
-    target, workers = state
-    if piece.count > 1:
-        return target.write_piece(piece, workers)
-    adding = target.add(piece.path, workers, wait=False)
-    try:
-        while True:
-            next(adding)
-    except StopIteration as end:
-        added: Added = end.value
-        return added
-    except LockBusy:
-        raise TryLater from None
+        share = min(share, left[number])
+        left[number] -= share
+        pace.report(share * units[number].size / total, embedded_s)
+        if outcome is None:
+            continue
+        piece = units[number].content
+        ended = pieces.setdefault(piece.path, {})
+        ended[piece.number] = outcome
+        if len(ended) < piece.count:
+            continue
+        if any(isinstance(one, Piece) for one in ended.values()):
+            damaged.append(piece.path)
+            continue
+        try:
+            in_order = [ended[n] for n in range(piece.count)]
+            outcomes[piece.path] = target.enter_pieces(in_order)
+        except InputError as error:
+            outcomes[piece.path] = str(error)
+    return outcomes, damaged

@@ -6,7 +6,6 @@ a recording that is shorter than a window is padded, as the encoder pads.
 """
 
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from callshot.encoders.encode import change_speed
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array, check_signal
-from callshot.encoders.workers import Output, Workers
+from callshot.encoders.workers import Output, Workers, keep_ahead
 from callshot.errors import OptionError, check_range
 from callshot.records import FloatArray, IntArray, Recording
 
@@ -205,15 +204,14 @@ def embed_windows(
     The next blocks are read while the model works.
     """
     size = max(1, BLOCK_SAMPLES // grid.window)
-    waiting: deque[tuple[slice, NDArray[np.float32], Output]] = deque()
-    for first in range(0, len(starts), size):
-        rows = slice(first, first + size)
-        windows = read_windows(audio, starts[rows], grid.window)
-        waiting.append((rows, measure_levels(windows), workers.submit_windows(windows)))
-        if len(waiting) > BLOCKS_AHEAD:
-            rows, levels, vectors = waiting.popleft()
-            yield rows, levels, vectors()
-    for rows, levels, vectors in waiting:
+
+    def submit() -> Iterator[tuple[slice, NDArray[np.float32], Output]]:
+        for first in range(0, len(starts), size):
+            rows = slice(first, first + size)
+            windows = read_windows(audio, starts[rows], grid.window)
+            yield rows, measure_levels(windows), workers.submit_windows(windows)
+
+    for rows, levels, vectors in keep_ahead(submit(), BLOCKS_AHEAD):
         yield rows, levels, vectors()
 
 
