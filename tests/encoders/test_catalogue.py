@@ -99,7 +99,6 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
     assert fingerprint(find_encoder("random"), {}) == {
         "encoder": "random",
         "version": 1,
-        "load": "callshot.encoders.catalogue:load_random",
         "rate_hz": 16000,
         "dimension": 40,
         "options": {"speed": 1.0, "top_hz": None, "dimension": 40},

@@ -23,17 +23,9 @@ from callshot.detection.background import (
 )
 from callshot.detection.index.windows import WindowGrid, make_grid
 from callshot.detection.model import SEGMENT, AudioSettings, Vectors
-from callshot.encoders.embed import (
-    EmbedOptions,
-    check_rates,
-    default_store,
-    embed_spans,
-)
-from callshot.encoders.encode import open_encoder
+from callshot.encoders.embed import EmbedOptions, embed_rows
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store import open_store
-from callshot.encoders.workers import default_threads
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import (
     Progress,
@@ -95,8 +87,8 @@ def embed_calls(
         if settings.source != SEGMENT:  # windows are cut at the speed already
             pieces = cut_windows(pieces, headers, find_grid(spec, settings), settings)
             spec = replace(spec, speed=1.0)
-        rows, vectors, rejects = embed_pieces(
-            pieces, spec, replace(options, device=device), spec_progress
+        rows, vectors, rejects = embed_rows(
+            pieces, spec, replace(options, device=device), progress=spec_progress
         )
         owner = np.array(pieces[OWNER], np.int64)
         for reject in rejects:
@@ -203,26 +195,6 @@ def default_window_s(calls: Spans) -> float:
     return max(0.01, round(float(np.median(calls.durations_s)), 2))
 
 
-def embed_pieces(
-    pieces: Spans, spec: EncoderSpec, options: EmbedOptions, progress: Progress
-) -> tuple[list[int], Vectors, list[Reject]]:
-    """Return which pieces have a vector, the vectors, and a reject for each other piece."""
-    if not pieces:
-        return [], np.zeros((0, spec.dimension), np.float32), []
-    check_rates(spec, pieces)
-    threads = options.threads or default_threads()
-    encoder = open_encoder(spec, device=options.device, threads=threads)
-    folder = default_store() if options.store is None else options.store
-    with open_store(folder, encoder.fingerprint, sequences=False) as store:
-        keys, rejects = embed_spans(pieces, encoder, store, progress)
-        stored_keys = [key for key in keys if key is not None]
-        vectors = np.zeros((0, spec.dimension), np.float32)
-        if stored_keys:
-            vectors = store.vectors(stored_keys)
-    rows = [row for row, key in enumerate(keys) if key is not None]
-    return rows, vectors, rejects
-
-
 def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors]:
     """Read the header of each recording once; return headers, and errors by row of call."""
     headers: Headers = {}
@@ -302,7 +274,7 @@ def embed_background(
     Windows that cannot be read are left out: an example from there is a reject already.
     """
     plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
-    rows, vectors, _ = embed_pieces(windows, plain_spec, options, progress)
+    rows, vectors, _ = embed_rows(windows, plain_spec, options, progress=progress)
     start_s = pl.col("window_s").cast(pl.Float64)  # of no windows it has another type
     places = windows.frame.select("sha256", start_s=start_s)[rows]
     grid = find_grid(spec, settings)

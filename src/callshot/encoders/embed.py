@@ -59,6 +59,7 @@ from callshot.records import (
     Reject,
     given_folds,
     no_progress,
+    scale_progress,
 )
 from callshot.spans import Row, Spans
 from callshot.storage import home
@@ -175,16 +176,19 @@ def embed(
     rejects: dict[int | None, Reject] = {}
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
-        table, rejected = embed_spec(
+        rows, vectors, rejected = embed_rows(
             spans,
             spec,
             replace(options, device=device),
             write_sequences=write_sequences,
-            progress=lambda share, what: progress(
-                share / len(joined_encoder.specs), what
-            ),
+            progress=scale_progress(progress, 1 / len(joined_encoder.specs)),
         )
-        tables.append(table)
+        if not rows:
+            reason = f" (the first: {rejected[0].reason})" if rejected else ""
+            raise InputError(
+                f"{spans.source}: no segment could be embedded from {spans.root}{reason}"
+            )
+        tables.append(make_table(display_name(spec), spans.take(rows), vectors))
         rejects = {reject.row: reject for reject in rejected} | rejects
     joined = join_tables(tables, requested_encoder.name, joined_encoder, options.device)
     if joined_encoder != requested_encoder:
@@ -203,26 +207,6 @@ def replace_auto_speed(joined_encoder: JoinedEncoder, spans: Spans) -> JoinedEnc
     return resolve_speeds(joined_encoder, measure_spectra(sample_spans(spans)))
 
 
-def embed_spec(
-    spans: Spans,
-    spec: EncoderSpec,
-    options: EmbedOptions = DEFAULTS,
-    *,
-    write_sequences: WriteSequences | None = None,
-    progress: Progress = no_progress,
-) -> tuple[Embeddings, list[Reject]]:
-    """Embed spans with one encoder at one speed; see `embed`."""
-    rows, vectors, rejects = embed_rows(
-        spans, spec, options, write_sequences=write_sequences, progress=progress
-    )
-    if not rows:
-        reason = f" (the first: {rejects[0].reason})" if rejects else ""
-        raise InputError(
-            f"{spans.source}: no segment could be embedded from {spans.root}{reason}"
-        )
-    return make_table(display_name(spec), spans.take(rows), vectors), rejects
-
-
 def embed_rows(
     spans: Spans,
     spec: EncoderSpec,
@@ -231,7 +215,13 @@ def embed_rows(
     write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
 ) -> tuple[list[int], Float32Array, list[Reject]]:
-    """Embed spans; return the rows that have a vector, the vectors, and the rejects."""
+    """Embed spans with one encoder at one speed; return the rows that have a vector, and rejects.
+
+    The vectors are in the order of the rows.
+    """
+    no_vectors = np.zeros((0, spec.dimension), np.float32)
+    if len(spans) == 0:
+        return [], no_vectors, []
     check_rates(spec, spans)
     sequences = write_sequences is not None
     device = options.device
@@ -260,7 +250,7 @@ def embed_rows(
             )
         rows = [row for row, key in enumerate(all_keys) if key is not None]
         keys = [key for key in all_keys if key is not None]
-        vectors = store.vectors(keys)
+        vectors = store.vectors(keys) if keys else no_vectors
         if write_sequences is not None and rows:
             write_sequences(spans.take(rows)["segment"], store.sequences(keys))
     return rows, vectors, rejects

@@ -191,7 +191,6 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
     return {
         "encoder": spec.name,
         "version": spec.version,
-        "load": spec.load,
         "rate_hz": spec.rate_hz,
         "dimension": spec.dimension,
         "options": options,

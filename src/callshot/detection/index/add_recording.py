@@ -11,15 +11,15 @@ sought is one piece.
 
 import errno
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from callshot.chunks import find_damage
+from callshot.chunks import Rows, find_damage
 from callshot.corpus.audio_files import DamagedAudio
 from callshot.detection.index.clock import find_clock_time
 from callshot.detection.index.index_files import (
@@ -51,11 +51,12 @@ from callshot.files import (
     sha256_text,
 )
 from callshot.jobs import TryLater
-from callshot.records import Recording
+from callshot.records import IntArray, Recording
 from callshot.storage import to_path
 
 SPAN_WINDOWS = 1024  # in a file
 LOCK_S = 60.0  # all pieces of a recording write one after the other
+CHANGED = "{}: changed while it was read; index again when it is complete"
 
 Added = tuple[IndexedRecording, bool]
 """A recording that the index has, and whether it was added now."""
@@ -137,11 +138,12 @@ class IndexTarget:
                 yield from self._add_piece(workers, piece, folder / LOCK)
             else:
                 with hold_lock(folder / LOCK, timeout_s=0.0):
-                    yield from self._add_whole(workers, piece.path)
+                    yield from self._add_whole(workers, piece)
         except LockBusy:
             raise TryLater from None
 
-    def _add_whole(self, workers: Workers, path: str) -> Iterator[Step]:
+    def _add_whole(self, workers: Workers, piece: Piece) -> Iterator[Step]:
+        path = piece.path
         stamp = find_stamp(self.root / path)
         files = list_files(self.out, path)
         entry = self.find_entry(path, stamp, files)
@@ -150,28 +152,15 @@ class IndexTarget:
             return
         remove_unfinished(recording_folder(self.out, path))
         end_frame = None
-        span_stamp = stamp
-        while True:
-            names = []
+        while entry is None:
             try:
-                with self.open(path, workers, end_frame) as audio:
-                    entry = self.make_entry(audio, stamp)
-                    for name, share, seconds in self.write_files(
-                        audio, span_stamp, workers, files
-                    ):
-                        names.append(name)
-                        yield share, seconds, None
-                break
+                entry = yield from self._write(workers, piece, stamp, files, end_frame)
             except DamagedAudio as damage:
                 is_earlier = end_frame is None or damage.end_frame < end_frame
                 if damage.end_frame == 0 or not is_earlier:
                     raise
                 end_frame = damage.end_frame
-                # The last windows differ from those of the whole recording.
-                span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
                 files = list_files(self.out, path)
-        self.check_unchanged(path, stamp)
-        entry = replace(entry, spans=names)
         self.enter(entry, files)
         yield 1.0, 0.0, (entry, True)
 
@@ -180,111 +169,99 @@ class IndexTarget:
 
         If the audio file is damaged, it is the whole recording as a piece, to be added instead.
         """
-        path = piece.path
         hold = partial(hold_lock, lock, timeout_s=LOCK_S)
         with hold():
-            stamp = find_stamp(self.root / path)
-        files = list_files(self.out, path)
-        names = []
-        try:
-            with self.open(path, workers) as audio:
-                entry = self.make_entry(audio, stamp)
-                count = math.ceil(entry.windows / SPAN_WINDOWS)
-                size = math.ceil(count / piece.count)
-                if not audio.reader.starts_anywhere:
-                    size = count
-                numbers = range(count)[piece.number * size : (piece.number + 1) * size]
-                for name, share, seconds in self.write_files(
-                    audio, stamp, workers, files, numbers, hold
-                ):
-                    names.append(name)
-                    yield share * piece.count, seconds, None
-        except DamagedAudio:
-            yield 1.0, 0.0, Piece(path)
-            return
-        self.check_unchanged(path, stamp)
-        yield 1.0, 0.0, (replace(entry, spans=names), True)
+            stamp = find_stamp(self.root / piece.path)
+        files = list_files(self.out, piece.path)
+        outcome: Added | Piece = Piece(piece.path)
+        with suppress(DamagedAudio):
+            entry = yield from self._write(workers, piece, stamp, files, lock=hold)
+            outcome = (entry, True)
+        yield 1.0, 0.0, outcome
 
-    def open(
-        self, path: str, workers: Workers, end_frame: int | None = None
-    ) -> RecordingAtSpeed:
-        """Open a recording, which ends where its damage begins."""
+    def _write(
+        self,
+        workers: Workers,
+        piece: Piece,
+        stamp: str,
+        files: Sequence[Path],
+        end_frame: int | None = None,
+        lock: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Generator[Step, None, IndexedRecording]:
+        """Write the files of a piece that are missing among `files`; return what to enter.
+
+        The recording ends at `end_frame`, where its damage begins. `lock` is held while a file is
+        written.
+        """
+        path = piece.path
+        file = self.root / path
+        folder = recording_folder(self.out, path)
         spec = workers.encoder.spec
+        span_stamp = stamp
+        if end_frame is not None:
+            # The last windows differ from those of the whole recording.
+            span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
+        names = {}
         channel = self.settings.channel
-        return RecordingAtSpeed(self.root / path, path, spec, channel, end_frame)
-
-    def make_entry(self, audio: RecordingAtSpeed, stamp: str) -> IndexedRecording:
-        """Return what the index has to know of a recording, without its files of windows."""
-        recording = audio.recording
+        with RecordingAtSpeed(file, path, spec, channel, end_frame) as audio:
+            recording = audio.recording
+            starts = self.grid.find_starts(audio.samples)
+            count = math.ceil(len(starts) / SPAN_WINDOWS)
+            size = count
+            if audio.reader.starts_anywhere:
+                size = math.ceil(count / piece.count)
+            numbers = range(count)[piece.number * size : (piece.number + 1) * size]
+            for one in files:
+                match = SPAN_NAME.fullmatch(one.name)
+                if match is None or match[1] != span_stamp:
+                    continue
+                if int(match[2]) in numbers and not find_damage(one):
+                    names[int(match[2])] = one.name
+            for number in numbers:
+                part = starts[number * SPAN_WINDOWS : (number + 1) * SPAN_WINDOWS]
+                share = len(part) / len(starts)
+                embedded_s = 0.0
+                if number not in names:
+                    rows = self._embed(audio, part, workers)
+                    with lock():
+                        names[number] = write_span(folder, span_stamp, number, rows)
+                    embedded_s = share * recording.duration_s
+                yield share * piece.count, embedded_s, None
+        if find_stamp(file) != stamp:
+            raise InputError(CHANGED.format(path))
         return IndexedRecording(
-            path=recording.path,
+            path=path,
             root=str(self.root.absolute()),
             stamp=stamp,
             duration_s=recording.duration_s,
             rate_hz=recording.rate_hz,
-            clock=find_clock_time(self.root / recording.path, recording.path),
-            windows=len(self.grid.find_starts(audio.samples)),
-            spans=(),
-            notes=list(describe_recording(recording, self.grid, audio.spec.name)),
+            clock=find_clock_time(file, path),
+            windows=len(starts),
+            spans=[names[number] for number in numbers],
+            notes=list(describe_recording(recording, self.grid, spec.name)),
         )
 
-    def write_files(
-        self,
-        audio: RecordingAtSpeed,
-        stamp: str,
-        workers: Workers,
-        files: Sequence[Path],
-        numbers: range | None = None,
-        lock: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> Iterator[tuple[str, float, float]]:
-        """Write the files of windows that are missing among `files`.
-
-        Yield the name of each one, its share of the recording, and the seconds that were embedded
-        now. `numbers` are those to write, by default all. `lock` is held while a file is written.
-        """
+    def _embed(
+        self, audio: RecordingAtSpeed, starts: IntArray, workers: Workers
+    ) -> Rows:
+        """Embed windows of a recording, as rows of a file."""
         grid = self.grid
         recording = audio.recording
-        folder = recording_folder(self.out, recording.path)
-        starts = grid.find_starts(audio.samples)
-        if numbers is None:
-            numbers = range(math.ceil(len(starts) / SPAN_WINDOWS))
-        names = {}
-        for path in files:
-            match = SPAN_NAME.fullmatch(path.name)
-            if match is None or match[1] != stamp or int(match[2]) not in numbers:
-                continue
-            if not find_damage(path):
-                names[int(match[2])] = path.name
-        for number in numbers:
-            part = starts[number * SPAN_WINDOWS : (number + 1) * SPAN_WINDOWS]
-            share = len(part) / len(starts)
-            if number in names:
-                yield names[number], share, 0.0
-                continue
-            rows = np.zeros(len(part), self.settings.row_dtype())
-            ends = np.minimum(part + grid.window, audio.samples)
-            rows["start_s"] = grid.to_seconds(part)
-            # The last sample at the model's rate may reach beyond the last one of the file.
-            rows["end_s"] = np.minimum(grid.to_seconds(ends), recording.duration_s)
-            for block, levels, vectors in embed_windows(audio, part, grid, workers):
-                rows["rms_dbfs"][block] = levels
-                with np.errstate(over="ignore"):  # checked when all are there
-                    rows["vector"][block] = vectors
-            if not np.isfinite(rows["vector"]).all():
-                raise InputError(
-                    f"{recording.path}: a vector is too large for "
-                    f"{self.settings.dtype}; index with --dtype float32"
-                )
-            with lock():
-                name = write_span(folder, stamp, number, rows)
-            yield name, share, share * recording.duration_s
-
-    def check_unchanged(self, path: str, stamp: str) -> None:
-        """Raise InputError if a recording has changed since it had a stamp."""
-        if find_stamp(self.root / path) != stamp:
+        rows = np.zeros(len(starts), self.settings.row_dtype())
+        ends = np.minimum(starts + grid.window, audio.samples)
+        rows["start_s"] = grid.to_seconds(starts)
+        # The last sample at the model's rate may reach beyond the last one of the file.
+        rows["end_s"] = np.minimum(grid.to_seconds(ends), recording.duration_s)
+        for block, levels, vectors in embed_windows(audio, starts, grid, workers):
+            rows["rms_dbfs"][block] = levels
+            with np.errstate(over="ignore"):  # checked when all are there
+                rows["vector"][block] = vectors
+        if not np.isfinite(rows["vector"]).all():
             raise InputError(
-                f"{path}: changed while it was read; index again when it is complete"
+                f"{recording.path}: a vector is too large for "
+                f"{self.settings.dtype}; index with --dtype float32"
             )
+        return rows
 
     def enter(self, entry: IndexedRecording, files: Sequence[Path]) -> None:
         """Add a recording whose windows are written; of `files`, remove those of other states."""
@@ -311,8 +288,9 @@ class IndexTarget:
         entry = replace(pieces[0], spans=names)
         folder = recording_folder(self.out, entry.path)
         with hold_lock(folder / LOCK):
-            for piece in pieces:
-                self.check_unchanged(entry.path, piece.stamp)
+            stamps = {find_stamp(self.root / entry.path)}
+            if stamps.union(piece.stamp for piece in pieces) != stamps:
+                raise InputError(CHANGED.format(entry.path))
             files = list_files(self.out, entry.path)
             is_new = self.find_entry(entry.path, entry.stamp, files) is None
             if is_new:  # otherwise another process added it

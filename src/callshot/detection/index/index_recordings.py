@@ -5,7 +5,7 @@ memory does not grow with its length, and a crash costs at most one file. What a
 made again. Several processes may work on one index: each takes recordings that no other has.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -182,25 +182,13 @@ def index_recordings(
         channel=channel,
         dtype=dtype,
     )
-    make_folder(folder)
-    with hold_lock(folder / LOCK):
-        remove_unfinished(folder)
-        if not is_index(folder):
-            write_record(folder / INDEX, asdict(settings))
-        check_settings(folder, settings)
-    make_folder(folder / RECORDINGS)
-
+    open_or_make(folder, settings)
     target = IndexTarget(library.root, folder, settings, grid)
-    outcomes: dict[str, Added | str] = {}
-    amounts: dict[str, float] = {}  # of what is missing, in seconds or bytes
-    for path, amount in _measure_missing(
+    sizes, errors = _measure_missing(
         target, library.paths, in_bytes=cluster is not None
-    ):
-        if isinstance(amount, InputError):
-            outcomes[path] = str(amount)
-        elif amount is not None:
-            amounts[path] = amount
-    outcomes |= _add_missing(target, spec, amounts, device, threads, cluster, progress)
+    )
+    outcomes = _add_missing(target, spec, sizes, device, threads, cluster, progress)
+    outcomes |= errors
 
     rejects = list(library.rejects)
     added = []
@@ -226,6 +214,17 @@ def index_recordings(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
         )
     return IndexResult(index, added, rejects, group_notes(notes))
+
+
+def open_or_make(folder: Path, settings: IndexSettings) -> None:
+    """Make an index, if there is none; check that it has these settings."""
+    make_folder(folder)
+    with hold_lock(folder / LOCK):
+        remove_unfinished(folder)
+        if not is_index(folder):
+            write_record(folder / INDEX, asdict(settings))
+        check_settings(folder, settings)
+    make_folder(folder / RECORDINGS)
 
 
 def check_index_folder(folder: Path) -> None:
@@ -260,15 +259,15 @@ def check_settings(folder: Path, settings: IndexSettings) -> None:
 
 def _measure_missing(
     target: IndexTarget, paths: Sequence[str], *, in_bytes: bool
-) -> Iterator[tuple[str, float | InputError | None]]:
-    """Yield the size of each recording, None if the index has it as it is now, or an error."""
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the size of each recording that the index does not have as it is now, and errors."""
     names = None
     if is_remote(target.out):  # one listing of the index
         with explain_unreadable(str(target.out)):
             entries = list(target.out.glob(f"{RECORDINGS}/*/{RECORDING}"))
         names = {entry.parent.name for entry in entries}
 
-    def measure(path: str) -> float | InputError | None:
+    def measure(path: str) -> float | str | None:
         file = target.root / path
         try:
             stamp = find_stamp(file)
@@ -279,12 +278,19 @@ def _measure_missing(
             if not in_bytes:
                 return probe(file, path).duration_s
             with explain_unreadable(file):
-                return file.stat().st_size
+                return float(file.stat().st_size)
         except InputError as error:
-            return error
+            return str(error)
 
+    sizes = {}
+    errors = {}
     answers = map_requests(measure, paths, together=is_remote(target.root))
-    return zip(paths, answers, strict=True)
+    for path, answer in zip(paths, answers, strict=True):
+        if isinstance(answer, str):
+            errors[path] = answer
+        elif answer is not None:
+            sizes[path] = answer
+    return sizes, errors
 
 
 def _add_missing(
@@ -305,32 +311,27 @@ def _add_missing(
     pace = Pace(target.settings.encoder, progress)
     total = max(sum(sizes.values()), 1e-9)
     if cluster is None:
-        units = [Unit(path, size, Piece(path)) for path, size in sizes.items()]
+        units = [Unit(path, size / total, Piece(path)) for path, size in sizes.items()]
         with open_workers(spec, device=device, threads=threads) as workers:
-            steps = run_here(workers, target.add, units)
-            outcomes, _ = _follow(target, units, steps, total, pace)
-        return outcomes
+            return _follow(target, units, run_here(workers, target.add, units), pace)
     root = target.root.absolute()
     target = replace(target, root=root, out=target.out.absolute())
-    work = EmbedWork(
-        "index",
-        spec,
-        target.settings.fingerprint,
-        device,
-        target.add,
-        check=target.check_on_worker,
-    )
+    fingerprint = target.settings.fingerprint
+    work = EmbedWork("index", spec, fingerprint, device, target.add)
+    work = replace(work, check=target.check_on_worker)
     units = []
     for path, size in sizes.items():
         count = max(1, int(size // PIECE_BYTES))
         for number in range(count):
-            units.append(Unit(path, size / count, Piece(path, number, count)))
-    steps = run_on_cluster(cluster, work, units)
-    outcomes, damaged = _follow(target, units, steps, total, pace)
-    units = [Unit(path, 0.0, Piece(path)) for path in damaged]
-    if units:  # embedded in one go, up to the damage
-        steps = run_on_cluster(cluster, work, units)
-        outcomes |= _follow(target, units, steps, total, pace)[0]
+            piece = Piece(path, number, count)
+            units.append(Unit(path, size / total / count, piece))
+    outcomes: dict[str, Added | str] = {}
+    while units:
+        ended = _follow(target, units, run_on_cluster(cluster, work, units), pace)
+        # Damaged ones are embedded in one go, up to the damage.
+        damaged = dict.fromkeys(unit.name for unit in units if unit.name not in ended)
+        units = [Unit(path, 0.0, Piece(path)) for path in damaged]
+        outcomes |= ended
     for outcome in outcomes.values():
         if not isinstance(outcome, str):
             cluster.add_audio(outcome[0].duration_s)
@@ -341,34 +342,28 @@ def _follow(
     target: IndexTarget,
     units: Sequence[Unit],
     steps: Iterable[tuple[int, Step | InputError]],
-    total: float,
     pace: Pace,
-) -> tuple[dict[str, Added | str], list[str]]:
-    """Report progress; return the outcome of each recording, and those to be added in one go."""
-    left = [1.0] * len(units)  # share of each
+) -> dict[str, Added | str]:
+    """Report progress, and enter recordings; return the outcome of each, but of damaged pieces."""
+    left = [unit.size for unit in units]
     pieces: dict[str, dict[int, Any]] = {}
     outcomes: dict[str, Added | str] = {}
-    damaged = []
     for number, step in steps:
-        share, embedded_s, outcome = (
-            (1.0, 0.0, step) if isinstance(step, InputError) else step
-        )
-        share = min(share, left[number])
-        left[number] -= share
-        pace.report(share * units[number].size / total, embedded_s)
+        failed = (1.0, 0.0, step)
+        share, embedded_s, outcome = failed if isinstance(step, InputError) else step
+        piece = units[number].content
+        size = min(share * units[number].size, left[number])
+        left[number] -= size
+        pace.report(size, embedded_s)
         if outcome is None:
             continue
-        piece = units[number].content
         ended = pieces.setdefault(piece.path, {})
         ended[piece.number] = outcome
-        if len(ended) < piece.count:
-            continue
-        if any(isinstance(one, Piece) for one in ended.values()):
-            damaged.append(piece.path)
-            continue
-        try:
+        is_damaged = any(isinstance(one, Piece) for one in ended.values())
+        if len(ended) == piece.count and not is_damaged:
             in_order = [ended[n] for n in range(piece.count)]
-            outcomes[piece.path] = target.enter_pieces(in_order)
-        except InputError as error:
-            outcomes[piece.path] = str(error)
-    return outcomes, damaged
+            try:
+                outcomes[piece.path] = target.enter_pieces(in_order)
+            except InputError as error:
+                outcomes[piece.path] = str(error)
+    return outcomes
