@@ -2,8 +2,6 @@
 
 `FILES` has a function for each; it gets the name of a recording and its calls, and returns the end
 of the file's name and its bytes. All of them say the same.
-
-Raven's headers in other languages are translations: no public file with such a header was found.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,25 +16,11 @@ CALLS: Calls = (
     (5.0, 7.5, "cri “aigu”"),
 )
 ASCII = [(start, end, f"call type {n}") for n, (start, end, _) in enumerate(CALLS)]
-RAVEN = {
-    "English": "Selection View Channel Begin_Time_(s) End_Time_(s) Low_Freq_(Hz) High_Freq_(Hz) "
-    "Annotation",
-    "German": "Auswahl Ansicht Kanal Anfangszeit_(s) Endzeit_(s) Untere_Frequenz_(Hz) "
-    "Obere_Frequenz_(Hz) Anmerkung",
-    "French": "Sélection Vue Canal Temps_de_début_(s) Temps_de_fin_(s) Fréquence_basse_(Hz) "
-    "Fréquence_haute_(Hz) Étiquette",
-    "Spanish": "Selección Vista Canal Tiempo_inicial_(s) Tiempo_final_(s) Frecuencia_baja_(Hz) "
-    "Frecuencia_alta_(Hz) Anotación",
-    "Portuguese": "Seleção Vista Canal Tempo_inicial_(s) Tempo_final_(s) Frequência_baixa_(Hz) "
-    "Frequência_alta_(Hz) Anotação",
-}
-VIEWS = {
-    "English": ("Waveform", "Spectrogram"),
-    "German": ("Wellenform", "Spektrogramm"),
-    "French": ("Forme d'onde", "Spectrogramme"),
-    "Spanish": ("Forma de onda", "Espectrograma"),
-    "Portuguese": ("Forma de onda", "Espectrograma"),
-}
+RAVEN = (
+    "Selection View Channel Begin_Time_(s) End_Time_(s) Low_Freq_(Hz) High_Freq_(Hz) "
+    "Annotation"
+)
+VIEWS = ("Waveform", "Spectrogram")
 
 
 def number(value: float, mark: str = ".") -> str:
@@ -172,38 +156,25 @@ def libreoffice_utf16(name: str) -> File:
 # Raven
 
 
-def raven(language: str, mark: str = ".", end: str = "\n") -> str:
+def raven(mark: str = ".", end: str = "\n") -> str:
     """Return a selection table with both views of each selection."""
-    names = [name.replace("_", " ") for name in RAVEN[language].split()]
-    views = VIEWS[language]
+    names = [name.replace("_", " ") for name in RAVEN.split()]
     lines = ["\t".join(names)]
     for selection, (start, stop, text) in enumerate(CALLS, start=1):
         times = [f"{start:.9f}".replace(".", mark), f"{stop:.9f}".replace(".", mark)]
         band = ["10.500".replace(".", mark), "200.000".replace(".", mark)]
-        for view, frequencies in zip(views, (["", ""], band), strict=True):
+        for view, frequencies in zip(VIEWS, (["", ""], band), strict=True):
             cells = [str(selection), f"{view} 1", "1", *times, *frequencies, text]
             lines.append("\t".join(cells))
     return end.join([*lines, ""])
 
 
-def raven_english(name: str) -> File:
-    return ".Table.1.selections.txt", raven("English").encode()
+def raven_plain(name: str) -> File:
+    return ".Table.1.selections.txt", raven().encode()
 
 
-def raven_german(name: str) -> File:
-    return ".Table.1.selections.txt", raven("German", ",").encode("cp1252")
-
-
-def raven_french(name: str) -> File:
-    return ".Table.1.selections.txt", raven("French", ",").encode()
-
-
-def raven_spanish(name: str) -> File:
-    return ".Table.1.selections.txt", raven("Spanish", ",").encode("cp1252")
-
-
-def raven_portuguese(name: str) -> File:
-    return ".Table.1.selections.txt", raven("Portuguese", end="\r\n").encode()
+def raven_with_decimal_commas(name: str) -> File:
+    return ".Table.1.selections.txt", raven(",", end="\r\n").encode("cp1252")
 
 
 def raven_with_offsets(name: str) -> File:
@@ -220,7 +191,7 @@ def raven_with_offsets(name: str) -> File:
 
 def raven_saved_by_excel(name: str) -> File:
     """Return a table that was opened and saved in Excel, which quotes cells with commas."""
-    rows = [line.split("\t") for line in raven("English").splitlines()]
+    rows = [line.split("\t") for line in raven().splitlines()]
     return ".selections.txt", join(rows, "\t").encode("cp1252")
 
 
@@ -323,7 +294,7 @@ def r_write_table(name: str) -> File:
 
 
 def r_write_table_of_raven(name: str) -> File:
-    header, *lines = [line.split("\t") for line in raven("English").splitlines()]
+    header, *lines = [line.split("\t") for line in raven().splitlines()]
     rows = [[f'"{name}"' for name in header]]
     for selection, view, *numbers, text in lines:
         numbers = [cell or "NA" for cell in numbers]
@@ -354,11 +325,8 @@ FILES: tuple[Callable[[str], File], ...] = (
     libreoffice_csv_with_decimal_commas,
     libreoffice_tsv,
     libreoffice_utf16,
-    raven_english,
-    raven_german,
-    raven_french,
-    raven_spanish,
-    raven_portuguese,
+    raven_plain,
+    raven_with_decimal_commas,
     raven_with_offsets,
     raven_saved_by_excel,
     audacity,

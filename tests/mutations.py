@@ -26,7 +26,7 @@ RAVEN = (
     "2\tSpectrogram 1\t1\t61.5\t62.25\t10.5\t200\tb.wav\t1.5\troar\n"
 )
 GERMAN = (
-    "Auswahl\tAnfangszeit (s)\tEndzeit (s)\tObere Frequenz (Hz)\tAnmerkung\r\n"
+    "Selection\tBegin Time (s)\tEnd Time (s)\tHigh Freq (Hz)\tAnmerkung\r\n"
     '1\t0,5\t2,5\t200,5\t"Löwe, jung"\r\n'
 )
 GRID = (

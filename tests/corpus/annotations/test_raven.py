@@ -280,47 +280,6 @@ def test_annotations_that_a_table_cannot_hold_are_an_error(tmp_path: Path) -> No
         write_annotations([text], tmp_path / "x.txt", "raven")
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        "Auswahl,Kanal,Startzeit (s),Endzeit (s),Versatz in Datei (s),Anfangsdatei",
-        "Auswahl,Kanal,Beginn (Zeit) (s),Ende (Zeit) (s),Dateiversatz (s),Dateianfang",
-        "Sélection,Voie,Heure de début (s),Heure de fin (s),Décalage (s),Fichier de début",
-        "Selección,Canal,Tiempo de inicio (s),Tiempo de fin (s),Desplazamiento (s),Archivo inicial",
-        "Seleção,Canal,Tempo de início (s),Tempo de término (s),Deslocamento (s),Arquivo inicial",
-        "SELECAO,Canal,Hora de inicio (s),Hora de fim (s),Deslocamento (s),Ficheiro inicial",
-    ],
-)
-def test_headers_in_other_languages_are_known_by_their_words(
-    names: str, tmp_path: Path
-) -> None:
-    header = (*names.split(","), "Ruf")
-    path = tmp_path / "x.txt"
-    path.write_text("\t".join(header) + "\n1\t1\t3600,5\t3602\t0,5\ta.wav\troar\n")
-    annotation_file = read_annotations(path)
-    (one,) = annotation_file.annotations
-    assert (one.path, one.start_s, one.end_s, one.label) == ("a.wav", 0.5, 2.0, "roar")
-    assert annotation_file.reason.endswith("in another language")
-    english = ("Selection", "Begin Time (s)", "End Time (s)", "Auswahl")
-    (mixed,) = read(tmp_path, english, (1, 1, 2, "roar")).annotations
-    assert mixed.label == "roar"  # a column of the user keeps its name
-
-
-def test_a_recording_column_can_be_given_in_its_own_language(tmp_path: Path) -> None:
-    header = (
-        "Auswahl",
-        "Anfangszeit (s)",
-        "Endzeit (s)",
-        "Anfangspfad",
-        "Datei",
-        "Art",
-    )
-    cells = (1, 0, 1, "d:/far/a.wav", "a.wav", "roar")
-    annotation_file = read(tmp_path, header, cells, columns={"path": "Datei"})
-    assert annotation_file.annotations[0].path == "a.wav"
-    assert read(tmp_path, header, cells).annotations[0].path == "d:/far/a.wav"
-
-
 def test_a_length_gives_the_end_where_there_is_none(tmp_path: Path) -> None:
     header = ("Selection", "Begin Time (s)", "Delta Time (s)", "Label")
     (one,) = read(tmp_path, header, (1, 0.1, 0.2, "roar")).annotations

@@ -34,10 +34,11 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
             start_s, end_s, _ = _split_label(line, options)
             are_labels.append(start_s <= end_s)
         except RowError:
-            are_labels.append(bool(are_labels) and line.startswith("\\\t"))
-    if not are_labels or not are_labels[0] or 2 * sum(are_labels) < len(are_labels):
-        return None
-    return "its lines are start, end and label, separated by tabs"
+            are_labels.append(line.startswith(FREQUENCY_MARK))
+    has_label = are_labels[:1] == [True] and not head.startswith(FREQUENCY_MARK)
+    if has_label and 2 * sum(are_labels) >= len(are_labels):
+        return "its lines are start, end and label, separated by tabs"
+    return None
 
 
 def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, str]:

@@ -43,6 +43,7 @@ ParsedRow = tuple[int, dict[str, str], dict[str, Cell]]
 SECONDS = ("start_s", "end_s")
 FRAMES = ("start_frame", "end_frame")
 TIMES = (*SECONDS, "duration_s", *FRAMES, "offset_s")
+NUMBERS = (*TIMES, *FREQUENCIES)
 # Columns with a type of their own, by their normalised names.
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
 MILLISECONDS = re.compile(
@@ -68,12 +69,13 @@ def find_column(
     names: Sequence[str], synonyms: Iterable[str], exclude: Collection[int] = ()
 ) -> int | None:
     """Return the index of the first wanted column, by exact or else by normalized name."""
-    columns = {name: index for index, name in enumerate(names) if index not in exclude}
-    normalized = {
-        normalize_name(name): index for name, index in reversed(columns.items())
-    }
+    columns: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if index not in exclude:
+            columns.setdefault(normalize_name(name), index)
+            columns[name] = index
     for name in synonyms:
-        column = columns.get(name, normalized.get(normalize_name(name)))
+        column = columns.get(name, columns.get(normalize_name(name)))
         if column is not None:
             return column
     return None
@@ -149,8 +151,8 @@ class Table:
                 names = list_names([self.names[self.extra[typed]], name])
                 raise self.error(f"columns {names} are both {typed}; remove one")
             self.extra[typed] = index
-        numbers = [columns[name] for name in TIMES if name in columns]
-        numbers += [self.extra[name] for name in FREQUENCIES if name in self.extra]
+        numbered = self.extra | self.columns
+        numbers = [numbered[name] for name in NUMBERS if name in numbered]
         complete = [cells for cells in self.rows if len(cells) >= len(self.names)]
         texts = [cells[index].strip() for cells in complete for index in numbers]
         self.allow_comma = not any("." in text for text in texts)
@@ -244,13 +246,13 @@ def read(file: AnnotationFile) -> None:
     table.assign(columns, delimiter)
     names = {name: table.names[index] for name, index in columns.items()}
     times = [name for name in TIMES if name in columns]
-    milliseconds = [
-        name
-        for name in times
-        if name not in FRAMES
-        and (options.time_unit or ("ms" if MILLISECONDS.search(names[name]) else "s"))
-        == "ms"
-    ]
+    milliseconds = []
+    for name in times:
+        is_ms = options.time_unit == "ms"
+        if options.time_unit is None:
+            is_ms = MILLISECONDS.search(names[name]) is not None
+        if is_ms and name not in FRAMES:
+            milliseconds.append(name)
     if names.get("label", "label") != "label":
         file.notes.append(f"labels from column {quote(names['label'])}")
     if not times:
@@ -290,6 +292,7 @@ def add_rows(
                 if file.options.label is None:
                     raise RowError(f"no label, got {label}")
                 label = ""
+            group = cells.get("recording") if "path" in cells else None
             start_s = 0.0
             end_s = None
             if not allow_whole or any(cells[name].strip() for name in times):
@@ -314,7 +317,7 @@ def add_rows(
                 end_s,
                 extra,
                 path=path,
-                recording=(cells.get("recording") or None) if "path" in cells else None,
+                recording=group or None,
                 in_frames="start_frame" in times,
             )
 
@@ -344,9 +347,8 @@ def write(rows: Rows, path: Path) -> str:
     table: list[Sequence[Cell]] = [[*path_columns, *times, "label", *extra]]
     for row in rows:
         cells: list[Cell] = [row["path"], row["recording"]][: len(path_columns)]
-        if row["end_s"] is None:
-            cells += [None, None]
-        else:
-            cells += [float(row["start_s"]), float(row["end_s"])]
-        table.append([*cells, row["label"], *map(row.get, extra)])
+        span: list[Cell] = [None, None]
+        if row["end_s"] is not None:
+            span = [float(row["start_s"]), float(row["end_s"])]
+        table.append([*cells, *span, row["label"], *map(row.get, extra)])
     return format_csv(table)

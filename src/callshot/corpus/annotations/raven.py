@@ -1,14 +1,13 @@
 """Raven selection tables: columns separated by tabs, one row per selection.
 
 A table of many recordings names the file of each selection, and where in that file it begins. A
-selection that is listed once for each view of the sound becomes one annotation. Headers may be in
-German, French, Spanish or Portuguese, and cells quoted, as Excel and R write them.
+selection that is listed once for each view of the sound becomes one annotation. Cells may be
+quoted, as Excel and R write them.
 """
 
 import re
-import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from callshot.corpus.annotations.delimited import (
@@ -43,20 +42,6 @@ BEGIN = "Begin Time (s)"
 END = "End Time (s)"
 DELTA = "Delta Time (s)"
 OFFSET = "File Offset (s)"
-# Columns in other languages, by what their names without accents contain; the first one fits.
-TRANSLATIONS = {
-    OFFSET: r"versatz|decalage|desplaza|desfase|desloca",
-    DELTA: r"(?:dauer|duree|dura[cn]).*\(s\)$",
-    BEGIN: r"(?:anfang|start|begin|debut|inici).*\(s\)$",
-    END: r"(?:end|fin|fim|termin).*\(s\)$",
-    "Low Freq (Hz)": r"(?:unter|niedrig|tief|bass|inferi|baj|baix).*\(hz\)$",
-    "High Freq (Hz)": r"(?:ober|hoch|haut|superi|alt).*\(hz\)$",
-    "Begin Path": "pfad|chemin|ruta|caminho",
-    "Begin File": "datei|fichier|archivo|arquivo|ficheiro",
-    "Selection": "auswahl|selektion|selec",
-    "View": "ansicht|vue|affichage|vista|visualiza",
-    "Channel": "kanal|canal|voie",
-}
 PATHS = ("Begin Path", "Begin File")
 COLUMNS = {
     "start_s": [BEGIN],
@@ -66,68 +51,42 @@ COLUMNS = {
     "Begin File": ["Begin File"],
 }
 SELECTION_KEY = ("path", "Selection", "start_s", "end_s", "offset_s")
-# Where people keep the label, in the order of preference.
-# fmt: off
-LABELS = (
-    "Annotation", "Annotations", "Label", "Labels", "Call Type", "Species", "Common Name",
-    "Species Code", "Scientific Name", "Species Name", "Call", "Type", "Sound Type", "Class",
-    "Category", "Tags", "Tag", "Code", "Anmerkung", "Bezeichnung", "Ruftyp", "Art", "Étiquette",
-    "Espèce", "Anotación", "Anotação", "Etiqueta", "Rótulo", "Especie",
-)
-# Columns of Raven that do not end in a unit.
-RAVEN_COLUMNS = {
-    "selection", "view", "channel", "beginfile", "endfile", "beginpath", "endpath", "begindate",
-    "enddate", "beginclocktime", "endclocktime", "begindatetime", "enddatetime", "fileoffset",
-    "score", "occupancy", "length",
-}
+# Where people keep the label, in the order of preference; case and punctuation do not matter.
+LABELS = """
+    annotation annotations label labels call_type species common_name species_code
+    scientific_name species_name call type sound_type class category tags tag code
+    anmerkung bezeichnung ruftyp art étiquette espèce anotación anotação etiqueta rótulo especie
+"""
+# Columns of Raven that do not end in a unit, by their normalised names.
+RAVEN_COLUMNS = """
+    selection view channel beginfile endfile beginpath endpath begindate enddate
+    beginclocktime endclocktime begindatetime enddatetime fileoffset score occupancy length
+"""
 WRITTEN = (
-    "Selection", "View", "Channel", BEGIN, END, "Low Freq (Hz)", "High Freq (Hz)",
+    "Selection",
+    "View",
+    "Channel",
+    BEGIN,
+    END,
+    "Low Freq (Hz)",
+    "High Freq (Hz)",
 )
 # Extra cells of which the writer makes columns of its own.
-REWRITTEN = {
-    "selection", "view", "channel", "beginfile", "beginpath", "fileoffsets", "lowfreqhz",
-    "highfreqhz",
-}
-# fmt: on
+REWRITTEN = """
+    selection view channel beginfile beginpath fileoffsets lowfreqhz highfreqhz
+"""
 # Times of so few files may happen to increase from file to file.
 MAX_FILES_BY_CHANCE = 4
 QUOTED = re.compile(r'"(?:[^"]|""|(?<=\\)")*"')  # R may put a backslash before a quote
 UNIT = re.compile(r"\([^()]*\)$")
 
 
-def translate_header(names: Sequence[str]) -> list[str]:
-    """Return the header with Raven's own names; as it is if it is not a selection table.
-
-    >>> translate_header(["Auswahl", "Anfangszeit (s)", "Endzeit (s)", "Ruftyp"])
-    ['Selection', 'Begin Time (s)', 'End Time (s)', 'Ruftyp']
-    """
-    if is_raven_header(names):
-        return list(names)
-    translated: list[str] = []
-    for name in names:
-        decomposed = unicodedata.normalize("NFKD", name.strip().casefold())
-        text = "".join(c for c in decomposed if not unicodedata.combining(c))
-        fitting = [
-            raven for raven, part in TRANSLATIONS.items() if re.search(part, text)
-        ]
-        is_new = fitting and fitting[0] not in translated
-        translated.append(fitting[0] if is_new else name)
-    return translated if is_raven_header(translated) else list(names)
-
-
-def is_raven_header(names: Sequence[str]) -> bool:
-    """Return whether a header has the columns that every selection table has."""
-    return {normalize_name(name) for name in names} >= {"selection", "begintimes"}
-
-
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise the header of a selection table."""
     header, *_ = [*split_lines(head), ""]
-    names = [name.strip().strip('"') for name in header.split("\t")]
-    if is_raven_header(names):
+    names = {normalize_name(name) for name in header.split("\t")}
+    if names >= {"selection", "begintimes"}:
         return f"its header has Selection and {BEGIN}"
-    if is_raven_header(translate_header(names)):
-        return f"its header has Selection and {BEGIN} in another language"
     return None
 
 
@@ -145,24 +104,17 @@ def read(file: AnnotationFile) -> None:
         lines = [[*map(_unquote, cells)] for cells in lines]
     header, *rows = lines
     table = Table(file.path, 1, header, rows)
-    original_names = table.names
-    table.names = translate_header(original_names)
-
-    path_column = file.options.columns.get("path", "Begin Path")
-    paths = [path_column, *PATHS]
-    if path_column in original_names:
-        paths.insert(1, table.names[original_names.index(path_column)])
-    columns = find_columns(table.names, {"path": paths, **COLUMNS})
-    for name in ("start_s", "end_s"):
-        if name not in columns and (name == "start_s" or "duration_s" not in columns):
+    given_path = file.options.columns.get("path", "Begin Path")
+    columns = find_columns(table.names, {"path": [given_path, *PATHS], **COLUMNS})
+    for name, ends in (("start_s", {"start_s"}), ("end_s", {"end_s", "duration_s"})):
+        if ends.isdisjoint(columns):
             listed = list_names(table.names)
             raise table.error(f"no column {COLUMNS[name][0]}; available: {listed}")
     if "end_s" in columns:
         columns.pop("duration_s", None)
-    if rows:
-        label = _find_label_column(file, table)
-        if label is not None:
-            columns["label"] = label
+    label = _find_label_column(file, table) if rows else None
+    if label is not None:
+        columns["label"] = label
     table.assign(columns, "\t")
     views = {"Selection": ["Selection"], "View": ["View"]}
     table.columns |= find_columns(table.names, views)  # they are extra cells too
@@ -207,11 +159,11 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
     options = file.options
     if "label" in options.columns:
         return table.find_given("label", options.columns["label"])
-    column = find_column(table.names, LABELS)
+    column = find_column(table.names, LABELS.split())
     unknown = [
         index
         for index, name in enumerate(table.names)
-        if normalize_name(name) not in RAVEN_COLUMNS and not UNIT.search(name)
+        if normalize_name(name) not in RAVEN_COLUMNS.split() and not UNIT.search(name)
     ]
     if column is None and len(unknown) == 1:
         column = unknown[0]
@@ -230,7 +182,6 @@ def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int
             views[tuple(map(cells.get, SELECTION_KEY))][number] = cells["View"]
     repeated: set[int] = set()
     for row_views in views.values():
-        # "trogram" is in the word in all five languages.
         first = min(row_views.values(), key=lambda view: "trogram" not in view.lower())
         repeated |= {number for number, view in row_views.items() if view != first}
     return repeated
@@ -254,7 +205,10 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
     ignored = {
-        name for row in rows for name in row if normalize_name(name) in REWRITTEN
+        name
+        for row in rows
+        for name in row
+        if normalize_name(name) in REWRITTEN.split()
     }
     extra = extra_columns(rows, names, path, ignored)
     text = join_cells([*names, *extra])
@@ -267,21 +221,16 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
             times_s = [add_times(begin_s, time_s) for time_s in times_s]
         elif names_files:
             files = [row["path"], times_s[0]]
-        view = row.get("View") or "Spectrogram 1"
-        channel = row.get("Channel") or "1"
         band_hz = [row.get(name) for name in FREQUENCIES]
-        band_hz = [None if value is None else float(value) for value in band_hz]
-        others = [row.get(name) for name in extra]
-        text += join_cells(
-            [
-                selection,
-                view,
-                channel,
-                *times_s,
-                *band_hz,
-                *files,
-                row["label"],
-                *others,
-            ]
-        )
+        cells = [
+            selection,
+            row.get("View") or "Spectrogram 1",
+            row.get("Channel") or "1",
+            *times_s,
+            *(None if value is None else float(value) for value in band_hz),
+            *files,
+            row["label"],
+            *map(row.get, extra),
+        ]
+        text += join_cells(cells)
     return text

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from callshot.corpus.annotations.text import Cell, RowError
 from callshot.errors import OptionError, OutputError, check_choice, suggest
@@ -25,47 +26,47 @@ Rows = Sequence[Row]
 
 # Columns, and what other tools call them.
 # In the order of preference; case, spaces and punctuation do not matter.
-# fmt: off
 SYNONYMS = {
-    "path": (
-        "path", "notated_path", "begin_path", "begin_file", "sound_file", "sound_files",
-        "source_file", "audio_file", "audio_path", "audio_filename", "file", "filename",
-        "file_path", "wav_file", "audio", "in_file", "datei", "fichier", "archivo", "arquivo",
-        "ficheiro",
-    ),
-    "recording": ("recording", "recording_id", "recording_name"),
-    "start_s": (
-        "start_s", "start_time_s", "start_time", "start_seconds", "start_sec", "start", "begin_s",
-        "begin_time_s", "begin_time", "begin_seconds", "begin", "onset_s", "onset_time",
-        "onset_seconds", "onset", "tmin", "xmin", "start_ms", "start_time_ms", "begin_ms",
-        "begin_time_ms", "onset_ms", "onset_time_ms", "start_msec", "start_milliseconds",
-        "anfang_s", "anfang", "beginn_s", "beginn", "debut_s", "debut", "inicio_s", "inicio",
-    ),
-    "end_s": (
-        "end_s", "end_time_s", "end_time", "end_seconds", "end_sec", "end", "stop_s", "stop_time",
-        "stop_seconds", "stop", "offset_s", "offset_time", "offset_seconds", "offset", "tmax",
-        "xmax", "end_ms", "end_time_ms", "stop_ms", "stop_time_ms", "offset_ms", "offset_time_ms",
-        "end_msec", "end_milliseconds", "ende_s", "ende", "fin_s", "fin", "fim_s", "fim",
-    ),
-    "duration_s": (
-        "duration_s", "duration_seconds", "duration_sec", "duration", "dur_s", "dur", "length_s",
-        "length", "delta_time_s", "delta_time", "duration_ms", "dur_ms", "length_ms",
-        "duration_msec", "duration_milliseconds", "dauer_s", "dauer", "duree_s", "duree",
-        "duracion_s", "duracion", "duracao_s", "duracao",
-    ),
-    "start_frame": ("start_frame", "start_sample", "begin_sample", "onset_sample", "onset_frame"),
-    "end_frame": ("end_frame", "end_sample", "stop_sample", "offset_sample", "offset_frame"),
-    "label": (
-        "label", "call_type", "call", "annotation", "species", "species_code", "common_name",
-        "scientific_name", "ebird_code", "primary_label", "class", "category", "type", "tag",
-        "text", "name", "manual_id", "top1match", "auto_id", "ruftyp", "art", "espece",
-        "especie",
-    ),
-    "low_freq_hz": ("low_freq_hz",),
-    "high_freq_hz": ("high_freq_hz",),
-    "fold": ("fold",),
+    name: names.split()
+    for name, names in {
+        "path": """
+            path notated_path begin_path begin_file sound_file sound_files
+            source_file audio_file audio_path audio_filename file filename
+            file_path wav_file audio in_file datei fichier archivo arquivo
+            ficheiro
+        """,
+        "recording": "recording recording_id recording_name",
+        "start_s": """
+            start_s start_time_s start_time start_seconds start_sec start begin_s
+            begin_time_s begin_time begin_seconds begin onset_s onset_time
+            onset_seconds onset tmin xmin start_ms start_time_ms begin_ms
+            begin_time_ms onset_ms onset_time_ms start_msec start_milliseconds
+            anfang_s anfang beginn_s beginn debut_s debut inicio_s inicio
+        """,
+        "end_s": """
+            end_s end_time_s end_time end_seconds end_sec end stop_s stop_time
+            stop_seconds stop offset_s offset_time offset_seconds offset tmax xmax
+            end_ms end_time_ms stop_ms stop_time_ms offset_ms offset_time_ms
+            end_msec end_milliseconds ende_s ende fin_s fin fim_s fim
+        """,
+        "duration_s": """
+            duration_s duration_seconds duration_sec duration dur_s dur length_s
+            length delta_time_s delta_time duration_ms dur_ms length_ms
+            duration_msec duration_milliseconds dauer_s dauer duree_s duree
+            duracion_s duracion duracao_s duracao
+        """,
+        "start_frame": "start_frame start_sample begin_sample onset_sample onset_frame",
+        "end_frame": "end_frame end_sample stop_sample offset_sample offset_frame",
+        "label": """
+            label call_type call annotation species species_code common_name
+            scientific_name ebird_code primary_label class category type tag text
+            name manual_id top1match auto_id ruftyp art espece especie
+        """,
+        "low_freq_hz": "low_freq_hz",
+        "high_freq_hz": "high_freq_hz",
+        "fold": "fold",
+    }.items()
 }
-# fmt: on
 TIME_UNITS = ("s", "ms")
 NO_LABEL = "no label"  # a reason of a reject
 # Columns of a row that have a meaning here; those of the file with the same name are renamed.
@@ -153,7 +154,7 @@ class AnnotationFile:
     path: Path
     format: str
     reason: str
-    options: AnnotationOptions = field(default_factory=AnnotationOptions)
+    options: AnnotationOptions
     filled: int = 0
     rows: list[Row] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
@@ -178,7 +179,7 @@ class AnnotationFile:
         label: str,
         start_s: float,
         end_s: float | None,
-        extra: Mapping[str, Cell] | None = None,
+        extra: Mapping[str, Cell] = MappingProxyType({}),
         *,
         path: str | None = None,
         recording: str | None = None,
@@ -198,7 +199,7 @@ class AnnotationFile:
         if in_frames:
             row["in_frames"] = True
         check_row(row, keep_early=self.options.keep_early)
-        for name, value in (extra or {}).items():
+        for name, value in extra.items():
             while name in OWN_COLUMNS:
                 name += "_annotated"
             row[name] = value

@@ -81,30 +81,23 @@ def read(file: AnnotationFile) -> None:
         names = list_names([tier.name for tier in others])
         note += f"; not {names} (--tiers chooses others)"
     file.notes.append(note)
-    times_s = []
+    spans = []
     for other in others:
-        starts_s = np.array([entry[1] for entry in other.entries])
-        ends_s = np.array([entry[2] for entry in other.entries])
-        # A point overlaps what starts at it.
-        times_s.append(
-            (
-                starts_s,
-                np.where(ends_s > starts_s, ends_s, np.nextafter(ends_s, np.inf)),
-            )
-        )
+        times_s = np.array([entry[1:3] for entry in other.entries]).reshape(-1, 2)
+        starts_s, ends_s = times_s.T
+        after_s = np.nextafter(starts_s, np.inf)  # a point overlaps what starts at it
+        spans.append((other, starts_s, np.maximum(ends_s, after_s)))
     for tier in call_tiers:
         for line, start_s, end_s, label in tier.entries:
-            labels = defaultdict[str, list[str]](list)
-            for other, (starts_s, ends_s) in zip(others, times_s, strict=True):
-                overlaps = np.flatnonzero((starts_s < end_s) & (ends_s > start_s))
-                texts = [other.entries[n][3] for n in overlaps[:MAX_OVERLAPS]]
-                labels[f"tier {other.name}"] += filter(str.strip, texts)
             extra: dict[str, Cell] = {}
             if len(call_tiers) > 1:
                 extra["tier"] = tier.name
-            for name, texts in labels.items():
-                if texts:
-                    extra[name] = "; ".join(texts)
+            labels = defaultdict[str, list[str]](list)
+            for other, starts_s, ends_s in spans:
+                overlaps = np.flatnonzero((starts_s < end_s) & (ends_s > start_s))
+                texts = [other.entries[n][3] for n in overlaps[:MAX_OVERLAPS]]
+                labels[f"tier {other.name}"] += filter(str.strip, texts)
+            extra |= {name: "; ".join(texts) for name, texts in labels.items() if texts}
             with file.rejecting(line):
                 file.add(line, label, start_s, end_s, extra)
 
@@ -114,42 +107,40 @@ def _parse(path: Path, text: str) -> list[Tier]:
     line_ends = [match.end() for match in LINE_END.finditer(text)]
     line = 1
 
-    def split() -> Iterator[tuple[str, str, int]]:
+    def error(reason: str) -> InputError:
+        return InputError(f"{path}: line {line}: {reason}")
+
+    def split() -> Iterator[tuple[str, str]]:
+        nonlocal line
         for match in TOKEN.finditer(text):
             kind = match.lastgroup or ""
-            place = bisect_right(line_ends, match.start()) + 1
+            line = bisect_right(line_ends, match.start()) + 1
             if kind == "closed" and not match["closed"]:
-                raise InputError(
-                    f"{path}: line {place}: the quote that opens here is never closed"
-                )
+                raise error("the quote that opens here is never closed")
             if kind == "closed":
-                yield "text", match["text"].replace('""', '"'), place
+                yield "text", match["text"].replace('""', '"')
             elif kind == "flag" or (kind and NUMBER.fullmatch(match[0])):
-                yield kind, match[kind], place
-        yield "end of the file", "", len(line_ends) + 1
+                yield kind, match[kind]
+        line = len(line_ends) + 1
+        yield "end of the file", ""
 
     tokens = split()
 
     def take(expected: str) -> str:
-        nonlocal line
-        kind, value, line = next(tokens)
+        kind, value = next(tokens)
         if kind != expected:
-            raise InputError(
-                f"{path}: line {line}: expected the {expected}, got the {kind} {quote(value)}"
-            )
+            raise error(f"expected the {expected}, got the {kind} {quote(value)}")
         return value
 
     def take_count() -> int:
         value = take("number")
         if COUNT.fullmatch(value) is None:
-            raise InputError(
-                f"{path}: line {line}: expected a number of tiers or entries, got {quote(value)}"
-            )
+            raise error(f"expected a number of tiers or entries, got {quote(value)}")
         return int(value)
 
     take("text")
     if take("text") != "TextGrid":
-        raise InputError(f"{path}: line {line}: expected a TextGrid")
+        raise error("expected a TextGrid")
     take("number")
     take("number")
     if take("flag") != "exists":
@@ -158,9 +149,7 @@ def _parse(path: Path, text: str) -> list[Tier]:
     for _ in range(take_count()):
         kind = take("text")
         if kind not in (INTERVALS, POINTS):
-            raise InputError(
-                f"{path}: line {line}: expected {INTERVALS} or {POINTS}, got {quote(kind)}"
-            )
+            raise error(f"expected {INTERVALS} or {POINTS}, got {quote(kind)}")
         tier = Tier(kind, take("text"), [])
         take("number")
         take("number")
@@ -193,22 +182,17 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
     if options.is_known_label is not None:
         is_known = options.is_known_label
-        votes = {
-            tier: sum(is_known(label) for *_, label in tier.entries)
-            for tier in intervals
-        }
-        if any(votes.values()):
-            best = max(votes, key=votes.__getitem__)
-            chosen = [
-                tier
-                for tier in intervals
-                if tier is best or 2 * votes[tier] > len(tier.entries)
-            ]
-            for tier in chosen:
-                known = count_text(votes[tier], "label")
-                file.notes.append(
-                    f"{known} of {len(tier.entries)} on tier {quote(tier.name)} known to the corpus"
-                )
+        votes = [sum(is_known(label) for *_, label in one.entries) for one in intervals]
+        if any(votes):
+            best = intervals[np.argmax(votes)]
+            chosen = []
+            for tier, known in zip(intervals, votes, strict=True):
+                if tier is best or 2 * known > len(tier.entries):
+                    chosen.append(tier)
+                    labels = f"{count_text(known, 'label')} of {len(tier.entries)}"
+                    file.notes.append(
+                        f"{labels} on tier {quote(tier.name)} known to the corpus"
+                    )
             return chosen, ""
         file.notes.append("no tier has a known label")
     if len(intervals) <= 1:
@@ -232,9 +216,9 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         return filled or intervals, ", the only one with labels"
     descriptions = []
     for tier in filled:
-        labels = list(dict.fromkeys(label for *_, label in tier.entries))
+        different = dict.fromkeys(label for *_, label in tier.entries)
         count = count_text(len(tier.entries), "label")
-        examples = list_names(labels[:LISTED_LABELS])
+        examples = list_names([*different][:LISTED_LABELS])
         descriptions.append(f"{quote(tier.name)} ({count} such as {examples})")
     first = quote(filled[0].name)
     raise OptionError(
