@@ -12,12 +12,12 @@ from callshot.corpus.segment_table import (
     SCHEMA,
     read_rejects,
     read_segments,
-    write_categories,
     write_rejects,
     write_segment_table,
 )
 from callshot.errors import InputError
 from callshot.records import Embeddings, Reject
+from callshot.records.table_files import write_csv
 from callshot.tables.fold_files import read_categories
 from rows_of_spans import make_row, make_spans
 
@@ -190,7 +190,8 @@ def test_a_column_of_another_type_is_an_error(tmp_path):
 
 
 def test_evaluate_reads_the_categories_that_segment_writes(tmp_path):
-    write_categories({"growl": "rumble", "roar": "roar"}, tmp_path / "categories.csv")
+    rows = [("label", "category"), ("growl", "rumble"), ("roar", "roar")]
+    write_csv(rows, tmp_path / "categories.csv")
     table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["growl", "roar"], [(), ()])
     assert read_categories(tmp_path / "categories.csv", table) == {
         "growl": "rumble",

@@ -163,8 +163,8 @@ def test_a_segment_gets_a_peak_of_minus_3_dbfs_and_silence_stays_silence(tmp_pat
     peaks = [float(np.abs(audio_of(tmp_path, result, n)).max()) for n in range(3)]
     assert peaks == pytest.approx([0, 0.70795, 0.70795], abs=1e-5)
     assert set(result.notes) == {
-        "1 of 3 segments is silent",
-        "1 of 3 segments reaches full scale and may be clipped",
+        "1 of 3 segments silent",
+        "1 of 3 segments at full scale: may be clipped",
     }
 
 

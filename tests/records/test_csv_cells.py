@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from callshot.corpus.segment_table import (
     read_rejects,
-    write_categories,
     write_duplicates,
     write_rejects,
 )
@@ -21,6 +20,7 @@ from callshot.records.table_files import (
     protect_text,
     restore_frame,
     restore_text,
+    write_csv,
     write_csv_frame,
 )
 from callshot.report.results import read_frame
@@ -83,7 +83,7 @@ def test_no_file_has_a_formula_and_each_is_read_back(tmp_path, label):
     rejects = [Reject(f"{label}.wav", 3, f"{label} is no call")]
     write_rejects(rejects, tmp_path / "rejects.csv")
     assert read_rejects(tmp_path / "rejects.csv") == rejects
-    write_categories({label: label}, tmp_path / "categories.csv")
+    write_csv([("label", "category"), (label, label)], tmp_path / "categories.csv")
     record = {"label": label, "category": label}
     assert read_csv_records(tmp_path / "categories.csv", ["label"]) == [record]
     write_duplicates([(0, label, label, label)], tmp_path / "duplicates.csv")

@@ -73,24 +73,23 @@ class CorpusAnnotations:
         self.recognised[file.format, file.reason] += 1
         self.rejects += file.rejects
         self.notes.update(file.notes)
-        paths: dict[str | None, str] = {}
-        errors = {}
-        for name in {row["path"] for row in file.rows} or {None}:
-            try:
-                if name is None:
-                    paths[name] = self.library.pair(relative_path)
-                else:
-                    paths[name] = self.library.find(name)
-            except InputError as error:
-                errors[name] = error
+        library = self.library
+        found = set()
+        by_name = defaultdict[str | None, list[Row]](list)
         for row in file.rows:
-            name = row["path"]
-            if name in errors:
-                self.rejects.append(reject_row(row, errors[name]))
-            else:
-                self.rows.append(row | {"path": paths[name], "path_written": name})
-        self.annotated.update(paths.values())
-        return set(paths.values())
+            by_name[row["path"]].append(row)
+        for name, rows in (by_name or {None: []}).items():
+            try:
+                path = (
+                    library.pair(relative_path) if name is None else library.find(name)
+                )
+            except InputError as error:
+                self.rejects += [reject_row(row, error) for row in rows]
+                continue
+            self.rows += [row | {"path": path, "path_written": name} for row in rows]
+            found.add(path)
+        self.annotated |= found
+        return found
 
 
 def read_corpus_annotations(
@@ -114,11 +113,8 @@ def read_corpus_annotations(
     read = CorpusAnnotations(library)
     if path.is_dir():
         follow_links = annotation_options.follow_links
-        files = list(
-            find_input_files(
-                path, exclude=annotation_options.exclude, follow_links=follow_links
-            )
-        )
+        excluded = annotation_options.exclude
+        files = [*find_input_files(path, exclude=excluded, follow_links=follow_links)]
         if annotations is None and library.is_single:
             neighbours = find_recordings(library.root, follow_links=follow_links)
             files = [file for file in files if _belongs_to(file, library, neighbours)]
@@ -156,26 +152,26 @@ def _belongs_to(file: Path, library: Library, neighbours: Library) -> bool:
 def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:
     """Label each whole recording with the name of its folder."""
     labelled = CorpusAnnotations(library)
+    folders = set()
     for path in library.paths:
         folder = PurePosixPath(path).parent
-        file = str(library.root / path)
+        folders.add(folder)
+        row = {
+            "path": path,
+            "path_written": path,
+            "recording": None,
+            "start_s": 0.0,
+            "end_s": None,
+            "label": folder.name,
+            "annotation_file": str(library.root / path),
+            "annotation_row": None,
+        }
         if folder.name:
-            row = {
-                "path": path,
-                "path_written": path,
-                "recording": None,
-                "start_s": 0.0,
-                "end_s": None,
-                "label": folder.name,
-                "annotation_file": file,
-                "annotation_row": None,
-            }
             labelled.rows.append(row)
             labelled.annotated.add(path)
         else:
             reason = "not in a folder that could be its label"
-            labelled.rejects.append(Reject(file, None, reason))
-    folders = {PurePosixPath(path).parent for path in library.paths}
+            labelled.rejects.append(reject_row(row, reason))
     labelled.recognised[FOLDERS, origin] = len(folders)
     return labelled
 
@@ -204,11 +200,10 @@ def _read_folder(
                 name = recognised[0].name if recognised else ""
                 # Some formats cannot be recognised by their content.
                 is_asked_for = format != "auto" and path in likely
-                if name and format in ("auto", name):
-                    file = read_annotations(path, format, annotation_options)
-                elif name not in ("", "csv"):
+                is_other = name not in ("", "csv", format)
+                if is_other and format != "auto":
                     reason = f"its format is {name}, not {format}"
-                elif is_asked_for:
+                elif is_asked_for or (name and format in ("auto", name)):
                     file = read_annotations(path, format, annotation_options)
                 else:
                     reason = UNRECOGNISED
@@ -238,29 +233,39 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
     # What rows call a recording, with the folders that its path does not have.
     names = defaultdict[str, dict[str, str]](dict)
     for row in read.rows:
-        name = row["path_written"]
-        if name:
-            names[row["path"]][name] = unmatched_folders(name, row["path"])
+        name = row["path_written"] or ""
+        names[row["path"]][name] = unmatched_folders(name, row["path"])
     root = read.library.root.absolute().name.casefold()
-    guesses: dict[str, str] = {}
-    certain = []
-    for row in read.rows:
-        path = row["path"]
-        name = row["path_written"]
-        ignored = names[path].get(name, "")
-        others: list[str] = []
-        if ignored and ignored.rpartition("/")[2] != root:
-            guesses.setdefault(path, name)
-            others = [one for one, folders in names[path].items() if folders != ignored]
-        if others:
-            reason = f"may be another recording than {path}, which other rows call"
-            read.rejects.append(reject_row(row, f"{name} {reason} {min(others)}"))
+    guesses = []
+    reasons = {}
+    for path, unmatched in names.items():
+        guessed = [
+            name
+            for name, folders in unmatched.items()
+            if folders and folders.rpartition("/")[2] != root
+        ]
+        guesses += guessed[:1]
+        for name in guessed:
+            folders = unmatched[name]
+            others = [
+                one for one, other in unmatched.items() if one and other != folders
+            ]
+            if others:
+                reasons[path, name] = (
+                    f"{name} may be another recording than {path}, which other rows call "
+                    f"{min(others)}"
+                )
+    rows = read.rows
+    read.rows = []
+    for row in rows:
+        reason = reasons.get((row["path"], row["path_written"]))
+        if reason is None:
+            read.rows.append(row)
         else:
-            certain.append(row)
-    read.rows = certain
-    for first in [*guesses.values()][:1]:
+            read.rejects.append(reject_row(row, reason))
+    if guesses:
         count = count_text(len(guesses), "recording")
-        read.notes[f"{count} found by file name only, the first from {first}"] += 1
+        read.notes[f"{count} found by file name only, the first from {guesses[0]}"] += 1
 
 
 def find_input_files(
@@ -281,16 +286,14 @@ def find_input_files(
         parent = path.parent.absolute()
         for manifest in [parent / name for name in MANIFESTS if parent not in visited]:
             with suppress(*DAMAGED_MANIFEST):
-                if manifest.is_file():
-                    ignored.add(manifest)
-                    content = json.loads(manifest.read_text(encoding="utf-8"))
-                    for name, checksum in content["files"].items():
-                        if sha256_file(parent / name) == checksum:
-                            ignored.add(parent / name)
+                content = json.loads(manifest.read_bytes())
+                ignored.add(manifest)
+                for name, checksum in content["files"].items():
+                    if sha256_file(parent / name) == checksum:
+                        ignored.add(parent / name)
         visited.add(parent)
         absolute = path.absolute()
         is_ignored = not ignored.isdisjoint([absolute, *absolute.parents])
-        if is_ignored or path.is_dir():
-            continue
-        if audio or path.suffix.lower() not in SUFFIXES:
+        is_wanted = audio or path.suffix.lower() not in SUFFIXES
+        if is_wanted and not is_ignored and not path.is_dir():
             yield path

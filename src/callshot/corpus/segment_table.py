@@ -80,13 +80,12 @@ def write_segmentation(
 
     Categories, and segments whose audio is in several recordings, are written if there are any.
     """
-    names = [SEGMENTS, REJECTS]
     write_segment_table(segmentation.segments, folder / SEGMENTS, metadata)
-    write_rejects(
-        [*segmentation.rejects, *segmentation.skipped_files], folder / REJECTS
-    )
-    if categories is not None:
-        write_categories(categories, folder / CATEGORIES)
+    left_out = [*segmentation.rejects, *segmentation.skipped_files]
+    write_rejects(left_out, folder / REJECTS)
+    names = [SEGMENTS, REJECTS]
+    if categories is not None:  # for `evaluate --categories`
+        write_csv([("label", "category"), *categories.items()], folder / CATEGORIES)
         names.append(CATEGORIES)
     if segmentation.duplicates:
         write_duplicates(segmentation.duplicates, folder / DUPLICATES)
@@ -182,11 +181,6 @@ def write_duplicates(rows: Sequence[tuple[int, str, str, str]], path: Path) -> N
     write_csv([DUPLICATE_COLUMNS, *sorted(rows)], path)
 
 
-def write_categories(categories: Mapping[str, str], path: Path) -> None:
-    """Write the categories of labels for `evaluate --categories`."""
-    write_csv([("label", "category"), *categories.items()], path)
-
-
 def describe_inputs(
     segmentation: Segmentation,
     progress: Progress = no_progress,
@@ -276,24 +270,22 @@ def inspect_corpus(
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
     label = segmentation.segments["label"]
     recording = segmentation.segments["recording"]
-    names = set(recording)
+    number = len(set(recording))
     assignment = None
     annotated = given_folds(segmentation.segments)
     if annotated is not None:
         assignment = check_folds(recording, annotated)
-    elif len(names) >= folds:
+    elif number >= folds:
         assignment = make_folds(label, recording, folds)
     classes = []
     if assignment is not None:
         classes = count_classes(label, assignment, recording)
-    pairs = set(zip(label, recording, strict=True))
-    counts = Counter(name for name, _ in pairs).values()
+    recordings_of = Counter(name for name, _ in {*zip(label, recording, strict=True)})
+    numbers = range(2, min(MAX_FOLDS, number) + 1)
+    counts = recordings_of.values()
     return Inspection(
         segmentation=segmentation,
-        possible={
-            number: sum(count >= number for count in counts)
-            for number in range(2, min(MAX_FOLDS, len(names)) + 1)
-        },
+        possible={n: sum(count >= n for count in counts) for n in numbers},
         folds=assignment,
         classes=classes,
         complete_shots=complete_shots(classes),

@@ -72,7 +72,8 @@ SEGMENT_COLUMNS = (
     "peak_dbfs",
     "source_rate_hz",
 )
-COUNTED_NOTE = re.compile(r"([0-9,]+) (row|line|label)s?\b(.*)", re.DOTALL)
+COUNTED_NOTE = re.compile(r"([0-9,]+) rows?\b(.*)", re.DOTALL)
+DAMAGED = "the file is damaged; calls that reach into the damage are read up to there; copy it again"
 ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
 
@@ -237,25 +238,22 @@ def make_calls(
     Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
     Calls are sorted by path, start, end and label; they keep all cells of their annotations.
     """
-    counts = Counter(
-        (row["path"], row["recording"])
-        for row in annotations
-        if row["recording"] is not None
-    )
+    counts = Counter((row["path"], row["recording"] or "") for row in annotations)
     # A file belongs to the recording that most rows name.
     groups: dict[str, str] = {}
     for path, name in sorted(sorted(counts), key=counts.__getitem__, reverse=True):
-        groups.setdefault(path, name)
+        if name:
+            groups.setdefault(path, name)
     rows = []
     rejects = []
     first_rows: dict[tuple[object, ...], Row] = {}
     for annotation in annotations:
         path = annotation["path"]
+        group = groups.get(path, path)
         try:
             if path in errors:
                 raise errors[path]
             start_s, end_s = _find_span(annotation, recordings[path])
-            group = groups.get(path, path)
             if annotation["recording"] not in (None, group):
                 raise InputError(
                     f"{path} is in recording {annotation['recording']!r} here "
@@ -331,9 +329,9 @@ def cut_segments(
     """
     lengths_s = calls.durations_s
     last_s = np.array([recordings[path].duration_s for path in calls.paths])
-    ends_s = calls.frame["end_s"].to_numpy()
+    starts_s, ends_s = calls.frame.select("start_s", "end_s").to_numpy().T
     if options.with_collar:
-        start_s = np.maximum(calls.frame["start_s"].to_numpy() - options.collar_s, 0.0)
+        start_s = np.maximum(starts_s - options.collar_s, 0.0)
         lengths_s = np.minimum(ends_s + options.collar_s, last_s) - start_s
     is_long = lengths_s >= options.min_length_s - ROUNDING_S
     rejects = []
@@ -371,8 +369,7 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
     """
     path = np.array(calls.paths, object)
-    start_s = calls.frame["start_s"].to_numpy()
-    end_s = calls.frame["end_s"].to_numpy()
+    start_s, end_s = calls.frame.select("start_s", "end_s").to_numpy().T
     label = np.array(calls["label"], object)
     labels = [{name} for name in label]
     edges = np.flatnonzero(path[1:] != path[:-1]) + 1
@@ -417,10 +414,7 @@ def check_audio(
             start_s = max(0.0, row["start_s"] - row["collar_s"])
             end_s = min(row["end_s"] + row["collar_s"], lengths_s[row["path"]])
             if len(signal) < (end_s - start_s) * row["rate_hz"] - 2:
-                damage[
-                    f"{row['path']}: the file is damaged; calls that reach into the damage are "
-                    "read up to there; copy it again"
-                ] = None
+                damage[f"{row['path']}: {DAMAGED}"] = None
             peaks.append(float(np.abs(signal).max()))
             checksums.append(hashlib.sha256(signal.tobytes()).digest())
     kept = segmentation.segments.take(readable)
@@ -430,20 +424,19 @@ def check_audio(
     silent = sum(peak == 0 for peak in peaks)
     clipped = sum(peak >= 1 for peak in peaks)
     if silent:
-        verb = "is" if silent == 1 else "are"
-        notes.append(f"{silent:,} {of_segments} {verb} silent")
+        notes.append(f"{silent:,} {of_segments} silent")
     if clipped:
-        verb = "reaches" if clipped == 1 else "reach"
-        notes.append(f"{clipped:,} {of_segments} {verb} full scale and may be clipped")
+        notes.append(f"{clipped:,} {of_segments} at full scale: may be clipped")
     notes += describe_duplicates(groups, kept["segment"], "audio")
-    columns = (kept["segment"], kept["recording"], kept["label"])
-    numbered = zip(groups.tolist(), *columns, strict=True)
+    numbered = kept.frame.select(
+        pl.Series("group", groups), "segment", "recording", "label"
+    )
     return replace(
         segmentation,
         segments=kept,
         rejects=_sort_rejects(rejects),
         notes=notes,
-        duplicates=[row for row in numbered if row[0] != NO_GROUP],
+        duplicates=numbered.filter(pl.col("group") != NO_GROUP).rows(),
     )
 
 
@@ -493,17 +486,18 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
     >>> merge_notes({"3 rows left out": 2, "1 row left out": 1, "read as Latin-1": 1})
     ['7 rows left out (3 files)', 'read as Latin-1']
     """
-    totals: dict[tuple[str, str], list[int]] = {}
-    for note, files in notes.items():
+    rows = Counter[str]()
+    files = Counter[str]()
+    for note, count in notes.items():
         match = COUNTED_NOTE.fullmatch(note)
-        number, noun, text = match.groups() if match else ("0", "", note)
-        total = totals.setdefault((noun, text), [0, 0])
-        total[0] += int(number.replace(",", "")) * files
-        total[1] += files
+        text = match[2] if match else note
+        files[text] += count
+        if match:
+            rows[text] += int(match[1].replace(",", "")) * count
     merged = []
-    for (noun, text), (count, files) in totals.items():
-        number = count_text(count, noun) if noun else ""
-        of_files = f" ({files} files)" if files > 1 else ""
+    for text, count in files.items():
+        number = count_text(rows[text], "row") if text in rows else ""
+        of_files = f" ({count} files)" if count > 1 else ""
         merged.append(f"{number}{text}{of_files}")
     return merged
 
@@ -539,12 +533,13 @@ def describe_doubts(
     for recording in recordings.values():
         if note := recording.describe_length():
             yield f"{recording.path}: {note}"
-    if corpus is not None:
-        unknown = [
-            f"{label!r} ({count})"
-            for label, count in counts.most_common()
-            if not corpus.has_label(label)
-        ]
-        if unknown:
-            names = ", ".join(unknown)
-            yield f"labels that are not in the list of {corpus.name} are kept: {names}"
+    if corpus is None:
+        return
+    unknown = [
+        f"{label!r} ({count})"
+        for label, count in counts.most_common()
+        if not corpus.has_label(label)
+    ]
+    if unknown:
+        names = ", ".join(unknown)
+        yield f"labels that are not in the list of {corpus.name} are kept: {names}"
