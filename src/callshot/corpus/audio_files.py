@@ -87,6 +87,7 @@ BLOCK_FRAMES = 2**17
 SEQUENTIAL_BLOCK_FRAMES = 2**12  # small, because a failure is located by its block
 # libsndfile reports more frames than this if the header has no length, and in an endless file.
 UNKNOWN_FRAMES = 2**44
+ENDLESS_FRAMES = 2**62
 STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
 ANNOUNCED_BYTES = re.compile(
     r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)",
@@ -232,7 +233,6 @@ class FrameReader:
         self._name = name
         self._position = 0
         self._cache: deque[Block] = deque()  # the latest frames of a sequential file
-        self._early_end: int | None = None  # of a sequential file
         self._stream: RangeReader | None = None  # of a file behind a URL
         # Makes of the file what libsndfile can read to its end.
         self._mend: Callable[[Any], Any] | None = None
@@ -270,7 +270,7 @@ class FrameReader:
                 if self._is_sequential:
                     ahead = last - (self._position if first >= self._position else 0)
                 self._expect(ahead)
-                self._move_to(first, last)
+                self._move_to(first)
                 self._expect(last - first)
             while first < last:
                 block = self._read_block(last)
@@ -354,37 +354,44 @@ class FrameReader:
         else:
             status = self._path.stat()
             version = (str(self._path), status.st_size, status.st_mtime_ns)
-        if version not in _counted_frames:
-            count = frames
-            if is_unknown:
-                count = self._count_frames()
-                if count >= frames:  # libsndfile stops there
-                    self._mend = MendedFile
-                    with suppress(
-                        InputError
-                    ):  # some MP3 files are known by their suffix only
-                        count = max(count, self._count_frames())
-                    self._mend = None
-            elif not self._can_read(frames - 1):
-                count = bisect_left(
-                    range(frames - 1), True, key=lambda frame: not self._can_read(frame)
-                )
-            _counted_frames[version] = count
-        if _counted_frames[version] > frames:
+        count = _counted_frames.get(version, frames)
+        if version in _counted_frames:
+            pass
+        elif is_unknown:
+            # What follows damage counts as beyond the end of the recording.
+            count = self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES)
+            if count >= frames:  # libsndfile stops there
+                self._mend = MendedFile
+                with suppress(InputError):  # some MP3 files are known by their suffix
+                    count = max(count, self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES))
+                self._mend = None
+        elif not self._can_read(frames - 1):
+            candidates = range(frames - 1)
+            count = bisect_left(
+                candidates, True, key=lambda frame: not self._can_read(frame)
+            )
+        _counted_frames[version] = count
+        if count > frames:
             self._reopen(MendedFile)
-        return _counted_frames[version]
+        return count
 
-    def _count_frames(self) -> int:
-        """Decode the file as far as libsndfile does."""
-        total = 0
+    def _decode(self, position: int, last: int, size: int) -> int:
+        """Decode frames up to `last` in blocks; return where that ends, or an earlier damage."""
         with (
             self._open_apart(self._open) as handle,
-            # What follows damage counts as beyond the end of the recording.
-            suppress(soundfile.SoundFileError),
+            suppress(soundfile.SoundFileError),  # the damage
         ):
-            while count := len(handle.read(BLOCK_FRAMES, dtype="float32")):
-                total += count
-        return total
+            if position > 0 and handle.seek(position) != position:
+                return position
+            while position < last:
+                count = min(size, last - position)
+                block = handle.read(count, dtype="float32")
+                if self._is_sequential and HOLE_MESSAGE in handle.extra_info:
+                    break
+                position += len(block)
+                if len(block) < count:
+                    break
+        return position
 
     @property
     def starts_anywhere(self) -> bool:
@@ -398,16 +405,13 @@ class FrameReader:
     def _is_sequential(self) -> bool:
         return self._handle.format in SEQUENTIAL_FORMATS
 
-    def _move_to(self, frame: int, last: int) -> None:
-        """Go to a frame, in order to read up to `last`."""
+    def _move_to(self, frame: int) -> None:
         is_behind = self._is_sequential and frame < self._position
         if self._handle.closed or is_behind:
             self._handle.close()
             self._handle = self._open()
             self._position = 0
             self._cache.clear()
-        if self._early_end is not None and last > self._early_end:
-            raise soundfile.SoundFileRuntimeError("the file ends early")
         if not self._is_sequential and self._position != frame:
             self._position = self._handle.seek(frame)
             if self._position != frame:
@@ -430,8 +434,6 @@ class FrameReader:
                 self._cache.popleft()
         self._position += len(block)
         if len(block) < count:
-            if self._is_sequential:
-                self._early_end = self._position
             raise soundfile.SoundFileRuntimeError("the file ends early")
         return block
 
@@ -443,30 +445,10 @@ class FrameReader:
         position = 0
         if not self._is_sequential:
             position = first - first % SEQUENTIAL_BLOCK_FRAMES
-        with (
-            self._open_apart(self._open) as handle,
-            suppress(soundfile.SoundFileError),  # the damage
-        ):
-            if position > 0 and handle.seek(position) != position:
-                return position
-            while position < last:
-                count = min(SEQUENTIAL_BLOCK_FRAMES, last - position)
-                block = handle.read(count, dtype="float32")
-                if self._is_sequential and HOLE_MESSAGE in handle.extra_info:
-                    break
-                position += len(block)
-                if len(block) < count:
-                    break
-        return position
+        return self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
 
     def _can_read(self, frame: int) -> bool:
-        with (
-            self._open_apart(self._open) as handle,
-            suppress(soundfile.SoundFileError),
-        ):
-            is_there = handle.seek(frame) == frame
-            return is_there and len(handle.read(1, dtype="float32")) == 1
-        return False
+        return self._decode(frame, frame + 1, 1) > frame
 
     def _check_stream(self) -> None:
         """Raise what happened to a file behind a URL, which libsndfile takes for its end."""

@@ -15,10 +15,12 @@ Labels that are not in the file stay as they are.
 """
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 from callshot.corpus.annotations.delimited import find_columns
@@ -34,15 +36,6 @@ from callshot.errors import InputError, check_choice, check_range, count_text
 DURATIONS_S = (0.0, 1e6)
 PAPER_PEAK_DBFS = -3.0
 PAPER_MINIMUM_S = 1.0
-AERD_SUBCALLS = (
-    "comment rumble",
-    "oestrous rumble",
-    "female chorus",
-    "conflict roar",
-    "trumpet blast",
-    "grumbling rumble",
-    "pulsated play trumpet",
-)
 Renames = Path | str | Mapping[str, str]
 COLUMNS = {
     "label": ("label", "old_label", "old"),
@@ -103,7 +96,7 @@ class SegmentationOptions:
 
 @dataclass(frozen=True)
 class Corpus:
-    """One known corpus. `joint` goes between the words of a label that is not in `labels`."""
+    """One known corpus, as `corpora.toml` describes it."""
 
     name: str
     title: str
@@ -161,62 +154,16 @@ def label_key(label: str) -> str:
     return re.sub(r"[\W\d_]+", "", label.casefold()).replace("oestr", "estr")
 
 
-LDC = Corpus(
-    name="ldc2010s05",
-    title="Asian Elephant Vocalizations (LDC2010S05)",
-    folds=10,
-    # The second channel holds spoken notes.
-    options=SegmentationOptions(
-        channel="first", collar_s=0.25, min_length_s=PAPER_MINIMUM_S
-    ),
-    # The ten types that the paper evaluates; it does not name the other six.
-    labels=(
-        "growl",
-        "longroar-rumble",
-        "rumble",
-        "longroar",
-        "bark-rumble",
-        "trumpet",
-        "blow",
-        "roar-rumble",
-        "trunk-bounce",
-        "roar",
-    ),
-    categories={
-        "growl": "rumble",
-        "rumble": "rumble",
-        "longroar-rumble": "roar",
-        "longroar": "roar",
-        "roar-rumble": "roar",
-        "roar": "roar",
-        "bark-rumble": "bark",
-        "trumpet": "trumpet",
-    },
-    joint="-",
-)
-
-
-ELEPHANT_VOICES = Corpus(
-    name="elephant-voices",
-    title="Elephant Voices",
-    folds=5,
-    options=SegmentationOptions(
-        channel="mean", collar_s=0.0, min_length_s=PAPER_MINIMUM_S
-    ),
-    # The twelve subcall types that the paper evaluates; it does not name the other fifteen.
-    labels=(
-        *AERD_SUBCALLS,
-        "greeting rumble",
-        "separated rumble",
-        "lets-go rumble",
-        "musth rumble",
-        "begging rumble",
-    ),
-    categories={label: label for label in AERD_SUBCALLS},
-    joint=" ",
-)
-
-CORPORA = {corpus.name: corpus for corpus in (LDC, ELEPHANT_VOICES)}
+_CORPORA_FILE = files(__package__) / "corpora.toml"
+CORPORA = {
+    name: Corpus(
+        name=name,
+        options=SegmentationOptions(**values.pop("options")),
+        labels=tuple(values.pop("labels")),
+        **values,
+    )
+    for name, values in tomllib.loads(_CORPORA_FILE.read_text(encoding="utf-8")).items()
+}
 
 
 def read_renames(path: Path) -> dict[str, str]:
@@ -231,9 +178,9 @@ def read_renames(path: Path) -> dict[str, str]:
     renames: dict[str, str] = {}
     for line, cells in rows:
         if len(cells) < len(header):
+            fields = count_text(len(header), "field")
             raise InputError(
-                f"{path}: line {line}: expected {count_text(len(header), 'field')} as in "
-                f"the header, got {len(cells)}"
+                f"{path}: line {line}: expected {fields} as in the header, got {len(cells)}"
             )
         label = _normalize(cells[columns["label"]])
         new_label = cells[columns["new_label"]].strip()

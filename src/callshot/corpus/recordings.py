@@ -12,7 +12,6 @@ import unicodedata
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -38,6 +37,7 @@ UNSUPPORTED_SUFFIXES = frozenset((
 MAX_OVERLAP = 100  # windows that may begin in the time of one
 WINDOW_COLUMNS = ("recording", "path", "start_s", "end_s", "label")
 AUDIO_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
+UNSUPPORTED = "libsndfile does not read this kind of audio; convert it to FLAC or WAV"
 UNFETCHED = (
     "a link to a file that is not here; fetch it first "
     "(git annex get, datalad get or dvc pull)"
@@ -170,14 +170,13 @@ def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
     rejects = []
     files: list[Any] = list(find_files(folder, follow_links=follow_links))
     for path in files:
+        is_folder = path.is_dir()
         suffix = path.suffix.lower()
-        if suffix not in AUDIO_SUFFIXES and not path.is_dir():
+        if suffix not in AUDIO_SUFFIXES and not is_folder:
             continue
         reason = skip_reason(path, folder, follow_links=follow_links)
-        if suffix in UNSUPPORTED_SUFFIXES and not path.is_dir():
-            reason = (
-                "libsndfile does not read this kind of audio; convert it to FLAC or WAV"
-            )
+        if suffix in UNSUPPORTED_SUFFIXES and not is_folder:
+            reason = UNSUPPORTED
         if reason is None:
             paths.append(path.relative_to(folder).as_posix())
         else:
@@ -323,35 +322,32 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
                 yield path
         return
     entered = [folder.resolve()]
-    unreadable: list[str] = []
+    unreadable: list[Path] = []
     walk = os.walk(
         folder,
-        onerror=lambda error: unreadable.append(error.filename),
+        onerror=lambda error: unreadable.append(Path(error.filename)),
         followlinks=follow_links,
     )
-    for parent, folders, files in walk:
+    for parent, folders, names in walk:
         visible = sorted(name for name in folders if not name.startswith("."))
         folders.clear()
         for name in visible:
-            link = Path(parent, name)
-            if not link.is_symlink():
+            path = Path(parent, name)
+            if not path.is_symlink():
                 folders.append(name)
                 continue
-            target = None
-            if follow_links:
-                with suppress(OSError, RuntimeError):  # RuntimeError: a loop of links
-                    target = link.resolve(strict=True)
-            if target is None or any(
+            target = path.resolve()
+            overlaps = [
                 target.is_relative_to(other) or other.is_relative_to(target)
                 for other in entered
-            ):
-                files.append(name)
-            else:
+            ]
+            if follow_links and not any(overlaps):
                 entered.append(target)
                 folders.append(name)
-        for name in sorted(files):
-            yield Path(parent, name)
-    yield from map(Path, unreadable)
+            else:
+                names.append(name)
+        yield from (Path(parent, name) for name in sorted(names))
+    yield from unreadable
 
 
 def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str | None:

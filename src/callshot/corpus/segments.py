@@ -73,7 +73,10 @@ SEGMENT_COLUMNS = (
     "source_rate_hz",
 )
 COUNTED_NOTE = re.compile(r"([0-9,]+) rows?\b(.*)", re.DOTALL)
-DAMAGED = "the file is damaged; calls that reach into the damage are read up to there; copy it again"
+DAMAGED = (
+    "the file is damaged; calls that reach into the damage are read up to there; "
+    "copy it again"
+)
 ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from callshot.errors import InputError
+from callshot.errors import InputError, quote_names
 from callshot.records.terms import number_folds
 
 Source = str | Path
@@ -24,7 +24,6 @@ COLUMNS = ("recording", "label", "segment", "labels", "fold", "embedding")
 DIMENSION = re.compile("e(0|[1-9][0-9]*)")
 # Half surrogates, and what is beyond Unicode.
 BROKEN_TEXT = re.compile("[^\0-\ud7ff\ue000-\U0010ffff]")
-LISTED_NAMES = 8
 
 
 def select_columns(source: Source, names: Sequence[str]) -> list[str]:
@@ -43,22 +42,18 @@ def check_columns(
     source: Source, names: Sequence[str], required: Sequence[str]
 ) -> None:
     """Raise for the first required column that is missing, and suggest what to do."""
-    missing = [name for name in required if name not in names]
-    if not missing:
-        return
-    name = missing[0]
-    listed = ", ".join(map(repr, names[:LISTED_NAMES])) or "none"
-    if len(names) > LISTED_NAMES:
-        listed += ", …"
-    hint = f"add it; the columns are {listed}"
-    spelling = {other.lower(): other for other in names if other not in COLUMNS}
-    for similar in get_close_matches(name, spelling, n=1):
-        hint = f"rename {spelling[similar]!r}, or {hint}"
-    if len(names) == 1 and re.search("[;\t]", names[0]):
-        hint = "save the file with commas between fields (and decimal points)"
-    elif DIMENSION.fullmatch(name) and any(map(DIMENSION.fullmatch, names)):
-        hint = "expected dimensions e0, e1, … without a gap"
-    raise InputError(f"{source}: column {name} is missing; {hint}")
+    for name in required:
+        if name in names:
+            continue
+        hint = f"add it; the columns are {quote_names(names) or 'none'}"
+        spelling = {other.lower(): other for other in names if other not in COLUMNS}
+        for similar in get_close_matches(name, spelling, n=1):
+            hint = f"rename {spelling[similar]!r}, or {hint}"
+        if len(names) == 1 and re.search("[;\t]", names[0]):
+            hint = "save the file with commas between fields (and decimal points)"
+        elif DIMENSION.fullmatch(name):
+            hint = "expected dimensions e0, e1, … without a gap"
+        raise InputError(f"{source}: column {name} is missing; {hint}")
 
 
 def check_rows(
