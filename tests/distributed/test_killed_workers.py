@@ -67,7 +67,7 @@ def test_a_recording_whose_worker_died_after_writing_it_counts_as_added(
         """Runs everything twice, as if all workers died between their work and their reports."""
 
         def run(self, job):
-            written.extend(outcome.value[1] for outcome in cluster.run(job))
+            written.extend(outcome.value[-1][2][1] for outcome in cluster.run(job))
             yield from cluster.run(job)
 
         def add_audio(self, seconds):

