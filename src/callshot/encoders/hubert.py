@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.onnx import (
+    OPENED,
     cut_graph,
-    explain_errors,
     find_input,
     has_cuda,
     open_session,
@@ -34,11 +34,12 @@ from callshot.encoders.validation import (
     Float32Array,
     Model,
     check_signal,
+    explain_errors,
     import_package,
 )
 from callshot.encoders.weights import TORCH_EXTRA, require_weight, torch_has_cuda
 from callshot.errors import InputError, OptionError, count_text
-from callshot.files import atomic_path, error_reason
+from callshot.files import atomic_path
 
 WIDTH = 768
 RATE_HZ = 16_000
@@ -90,7 +91,7 @@ def load_hubert(
 def cut_hubert(source: Path, target: Path, layer: int) -> None:
     """Cut the published 12-layer ONNX file at a layer; it is tried on noise before it is kept."""
     onnx = import_package("onnx", "onnx")
-    with explain_errors(source):
+    with explain_errors(source, OPENED):
         nodes = onnx.load(source, load_external_data=False).graph.node
     # A layer ends in the last tensor of its last normalisation. The tensor of the last layer is
     # named like the model's output: the node has the number.
@@ -149,7 +150,6 @@ def open_hubert(
     *,
     normalise: bool = True,
     device: str = "cpu",
-    threads: int = 1,
 ) -> "HubertModel":
     """Open a cut or exported file: a model from (samples,) at 16 kHz to (frames, 768).
 
@@ -162,7 +162,7 @@ def open_hubert(
     Traceback (most recent call last):
     callshot.errors.InputError: missing.onnx: cannot be read (No such file or directory)
     """
-    session = open_session(path, device=device, threads=threads)
+    session = open_session(path, device=device)
     name = find_input(path, session).name
     outputs = [output.name for output in session.get_outputs()]
     if len(outputs) != 1:
@@ -265,7 +265,7 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     torch = import_package("torch", TORCH_EXTRA)
     transformers = import_package("transformers", TORCH_EXTRA)
-    try:
+    with explain_errors(weights, "read as weights of HuBERT"):
         config = transformers.HubertConfig()
         path = weights.with_name("config.json")
         if path.exists():
@@ -281,11 +281,6 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
             read = torch.load(weights, map_location="cpu", weights_only=True)
         tensors = {name.removeprefix("hubert."): read[name] for name in read}
         missing = model.load_state_dict(tensors, strict=False).missing_keys
-    # safetensors, torch, json and transformers have their own classes.
-    except Exception as error:
-        raise InputError(
-            f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})"
-        ) from error
     if missing:
         raise InputError(
             f"{weights}: {count_text(len(missing), 'tensor')} of HuBERT missing, the first is "

@@ -23,9 +23,14 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Float32Array, Model, import_package
-from callshot.errors import CallshotError, InputError, printable
-from callshot.files import error_reason, explain_unreadable, write_atomic
+from callshot.encoders.validation import (
+    Float32Array,
+    Model,
+    explain_errors,
+    import_package,
+)
+from callshot.errors import InputError
+from callshot.files import explain_unreadable, write_atomic
 
 # Where the vtables of the schema have the vectors that are shortened.
 MODEL_SIGNATURES = 18
@@ -101,7 +106,7 @@ def open_tflite(path: Path, embedding: TfliteEmbedding, *, threads: int = 1) -> 
     litert = import_package("ai_edge_litert.interpreter", embedding.extra)
     interpreters = SimpleQueue[Any]()
     for _ in range(threads):
-        with _explain_errors(path, "opened as a tflite model"), hide_greeting():
+        with explain_errors(path, "opened as a tflite model"), hide_greeting():
             interpreter = litert.Interpreter(model_content=content, num_threads=1)
             interpreter.allocate_tensors()
         interpreters.put(interpreter)
@@ -120,7 +125,7 @@ def open_tflite(path: Path, embedding: TfliteEmbedding, *, threads: int = 1) -> 
         vectors = np.empty((len(windows), embedding.output_shape[-1]), np.float32)
         interpreter = interpreters.get()
         try:
-            with _explain_errors(path, "run"):
+            with explain_errors(path, "run"):
                 for row, window in enumerate(windows):
                     samples = np.asarray(window, np.float32)
                     interpreter.set_tensor(
@@ -134,20 +139,6 @@ def open_tflite(path: Path, embedding: TfliteEmbedding, *, threads: int = 1) -> 
         return vectors
 
     return embed_windows
-
-
-@contextmanager
-def _explain_errors(path: Path, action: str) -> Iterator[None]:
-    """Turn an error of LiteRT, or of its reader of flatbuffers, into one about this file."""
-    try:
-        yield
-    except (CallshotError, OSError):
-        raise
-    except Exception as error:  # readers of damaged files raise almost anything
-        reason = printable(error_reason(error))
-        raise InputError(
-            f"{path}: cannot be {action} ({reason}); get it again"
-        ) from error
 
 
 @contextmanager
@@ -180,7 +171,7 @@ def expose_tensor(source: Path, target: Path, embedding: TfliteEmbedding) -> Non
     schema = import_package("ai_edge_litert.schema_py_generated", embedding.extra)
     with explain_unreadable(source):
         data = bytearray(source.read_bytes())
-    with _explain_errors(source, "read as a tflite model"):
+    with explain_errors(source, "read as a tflite model"):
         model = schema.Model.GetRootAs(data, 0)
         graph = model.Subgraphs(0)
         names = [graph.Tensors(n).Name() for n in range(graph.TensorsLength())]

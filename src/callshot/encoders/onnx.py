@@ -9,7 +9,6 @@ session here switches that off.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Float32Array, Model, import_package
-from callshot.errors import CallshotError, InputError, OptionError, printable, suggest
-from callshot.files import (
-    atomic_path,
-    check_regular_file,
-    error_reason,
-    explain_unreadable,
+from callshot.encoders.validation import (
+    Float32Array,
+    Model,
+    explain_errors,
+    import_package,
 )
+from callshot.errors import InputError, OptionError, printable, suggest
+from callshot.files import atomic_path, check_regular_file
 
 PROVIDERS: dict[str, list[Any]] = {
     "cpu": ["CPUExecutionProvider"],
@@ -39,6 +38,7 @@ PROVIDERS: dict[str, list[Any]] = {
     ],
 }
 FLOAT_TYPES = ("tensor(float)", "tensor(double)", "tensor(float16)")
+OPENED = "opened as an ONNX model"
 SPATIAL = "spatial_embedding"  # of Perch 2: windows × time × frequency × dimension
 
 
@@ -58,7 +58,7 @@ def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
         path = Path(str(spec.options["path"]))
         output = str(spec.options["output"]) or None
         onnx = import_package("onnx", "onnx")
-        with explain_errors(path):
+        with explain_errors(path, OPENED):
             check_regular_file(path)
             graph = onnx.load(str(path), load_external_data=False).graph
         # They would be missing in the fingerprint.
@@ -77,7 +77,7 @@ def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     )
 
 
-def open_session(path: Path, *, device: str = "cpu", threads: int = 1) -> Any:
+def open_session(path: Path, *, device: str = "cpu") -> Any:
     """Open an ONNX file for inference; `device` is cpu or cuda.
 
     >>> open_session(Path("missing.onnx"))
@@ -95,7 +95,7 @@ def open_session(path: Path, *, device: str = "cpu", threads: int = 1) -> Any:
         if hasattr(runtime, "preload_dlls"):
             runtime.preload_dlls()  # finds the CUDA libraries that pip installed
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1  # several threads call a session at once
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
     # It stores a plan for every length of a signal: memory would grow with the segments.
@@ -103,7 +103,7 @@ def open_session(path: Path, *, device: str = "cpu", threads: int = 1) -> Any:
     options.log_severity_level = 4  # errors are raised, and need not be printed too
     # Waiting threads leave the cores to others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    with explain_errors(path):
+    with explain_errors(path, OPENED):
         check_regular_file(path)
         with path.open("rb"):  # if this fails, the message is the one of the system
             pass
@@ -126,7 +126,6 @@ def open_windows(
     output: str | None = None,
     has_frames: bool = False,
     device: str = "cpu",
-    threads: int = 1,
 ) -> "WindowModel":
     """Open a model whose only input is a batch of waveforms of so many samples.
 
@@ -143,8 +142,8 @@ def open_windows(
     >>> model(np.array([[1, 2, 3, 4], [0, 0, 0, 0]], np.float32)).tolist()
     [[2.5], [0.0]]
     """
-    session = open_session(path, device=device, threads=threads)
-    with explain_errors(path):
+    session = open_session(path, device=device)
+    with explain_errors(path, OPENED):
         wave = find_input(path, session)
         matches = outputs = session.get_outputs()
         expected = f"one output of {dimension} dimensions"
@@ -218,13 +217,8 @@ def run(
 ) -> list[Float32Array]:
     """Run a session on one input; outputs are copied, so that the next run cannot change them."""
     batch = np.ascontiguousarray(signal, np.float32)
-    try:
+    with explain_errors(path, f"run on an input of shape {signal.shape}"):
         arrays = session.run(outputs, {name: batch})
-    # The runtime has a dozen error classes without a common base.
-    except Exception as error:
-        raise InputError(
-            f"{path}: cannot be run on an input of shape {signal.shape} ({error_reason(error)})"
-        ) from error
     return [np.array(array, np.float32) for array in arrays]
 
 
@@ -245,7 +239,7 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
     ['Abs']
     """
     onnx = import_package("onnx", "onnx")
-    with explain_errors(source):
+    with explain_errors(source, OPENED):
         model = onnx.load(source, load_external_data=False)
         graph = model.graph
         made = [name for node in graph.node for name in node.output if name]
@@ -317,20 +311,6 @@ def find_input(path: Path, session: Any) -> Any:
 def _describe_tensors(tensors: Sequence[Any]) -> str:
     texts = [f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in tensors]
     return printable(", ".join(texts))
-
-
-@contextmanager
-def explain_errors(path: Path) -> Iterator[None]:
-    """Turn any error of a library into one InputError about this file."""
-    try:
-        with explain_unreadable(path):
-            yield
-    except CallshotError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{path}: cannot be opened as an ONNX model ({error_reason(error)})"
-        ) from error
 
 
 def has_cuda() -> bool:

@@ -11,11 +11,11 @@ import numpy as np
 
 from callshot.encoders.onnx import open_windows
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Model, import_package
+from callshot.encoders.validation import Model, explain_errors, import_package
 from callshot.encoders.weights import derive_file, weight_folder
 from callshot.encoders.windows import make_test_windows
 from callshot.errors import InputError
-from callshot.files import atomic_path, error_reason
+from callshot.files import atomic_path
 
 SAMPLES = 160_000
 DIMENSION = 1280
@@ -47,7 +47,7 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
     converter = import_package("tf2onnx", EXTRA)
     sounds = make_test_windows(SAMPLES)
     with atomic_path(target) as temporary:
-        try:
+        with explain_errors(saved_model, "converted as Perch v1"):
             model = tensorflow.saved_model.load(str(saved_model))
             wave = tensorflow.TensorSpec((1, SAMPLES), tensorflow.float32, "inputs")
             embed = tensorflow.function(
@@ -58,10 +58,6 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
                 embed, [wave], opset=17, output_path=str(temporary)
             )
             rows = [embed(sound[np.newaxis])["embedding"].numpy() for sound in sounds]
-        except Exception as error:  # both libraries raise many kinds of errors
-            raise InputError(
-                f"{saved_model}: cannot be converted as Perch v1 ({error_reason(error)})"
-            ) from error
         vectors = np.concatenate(rows)
         difference = float(np.abs(open_perch_v1(temporary)(sounds) - vectors).max())
         largest = float(np.abs(vectors).max())

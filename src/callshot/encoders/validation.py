@@ -5,13 +5,15 @@ to do.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.errors import InputError
+from callshot.errors import CallshotError, InputError, printable
 from callshot.files import error_reason
 
 Float32Array = NDArray[np.float32]
@@ -41,6 +43,20 @@ def check_signal(signal: Float32Array, *, shortest: int = 1) -> None:
             f"signal: sample {position}: expected a finite number within ±{LOUDEST:g}, "
             f"got {signal[position]}; repair the audio or leave the segment out"
         )
+
+
+@contextmanager
+def explain_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn any error of a library into one InputError: this file cannot be …, as `action` says."""
+    try:
+        yield
+    except CallshotError:
+        raise
+    except Exception as error:  # libraries have dozens of classes without a common base
+        if isinstance(error, OSError) and error.errno is not None:
+            action = "read"
+        reason = printable(error_reason(error))
+        raise InputError(f"{path}: cannot be {action} ({reason})") from error
 
 
 def import_package(name: str, extra: str) -> Any:

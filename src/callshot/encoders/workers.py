@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -38,6 +38,14 @@ MAX_SAMPLES = 2**21  # of whole segments in the model at once: 130 s at 16 kHz
 MAX_BATCH_SAMPLES = 2**23  # of whole segments in one batch on a GPU: 520 s at 16 kHz
 
 
+@dataclass
+class Batch:
+    """Segments that go into the model together; `outputs` are there once it has them."""
+
+    segments: list[PreparedSegment] = field(default_factory=list)
+    outputs: Future[list[Float32Array | InputError]] | None = None
+
+
 class Workers:
     """The threads that run the model of an encoder."""
 
@@ -49,8 +57,7 @@ class Workers:
             encoder.spec.windowing is not None or encoder.batches_segments
         ):
             self.batch_size = BATCH_WINDOWS
-        self.batch: list[PreparedSegment] = []
-        self.batch_outputs: Future[list[Float32Array | InputError]] = Future()
+        self.batch = Batch()
         self.samples = 0  # of whole segments that threads hold now
         self.changed = threading.Condition()
 
@@ -75,19 +82,20 @@ class Workers:
             futures = [self.executor.submit(self._run_part, part) for part in parts]
             return lambda: np.concatenate([future.result() for future in futures])
 
-        position = len(self.batch)
-        outputs = self.batch_outputs
-        self.batch.append(segment)
-        windows = sum(segment.windows for segment in self.batch)
-        samples = sum(segment.input.size for segment in self.batch)
+        batch = self.batch
+        position = len(batch.segments)
+        batch.segments.append(segment)
+        windows = sum(segment.windows for segment in batch.segments)
+        samples = sum(segment.input.size for segment in batch.segments)
         is_long = self.encoder.batches_segments and samples >= MAX_BATCH_SAMPLES
         if windows >= self.batch_size or is_long:
             self._start_batch()
 
         def wait() -> Float32Array:
-            if outputs is self.batch_outputs:
+            if batch.outputs is None:
                 self._start_batch()
-            output = outputs.result()[position]
+            assert batch.outputs is not None
+            output = batch.outputs.result()[position]
             if isinstance(output, InputError):
                 raise output
             return output
@@ -143,17 +151,8 @@ class Workers:
 
     def _start_batch(self) -> None:
         batch = self.batch
-        outputs = self.batch_outputs
-        self.batch = []
-        self.batch_outputs = Future()
-
-        def run_batch() -> None:
-            try:
-                outputs.set_result(_encode_each(batch, self.encoder))
-            except BaseException as error:
-                outputs.set_exception(error)
-
-        self.executor.submit(run_batch)
+        batch.outputs = self.executor.submit(_encode_each, batch.segments, self.encoder)
+        self.batch = Batch()
 
 
 def _encode_each(
