@@ -25,8 +25,14 @@ def make_encoder(speed, **choices):
 
 def window_times(samples, options, speed):
     """Return when each window begins, in real seconds; one with padding before its audio."""
-    spans = find_spans(samples, options)
-    return [(span.start - span.offset) * speed / options.rate_hz for span in spans]
+    times_s = []
+    for span in find_spans(samples, options):
+        padding = options.window - (span.stop - span.start)
+        is_filled = samples > options.window and options.remainder == "wrap"
+        if is_filled or options.padding != "centre":
+            padding = 0  # before the audio
+        times_s.append((span.start - padding // 2) * speed / options.rate_hz)
+    return times_s
 
 
 def find_click(encoder, signal):
@@ -77,8 +83,8 @@ def test_windows_hold_all_of_a_segment(speed, samples):
     assert abs(len(resampled) - samples * MODEL_HZ / (RATE_HZ * speed)) <= 0.5
     spans = find_spans(len(resampled), encoder.spec.windowing)
     assert spans[0].start == 0
-    assert [span.start for span in spans[1:]] == [span.end for span in spans[:-1]]
-    assert spans[-1].end == len(resampled)
+    assert [span.start for span in spans[1:]] == [span.stop for span in spans[:-1]]
+    assert spans[-1].stop == len(resampled)
 
 
 def test_windows_begin_in_real_time():

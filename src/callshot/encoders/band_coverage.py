@@ -178,6 +178,6 @@ def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> tuple[float, flo
     for input_s in duration_s / spec.speed:
         samples = max(1, round(input_s * options.rate_hz))
         spans += find_spans(samples, options)
-    audio = sum(span.length for span in spans)
+    audio = sum(span.stop - span.start for span in spans)
     share = audio / (len(spans) * options.window)
     return len(spans) / len(duration_s), 1 - share

@@ -102,12 +102,12 @@ class Encoder:
             return PreparedSegment(resampled)
         windows = split_windows(resampled, options)
         spans = find_spans(len(resampled), options)
-        share = np.array([span.length / options.window for span in spans])
+        lengths = np.array([span.stop - span.start for span in spans])
         energy = None
         if self.spec.pooling == "energy":
             squares = np.square(resampled, dtype=np.float64)
-            energy = np.array([squares[span.start : span.end].sum() for span in spans])
-        return PreparedSegment(windows, share, energy)
+            energy = np.array([squares[span].sum() for span in spans])
+        return PreparedSegment(windows, lengths / options.window, energy)
 
     def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
         """Return the output for each prepared segment; see `pool` and `unroll`."""

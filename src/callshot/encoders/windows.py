@@ -90,23 +90,6 @@ did you mean centre?
         return round(self.hop_s * self.rate_hz)
 
 
-@dataclass(frozen=True)
-class WindowSpan:
-    """The samples of a segment from `start` to before `end`, from `offset` on in their window.
-
-    All other samples of the window are padding.
-    """
-
-    start: int
-    end: int
-    offset: int
-
-    @property
-    def length(self) -> int:
-        """The number of its samples that are audio of the segment."""
-        return self.end - self.start
-
-
 def cut_windows(
     signal: Float32Array, rate_hz: float, options: WindowOptions
 ) -> Float32Array:
@@ -128,28 +111,33 @@ def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
     """Return the windows of a signal at the model's rate."""
     spans = find_spans(len(signal), options)
     windows = np.zeros((len(spans), options.window), np.float32)
+    is_filled_from_start = len(signal) > options.window and options.remainder == "wrap"
     for window, span in zip(windows, spans, strict=True):
-        _fill(window, signal, span, options)
+        samples = signal[span]
+        if is_filled_from_start:
+            window[:] = np.append(samples, signal)[: options.window]
+        elif options.padding == "wrap":
+            window[:] = np.resize(samples, options.window)
+        else:
+            missing = options.window - len(samples)
+            offset = missing // 2 if options.padding == "centre" else 0
+            window[offset : offset + len(samples)] = samples
         _normalise(window, options.normalisation)
     return windows
 
 
-def find_spans(samples: int, options: WindowOptions) -> list[WindowSpan]:
-    """Return which samples of a segment each window holds, and where, at the model's rate.
+def find_spans(samples: int, options: WindowOptions) -> list[slice]:
+    """Return which samples of a segment each window holds, at the model's rate.
 
-    >>> options = WindowOptions(rate_hz=1, window_s=4)
-    >>> find_spans(6, options)
-    [WindowSpan(start=0, end=4, offset=0), WindowSpan(start=4, end=6, offset=1)]
+    All other samples of a window are padding.
+
+    >>> find_spans(6, WindowOptions(rate_hz=1, window_s=4))
+    [slice(0, 4, None), slice(4, 6, None)]
     """
-    spans = []
-    for start in _window_starts(samples, options):
-        end = min(start + options.window, samples)
-        offset = 0
-        is_filled_from_start = samples > options.window and options.remainder == "wrap"
-        if options.padding == "centre" and not is_filled_from_start:
-            offset = (options.window - (end - start)) // 2
-        spans.append(WindowSpan(start, end, offset))
-    return spans
+    return [
+        slice(start, min(start + options.window, samples))
+        for start in _window_starts(samples, options)
+    ]
 
 
 def _window_starts(samples: int, options: WindowOptions) -> list[int]:
@@ -164,20 +152,6 @@ def _window_starts(samples: int, options: WindowOptions) -> list[int]:
     elif has_remainder and options.remainder != "drop":
         starts.append(starts[-1] + options.hop)
     return starts
-
-
-def _fill(
-    window: Float32Array, signal: Float32Array, span: WindowSpan, options: WindowOptions
-) -> None:
-    """Copy the samples of a span into a window of zeros, and pad as the options say."""
-    length = len(window)
-    samples = signal[span.start : span.end]
-    if len(signal) > length and options.remainder == "wrap":
-        window[:] = np.append(samples, signal)[:length]
-    elif options.padding == "wrap":
-        window[:] = np.resize(samples, length)
-    else:
-        window[span.offset : span.offset + span.length] = samples
 
 
 def _normalise(window: Float32Array, normalisation: str) -> None:
