@@ -97,7 +97,7 @@ ANNOUNCED_BYTES = re.compile(
 _counted_frames: dict[FileVersion, int] = {}
 
 
-class MendedFile(io.RawIOBase):
+class MendedFile:
     """A file that libsndfile reads to its end, whatever its header says.
 
     The size of the data in a WAV header, if its offset is given, is replaced by the largest one.
@@ -105,19 +105,10 @@ class MendedFile(io.RawIOBase):
     """
 
     def __init__(self, file: Any, size_offset: int | None = None) -> None:
-        super().__init__()
         self._file = file
         self._size_offset = size_offset
         self._size = int(file.seek(0, io.SEEK_END))
         self._position = int(file.seek(0))
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
     def tell(self) -> int:
         """Return the position of the next byte."""
@@ -148,7 +139,6 @@ class MendedFile(io.RawIOBase):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-        super().close()
 
 
 def find_unfinished_data(file: BinaryIO) -> int | None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from callshot.corpus.annotations.delimited import find_columns
 from callshot.corpus.annotations.rows import AnnotationOptions
@@ -197,11 +198,9 @@ def make_annotation_options(
     *,
     columns: Mapping[str, str] | None = None,
     tiers: Sequence[str] = (),
-    label: str | None = None,
     rename: Renames | None = None,
-    time_unit: str | None = None,
-    follow_links: bool = False,
     exclude: Sequence[Path] = (),
+    **options: Any,
 ) -> AnnotationOptions:
     """Return how annotations are read; `rename` may be a file, which is then no annotation file."""
     excluded = tuple(exclude)
@@ -211,11 +210,9 @@ def make_annotation_options(
     return AnnotationOptions(
         columns=dict(columns or {}),
         tiers=tuple(tiers),
-        label=label,
         exclude=excluded,
-        time_unit=time_unit,
         rename=rename or {},
-        follow_links=follow_links,
+        **options,
     )
 
 

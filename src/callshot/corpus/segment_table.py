@@ -23,8 +23,7 @@ from typing import Any
 
 import polars as pl
 
-from callshot.corpus.annotations import AnnotationOptions
-from callshot.corpus.options import Corpus, SegmentationOptions, default_options
+from callshot.corpus.options import Corpus, SegmentationOptions
 from callshot.corpus.segments import SEGMENT_COLUMNS, segment_corpus
 from callshot.errors import InputError
 from callshot.fewshot.folds import (
@@ -244,27 +243,16 @@ def inspect_corpus(
     audio: Path,
     annotations: Path | None = None,
     *,
-    options: SegmentationOptions | None = None,
-    format: str = "auto",
-    annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     folds: int | None = None,
-    progress: Progress = no_progress,
+    **options: Any,
 ) -> Inspection:
     """Read the headers and annotations of a folder, and find the labels that folds would evaluate.
 
-    Folds in the annotations are used as they are.
+    Folds in the annotations are used as they are. `options` are those of `segment_corpus`.
     """
-    options = options or default_options(corpus)
     segmentation = segment_corpus(
-        audio,
-        annotations,
-        options=options,
-        format=format,
-        annotation_options=annotation_options,
-        corpus=corpus,
-        check=False,
-        progress=progress,
+        audio, annotations, corpus=corpus, check=False, **options
     )
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds

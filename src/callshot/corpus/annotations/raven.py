@@ -176,14 +176,17 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
 
 def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:
     """Return the rows that show a selection again; its first spectrogram is kept, if it has one."""
-    views = defaultdict[tuple[str | None, ...], dict[int, str]](dict)
+    numbers = defaultdict[tuple[str | None, ...], list[int]](list)
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
-            views[tuple(map(cells.get, SELECTION_KEY))][number] = cells["View"]
+            key = tuple(map(cells.get, SELECTION_KEY))
+            numbers[key].append(number)
     repeated: set[int] = set()
-    for row_views in views.values():
-        first = min(row_views.values(), key=lambda view: "trogram" not in view.lower())
-        repeated |= {number for number, view in row_views.items() if view != first}
+    for rows in numbers.values():
+        views = [selections[row]["View"] for row in rows]
+        pictures = [view for view in views if "spectrogram" in view.lower()]
+        first = (pictures or views)[0]
+        repeated |= {row for row in rows if selections[row]["View"] != first}
     return repeated
 
 
