@@ -42,9 +42,9 @@ def literal_decisions(data, without=None):
 @given(seed=st.integers(0, 10**6))
 def test_decisions_are_those_of_the_literal_rule(seed):
     data = make_data(seed)
-    testable = data.find_testable()
+    testable = data.testable
     expected = np.array(literal_decisions(data))
-    decided = data.measure_evidence().argmax(axis=1)
+    decided = data.evidence.argmax(axis=1)
     assert decided[testable].tolist() == expected[testable].tolist()
 
 
@@ -52,7 +52,7 @@ def test_decisions_are_those_of_the_literal_rule(seed):
 @pytest.mark.parametrize("recordings", [2, 4, 12])
 def test_the_gain_of_one_more_is_that_of_the_literal_rule(seed, recordings):
     data = make_data(seed, recordings=recordings)
-    testable = data.find_testable()
+    testable = data.testable
 
     def mean_recall(decided):
         shares = []
@@ -79,7 +79,7 @@ def test_the_gain_of_one_more_is_that_of_the_literal_rule(seed, recordings):
 def test_a_class_of_one_recording_is_not_tested():
     label = np.array([0, 0, 1, 1])
     data = LabelledVectors(np.eye(4), label, np.array([0, 0, 0, 1]), 2)
-    assert data.find_testable().tolist() == [False, False, True, True]
+    assert data.testable.tolist() == [False, False, True, True]
 
 
 def test_without_a_second_recording_nothing_is_tested():

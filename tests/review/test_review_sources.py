@@ -78,7 +78,7 @@ def test_segments_of_a_study_have_scores_and_a_wrong_label_is_the_most_uncertain
     with serve(study, study / "review") as (client, review):
         session = client.get("/api/session")
         assert session["kind"] == "study"
-        assert all(one["available"] for one in session["orders"])
+        assert not any(one["why"] for one in session["orders"])
         worst = client.get("/api/queue?order=best")["ids"][-1]
         item = client.get(f"/api/items?ids={worst}")["items"][0]
         assert (item["recording"], item["start_s"]) == ("1_20260314_053000.wav", 0.9)
@@ -97,7 +97,7 @@ def test_a_table_of_segments_is_reviewed_without_scores(study):
         session = client.get("/api/session")
         assert session["kind"] == "segments"
         assert session["has_clock"]
-        available = {one["name"]: one["available"] for one in session["orders"]}
+        available = {one["name"]: one["why"] is None for one in session["orders"]}
         assert available == {
             "best": False,
             "uncertain": False,

@@ -167,12 +167,9 @@ def write_activity(events: Frame, recordings: RecordingFolder, out: Path) -> int
     counts = count_activity(events, times)
     undated = len(events) - int(counts["detections"].sum())
 
-    def make(folder: Path) -> list[str]:
-        return make_activity_files(counts, folder)
-
     facts = {"version": __version__, "undated": undated}
     with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
-        output.write(make, facts)
+        output.write(lambda folder: make_activity_files(counts, folder), facts)
     return undated
 
 

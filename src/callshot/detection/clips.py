@@ -202,8 +202,7 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
     >>> choose_events(events, 1).select("score", "rank", "why").rows()
     [(0.7, 1, 'best'), (0.2, 6, 'sample'), (0.0, 8, 'uncertain')]
     """
-    none = events.clear().with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))
-    parts = [none]
+    parts = [events.clear().with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))]
     for label in sorted(unique_values(events, "label")):
         ranked = events.filter(label=label).sort(
             ["score", "recording", "start_s"],

@@ -184,10 +184,10 @@ def _read_named(
             raise InputError(f"{path}: no file of events found")
         files = [read_annotations(file, options=annotation_options) for file in paths]
     rejects: Rejects = []
-    notes: dict[str, None] = {}
+    notes: list[str] = []
     for file in files:
         rejects += file.rejects
-        notes |= dict.fromkeys(file.notes)
+        notes += file.notes
         for row in file.rows:
             is_complete = row["end_s"] is not None and not row.get("in_frames")
             if row["path"] is None or not is_complete:
@@ -196,7 +196,7 @@ def _read_named(
                     "and end in seconds; give the folder of the recordings (--recordings)"
                 )
     rows = [row for file in files for row in file.rows]
-    return rows, rejects, list(notes)
+    return rows, rejects, list(dict.fromkeys(notes))
 
 
 def _parse_cells(annotation: Row) -> Row:

@@ -57,11 +57,11 @@ def export_events(
     """
     check_choice("to", format, EXPORTS)
 
-    def make(folder: Path) -> list[str]:
-        return write_files(events, format, folder, recordings)
-
     with open_output_folder(out, (), MANIFEST) as output:
-        return output.write(make, {"format": format})
+        return output.write(
+            lambda folder: write_files(events, format, folder, recordings),
+            {"format": format},
+        )
 
 
 def write_files(

@@ -164,9 +164,7 @@ def measure(
     counts = {name: np.zeros(size) for name in names}
     precisions = []
     for ranked in classes:
-        is_above = np.full(len(ranked.score), True)
-        if threshold is not None:
-            is_above = ranked.score >= threshold
+        is_above = slice(None) if threshold is None else ranked.score >= threshold
         recording = ranked.recording[is_above]
         counts["annotated"] += ranked.annotated
         counts["detected"] += np.bincount(recording, minlength=size)
@@ -176,17 +174,13 @@ def measure(
         if ranked.annotated.any():
             precisions.append([average_precision(ranked, row) for row in weights])
     values = {name: weights @ count for name, count in counts.items()}
+    values = _rate(values, values["annotated"], weights @ classes[0].hours)
     precision = np.array(precisions).reshape(-1, len(weights))
     is_defined = ~np.isnan(precision)
     total_precision = np.where(is_defined, precision, 0.0).sum(axis=0)
-    correct = values["correct"]
     both = values["detected"] + values["annotated"]
-    values["precision"] = _divide(correct, values["detected"])
-    values["recall"] = _divide(correct, values["annotated"])
-    values["f1"] = _divide(2 * correct, both)
-    values["average_precision"] = _divide(total_precision, is_defined.sum(axis=0))
-    hours = weights @ classes[0].hours
-    values["false_alarms_per_hour"] = _divide(values["false_alarms"], hours)
+    values["f1"] = divide(2 * values["correct"], both)
+    values["average_precision"] = divide(total_precision, is_defined.sum(axis=0))
     return values
 
 
@@ -211,15 +205,20 @@ def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
     size = len(counts["detected"])
     annotated = np.full(size, ranked.annotated.sum(), np.float64)
     hours = np.full(size, ranked.hours.sum())
-    columns = {
-        "threshold": np.unique(ranked.score)[::-1],
-        **counts,
-        "precision": _divide(counts["correct"], counts["detected"]),
-        "recall": _divide(counts["correct"], annotated),
-        "false_alarms_per_hour": _divide(counts["false_alarms"], hours),
-    }
+    thresholds = np.unique(ranked.score)[::-1]
+    columns = {"threshold": thresholds, **_rate(counts, annotated, hours)}
     frame = make_frame(PRECISION_RECALL, columns, {"by": by, "label": ranked.label})
     return frame.fill_nan(None)
+
+
+def _rate(counts: Scores, annotated: FloatArray, hours: FloatArray) -> Scores:
+    """Return counts of detections with their precision, recall, and false alarms per hour."""
+    return {
+        **counts,
+        "precision": divide(counts["correct"], counts["detected"]),
+        "recall": divide(counts["correct"], annotated),
+        "false_alarms_per_hour": divide(counts["false_alarms"], hours),
+    }
 
 
 def find_threshold(
@@ -262,7 +261,7 @@ def sample_weights(recordings: int, samples: int, seed: int) -> FloatArray:
     return weights
 
 
-def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+def divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Return quotients; NaN where the denominator is 0 or not known."""
     quotients = np.full(len(denominator), np.nan)
     np.divide(numerator, denominator, out=quotients, where=denominator > 0)

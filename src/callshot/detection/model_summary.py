@@ -9,6 +9,7 @@ With many recordings, some are left out together, and more of them if there are 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from scipy.spatial.distance import cdist, pdist
 
 from callshot.detection.background import WITHOUT_CALLS, Background
 from callshot.detection.detector import Detector, find_spreads, make_detector
+from callshot.detection.matching import divide
 from callshot.detection.model import SEGMENT, Model, describe_locations
 from callshot.errors import InputError, count_text, join_names
 from callshot.records import FloatArray, IntArray
@@ -52,12 +54,14 @@ class LabelledVectors:
         pairs = np.unique(np.column_stack([self.label, self.recording]), axis=0)
         return np.bincount(pairs[:, 0], minlength=self.classes)
 
-    def find_testable(self) -> np.ndarray:
-        """Return whether another recording has the class of each example."""
-        return np.asarray(self.count_recordings()[self.label] > 1)
+    @cached_property
+    def testable(self) -> FloatArray:
+        """Whether another recording has the class of each example."""
+        return self.count_recordings()[self.label] > 1
 
-    def measure_evidence(self) -> FloatArray:
-        """Return the evidence for each class by other recordings, examples × classes."""
+    @cached_property
+    def evidence(self) -> FloatArray:
+        """The evidence for each class by other recordings, examples × classes."""
         numbers = range(self.classes)
         return np.concatenate([self.evidence_for(number) for number in numbers], 1)
 
@@ -96,16 +100,14 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     What k examples give behaves as a − b/k, so the next one adds (k − 1)/(k + 1) of that loss. NaN
     for classes with fewer than three examples, or if no class can be tested.
     """
-    testable = data.find_testable()
     gains = np.full(data.classes, np.nan)
-    if not testable.any():
+    if not data.testable.any():
         return gains
     # What each example adds to the mean recall of all classes if it is named right
-    totals = np.bincount(data.label[testable], minlength=data.classes)
+    totals = np.bincount(data.label[data.testable], minlength=data.classes)
     weights = 1 / (np.maximum(totals, 1) * np.count_nonzero(totals))
-    weight = np.where(testable, weights[data.label], 0.0)
-    evidence = data.measure_evidence()
-    decided = evidence.argmax(axis=1)
+    weight = np.where(data.testable, weights[data.label], 0.0)
+    decided = data.evidence.argmax(axis=1)
     is_right = decided == data.label
     for number in range(data.classes):
         rows = np.flatnonzero(data.label == number)
@@ -115,7 +117,7 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         places = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
         left_out = rows[np.unique(places).astype(np.int64)]
         # The evidence for the other classes stays as it was.
-        others = evidence.copy()
+        others = data.evidence.copy()
         others[:, number] = -np.inf
         other_class = others.argmax(axis=1)[:, None]
         best = others.max(axis=1)[:, None]
@@ -142,9 +144,7 @@ class ExpectedRecall:
     @property
     def recall(self) -> FloatArray:
         """The share of calls of each class that are found and named right; NaN: unknown."""
-        recall = np.full(len(self.testable), np.nan)
-        np.divide(self.hits, self.testable, out=recall, where=self.testable > 0)
-        return recall
+        return divide(self.hits, self.testable)
 
 
 def expect_recall(
@@ -185,8 +185,6 @@ def expect_recall(
         except InputError:  # a class of one example, and no background
             continue
         rows = np.flatnonzero(inside & np.isin(names, other_detector.classes))
-        if len(rows) == 0:
-            continue
         scores = other_detector.score(model.vectors[rows])
         best = scores.argmax(axis=1)
         best_scores = scores[np.arange(len(best)), best]
@@ -210,18 +208,15 @@ def class_table(model: Model) -> pl.DataFrame:
     vectors -= vectors.mean(axis=0)  # near the origin, for fewer rounding errors
     recording = np.unique(model.examples["recording"], return_inverse=True)[1]
     data = LabelledVectors(vectors, model.label, recording, len(model.classes))
-    testable = data.find_testable()
-    is_right = data.measure_evidence().argmax(axis=1) == data.label
-    totals = np.bincount(data.label[testable], minlength=data.classes)
-    hits = np.bincount(data.label[testable & is_right], minlength=data.classes)
-    recall = np.full(data.classes, np.nan)
-    np.divide(hits, totals, out=recall, where=totals > 0)
+    is_hit = data.testable & (data.evidence.argmax(axis=1) == data.label)
+    totals = np.bincount(data.label[data.testable], minlength=data.classes)
+    hits = np.bincount(data.label[is_hit], minlength=data.classes)
     columns = {
         "label": list(model.classes),
         "examples": model.counts,
         "recordings": data.count_recordings(),
         "testable": totals,
-        "recall": recall,
+        "recall": divide(hits, totals),
         "one_more": gain_of_one_more(data),
     }
     return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -239,14 +234,12 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     first, second = np.triu_indices(len(model.classes), 1)
     distance = pdist(model.means)
     mean_within = (within[first] + within[second]) / 2
-    ratio = np.full(len(distance), np.nan)
-    np.divide(distance, np.sqrt(mean_within), out=ratio, where=mean_within > 0)
     names = pl.Series(model.classes, dtype=pl.String)
     columns = {
         "label": names.gather(first),
         "other_label": names.gather(second),
         "distance": distance,
-        "ratio": ratio,
+        "ratio": divide(distance, np.sqrt(mean_within)),
     }
     frame = pl.DataFrame(columns).with_columns(pl.col("ratio").fill_nan(None))
     return frame.sort("ratio", "distance", "label", "other_label", nulls_last=True)
@@ -390,7 +383,7 @@ def describe_thresholds(model: Model) -> Iterator[str]:
             "recordings)"
         )
     yield from describe_few_windows(model)
-    yield from _describe_low_recall(model, expected)
+    yield from describe_low_recall(model, expected)
 
 
 def describe_few_windows(model: Model) -> Iterator[str]:
@@ -417,20 +410,20 @@ def _advise_background(background: Background) -> str:
     )
 
 
-def describe_low_recall(model: Model) -> Iterator[str]:
-    """Yield a line if a scan at the default aim would hardly find calls, by a quick estimate."""
-    background = model.background
-    if background is None or len(background.vectors) == 0:
+def describe_low_recall(
+    model: Model, expected: ExpectedRecall | None = None
+) -> Iterator[str]:
+    """Yield a line if a scan at the default aim would hardly find calls.
+
+    Without what to expect, make a quick estimate.
+    """
+    if model.background is None:  # a scan sets other thresholds, where it can
         return
     try:
-        expected = expect_recall(model, DEFAULT_AIM, FEW_PARTS)
+        expected = expected or expect_recall(model, DEFAULT_AIM, FEW_PARTS)
     except InputError:  # no threshold can be found, which scan and model say
         return
-    yield from _describe_low_recall(model, expected)
-
-
-def _describe_low_recall(model: Model, expected: ExpectedRecall) -> Iterator[str]:
-    if expected.detector.weights is None:  # a scan sets other thresholds, where it can
+    if expected.detector.weights is None:  # too few windows
         return
     # Where nothing could be tested, the share of examples that reach the threshold of their class
     label = model.label
@@ -441,7 +434,6 @@ def _describe_low_recall(model: Model, expected: ExpectedRecall) -> Iterator[str
     labels = [model.classes[number] for number in np.flatnonzero(recall < LOW_RECALL)]
     if not labels:
         return
-    assert model.background is not None  # the detector has weights
     yield (
         f"a scan would find hardly any call of {join_names(labels)}: at {DEFAULT_AIM:g} false "
         "alarm per hour, thresholds are above nearly all examples; "

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from callshot.corpus.recordings import Library
@@ -86,10 +85,10 @@ def scan_files(
             rejects = [*result.rejects, *_write_clips(result, out, clips)]
             result = replace(result, rejects=rejects)
 
-        def make_files(folder: Path) -> list[str]:
-            return _write_events(result, folder, formats)
-
-        output.write(make_files, describe_scan(result, model_path))
+        output.write(
+            lambda folder: _write_events(result, folder, formats),
+            describe_scan(result, model_path),
+        )
     return result
 
 
@@ -147,23 +146,22 @@ def _write_events(
 def list_recordings(result: ScanResult) -> RecordingFolder:
     """Return the recordings of a scan, also those without events."""
     recordings = {}
+    roots = {}
     for one in result.recordings:
         frames = round(one.duration_s * one.rate_hz)
         recordings[one.path] = Recording(one.path, frames, one.rate_hz, 1, "")
-    roots = {one.path: to_path(one.root) for one in result.recordings}
-    root = next(iter(roots.values()))
-    return RecordingFolder(Library(root, tuple(recordings)), recordings, {}, roots)
+        roots[one.path] = to_path(one.root)
+    library = Library(next(iter(roots.values())), tuple(recordings))
+    return RecordingFolder(library, recordings, {}, roots)
 
 
 def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
     """Return where the events come from, for scan.json."""
     settings = result.index.settings
     files = [name for recording in result.recordings for name in recording.spans]
-    classes = []
-    for row in result.per_class.iter_rows(named=True):
-        if not np.isfinite(row["threshold"]):  # JSON has no infinite numbers
-            row["threshold"] = None
-        classes.append(row)
+    threshold = pl.col("threshold")
+    is_finite = threshold.is_finite()  # JSON has no infinite numbers
+    classes = result.per_class.with_columns(pl.when(is_finite).then(threshold))
     return {
         "callshot": __version__,
         "model": _describe_model(result.model, model_path),
@@ -185,7 +183,7 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
         "aim_per_hour": result.false_alarms,
         "gap_s": result.gap_s,
         "thresholds_from": result.detector.origin,
-        "classes": classes,
+        "classes": classes.to_dicts(),
         "events": len(result.events),
         "rejects": len(result.rejects),
     }

@@ -214,9 +214,8 @@ def score_detections(
         truth = inputs.read_once(annotations, "annotations", columns)
         names = {*truth["recording"], *inputs.durations_s}
         named = rename_recordings(found, names)
-        recording_names = sorted(names | set(named["recording"]))
-        durations_s = inputs.durations_s
-        task = Task(named, truth, recording_names, durations_s, iou, unknown)
+        recording_names = sorted({*names, *named["recording"]})
+        task = Task(named, truth, recording_names, inputs.durations_s, iou, unknown)
         needs_scores = (threshold, false_alarms_per_hour) != (None, None)
         inputs.notes += _check_task(task, needs_scores=needs_scores)
         ranked, frames["outcomes"] = _rank(task, window_s)
@@ -233,7 +232,7 @@ def score_detections(
                 scores.append(_score_row(by, label, group, weights, threshold))
         frames["scores"] = concat_frames(scores, DETECTION_SCORES)
         if false_alarms_per_hour is not None:
-            if not durations_s:
+            if not task.durations_s:
                 raise OptionError(
                     "false_alarms: an aim per hour needs the lengths of the recordings "
                     "(--recordings)"
@@ -268,15 +267,11 @@ def score_detections(
 def _check_options(
     iou: float, window_s: float, threshold: float | None, aim: float | None
 ) -> None:
-    if not 0 < iou <= 1:
-        raise OptionError(f"iou: expected above 0 and at most 1, got {iou}")
-    if not 0 < window_s < np.inf:
-        raise OptionError(f"window_s: expected above 0 s, got {window_s}")
-    if aim is not None and not 0 < aim < np.inf:
-        raise OptionError(
-            f"false_alarms: expected more than 0 per hour, got {aim}; no threshold "
-            "promises none at all"
-        )
+    positive = {"iou": iou, "window_s": window_s, "false_alarms": aim}
+    for name, value in positive.items():
+        if value is not None and not 0 < value < np.inf:
+            raise OptionError(f"{name}: expected more than 0, got {value}")
+    check_range("iou", iou, 0, 1)
     if threshold is not None and np.isnan(threshold):
         raise OptionError("threshold: expected a number, got nan")
 
@@ -352,7 +347,7 @@ class _Inputs:
             self.rejects.append(Reject(row["file"] or "memory", row["row"], reason))
         kept = events.filter(~has_problem)
         ends_after = end_s.round(DIGITS) > duration_s.round(DIGITS)
-        count = kept.filter((start_s < 0) | ends_after).height
+        count = len(kept.filter((start_s < 0) | ends_after))
         if count:
             self.notes.append(
                 f"{count} of {len(kept)} {kind} begin before their recording or end after it; "
@@ -434,17 +429,14 @@ def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:
     annotated = total["annotated"]
     lengths = [task.find_shortest(label) for label in task.labels]
     texts = dict.fromkeys([f"{min(lengths):.3g}", f"{max(lengths):.3g}"])
-    shortest = " to ".join(texts)
-    least = f"{task.min_iou:g}"
-    warning = (
-        f"{unreachable} of {annotated} annotated calls ({unreachable / annotated:.0%}) are too "
-        f"short to be matched by events: the shortest detections last {shortest} s, and one that "
-        f"contains such a call has an IoU below {least} with it"
-    )
+    advice = "by events they count as missed"
     if scores["by"][0] == "windows":
-        yield f"{warning}; believe the scores by windows, not those by events"
-    else:
-        yield f"{warning}; by events they count as missed"
+        advice = "believe the scores by windows, not those by events"
+    yield (
+        f"{unreachable} of {annotated} annotated calls ({unreachable / annotated:.0%}) are too "
+        f"short to be matched by events: the shortest detections last {' to '.join(texts)} s, and "
+        f"one that contains such a call has an IoU below {task.min_iou:g} with it; {advice}"
+    )
 
 
 def _score_row(
@@ -459,10 +451,10 @@ def _score_row(
     samples = measure(classes, weights, threshold)
     for metric in DETECTION_METRICS:
         defined = samples[metric][~np.isnan(samples[metric])]
-        is_defined = not np.isnan(values[metric]).any() and len(defined) > 0
+        if np.isnan(values[metric]).any() or len(defined) == 0:
+            defined = np.array([np.nan])
         for suffix, percent in INTERVAL.items():
-            limit = np.percentile(defined, [percent]) if is_defined else [np.nan]
-            values[metric + suffix] = np.asarray(limit)
+            values[metric + suffix] = np.percentile(defined, [percent])
     unreachable = sum(detections.unreachable for detections in classes)
     constants = {"by": by, "label": label, "unreachable": unreachable}
     return make_frame(DETECTION_SCORES, values, constants).fill_nan(None)

@@ -49,6 +49,12 @@ from callshot.review.sources import SCAN_FACTS
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
 WEB_FORMATS = ("raven", "audacity", "csv", "parquet")
+# What reads the files that the next review can make again; it returns None if they are damaged.
+REMADE = {
+    VECTORS: read_vector_facts,
+    VECTOR_FACTS: read_vector_facts,
+    ADDRESS: lambda folder: read_address(folder)[0],
+}
 # A note on calls alone; the model has background.
 NO_BACKGROUND = "no windows without calls"
 
@@ -135,26 +141,16 @@ def read_review(
         if verdict is None or (verdict["label"] is None and not rejected):
             continue
         names = {verdict["reviewer"]}
-        if reviewer is None:  # all who said so
-            for said in decisions.find_verdicts(item):
-                if said["label"] == verdict["label"]:
-                    names.add(said["reviewer"])
-        body = bodies[item]
-        is_call = verdict["label"] is not None
-        span = body if verdict["start_s"] is None else verdict
-        rows.append(
-            {
-                "recording": body["recording"],
-                "start_s": span["start_s"],
-                "end_s": span["end_s"],
-                "label": verdict["label"] if is_call else body["label"],
-                "score": body.get("score"),
-                "clock": body.get("clock"),
-                "confirmed": is_call,
-                "reviewer": ", ".join(sorted(names)),
-                "reviewed_at": verdict["time"],
-            }
-        )
+        for said in decisions.find_verdicts(item):  # all who said so
+            if reviewer is None and said["label"] == verdict["label"]:
+                names.add(said["reviewer"])
+        row = {name: bodies[item].get(name) for name in EVENTS}
+        changed = ("label", "start_s", "end_s")  # where the verdict has another one
+        row |= {name: verdict[name] for name in changed if verdict[name] is not None}
+        row["confirmed"] = verdict["label"] is not None
+        row["reviewer"] = ", ".join(sorted(names))
+        row["reviewed_at"] = verdict["time"]
+        rows.append(row)
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     roots = journal.facts.get("recordings", {})
     return ReviewResults(
@@ -266,7 +262,8 @@ def learn_review_files(
     model = earlier
     rejects: list[Reject] = []
     notes = list(results.notes)
-    journal = (review / JOURNAL).absolute()  # the source of these calls
+    journal = (review / JOURNAL).absolute()
+    source = (journal.as_posix(), sha256_file(journal))  # of these calls
     # Not in the folder of the review, which may be on a disk that cannot be written.
     with TemporaryDirectory(prefix="callshot-") as folder:
         for number, root in enumerate(sorted(by_root)):
@@ -281,11 +278,10 @@ def learn_review_files(
                 )
             except InputError as error:  # which names a file that is soon gone
                 raise InputError(str(error).replace(str(table), str(review))) from error
-            inputs = []
-            for role, file, checksum in part.model.inputs:
-                if file == table.as_posix():
-                    file, checksum = journal.as_posix(), sha256_file(journal)
-                inputs.append((role, file, checksum))
+            inputs = [
+                (role, *source) if file == table.as_posix() else (role, file, checksum)
+                for role, file, checksum in part.model.inputs
+            ]
             named = replace(part.model, inputs=tuple(sorted(inputs)))
             model = named if model is None else merge_models(model, named)
             for reject in part.rejects:
@@ -333,16 +329,10 @@ def verify_review(folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name.startswith(".") or path.name == JOURNAL:
             continue
-        if path.name in (VECTORS, VECTOR_FACTS, ADDRESS):
-            known: object = read_vector_facts(path.parent)
-            if path.name == ADDRESS:
-                known = read_address(path.parent)[0]
-            again = "remove it: the next review makes it again"
-            yield (
-                Finding(path, "damaged", again)
-                if known is None
-                else Finding(path, "ok")
-            )
-        else:
+        if path.name not in REMADE:
             is_torn = path.name == TORN
             yield Finding(path, "quarantined" if is_torn else "not from callshot")
+        elif REMADE[path.name](path.parent) is None:
+            yield Finding(path, "damaged", "remove it: the next review makes it again")
+        else:
+            yield Finding(path, "ok")

@@ -64,8 +64,8 @@ class Scores:
     def rank(self, label: pl.Series, known: Sequence[str]) -> pl.DataFrame:
         """Return the columns SCORES of items that have a label; a runner-up is a known label."""
         columns = {name: column for column, name in enumerate(self.labels)}
-        own = label.replace_strict(columns, default=-1, return_dtype=pl.Int64)
-        place = (np.arange(len(own)), own.fill_null(-1).to_numpy())
+        own = [columns.get(name, -1) for name in label]
+        place = (np.arange(len(own)), own)
         others = np.pad(self.scores, ((0, 0), (0, 1)), constant_values=np.nan)
         score = others[place].astype(np.float64)
         others[place] = np.nan
@@ -89,9 +89,8 @@ class Scores:
     def find_best(self, row: int, count: int) -> list[str]:
         """Return the labels with the highest scores for an item."""
         scores = self.scores[row]
-        order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
-        columns = [column for column in order[:count] if np.isfinite(scores[column])]
-        return [self.labels[column] for column in columns]
+        order = np.argsort(-scores, kind="stable")  # NaN is sorted last
+        return [self.labels[n] for n in order[:count] if np.isfinite(scores[n])]
 
     def measure(self, row: int, vectors: Vectors) -> FloatArray:
         """Return the distances of vectors from that of an item."""
@@ -124,10 +123,11 @@ class ModelScores(Scores):
             return False
         added = sorted(new.keys() - set(self.labels))
         self.labels += added
-        more = (0, len(added))
-        self.scores = np.pad(self.scores, ((0, 0), more), constant_values=np.nan)
-        self.distances = np.pad(self.distances, ((0, 0), more), constant_values=np.nan)
-        self.means = np.pad(self.means, (more, (0, 0)), constant_values=np.nan)
+        unknown = np.full((len(self.vectors), len(added)), np.nan, np.float32)
+        self.scores = np.hstack([self.scores, unknown])
+        self.distances = np.hstack([self.distances, unknown])
+        more = ((0, len(added)), (0, 0))
+        self.means = np.pad(self.means, more, constant_values=np.nan)
         columns = []
         for column, name in enumerate(self.labels):
             rows = new.get(name, [])

@@ -220,8 +220,7 @@ class Review:
                 why = None
                 if len(scores) == 0 and name in NEED_SCORES:
                     why = source.why_no_scores or "there are no scores"
-                order = {"name": name, "title": title, "available": why is None}
-                orders.append({**order, "why": why})
+                orders.append({"name": name, "title": title, "why": why})
             return {
                 "title": source.title,
                 "kind": source.kind,

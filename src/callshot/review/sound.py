@@ -21,7 +21,6 @@ import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -168,7 +167,7 @@ def make_wav(clip: Clip, options: SoundOptions) -> bytes:
     scaled = signal * 10 ** (options.gain_db / 20) * FULL_SCALE
     samples = np.clip(np.round(scaled), -FULL_SCALE, FULL_SCALE).astype("<i2")
     buffer = io.BytesIO()
-    soundfile.write(buffer, samples, round(target_hz), format="WAV", subtype="PCM_16")
+    soundfile.write(buffer, samples, round(target_hz), "PCM_16", format="WAV")
     return buffer.getvalue()
 
 
@@ -207,13 +206,12 @@ def make_waveform(clip: Clip, width: int) -> dict[str, Any]:
     edges = np.arange(width + 1) * len(clip.signal) // width
     starts = np.minimum(edges[:-1], len(clip.signal) - 1)
     # reduceat takes a start without samples of its own for one sample, as a picture needs it
-    low = np.minimum.reduceat(clip.signal, starts).astype(np.float64)
-    high = np.maximum.reduceat(clip.signal, starts).astype(np.float64)
+    signal = clip.signal.astype(np.float64).round(4)
     return {
         "start_s": clip.start_s,
         "end_s": clip.end_s,
-        "low": low.round(4).tolist(),
-        "high": high.round(4).tolist(),
+        "low": np.minimum.reduceat(signal, starts).tolist(),
+        "high": np.maximum.reduceat(signal, starts).tolist(),
     }
 
 
@@ -300,19 +298,11 @@ def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
     limits = np.minimum(limits, len(bins))
     counts = np.diff(limits)
     has_bins = counts > 0
-    if has_bins.any():
-        silent = np.zeros((1, bins.shape[1]))
-        pairs = np.column_stack([limits[:-1], limits[1:]])[has_bins]
-        sums = np.add.reduceat(np.concatenate([bins, silent]), pairs.ravel())[::2]
-        rows[has_bins] = sums / counts[has_bins, None]
+    silent = np.zeros((1, bins.shape[1]))
+    pairs = np.column_stack([limits[:-1], limits[1:]])[has_bins]
+    sums = np.add.reduceat(np.concatenate([bins, silent]), pairs.ravel())[::2]
+    rows[has_bins] = sums / counts[has_bins, None]
     return np.asarray(rows[::-1])
-
-
-@cache
-def _colour_table(name: str) -> bytes:
-    """Return red, green and blue of the 256 colours of a map."""
-    with np.load(COLOUR_FILE, allow_pickle=False) as tables:
-        return bytes(tables[name].tobytes())
 
 
 def write_png(pixels: Pixels, colours: str) -> bytes:
@@ -325,7 +315,8 @@ def write_png(pixels: Pixels, colours: str) -> bytes:
 
     height, width = pixels.shape
     image = Image.frombytes("P", (width, height), pixels.tobytes())
-    image.putpalette(_colour_table(colours))
+    with np.load(COLOUR_FILE, allow_pickle=False) as tables:
+        image.putpalette(tables[colours].tobytes())
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()

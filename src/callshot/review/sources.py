@@ -1,6 +1,5 @@
 """A scan, a table of segments or a study → the items of a review, and where their sound is."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -78,14 +77,10 @@ def open_source(path: Path, options: SourceOptions) -> Source:
     check_no_url(path)
     if (path / SCAN_FACTS).is_file():
         return _open_scan(path, options)
-    if path.suffix == ".toml" and path.is_file():
-        return _open_study(path, options)
-    if (path / STUDY_FILE).is_file():
-        return _open_study(path / STUDY_FILE, options)
-    if path.suffix == ".parquet" and path.is_file():
-        return _open_segments(path, options)
-    if (path / SEGMENTS).is_file():
-        return _open_segments(path / SEGMENTS, options)
+    for name, open_file in ((STUDY_FILE, _open_study), (SEGMENTS, _open_segments)):
+        file = path / name if path.is_dir() else path
+        if file.is_file() and file.suffix == Path(name).suffix:
+            return open_file(file, options)
     raise InputError(
         f"{path}: expected the folder of callshot scan (with {SCAN_FACTS}), a table of segments "
         f"({SEGMENTS}), or a study ({STUDY_FILE})"
@@ -118,22 +113,14 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     index: Index | None = None
     index_folder = Path(str(scanned.get("folder", INDEX_FOLDER)))
     places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
-    if options.index is not None:
-        places = [options.index]
-    for place in [] if has_labels else places:
-        if index is None and (options.index is not None or is_index(place)):
-            index = open_index(place)
+    place = options.index or next(filter(is_index, places), None)
+    if place is not None and not has_labels:
+        index = open_index(place)
+    indexed = () if index is None else index.recordings
 
-    roots: dict[str, Path] = {}
-    if facts.get("folders"):
-        roots = dict.fromkeys(names, Path(str(facts["folders"][0])))
-    durations_s = {}
-    for recording in () if index is None else index.recordings:
-        durations_s[recording.path] = recording.duration_s
-        if recording.path in names:
-            roots[recording.path] = Path(recording.root)
-    if options.recordings is not None:
-        roots = dict.fromkeys(names, options.recordings)
+    roots = dict.fromkeys(names, options.recordings or Path(facts["folders"][0]))
+    if options.recordings is None:
+        roots |= {one.path: Path(one.root) for one in indexed if one.path in names}
 
     used = facts.get("model", {})
     name = str(used.get("file"))
@@ -145,12 +132,11 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     load: Callable[[Path], Scores] | None = None
     why_no_scores = ""
     reading: dict[str, Any] = {}
-    thresholds = {}
     if has_labels:
         why_no_scores = (
             "scores of segments are those of the scan; scan again after learn"
         )
-        reading = {name: facts.get(name) for name in ("channel", "source_rate_hz")}
+        reading = {name: facts[name] for name in ("channel", "source_rate_hz")}
     elif model is None:
         why_no_scores = f"the model {name} is not where it was; give --model"
     elif index is None:
@@ -158,18 +144,18 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     else:
         checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
         load = partial(_load_scores, items, index, model, checksums)
-    for one in [] if has_labels else facts["classes"]:
-        threshold = one.get("threshold")
-        if threshold is not None and math.isfinite(threshold):
-            thresholds[str(one["label"])] = float(threshold)
-    channel = str(scanned.get("channel", "first"))
+    thresholds = {
+        one["label"]: one["threshold"]
+        for one in facts.get("classes", ())
+        if one["threshold"] is not None
+    }
     return Source(
         kind="segments" if has_labels else "scan",
         title=folder.absolute().name,
         items=items,
-        files=RecordingFiles(roots, channel, reading.get("source_rate_hz")),
+        files=RecordingFiles(roots, scanned["channel"], facts.get("source_rate_hz")),
         thresholds=thresholds,
-        durations_s=durations_s,
+        durations_s={one.path: one.duration_s for one in indexed},
         load_scores=load,
         why_no_scores=why_no_scores,
         facts={**_describe_source(folder, roots, model), **reading},

@@ -75,6 +75,7 @@ def test_undo_is_unlimited_and_works_after_the_last_item(visit):
         expect(page.locator("#shown")).to_contain_text("4 calls: not reviewed, trumpet")
         page.keyboard.press("Escape")
         page.locator("#main").focus()
+        seen.settle()
         order = []
         for key in ("y", "n", "s"):
             order.append(seen.shown())
@@ -92,6 +93,33 @@ def test_undo_is_unlimited_and_works_after_the_last_item(visit):
         expect(page.locator("#notes")).to_have_text("There is nothing left to undo.")
         seen.press("r")
         assert decision_of(seen, order[0]) == "confirm"
+
+
+def test_fast_undos_are_answered_one_after_another(visit):
+    with visit() as seen:
+        page = seen.page
+        pane = page.locator("#pane")
+        order = []
+        for key in ("y", "n", "y"):
+            order.append(seen.shown())
+            seen.press(key)
+        present = seen.shown()
+        held = []
+        page.route("**/api/undo", lambda route: held.append(route))
+        for _ in order:
+            page.keyboard.press("u")
+        for number in reversed(order):
+            # The next undo is not sent, and the card stays, until the answer is shown.
+            page.wait_for_timeout(100)
+            assert len(held) == 1
+            assert seen.shown() == present
+            held.pop().continue_()
+            expect(pane).to_have_attribute("data-item", str(number))
+            present = number
+        page.unroute("**/api/undo")
+        seen.settle()
+        assert seen.shown() == order[0]
+        assert [decision_of(seen, number) for number in order] == [None] * 3
 
 
 def drag(page, share, by_px):

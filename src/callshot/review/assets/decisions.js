@@ -8,7 +8,7 @@ import { changeMode, dropItems, goNext, goTo, goToItem, loadItems, replaceItem }
 import { currentItem, emit, keepItems, state } from "./state.js";
 
 export const MIN_LENGTH_S = 0.005;
-const history = []; // {ids, position, mode} of the decisions of this tab, the latest last
+let undoing = Promise.resolve(); // an undo waits until the one before it is shown
 
 /** Return the items that a key acts on: the card, or the chosen tiles of the grid. */
 export function targets() {
@@ -40,7 +40,7 @@ function decide(makeVerdict) {
   }
   const decisions = items.map((item) => ({ uuid: makeUuid(), item: item.id, ...makeVerdict() }));
   post("/api/decisions", { decisions }, decisions);
-  moveOn(items);
+  moveOn();
 }
 
 /** Settle conflicts between reviewers; a skipped one stays a conflict. */
@@ -51,12 +51,10 @@ function settle(items, verdict) {
     const body = { uuid: makeUuid(), item: item.id, label };
     post("/api/settle", body, [{ ...verdict, item: item.id }]);
   }
-  moveOn(items);
+  moveOn();
 }
 
-function moveOn(items) {
-  const place = { ids: items.map((item) => item.id), position: state.position, mode: state.mode };
-  history.push(place);
+function moveOn() {
   if (state.mode === "card") goNext();
   else clearSelection();
 }
@@ -119,7 +117,6 @@ export function changeSpan(start_s, end_s) {
   const start = Math.max(0, start_s);
   const end = Math.min(item.recording_duration_s ?? end_s, end_s);
   const decision = { uuid: makeUuid(), item: item.id, action: "span", start_s: start, end_s: end };
-  history.push({ ids: [item.id], position: state.position, mode: state.mode });
   return post("/api/decisions", { decisions: [decision] }, [decision]);
 }
 
@@ -137,34 +134,31 @@ export async function splitCall(at_s) {
   const item = currentItem();
   if (item === null) return;
   const decision = { uuid: makeUuid(), item: item.id, action: "split", at_s };
-  history.push({ ids: [item.id], position: state.position, mode: state.mode });
   const answer = await post("/api/decisions", { decisions: [decision] }, [decision]);
   const parts = (answer?.items ?? []).filter((part) => part.parent === item.id);
   if (parts.length) await replaceItem(item.id, parts.map((part) => part.id));
 }
 
 /** Take back the latest decision that stands, also after the last item. */
-export async function undo() {
-  const last = history.pop();
-  if (last && state.mode === "card" && last.ids.length === 1) goToItem(last.ids[0]);
-  const answer = await send("/api/undo", { uuid: makeUuid(), count: 1 }).catch(noteError);
-  if (!answer) return;
-  if (answer.nothing) {
-    emit("note", "There is nothing left to undo.");
-    return;
-  }
-  await showUndone(answer, "Undone");
-}
+export const undo = () => takeTurn("/api/undo", "Undone", "There is nothing left to undo.");
 
 /** Make the decision again that was taken back last. */
-export async function redo() {
-  const answer = await send("/api/redo", { uuid: makeUuid(), count: 1 }).catch(noteError);
-  if (!answer) return;
-  if (answer.nothing) emit("note", "There is nothing to redo.");
-  else await showUndone(answer, "Done again");
+export const redo = () => takeTurn("/api/redo", "Done again", "There is nothing to redo.");
+
+/** Undo or redo after all earlier ones, so that the card follows the answers in order. */
+function takeTurn(path, word, nothing) {
+  const turn = undoing.then(() => changeHistory(path, word, nothing));
+  undoing = turn.catch(() => {}); // a failed turn does not stop the next one
+  return turn;
 }
 
-async function showUndone(answer, word) {
+async function changeHistory(path, word, nothing) {
+  const answer = await send(path, { uuid: makeUuid(), count: 1 }).catch(noteError);
+  if (!answer) return;
+  if (answer.nothing) {
+    emit("note", nothing);
+    return;
+  }
   const back = answer.items.map((item) => item.id);
   dropItems(answer.gone ?? []);
   take(answer);

@@ -75,7 +75,7 @@ function describeFilter([name, value]) {
 
 function makeOrders() {
   const options = state.session.orders.map((order) =>
-    make("option", { value: order.name, disabled: !order.available, title: order.why }, order.available ? order.title : `${order.title} (${order.why})`));
+    make("option", { value: order.name, disabled: order.why !== null, title: order.why }, order.why === null ? order.title : `${order.title} (${order.why})`));
   byId("order").replaceChildren(...options);
   byId("order").addEventListener("change", () => {
     changeQueue({ order: byId("order").value }).catch((error) => emit("note", error.message));

@@ -19,7 +19,7 @@ function queueQuery(offset) {
 /** Take up the order, filters and card of this tab as they were before a reload. */
 export async function restoreQueue() {
   const kept = readStored(sessionStorage, storageKey("place"));
-  const orders = state.session.orders.filter((order) => order.available).map((order) => order.name);
+  const orders = state.session.orders.filter((order) => order.why === null).map((order) => order.name);
   state.order = orders.includes(kept?.order) ? kept.order : orders[0];
   state.filters = kept?.filters ?? { state: "undecided" };
   state.mode = kept?.mode ?? "card";
