@@ -162,9 +162,9 @@ def test_a_recording_of_unknown_length_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"iou": 0.0}, "iou: expected above 0"),
-        ({"window_s": 0.0}, "window_s: expected above 0 s"),
-        ({"false_alarms_per_hour": 0.0}, "no threshold promises none at all"),
+        ({"iou": 0.0}, "iou: expected more than 0"),
+        ({"window_s": 0.0}, "window_s: expected more than 0"),
+        ({"false_alarms_per_hour": 0.0}, "false_alarms: expected more than 0"),
         ({"threshold": float("nan")}, "threshold: expected a number, got nan"),
         ({"bins": 0}, "bins: expected 1 or more"),
         ({"samples": 0}, "samples: expected 1 or more"),

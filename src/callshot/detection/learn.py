@@ -47,7 +47,7 @@ from callshot.detection.model import (
     merge_models,
     write_model,
 )
-from callshot.detection.model_summary import describe_few_windows
+from callshot.detection.sentences import say
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
@@ -315,7 +315,7 @@ def learn_examples(
     notes = [] if calls.segmentation is None else list(calls.segmentation.notes)
     notes += embedded.notes
     if model.background is not None and len(model.background.vectors) > 0:
-        notes += describe_few_windows(model)
+        notes += say("few_windows", model.background)
     elif settings.source == RECORDING:
         notes.append(
             "no windows without calls: scan mixes the examples into background of what it scans, "

@@ -31,6 +31,7 @@ from callshot.records.frames import (
     make_frame,
 )
 
+Numbers = FloatArray | IntArray
 Scores = dict[str, FloatArray]  # of each metric, one value per row of weights
 
 UNMATCHED = -1
@@ -261,7 +262,7 @@ def sample_weights(recordings: int, samples: int, seed: int) -> FloatArray:
     return weights
 
 
-def divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+def divide(numerator: Numbers, denominator: Numbers) -> FloatArray:
     """Return quotients; NaN where the denominator is 0 or not known."""
     quotients = np.full(len(denominator), np.nan)
     np.divide(numerator, denominator, out=quotients, where=denominator > 0)

@@ -7,37 +7,29 @@ Expected recall: the examples of each recording are scored by a detector that wa
 With many recordings, some are left out together, and more of them if there are many classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
-from callshot.detection.background import WITHOUT_CALLS, Background
 from callshot.detection.detector import Detector, find_spreads, make_detector
 from callshot.detection.matching import divide
 from callshot.detection.model import SEGMENT, Model, describe_locations
-from callshot.errors import InputError, count_text, join_names
+from callshot.detection.sentences import DEFAULT_AIM, say
+from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
 
 MAX_LEFT_OUT = 20  # examples of a class, to find what one is worth
 MAX_PARTS = 20
 FEW_PARTS = 5  # for more classes than MANY_CLASSES
 MANY_CLASSES = 200
-DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 FAR = 3.0  # times the median distance of a class
 DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
-MIN_GAIN = 0.0005  # of recall that is shown
-MAX_LISTED = 8  # doubtful examples, pairs or names
-FEW_WINDOWS = 100  # of background
 LOW_RECALL = 0.1
-MORE_BACKGROUND = (
-    "give recordings or minutes without calls, of the places to scan, "
-    "with learn --background DIR"
-)
-LOOSER_AIM = "scan --false-alarms 10/h, or more, lowers thresholds"
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class LabelledVectors:
         return np.bincount(pairs[:, 0], minlength=self.classes)
 
     @cached_property
-    def testable(self) -> FloatArray:
+    def testable(self) -> NDArray[np.bool_]:
         """Whether another recording has the class of each example."""
         return self.count_recordings()[self.label] > 1
 
@@ -145,6 +137,22 @@ class ExpectedRecall:
     def recall(self) -> FloatArray:
         """The share of calls of each class that are found and named right; NaN: unknown."""
         return divide(self.hits, self.testable)
+
+    def find_hardly_found(self, model: Model) -> list[str]:
+        """Return the labels of which a scan would find hardly any call.
+
+        Where nothing could be tested, the share of examples that reach the threshold of their class
+        counts.
+        """
+        if self.detector.weights is None:  # a scan sets other thresholds, where it can
+            return []
+        label = model.label
+        scores = self.detector.score(model.vectors)[np.arange(len(label)), label]
+        reached = scores >= self.detector.thresholds[label]
+        own_recall = np.bincount(label, reached) / model.counts
+        recall = np.where(self.testable > 0, self.recall, own_recall)
+        hardly = np.flatnonzero(recall < LOW_RECALL)
+        return [model.classes[number] for number in hardly]
 
 
 def expect_recall(
@@ -275,202 +283,45 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     return doubtful.sort(order, descending=[True, False, False]).drop("excess")
 
 
-def describe_model(model: Model) -> Iterator[str]:
-    """Yield the lines of `callshot model`."""
-    settings = model.settings
-    examples = len(model.examples)
-    yield (
-        f"{model.source}: {count_text(examples, 'example')} of "
-        f"{count_text(len(model.classes), 'label')}, "
-        f"{model.encoder}, {model.vectors.shape[1]} dimensions"
-    )
-    windows = "windows of the recordings, around the calls"
-    if settings.source == SEGMENT:
-        windows = "segments as they were cut"
-    elif settings.window_s is not None:
-        windows = f"windows of {settings.window_s:g} s around the calls"
-    yield f"vectors of {windows}; channel {settings.channel_rule}"
-    yield f"licence of the weights: {model.licence}"
-    yield ""
+def describe_model(model: Model) -> list[str]:
+    """Return the lines of `callshot model`."""
     # If all examples begin where their files do, the files were cut out: they are clips.
     has_clips = not any(model.examples["start_s"])
-    yield from _describe_classes(class_table(model), has_clips=has_clips)
-    if settings.source != SEGMENT:
-        yield ""
-        yield from describe_thresholds(model)
-    pairs = similar_pairs(model)
-    if len(pairs) > 0:
-        yield ""
-        yield "most similar (distance of the means / typical distance from a mean):"
-    for label, other_label, distance, ratio in pairs.head(MAX_LISTED).iter_rows():
-        measure = f"{distance:.3g}" if ratio is None else f"{ratio:.2f}"
-        yield f"  {label} – {other_label}: {measure}"
-    yield ""
-    doubts = doubtful_examples(model)
-    if len(doubts) == 0:
-        yield "no example is far from its class"
-    else:
-        yield f"far from their class, perhaps mislabelled: {len(doubts)}"
-    for path, start_s, end_s, label, nearer_to, _ in doubts.head(MAX_LISTED).rows():
-        reason = (
-            "far from all others" if nearer_to is None else f"nearer to {nearer_to}"
-        )
-        yield f"  {path} {start_s:.2f}–{end_s:.2f} s: {label}, {reason}"
-    if len(doubts) > MAX_LISTED:
-        yield f"  and {len(doubts) - MAX_LISTED} more"
-    yield from describe_limits(model)
+    expected = None
+    problem = ""
+    if model.settings.source != SEGMENT:
+        try:
+            expected = expect_recall(model, DEFAULT_AIM)
+        except InputError as error:
+            problem = str(error).removeprefix(f"{model.source}: ")
+    classes = class_table(model).to_dicts()
+    pairs = similar_pairs(model).to_dicts()
+    doubts = doubtful_examples(model).to_dicts()
+    lines = say("model", model, classes, has_clips, expected, problem, pairs, doubts)
+    return lines + describe_limits(model)
 
 
-def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
-    """Yield a table of the classes, and the balanced accuracy to expect.
-
-    With one class there is nothing to confuse it with, so no share of correct names is shown.
-    """
-    rows = [("label", "examples", "recordings", "correct", "gain of one more example")]
-    for row in table.iter_rows(named=True):
-        right = "–"
-        if row["recall"] is not None:
-            right = f"{round(row['recall'] * row['testable'])} of {row['testable']}"
-        gain = "–"
-        if row["one_more"] is not None:
-            is_shown = row["one_more"] > MIN_GAIN
-            gain = f"+{100 * row['one_more']:.1f} points" if is_shown else "none"
-        counts = (str(row["examples"]), str(row["recordings"]))
-        rows.append((row["label"], *counts, right, gain))
-    if len(table) == 1:
-        yield from _align([cells[:3] for cells in rows])
-        return
-    yield from _align(rows)
-    recalls = table["recall"].drop_nulls().to_numpy()
-    if len(recalls) == 0:
-        yield "expected accuracy: unknown; it needs labels with examples in two recordings"
-        return
-    labels = count_text(len(recalls), "label")
-    share = f"{recalls.mean():.0%} on average over {labels}"
-    if has_clips:
-        yield (
-            "expected accuracy: not known for calls in recordings, because the examples are clips; "
-            f"of clips like these: {share} (each classified by those of other recordings)"
-        )
-        return
-    yield (
-        f"expected accuracy: {share} (each example classified by those of other recordings); it "
-        "holds for calls in recordings like these"
-    )
-
-
-def describe_thresholds(model: Model) -> Iterator[str]:
-    """Yield the thresholds of a scan at its default aim, and the recall to expect there."""
+def describe_low_recall(model: Model) -> list[str]:
+    """Return a line if a scan at the default aim would hardly find calls, by a quick estimate."""
+    if model.background is None or len(model.background.vectors) == 0:
+        return []
     try:
-        expected = expect_recall(model, DEFAULT_AIM)
-    except InputError as error:
-        yield f"thresholds: {str(error).removeprefix(f'{model.source}: ')}"
-        return
-    detector = expected.detector
-    aim = count_text(DEFAULT_AIM, "false alarm")
-    yield f"thresholds at {aim} per hour and label, from {detector.origin}:"
-    rows: list[tuple[str, ...]] = [("label", "threshold", "detected")]
-    for number, label in enumerate(model.classes):
-        testable = expected.testable[number]
-        found_share = "–" if testable == 0 else f"{expected.hits[number]} of {testable}"
-        rows.append((label, f"{detector.thresholds[number]:.3g}", found_share))
-    yield from _align(rows)
-    recalls = expected.recall[expected.testable > 0]
-    if len(recalls) > 0:
-        yield (
-            f"expected recall of a scan at these thresholds: {recalls.mean():.0%} on average over "
-            f"{count_text(len(recalls), 'label')} (each example searched with those of other "
-            "recordings)"
-        )
-    yield from describe_few_windows(model)
-    yield from describe_low_recall(model, expected)
-
-
-def describe_few_windows(model: Model) -> Iterator[str]:
-    """Yield a line if thresholds rest on little background."""
-    background = model.background
-    if background is None or not 0 < len(background.vectors) < FEW_WINDOWS:
-        return
-    windows = count_text(len(background.vectors), "window")
-    seconds = len(background.vectors) * background.hop_s
-    yield (
-        f"thresholds rest on {windows} of background ({seconds:.0f} s): that is little, and "
-        f"they are uncertain; {_advise_background(background)}"
-    )
-
-
-def _advise_background(background: Background) -> str:
-    """Return how to get better thresholds: background without calls, or more of it."""
-    if WITHOUT_CALLS not in background.origins:
-        return MORE_BACKGROUND
-    minutes = 60 * background.hours
-    return (
-        f"{minutes:.0f} min without calls cannot show {DEFAULT_AIM:g} false alarm per hour: "
-        "give an hour or more (--background DIR), of several recordings"
-    )
-
-
-def describe_low_recall(
-    model: Model, expected: ExpectedRecall | None = None
-) -> Iterator[str]:
-    """Yield a line if a scan at the default aim would hardly find calls.
-
-    Without what to expect, make a quick estimate.
-    """
-    if model.background is None:  # a scan sets other thresholds, where it can
-        return
-    try:
-        expected = expected or expect_recall(model, DEFAULT_AIM, FEW_PARTS)
+        expected = expect_recall(model, DEFAULT_AIM, FEW_PARTS)
     except InputError:  # no threshold can be found, which scan and model say
-        return
-    if expected.detector.weights is None:  # too few windows
-        return
-    # Where nothing could be tested, the share of examples that reach the threshold of their class
-    label = model.label
-    scores = expected.detector.score(model.vectors)[np.arange(len(label)), label]
-    reached = scores >= expected.detector.thresholds[label]
-    own_recall = np.bincount(label, reached) / model.counts
-    recall = np.where(expected.testable > 0, expected.recall, own_recall)
-    labels = [model.classes[number] for number in np.flatnonzero(recall < LOW_RECALL)]
-    if not labels:
-        return
-    yield (
-        f"a scan would find hardly any call of {join_names(labels)}: at {DEFAULT_AIM:g} false "
-        "alarm per hour, thresholds are above nearly all examples; "
-        f"{_advise_background(model.background)}; {LOOSER_AIM}; "
-        "callshot find lists the windows most similar to a call, without thresholds"
-    )
+        return []
+    return say("low_recall", model.background, expected.find_hardly_found(model))
 
 
-def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield rows as lines, with their cells below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        padded = map(str.ljust, cells, widths)
-        yield "  ".join(padded).rstrip()
-
-
-def describe_limits(model: Model) -> Iterator[str]:
-    """Yield a line for each weakness of a model: few labels, single or identical examples."""
-    if len(model.classes) < 2:
-        count = len(model.examples)
-        yield (
-            f"only {model.classes[0]} has examples ({count}): a second label is needed to name "
-            "calls; add examples with --add"
-        )
+def describe_limits(model: Model) -> list[str]:
+    """Return a line for each weakness of a model: few labels, single or identical examples."""
     single = [model.classes[number] for number in np.flatnonzero(model.counts == 1)]
-    if single:
-        yield f"one example only: {join_names(single)}; two or more are safer"
     groups: dict[bytes, list[int]] = {}
     for row, vector in enumerate(model.vectors):
         groups.setdefault(vector.tobytes(), []).append(row)
+    identical = []
     for group in groups.values():
-        if len(group) < 2:
-            continue
-        examples = model.examples.take(group)
-        labels = sorted(set(examples["label"]))
-        locations = ", ".join(describe_locations(examples)[:3])
-        advice = "the same sound counts several times; keep one of them"
-        if len(labels) > 1:
-            advice = f"labelled {' and '.join(labels)}; correct the labels"
-        yield f"{len(group)} identical examples ({locations}): {advice}"
+        if len(group) > 1:
+            examples = model.examples.take(group)
+            labels = sorted(set(examples["label"]))
+            identical.append((describe_locations(examples), labels))
+    return say("limits", model, single, identical)

@@ -17,13 +17,35 @@ from callshot.errors import OptionError
 from callshot.files import atomic_path, check_new_file, make_folder
 from callshot.version import __version__
 
-OPSET = 17
-ML_OPSET = 3
-IR_VERSION = 8  # what ONNX Runtime 1.14 and later read
 SUFFIX = ".onnx"
-PRODUCER = "callshot"
 PRODUCER_FIELD = b"\x12\x08callshot"  # field 2, of 8 bytes
 START_BYTES = 32
+# Version 8 of the format is what ONNX Runtime 1.14 and later read. The scores are log-odds:
+# a_n − log Σ exp a_m over the others, with the largest set apart.
+GRAPH = f"""<
+  ir_version: 8,
+  opset_import: ["": 17, "ai.onnx.ml": 3],
+  producer_name: "callshot",
+  producer_version: "{__version__}"
+>
+callshot (float[batch, {{dimensions}}] embedding) => (
+  double[batch, {{count}}] scores, double[batch, {{count}}] evidence, string[batch] label
+) {{{{
+  z = Cast <to = 11> (embedding)
+  products = MatMul (z, weight)
+  evidence = Add (products, bias)
+  other_evidence = Gather <axis = 1> (evidence, others)
+  largest = ReduceMax <axes = [2], keepdims = 1> (other_evidence)
+  gaps = Sub (other_evidence, largest)
+  terms = Exp (gaps)
+  sum = ReduceSum <keepdims = 0> (terms, last_axis)
+  log_sum = Log (sum)
+  reference = Squeeze (largest, last_axis)
+  lead = Sub (evidence, reference)
+  scores = Sub (lead, log_sum)
+  number = ArgMax <axis = 1, keepdims = 0> (evidence)
+  label = ai.onnx.ml.LabelEncoder (number)
+}}}}"""
 
 
 def check_onnx_path(path: Path) -> None:
@@ -43,9 +65,10 @@ def export_onnx(model: Model, path: Path) -> None:
     check_onnx_path(path)
     check_classes(model)
     onnx = import_package("onnx", "onnx")
-    node = onnx.helper.make_node
-    layer = model.layer
     count = len(model.classes)
+    text = GRAPH.format(dimensions=model.vectors.shape[1], count=count)
+    made = onnx.parser.parse_model(text)
+    layer = model.layer
     others = [[m for m in range(count) if m != n] for n in range(count)]
     weights = {
         "weight": np.ascontiguousarray(layer.weight.T),
@@ -53,53 +76,12 @@ def export_onnx(model: Model, path: Path) -> None:
         "others": np.array(others, np.int64),
         "last_axis": np.array([2]),
     }
-    nodes = [
-        node("Cast", ["embedding"], ["z"], to=onnx.TensorProto.DOUBLE),
-        node("MatMul", ["z", "weight"], ["products"]),
-        node("Add", ["products", "bias"], ["evidence"]),
-        # Log-odds: a_n − log Σ exp a_m over the others, with the largest set apart.
-        node("Gather", ["evidence", "others"], ["other_evidence"], axis=1),
-        node("ReduceMax", ["other_evidence"], ["largest"], axes=[2], keepdims=1),
-        node("Sub", ["other_evidence", "largest"], ["gaps"]),
-        node("Exp", ["gaps"], ["terms"]),
-        node("ReduceSum", ["terms", "last_axis"], ["sum"], keepdims=0),
-        node("Log", ["sum"], ["log_sum"]),
-        node("Squeeze", ["largest", "last_axis"], ["reference"]),
-        node("Sub", ["evidence", "reference"], ["lead"]),
-        node("Sub", ["lead", "log_sum"], ["scores"]),
-        node("ArgMax", ["evidence"], ["number"], axis=1, keepdims=0),
-        node(
-            "LabelEncoder",
-            ["number"],
-            ["label"],
-            domain="ai.onnx.ml",
-            keys_int64s=list(range(count)),
-            values_strings=list(model.classes),
-        ),
-    ]
-    shapes = {
-        "embedding": ("FLOAT", ["batch", model.vectors.shape[1]]),
-        "scores": ("DOUBLE", ["batch", count]),
-        "evidence": ("DOUBLE", ["batch", count]),
-        "label": ("STRING", ["batch"]),
-    }
-    tensors = [
-        onnx.helper.make_tensor_value_info(name, getattr(onnx.TensorProto, kind), shape)
-        for name, (kind, shape) in shapes.items()
-    ]
-    to_tensor = onnx.numpy_helper.from_array
-    initializers = [to_tensor(values, name) for name, values in weights.items()]
-    graph = onnx.helper.make_graph(
-        nodes, PRODUCER, tensors[:1], tensors[1:], initializers
-    )
-    opsets = {"": OPSET, "ai.onnx.ml": ML_OPSET}
-    made = onnx.helper.make_model(
-        graph,
-        opset_imports=[onnx.helper.make_opsetid(*pair) for pair in opsets.items()],
-        ir_version=IR_VERSION,
-        producer_name=PRODUCER,
-        producer_version=__version__,
-    )
+    for name, values in weights.items():
+        made.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    names = {"keys_int64s": list(range(count)), "values_strings": list(model.classes)}
+    for name, items in names.items():
+        attribute = onnx.helper.make_attribute(name, items)
+        made.graph.node[-1].attribute.append(attribute)
     facts = {
         "classes": json.dumps(model.classes, ensure_ascii=False),
         "encoder": model.encoder,

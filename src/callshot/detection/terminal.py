@@ -1,17 +1,16 @@
 """Results of scans, and scores of detections → tables and lines on a terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from callshot.corpus.segments import group_rejects
-from callshot.detection.background import WITHOUT_CALLS
-from callshot.detection.detector import HIGHEST_AIM
 from callshot.detection.scan import ScanResult
 from callshot.detection.scan_files import EVENTS_CSV, FORMATS, INDEX_FOLDER
 from callshot.detection.score import DetectionScores
+from callshot.detection.sentences import say
 from callshot.errors import count_text, printable
 from callshot.records import Reject
 from callshot.records.frames import DETECTION_METRICS, Frame, unique_values
@@ -49,16 +48,10 @@ def show_scores(result: DetectionScores, console: Console) -> None:
                 name = Text("all classes", "bold")
             table.add_row(name, *counts, *cells)
         console.print(table)
-        total = rows[-1]
-        found = (
-            f"of {total['detected']} found: {total['correct']} correct, "
-            f"{total['wrong_name']} with a wrong name, {total['misplaced']} misplaced, "
-            f"{count_text(total['false_alarms'], 'false alarm')}"
-        )
-        print_lines(console, [found])
+        print_lines(console, say("found_of", rows[-1]))
     if len(result.scores) > 0:
         print_lines(console, COLUMN_NOTES, "dim")
-    print_lines(console, _describe_thresholds(result.thresholds))
+    print_lines(console, say("thresholds", result.thresholds.to_dicts()))
     if len(result.density) > 0:
         _show_density(result.density, console)
     show_rejects(result.rejects, console)
@@ -75,20 +68,6 @@ def _format_score(row: dict[str, float | None], metric: str) -> str:
     if row[metric] is None or metric == "f1":
         return value
     return f"{value}\n[dim]{low}–{high}[/dim]"
-
-
-def _describe_thresholds(thresholds: Frame) -> Iterator[str]:
-    for row in thresholds.iter_rows(named=True):
-        alarms = count_text(row["aim_per_hour"], "false alarm")
-        aim = f"{row['label']}: at most {alarms} per hour"
-        if row["threshold"] is None:
-            yield f"{aim}: no threshold of these detections meets it"
-            continue
-        recall = "unknown" if row["recall"] is None else f"{row['recall']:.2f}"
-        line = f"{aim}: score {row['threshold']:.6g} or more, recall by {row['by']} {recall}"
-        if row["is_lowest"]:
-            line += "; all detections meet it, a lower threshold may too"
-        yield line
 
 
 def _show_density(density: Frame, console: Console) -> None:
@@ -108,12 +87,8 @@ def _show_density(density: Frame, console: Console) -> None:
         interval = f"{row['calls_p01']:.0f}–{row['calls_p99']:.0f}"
         table.add_row(name, scores, *counts, f"{row['calls']:.0f} ({interval})")
     console.print(table)
-    relabelled = density.filter(density["relabelled"] > 0).select("label", "relabelled")
-    lines = [
-        f"{label}: {count} of the calls are detections of other labels that reviewers gave this one"
-        for label, count in relabelled.iter_rows()
-    ]
-    print_lines(console, lines, "dim")
+    relabelled = density.filter(density["relabelled"] > 0)
+    print_lines(console, say("relabelled", relabelled.to_dicts()), "dim")
 
 
 def show_rejects(rejects: Sequence[Reject], console: Console) -> None:
@@ -145,51 +120,14 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
             times = [f"{row[name]:.1f} s" for name in ("start_s", "end_s")]
             table.add_row(recording, *times, label, f"{row['score']:.4g}")
         console.print(table)
-    line = (
-        f"{count_text(len(result.events), 'event')} in {result.hours:.2f} h of "
-        f"{count_text(len(result.recordings), 'recording')}; a detection in "
-        f"{result.active:,} of {count_text(result.windows, 'window')}"
-    )
-    aim = (
-        f"aim: {count_text(result.false_alarms, 'false alarm')} per hour and class; "
-        f"thresholds from {result.detector.origin}"
-    )
-    print_lines(console, [line, aim])
+    print_lines(console, say("scan", result))
     show_rejects(result.rejects, console)
     notes = [f"note: {note}" for note in result.notes]
     if len(notes) > MAX_NOTES:
         rest = count_text(len(notes) - MAX_NOTES, "more note")
         notes[MAX_NOTES:] = [f"and {rest}"]
     print_lines(console, notes, "yellow")
-    print_lines(console, _describe_next(result, out))
-
-
-def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
-    table = out / EVENTS_CSV
-    if len(result.events) > 0:
-        written = [name for name in FORMATS if (out / name).is_dir()]
-        places = [f"for {name.capitalize()} in {out / name}" for name in written]
-        yield "; ".join([f"events in {table}", *places])
-        yield f"next, to listen and correct: callshot review {out}"
-        yield f"next: callshot score {table} ANNOTATIONS --out scores"
-    else:  # what helps most first
-        background = (result.adapted_model or result.model).background
-        more = "background"
-        if background is not None and WITHOUT_CALLS in background.origins:
-            more = "more background"
-        yield (
-            f"nothing was found; what helps most is {more}, recordings or minutes of these places "
-            "without calls: callshot learn EXAMPLES --background DIR"
-        )
-        yield (
-            "without thresholds, the windows most similar to one call, the best first: "
-            f"callshot find EXAMPLE.wav@START-END {result.index.folder}"
-        )
-        aim = min(10 * result.false_alarms, HIGHEST_AIM)
-        if aim > result.false_alarms:
-            yield f"--false-alarms {aim:g}/h lowers the thresholds"
-    if result.index.folder == out / INDEX_FOLDER:
-        yield (
-            f"next time in seconds: callshot scan MODEL {result.index.folder} --out DIR "
-            "(another model or aim; --clips 5 to listen)"
-        )
+    formats = [name for name in FORMATS if (out / name).is_dir()]
+    has_own_index = result.index.folder == out / INDEX_FOLDER
+    facts = (result, out, out / EVENTS_CSV, formats, has_own_index)
+    print_lines(console, say("after_scan", *facts))

@@ -49,12 +49,6 @@ from callshot.review.sources import SCAN_FACTS
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
 WEB_FORMATS = ("raven", "audacity", "csv", "parquet")
-# What reads the files that the next review can make again; it returns None if they are damaged.
-REMADE = {
-    VECTORS: read_vector_facts,
-    VECTOR_FACTS: read_vector_facts,
-    ADDRESS: lambda folder: read_address(folder)[0],
-}
 # A note on calls alone; the model has background.
 NO_BACKGROUND = "no windows without calls"
 
@@ -329,10 +323,14 @@ def verify_review(folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name.startswith(".") or path.name == JOURNAL:
             continue
-        if path.name not in REMADE:
+        if path.name not in (VECTORS, VECTOR_FACTS, ADDRESS):
             is_torn = path.name == TORN
             yield Finding(path, "quarantined" if is_torn else "not from callshot")
-        elif REMADE[path.name](path.parent) is None:
+            continue
+        known: object = read_vector_facts(path.parent)
+        if path.name == ADDRESS:
+            known = read_address(path.parent)[0]
+        if known is None:
             yield Finding(path, "damaged", "remove it: the next review makes it again")
         else:
             yield Finding(path, "ok")

@@ -1,0 +1,56 @@
+"""Facts about models, scans and scores → lines of text, by macros of `templates/sentences.txt`."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from callshot.detection.background import WITHOUT_CALLS
+from callshot.detection.detector import HIGHEST_AIM
+from callshot.detection.model import SEGMENT
+from callshot.errors import count_text, join_names
+
+DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
+CONSTANTS = {
+    "default_aim": DEFAULT_AIM,
+    "few_windows_of_background": 100,
+    "highest_aim": HIGHEST_AIM,
+    "max_listed": 8,  # doubtful examples or pairs
+    "min_gain": 0.0005,  # of recall that is shown
+    "segment": SEGMENT,
+    "without_calls": WITHOUT_CALLS,
+}
+
+
+def say(macro: str, *facts: object) -> list[str]:
+    """Return the lines that a macro makes of facts."""
+    text = str(getattr(_load_macros(), macro)(*facts))
+    return text.split("\n")[:-1]
+
+
+@cache
+def _load_macros() -> Any:
+    environment = Environment(
+        loader=PackageLoader("callshot.detection"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= CONSTANTS
+    environment.filters |= {
+        "align": _align,
+        "count": count_text,
+        "mean": np.mean,
+        "names": join_names,
+        "percent": "{:.0%}".format,
+    }
+    return environment.get_template("sentences.txt").module
+
+
+def _align(text: str) -> str:
+    """Put the cells of lines, which tabs separate, below each other."""
+    rows = [line.split("\t") for line in text.split("\n")[:-1]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows]
+    return "".join(f"{line}\n" for line in lines)
