@@ -184,8 +184,6 @@ def merge_windows(windows: Columns, spacing: Spacing, duration_s: float) -> Colu
     starts_s = windows["start_s"]
     ends_s = windows["end_s"]
     scores = windows["score"]
-    if len(starts_s) == 0:
-        return windows
     step_s = spacing.hop_s + spacing.gap_s + ROUNDING_S
     ends_run = np.diff(starts_s, append=np.inf) > step_s
     names = windows["label"]
