@@ -1,5 +1,4 @@
 import errno
-import json
 import os
 import shutil
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import served_review
-from callshot.results import format_provenance
 from callshot.review import server
 from callshot.review.journal import JOURNAL
 from callshot.review.server import ServerOptions, read_address, write_address
@@ -97,16 +95,6 @@ def test_the_code_of_the_browser_counts_once(scan, tmp_path, monkeypatch):
         status, headers, _ = client.ask("GET", path, headers=nobody)
         assert status == 403
         assert "set-cookie" not in headers
-
-
-def test_thresholds_that_are_no_numbers_are_left_out(scan, tmp_path):
-    folder = tmp_path / "scan"
-    shutil.copytree(scan, folder)
-    facts = json.loads((folder / "scan.json").read_text())
-    facts["classes"][0]["threshold"] = float("nan")
-    (folder / "scan.json").write_bytes(format_provenance(facts))
-    with serve(folder, tmp_path / "review") as (client, _):
-        assert client.get("/api/progress")["classes"][0]["threshold"] is None
 
 
 def test_a_disk_that_fails_is_explained(scan, tmp_path, monkeypatch):

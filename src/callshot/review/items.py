@@ -23,7 +23,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.detection.index.clock import parse_clock
 from callshot.errors import RequestError, suggest_name
 from callshot.records import IntArray
 from callshot.records.frames import EVENTS
@@ -52,16 +51,13 @@ def make_items(events: pl.DataFrame) -> Spans:
     """Return the rows of a frame of the EVENTS schema as items."""
     names = (*PLACE, *SCORES, "clock")
     frame = events.select([pl.col(name).cast(EVENTS[name]) for name in names])
-    hours = []
-    for clock in frame["clock"]:
-        time = parse_clock(clock)
-        hours.append(
-            None if time is None else time.hour + time.minute / 60 + time.second / 3600
-        )
+    clock = pl.col("clock").str.slice(len("2026-03-02T"), len("05:30:00"))
+    time = clock.str.to_time(strict=False).dt
+    hour = time.hour() + time.minute() / 60 + time.second() / 3600
     numbers = pl.col("score", "distance", "runner_up_score")
     frame = frame.with_columns(
         pl.when(numbers.is_finite()).then(numbers),
-        pl.Series("hour", hours, pl.Float64),
+        hour=hour,
         parent=pl.lit(None, pl.Int64),
         row=pl.int_range(pl.len(), dtype=pl.Int64),
     )

@@ -6,6 +6,7 @@ What the page asks for is checked here and in `callshot.review.decisions`; `Revi
 import asyncio
 import json
 import math
+import mimetypes
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,8 +18,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
@@ -52,12 +54,7 @@ from callshot.review.web_safety import (
 )
 
 ASSETS = Path(__file__).with_name("assets")
-TYPES = {
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".html": "text/html",
-    ".svg": "image/svg+xml",
-}
+mimetypes.add_type("text/javascript", ".js")  # Windows may know another one
 BINARY_TYPE = "application/octet-stream"
 MAX_POLL_S = 25.0
 POLL_STEP_S = 0.1
@@ -88,8 +85,7 @@ def make_app(review: Review, access: Access) -> Starlette:
     """Return the application of a review."""
     routes = Routes(review, access)
     gets: dict[str, Callable[[Query], Answer | Response]] = {
-        "/": routes.asset,
-        "/assets/{name:path}": routes.asset,
+        "/": lambda query: FileResponse(ASSETS / "index.html"),
         "/api/session": lambda query: review.describe_session(query.reviewer),
         "/api/queue": routes.queue,
         "/api/items": routes.items,
@@ -107,7 +103,8 @@ def make_app(review: Review, access: Access) -> Starlette:
         "/api/labels": review.add_label,
         "/api/settle": review.settle,
     }
-    table = [Route(path, routes.get(answer)) for path, answer in gets.items()]
+    table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
+    table += [Route(path, routes.get(answer)) for path, answer in gets.items()]
     for path, save in posts.items():
         table.append(Route(path, routes.post(save), methods=["POST"]))
     table.append(Route("/api/reviewer", routes.reviewer, methods=["POST"]))
@@ -180,7 +177,6 @@ class Routes:
     def __init__(self, review: Review, access: Access) -> None:
         self.review = review
         self.access = access
-        self.assets = {path.name: path.read_bytes() for path in ASSETS.glob("*.*")}
 
     def get(self, answer: Callable[[Query], Answer | Response]) -> Any:
         """Return what answers a GET request, in a thread."""
@@ -200,14 +196,6 @@ class Routes:
             return JSONResponse(await run_in_threadpool(save, reviewer, body))
 
         return route
-
-    def asset(self, query: Query) -> Response:
-        """Answer with a file of the page; there are no others, whatever the path."""
-        name = query.text("name") or "index.html"
-        if name not in self.assets:
-            return refuse(404, "no such file")
-        kind = TYPES.get(Path(name).suffix, BINARY_TYPE)
-        return Response(self.assets[name], media_type=kind)
 
     def queue(self, query: Query) -> Answer:
         """Answer with the numbers of items in an order."""
