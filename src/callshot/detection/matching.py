@@ -336,26 +336,24 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
         "score", descending=True, nulls_last=True, maintain_order=True
     )
     own = task.annotations.filter(label=label)
-    unknown = task.unknown_events
-    other = task.annotations.filter(~pl.col("label").is_in([label, task.unknown]))
     matches = match_events(find_partners(detections, own, task.min_iou))
     left = np.flatnonzero(matches == UNMATCHED)
-    second = match_events(find_partners(detections[left], unknown, task.min_iou))
+    second = match_events(
+        find_partners(detections[left], task.unknown_events, task.min_iou)
+    )
     outcomes = np.full(len(detections), "correct", object)
     outcomes[left] = "unknown"
     labels = np.full(len(detections), None, object)
     wrong = left[second == UNMATCHED]
-    on_own, on_unknown, on_other = (
-        find_partners(detections[wrong], annotations, ANY_OVERLAP)
-        for annotations in (own, unknown, other)
-    )
-    for number, row in enumerate(wrong):
+    touched = find_partners(detections[wrong], task.annotations, ANY_OVERLAP)
+    for row, annotations in zip(wrong, touched, strict=True):
+        names = [task.annotations["label"][number] for number in annotations]
         outcomes[row] = "false_alarm"
-        if on_own[number] or on_unknown[number]:
+        if label in names or task.unknown in names:
             outcomes[row] = "misplaced"
-        elif on_other[number]:
+        elif names:
             outcomes[row] = "wrong_name"
-            labels[row] = other["label"][on_other[number][0]]
+            labels[row] = names[0]
     is_missed = np.ones(len(own), bool)
     is_missed[matches[matches != UNMATCHED]] = False
     missed = own.filter(is_missed).with_columns(

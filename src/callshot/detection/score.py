@@ -42,6 +42,7 @@ from callshot.detection.matching import (
     rank_windows,
     sample_weights,
 )
+from callshot.detection.sentences import say
 from callshot.errors import InputError, OptionError, check_range, count_text
 from callshot.records import FloatArray, Reject
 from callshot.records.frames import (
@@ -243,7 +244,10 @@ def score_detections(
                 for label in task.labels
             ]
             frames["thresholds"] = concat_frames(thresholds, AIM_THRESHOLDS)
-        warnings += warn_unreachable(frames["scores"], task)
+        lengths_s = [task.find_shortest(label) for label in task.labels]
+        total = frames["scores"].filter(pl.col("label").is_null(), by="events")
+        by = frames["scores"]["by"][0]
+        warnings += say("unreachable", total.row(0, named=True), lengths_s, iou, by)
     if reviewed is not None:
         # Reviewed events are taken as they are: several people may have reviewed one.
         verdicts = find_verdicts(found, inputs.read(reviewed, check=True))
@@ -418,25 +422,6 @@ def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:
         ranked = {"windows": windows, "events": events}
     order = ("recording", "start_s", "end_s", "label", "score", "outcome")
     return ranked, pl.concat(outcomes).sort(order)
-
-
-def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:
-    """Say how many calls are too short to be matched by events, and what to believe."""
-    total = scores.filter(pl.col("label").is_null(), by="events").row(0, named=True)
-    unreachable = total["unreachable"]
-    if unreachable == 0:
-        return
-    annotated = total["annotated"]
-    lengths = [task.find_shortest(label) for label in task.labels]
-    texts = dict.fromkeys([f"{min(lengths):.3g}", f"{max(lengths):.3g}"])
-    advice = "by events they count as missed"
-    if scores["by"][0] == "windows":
-        advice = "believe the scores by windows, not those by events"
-    yield (
-        f"{unreachable} of {annotated} annotated calls ({unreachable / annotated:.0%}) are too "
-        f"short to be matched by events: the shortest detections last {' to '.join(texts)} s, and "
-        f"one that contains such a call has an IoU below {task.min_iou:g} with it; {advice}"
-    )
 
 
 def _score_row(
