@@ -1,6 +1,7 @@
 """Facts about models, scans and scores → lines of text, by macros of `templates/sentences.txt`."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from callshot.detection.background import WITHOUT_CALLS
 from callshot.detection.detector import HIGHEST_AIM
 from callshot.detection.model import SEGMENT
-from callshot.errors import count_text, join_names
+from callshot.errors import count_text, join_names, printable
+
+Adjust = Callable[[str, int], str]
 
 DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 CONSTANTS = {
@@ -40,17 +43,27 @@ def _load_macros() -> Any:
     environment.globals |= CONSTANTS
     environment.filters |= {
         "align": _align,
+        "align_right": partial(_align, adjust=str.rjust),
         "count": count_text,
+        "fixed": _format_number,
         "mean": np.mean,
         "names": join_names,
         "percent": "{:.0%}".format,
+        "printable": printable,
     }
     return environment.get_template("sentences.txt").module
 
 
-def _align(text: str) -> str:
-    """Put the cells of lines, which tabs separate, below each other."""
+def _align(text: str, gap: int = 2, adjust: Adjust = str.ljust) -> str:
+    """Put the cells of lines, which tabs separate, below each other; the first at the left."""
     rows = [line.split("\t") for line in text.split("\n")[:-1]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows]
+    lines = []
+    for first, *cells in rows:
+        padded = [first.ljust(widths[0]), *map(adjust, cells, widths[1:])]
+        lines.append((" " * gap).join(padded).rstrip())
     return "".join(f"{line}\n" for line in lines)
+
+
+def _format_number(value: float | None, digits: str = "%.2f") -> str:
+    return "–" if value is None else digits % value
