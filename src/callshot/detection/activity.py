@@ -253,9 +253,7 @@ def _compose(
         steps = MaxNLocator(4, integer=True)
         bar = figure.colorbar(image, ax=ax, ticks=steps, pad=0.02, fraction=0.05)
         bar.outline.set_linewidth(0.4)
-        ax.set_xlim(0, HOURS)
-        ax.set_ylim(len(days), 0)
-        ax.set_xticks(range(0, HOURS + 1, 6))
+        ax.set(xlim=(0, HOURS), ylim=(len(days), 0), xticks=range(0, HOURS + 1, 6))
         ax.tick_params(labelbottom=True, labelleft=True)
         names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]
         ax.set_yticks([tick + 0.5 for tick in ticks], names)

@@ -289,15 +289,16 @@ def draw_spectrogram(
             interpolation="nearest",
         )
         ax.grid(visible=False)
-        ax.set_xlabel("time in the recording, s")
-        ax.set_ylabel("frequency, Hz")
-        ax.set_xlim(start_s, start_s + signal.size / rate_hz)
-        ax.set_ylim(0, max_hz)
+        ax.set(
+            xlabel="time in the recording, s",
+            ylabel="frequency, Hz",
+            xlim=(start_s, start_s + signal.size / rate_hz),
+            ylim=(0, max_hz),
+        )
         for edge_s in (event["start_s"], event["end_s"]):
             ax.axvline(edge_s, color="white", linewidth=0.9)
             ax.axvline(edge_s, color=VERMILION, linewidth=0.9, linestyle=(0, (3, 3)))
         room_pt = 72 * (SIZE_IN[0] - 0.7)
         ax.set_title(shorten(title, room_pt, TITLE_FONT), color=INK)
-        metadata = {"Software": CREATOR}
-        figure.savefig(content, format="png", dpi=DPI, metadata=metadata)
+        figure.savefig(content, format="png", dpi=DPI, metadata={"Software": CREATOR})
     return content.getvalue()

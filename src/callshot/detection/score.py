@@ -91,9 +91,6 @@ NO_LENGTHS = (
 )
 PROVENANCE = "provenance.json"
 SET = "callshot score"
-BEYOND_THE_END = (
-    "{span} is beyond the end of {recording}, which is {duration_s:.6g} s long"
-)
 FRAMES = {
     "scores.csv": "scores",
     "precision_recall.csv": "curve",
@@ -335,12 +332,8 @@ class _Inputs:
             .then(
                 pl.lit("the same span and label as another row, which counts instead")
             )
-            .when(end_s <= start_s)
-            .then(pl.lit("{span} is no span"))
-            .when(end_s <= 0)
-            .then(pl.lit("{span} is before the start of {recording}"))
-            .when(start_s >= duration_s)
-            .then(pl.lit(BEYOND_THE_END))
+            .when((end_s <= start_s) | (end_s <= 0) | (start_s >= duration_s))
+            .then(pl.lit("{span} is no span inside {recording}"))
         )
         has_problem = pl.col("problem").is_not_null()
         for row in events.filter(has_problem).iter_rows(named=True):
@@ -505,8 +498,7 @@ def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
             points = curve.filter(by=by)
             step = max(1, len(points) // 8)
             ax.plot(points["recall"], points["precision"], markevery=step, **LINES[by])
-        ax.set_xlim(-0.02, 1.02)
-        ax.set_ylim(-0.02, 1.04)
+        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
         ax.tick_params(labelbottom=True, labelleft=True)
     set_titles(axes, [title for title, _ in panels], width_in - TITLE_MARGIN_IN)
     ways = unique_values(panels[0][1], "by")
