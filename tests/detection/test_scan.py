@@ -18,12 +18,13 @@ from callshot import results
 from callshot.detection import find_events
 from callshot.detection import scan_files as scan_output
 from callshot.detection.clips import ClipOptions
+from callshot.detection.detector import find_medians
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.find_events import decide
 from callshot.detection.index import add_recording
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
-from callshot.detection.scan import median_lengths, scan
+from callshot.detection.scan import scan
 from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
@@ -95,7 +96,7 @@ def literal_decisions(rows, detector):
 
 def test_events_are_those_of_literal_loops(field):
     result = scan(field / "model.npz", field / "index")
-    call_s = median_lengths(result.model)
+    call_s = find_medians(result.model, result.model.examples.durations_s)
     expected = []
     for recording in result.index.recordings:
         (block,) = result.index.read_recording(recording)

@@ -181,9 +181,13 @@ def _median_example_scores(model: Model, spreads: Spreads) -> FloatArray:
     weights, bias = spreads.whole.find_discriminants(model.means)
     label = model.label
     scores = np.einsum("nd,nd->n", model.vectors, weights[label]) + bias[label]
+    return find_medians(model, scores)
+
+
+def find_medians(model: Model, values: FloatArray) -> FloatArray:
+    """Return the median of each class, of one value for each example."""
     numbers = range(len(model.classes))
-    medians = [np.median(scores[label == number]) for number in numbers]
-    return np.array(medians)
+    return np.array([np.median(values[model.label == number]) for number in numbers])
 
 
 def choose_thresholds(

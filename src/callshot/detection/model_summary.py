@@ -16,7 +16,12 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
-from callshot.detection.detector import Detector, find_spreads, make_detector
+from callshot.detection.detector import (
+    Detector,
+    find_medians,
+    find_spreads,
+    make_detector,
+)
 from callshot.detection.matching import divide
 from callshot.detection.model import SEGMENT, Model, describe_locations
 from callshot.detection.sentences import DEFAULT_AIM, say
@@ -264,9 +269,8 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     distances[np.arange(len(distances)), model.label] = np.inf
     excess = own_distance - distances.min(axis=1)
     names = pl.Series(model.classes, dtype=pl.String)
-    classes = range(len(model.classes))
-    medians = [np.median(own_distance[model.label == number]) for number in classes]
-    limit = np.where(excess > 0, DOUBTFUL_FROM, FAR) * np.array(medians)[model.label]
+    medians = find_medians(model, own_distance)
+    limit = np.where(excess > 0, DOUBTFUL_FROM, FAR) * medians[model.label]
     frame = model.examples.frame.select(
         "path",
         "start_s",

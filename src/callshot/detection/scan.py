@@ -1,11 +1,9 @@
 """A model and recordings, or an index of them → events with a label, or "none of these"."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +11,12 @@ import polars as pl
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
 from callshot.detection.background import Background
-from callshot.detection.detector import Detector, check_aim, make_detector
+from callshot.detection.detector import (
+    Detector,
+    check_aim,
+    find_medians,
+    make_detector,
+)
 from callshot.detection.events import complete_events
 from callshot.detection.examples import find_grid
 from callshot.detection.find_events import (
@@ -49,7 +52,7 @@ from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, OptionError, check_choice, count_text
 from callshot.jobs import Cluster
-from callshot.records import FloatArray, Progress, Reject, no_progress, scale_progress
+from callshot.records import Progress, Reject, no_progress, scale_progress
 from callshot.records.frames import Frame
 from callshot.storage import to_path
 
@@ -248,7 +251,8 @@ def scan(
     aim = find_window_aim(false_alarms, opened, adapted.background)
     detector = make_detector(adapted, adapted.background, aim)
     settings = opened.settings
-    call_s = dict(zip(model.classes, median_lengths(model), strict=True))
+    lengths_s = find_medians(model, model.examples.durations_s)
+    call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
     finished = []
     tables = []
@@ -256,15 +260,10 @@ def scan(
     active_count = 0
     scan_rejects = []
     total_s = sum(recording.duration_s for recording in scanned)
-    done_s = 0.0
-    started = time.monotonic()
     for recording, windows in find_active_windows(
         opened, scanned, detector, threads=threads, cluster=cluster
     ):
-        done_s += recording.duration_s
-        speed = done_s / max(time.monotonic() - started, 1e-3)
-        text = f"scanning: {speed:,.0f} h of audio per hour"
-        progress(recording.duration_s / total_s, text)
+        progress(recording.duration_s / total_s, "scanning")
         if isinstance(windows, InputError):
             scan_rejects.append(Reject(recording.path, None, str(windows)))
             continue
@@ -283,13 +282,11 @@ def scan(
             f"{opened.folder}: no recording could be scanned "
             f"(the first: {scan_rejects[0].reason})"
         )
-    columns: dict[str, Any] = dict(join_columns(tables))
-    texts = [name for name, column in columns.items() if column.dtype == object]
-    columns |= {name: pl.Series(columns[name], dtype=pl.String) for name in texts}
-    frame = pl.DataFrame(columns)
+    columns = join_columns(tables)
+    texts = {n: pl.String for n, column in columns.items() if column.dtype == object}
     return ScanResult(
         model=model,
-        events=complete_events(frame),
+        events=complete_events(pl.DataFrame(columns, schema_overrides=texts)),
         detector=detector,
         index=opened,
         recordings=finished,
@@ -400,11 +397,3 @@ def find_window_aim(
     if background is None:
         return false_alarms
     return false_alarms * min(1.0, index.settings.hop_s / background.hop_s)
-
-
-def median_lengths(model: Model) -> FloatArray:
-    """Return the median length of the examples of each class, in seconds."""
-    lengths_s = model.examples.durations_s
-    classes = range(len(model.classes))
-    medians_s = [np.median(lengths_s[model.label == number]) for number in classes]
-    return np.array(medians_s)

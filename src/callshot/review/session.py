@@ -338,7 +338,7 @@ class Review:
         described = []
         with self.lock:
             for item in ids:
-                if not self._has_item(item):
+                if item >= len(self.items) or item in self.decisions.gone:
                     continue
                 said = self.decisions.find_all(item)
                 own = said.pop(reviewer, None)
@@ -365,12 +365,9 @@ class Review:
                 )
         return described
 
-    def _has_item(self, item: int) -> bool:
-        return 0 <= item < len(self.items) and item not in self.decisions.gone
-
     def check_item(self, item: int) -> int:
         """Return the number of an item; raise RequestError if there is none."""
-        if not self._has_item(item):
+        if not 0 <= item < len(self.items) or item in self.decisions.gone:
             raise RequestError(f"item {item}: there is none with this number", 404)
         return item
 
