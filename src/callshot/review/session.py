@@ -155,14 +155,12 @@ class Review:
         """
         with self.lock:
             decisions = self.decisions
-            verdicts: Mapping[int, Answer | None] = decisions.verdicts
-            if self.blind and reviewer is not None:
-                verdicts = {
-                    item: decisions.find_verdict(item, reviewer)
-                    for item in decisions.touched
-                }
+            whose = reviewer if self.blind else None
             confirmed: dict[str, list[int]] = {}
-            for item, verdict in verdicts.items():
+            for item in decisions.touched:
+                verdict = decisions.verdicts.get(item)
+                if whose is not None:
+                    verdict = decisions.find_verdict(item, whose)
                 label = None if verdict is None else verdict["label"]
                 if label is not None and item < decisions.source_count:
                     confirmed.setdefault(label, []).append(item)
@@ -446,9 +444,7 @@ class Review:
         if self.scores is None:
             return {"why": self.why_no_scores}
         recording = np.unique(self.source.items["recording"], return_inverse=True)[1]
-        confirmed = {
-            label: sorted(rows) for label, rows in self.list_confirmed().items()
-        }
+        confirmed = self.list_confirmed()
         why = find_obstacle(confirmed, recording)
         if why:
             return {"why": why}
