@@ -135,11 +135,11 @@ def count_activity(
             end = min(whole_hour + timedelta(hours=1), time.end)
             minutes[start.date(), start.hour] += (end - start).total_seconds() / 60
             start = end
-    dated = events.filter(pl.col("recording").is_in(list(times)))
     detections: Counter[tuple[Hour, str]] = Counter()
-    for name, start_s, label in dated.select("recording", "start_s", "label").rows():
-        start = times[name].start + timedelta(seconds=start_s)
-        detections[(start.date(), start.hour), label] += 1
+    for name, start_s, label in events.select("recording", "start_s", "label").rows():
+        if name in times:
+            start = times[name].start + timedelta(seconds=start_s)
+            detections[(start.date(), start.hour), label] += 1
     rows = []
     for hour in sorted(minutes.keys() | {hour for hour, _ in detections}):
         recorded = round(minutes.get(hour, 0.0), MINUTE_DIGITS)

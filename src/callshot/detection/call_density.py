@@ -15,8 +15,8 @@ another label, it is not a call of its own label, but one of the other.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -71,13 +71,10 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
         if not candidates:
             elsewhere += 1
             continue
-        is_same = np.abs(spans[candidates] - span).max(axis=1) < SAME_S
-        pairs = zip(candidates, is_same, strict=True)
-        order = [
-            (not same, labels[one] != label, rank)
-            for rank, (one, same) in enumerate(pairs)
-        ]
-        best = candidates[min(order)[-1]]
+        is_other = np.abs(spans[candidates] - span).max(axis=1) >= SAME_S
+        has_other_label = [labels[one] != label for one in candidates]
+        # Of equal ones the first, which fits best
+        best = candidates[np.lexsort((has_other_label, is_other))[0]]
         is_own = confirmed and label == labels[best]
         is_call[best] = is_call.get(best, False) or is_own
         if confirmed and not is_own:
@@ -153,7 +150,7 @@ def _estimate_class(
     calls = (shares.ppf(uniform) * sizes).sum(axis=1)
     total_low, total_high = np.percentile(calls / len(scores), INTERVAL)
     # The last row is on all bins together.
-    columns: dict[str, Sequence[float | None]] = {
+    columns: dict[str, Any] = {
         "bin": [*range(1, len(sizes) + 1), None],
         "lowest_score": [*edges[:-1], edges[0]],
         "highest_score": [*edges[1:], edges[-1]],

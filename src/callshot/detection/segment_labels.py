@@ -17,6 +17,7 @@ from callshot.detection.model import (
     check_fingerprint,
     check_settings,
 )
+from callshot.detection.sentences import say
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
@@ -106,10 +107,5 @@ def label_segments(
         typical = max(float(np.median(own_distance)), np.finfo(np.float64).tiny)
         ratio = float(np.median(distance)) / typical
         if ratio > UNLIKE:
-            notes.append(
-                f"the segments are {ratio:.1f} times as far from the class means as the examples "
-                f"of {model.source} are: they were recorded in another way, so the expected "
-                "accuracy of callshot model does not hold here, and is not known; examples from "
-                "the recordings of the segments help (callshot learn --add)"
-            )
+            notes += say("unlike", ratio, model)
     return LabelledSegments(frame, scores, embedded.rejects, notes, spans)
