@@ -8,7 +8,7 @@ import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -34,7 +34,7 @@ from callshot.errors import (
     RequestError,
     check_choice,
 )
-from callshot.files import sha256_file, write_atomic
+from callshot.files import is_inside, sha256_file, write_atomic
 from callshot.records import Finding, Progress, Recording, Reject, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
@@ -177,8 +177,7 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
         raise RequestError(f"format: expected one of {', '.join(WEB_FORMATS)}", 404)
     files = dict(EXPORTS[format](results.events, results.list_recordings()))
     for name in files:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
+        if not is_inside(Path(), name):
             raise InputError(f"{name}: a recording outside the folder of recordings")
     if format in ("csv", "parquet"):
         return f"review.{format}", next(iter(files.values()))

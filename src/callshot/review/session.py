@@ -75,6 +75,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 COMMON = {"min_hz": 0.0, "scale": "linear", "colours": "viridis", "range_db": 60.0}
 INFRASOUND_RATE_HZ = 4000.0  # recordings up to this rate have been made for low calls
+USUAL_RATE_HZ = 48000.0
 ULTRASOUND_RATE_HZ = 96000.0
 LEVEL_ITEMS = 5  # from which the quietest colour is chosen
 LEVEL_QUANTILE = 0.3
@@ -273,21 +274,18 @@ class Review:
                 continue
             clips.append(clip)
         name = "audible"
-        if clips:
-            highest_hz = max(clip.rate_hz for clip in clips)
-            if highest_hz <= INFRASOUND_RATE_HZ:
-                name = "infrasound"
-            elif highest_hz >= ULTRASOUND_RATE_HZ:
-                name = "ultrasound"
+        highest_hz = max((clip.rate_hz for clip in clips), default=USUAL_RATE_HZ)
+        if highest_hz <= INFRASOUND_RATE_HZ:
+            name = "infrasound"
+        elif highest_hz >= ULTRASOUND_RATE_HZ:
+            name = "ultrasound"
         presets = {}
         for key, settings in PRESETS.items():
             picture = Picture(100, 64, settings["window_s"], 0.0, settings["max_hz"])
-            floor_db = FLOOR_DB
-            if clips:
-                levels = [make_levels(clip, picture) for clip in clips]
-                quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
-                floor_db = float(np.median(quiet)) // FLOOR_STEP_DB * FLOOR_STEP_DB
-                floor_db = float(np.clip(floor_db, -160.0, 0.0))
+            levels = [make_levels(clip, picture) for clip in clips]
+            quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
+            floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
+            floor_db = float(np.clip(floor_db, -160.0, 0.0))
             presets[key] = {**COMMON, **settings, "floor_db": floor_db}
         return presets, name
 
@@ -571,12 +569,12 @@ class Review:
                     sounds = zip(
                         model.clips.samples, model.examples["label"], strict=True
                     )
-                    has_sound = [
-                        samples is not None and name == label
-                        for samples, name in sounds
+                    kept = [
+                        number
+                        for number, (samples, name) in enumerate(sounds)
+                        if samples is not None and name == label
                     ]
-                    kept = np.flatnonzero(has_sound)
-                    numbers = [*kept.tolist(), *numbers]
+                    numbers = [*kept, *numbers]
                     vectors = np.concatenate([model.vectors[kept], vectors])
                 distances = scores.measure(row, vectors).tolist()
             pairs = sorted(zip(distances, numbers, strict=True))
