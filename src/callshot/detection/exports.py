@@ -29,18 +29,8 @@ from callshot.spans import Row
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
 TABLE_SUFFIX = ".Table.1.selections.txt"
-KALEIDOSCOPE = (
-    "INDIR",
-    "FOLDER",
-    "IN FILE",
-    "CHANNEL",
-    "OFFSET",
-    "DURATION",
-    "DATE",
-    "TIME",
-    "HOUR",
-    "TOP1MATCH*",
-    "TOP1DIST",
+COLUMNS = (
+    "INDIR,FOLDER,IN FILE,CHANNEL,OFFSET,DURATION,DATE,TIME,HOUR,TOP1MATCH*,TOP1DIST"
 )
 VERDICTS = {True: "yes", False: "no"}
 DIGITS = 6  # of the times at which files begin in a sound: microseconds
@@ -157,7 +147,7 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
     for name in set(events["recording"]):
         file = Path(name) if recordings is None else recordings.find_file(name)
         starts[name] = find_clock_time(file, name)
-    rows: list[tuple[Any, ...]] = [KALEIDOSCOPE]
+    rows: list[Any] = [COLUMNS.split(",")]
     for event in events.iter_rows(named=True):
         path = PurePosixPath(event["recording"])
         parent = path.parent.as_posix()
@@ -165,7 +155,7 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
         time = parse_clock(event["clock"]) or parse_clock(shifted)
         clock = [""] * 3
         if time is not None:
-            clock = f"{time:%Y-%m-%d} {time:%H:%M:%S} {time:%H}".split()
+            clock = f"{time:%Y-%m-%d %H:%M:%S %H}".split()
         rows.append(
             (
                 folder,
