@@ -285,8 +285,8 @@ class Review:
             levels = [make_levels(clip, picture) for clip in clips]
             quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
             floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
-            floor_db = float(np.clip(floor_db, -160.0, 0.0))
-            presets[key] = {**COMMON, **settings, "floor_db": floor_db}
+            floor_db = np.clip(floor_db, -160.0, 0.0)
+            presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
         return presets, name
 
     def list_queue(
