@@ -8,7 +8,7 @@ before its recording or ends after it is cut to the recording; what lies wholly 
 So scores do not depend on the order of rows, nor on whether a detector pads its windows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,14 +81,9 @@ Recordings = Mapping[str, float] | Path | str
 Ranked = Mapping[str, Sequence[RankedDetections]]  # by events and by windows
 
 DIGITS = 6  # of times in seconds: spans that differ by less are the same
-FEW_RECORDINGS = 5
 # If more of the annotated calls cannot be matched by events, scores by windows come first.
 MAX_UNREACHABLE = 0.1
 INTERVAL = {"_p01": 1, "_p99": 99}
-NO_LENGTHS = (
-    "without the recordings (--recordings) there are no false alarms per hour, and "
-    "recordings without any event are not counted"
-)
 PROVENANCE = "provenance.json"
 SET = "callshot score"
 FRAMES = {
@@ -358,18 +353,10 @@ class _Inputs:
         return complete_events(kept.select(*EVENTS))
 
 
-def _check_task(task: Task, *, needs_scores: bool) -> Iterator[str]:
-    """Check that detections can be scored; yield what to know before scores are believed."""
+def _check_task(task: Task, *, needs_scores: bool) -> list[str]:
+    """Check that detections can be scored; return what to know before scores are believed."""
     durations_s = task.durations_s
     known = count_text(len(durations_s), "recording")
-    if durations_s:
-        unannotated = len(durations_s.keys() - set(task.annotations["recording"]))
-        yield (
-            f"{unannotated} of {known} without an annotated call; detections there are false "
-            "alarms"
-        )
-    else:
-        yield NO_LENGTHS
     for events in (task.detections, task.annotations):
         for name in events["recording"].unique().sort():
             if durations_s and name not in durations_s:
@@ -386,16 +373,10 @@ def _check_task(task: Task, *, needs_scores: bool) -> Iterator[str]:
         )
     if missing and needs_scores:
         raise InputError("detections have no scores; a threshold needs them")
-    detected = {*task.detections["label"]}
-    annotated = {*task.annotations["label"]}
-    if detected and annotated and detected.isdisjoint(annotated):
-        yield (
-            f"no label is both detected ({', '.join(sorted(detected))}) "
-            f"and annotated ({', '.join(sorted(annotated))})"
-        )
-    if len(task.recordings) < FEW_RECORDINGS:
-        recordings = count_text(len(task.recordings), "recording")
-        yield f"intervals from {recordings} are too narrow"
+    unannotated = durations_s.keys() - set(task.annotations["recording"])
+    detected = sorted(set(task.detections["label"]))
+    annotated = sorted(set(task.annotations["label"]))
+    return say("task", task, unannotated, detected, annotated)
 
 
 def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:

@@ -17,6 +17,7 @@ Adjust = Callable[[str, int], str]
 DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 CONSTANTS = {
     "default_aim": DEFAULT_AIM,
+    "few_recordings": 5,
     "few_windows_of_background": 100,
     "highest_aim": HIGHEST_AIM,
     "max_listed": 8,  # doubtful examples or pairs
