@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from callshot.baselines.gpu_logistic import GpuTrainer
+from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
 from callshot.baselines.logistic import DEFAULT_C, standardise
 from callshot.baselines.logistic_per_k import (
     DRAWS,
@@ -109,7 +109,9 @@ def optimum_difference(episodes: Episodes, gpu: Gpu) -> float:
     largest = 0.0
     with open_engine(episodes, protocol, 1, ENGINE_BYTES, gpu=gpu) as engine:
         spread = make_spread("shared", episodes, protocol)
-        trainer = GpuTrainer(engine, split, shots, spread, c=DEFAULT_C)
+        trainer = GpuTrainer(
+            engine, split, shots, spread, solver=BatchedSolver(DEFAULT_C)
+        )
         draws = [support_rows(episodes, 0, draw, shots, protocol) for draw in (0, 1)]
         table = torch.from_numpy(np.stack([rows for rows, _ in draws]))
         fits = [

@@ -19,7 +19,7 @@ from corpora import episodes_of
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
 
-from callshot.baselines.gpu_logistic import GpuTrainer, solve  # noqa: E402
+from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer  # noqa: E402
 from callshot.fewshot.gpu.device import Gpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -50,7 +50,7 @@ def fit_on_gpu(episodes, draws, c):
     with open_engine(episodes, SMALL, 1, 2**30, gpu=triton_device.GPU) as engine:
         spread = make_spread("shared", episodes, SMALL)
         split = make_split(episodes, 0)
-        trainer = GpuTrainer(engine, split, SHOTS, spread, c=c)
+        trainer = GpuTrainer(engine, split, SHOTS, spread, solver=BatchedSolver(c))
         rows = np.stack([rows for rows, _ in draws])
         table = torch.from_numpy(rows).to(triton_device.GPU.torch_device)
         fits = [torch.cat(layers, 2) for layers in trainer.fit_nested(table)]
@@ -92,13 +92,15 @@ def test_a_fit_does_not_depend_on_those_beside_it_and_bad_starts_do_not_matter()
     rng = np.random.default_rng(0)
     rows = torch.from_numpy(rng.normal(size=(3, 12, 20)))
     label = torch.from_numpy(np.arange(12) % 3)
-    zeros = torch.zeros((3, 3, 13), dtype=torch.float64)
-    golden, _ = solve(rows, label, zeros, 1.0, 1e-12)
+    zeros = torch.zeros((3, 3, 64), dtype=torch.float64)
+    solver = BatchedSolver(1.0, 1e-12)
+    golden = solver.solve(rows, label, zeros)[0].clone()
     far = 1e3 * torch.from_numpy(rng.normal(size=zeros.shape))
-    found, gap = solve(rows, label, far, 1.0, 1e-12)
+    far[..., 12:-1] = 0.0
+    found, gap = solver.solve(rows, label, far)
     torch.testing.assert_close(found, golden, rtol=0.0, atol=1e-6)
     assert gap < 1e-12
-    alone, _ = solve(rows[1:2], label, zeros[1:2], 1.0, 1e-12)
+    alone, _ = solver.solve(rows[1:2], label, zeros[1:2])
     torch.testing.assert_close(alone[0], golden[1], rtol=0.0, atol=1e-12)
 
 

@@ -1,12 +1,16 @@
 """Draws of a split → logistic regression at every k on a GPU, many draws at a time.
 
 All draws of a split have as many rows of each class, so the fits of one k are one batch. What a fit
-sees, where it starts and when it stops are those of `logistic_per_k` on the CPU; `solve` takes the
+sees, where it starts and when it stops are those of `logistic_per_k` on the CPU; `Newton` takes the
 steps of `solver.solve` for a whole batch. Sums have another order, so weights differ in their last
 digits.
+
+Vectors in the span of the rows have a column for each row, then zeros up to a multiple of 64, so
+that batches of several k have one size, and the bias as the last column.
 """
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +26,7 @@ from callshot.fewshot.gpu.draws import SupportDrawer, Supports, upload
 from callshot.fewshot.sweep import Spread
 from callshot.records import IntArray
 
+COLUMN_STEP = 64
 # Of conjugate gradients; asking the GPU whether all fits stopped takes time.
 STEPS_PER_CHECK = 4
 MIN_SHARE = 1e-9  # of a Newton step
@@ -33,17 +38,23 @@ class GpuTrainer(SupportDrawer):
     """Fills a_n of the queries of one split by fits on a GPU, as a `SplitScorer` does."""
 
     def __init__(
-        self, engine: Engine, split: Split, shots: IntArray, spread: Spread, *, c: float
+        self,
+        engine: Engine,
+        split: Split,
+        shots: IntArray,
+        spread: Spread,
+        *,
+        solver: "BatchedSolver",
     ) -> None:
         super().__init__(engine, split, shots, spread, nested=True)
-        self.c = c
+        self.solver = solver
         # The rows of a draw: one of each class in turn.
         turn, label = np.nonzero(np.arange(self.steps.max())[:, None] < self.steps)
         self.turn = upload(turn, self.gpu)
         self.label = upload(label, self.gpu)
         self.sizes = np.searchsorted(turn, shots)
         self.whole = None
-        whole = score_whole_support(engine, split, shots, c)
+        whole = score_whole_support(engine, split, shots, solver.c)
         if whole is not None:
             self.whole = upload(whole, self.gpu)
             self.sizes = self.sizes[: np.searchsorted(self.sizes, len(split.pool))]
@@ -51,7 +62,7 @@ class GpuTrainer(SupportDrawer):
         # Of rows, matrices and vectors of one fit.
         count = int(self.sizes[-1]) if len(self.sizes) else 1
         dimensions = engine.episodes.vectors.shape[1]
-        unknowns = min(count, dimensions)
+        unknowns = padded(min(count, dimensions))
         numbers = 4 * count * dimensions + 4 * unknowns**2
         numbers += 32 * len(self.steps) * (unknowns + count)
         self.fits_at_a_time = int(self.gpu.score_bytes // (8 * numbers))
@@ -116,17 +127,18 @@ class GpuTrainer(SupportDrawer):
             if count > before:
                 table, mean, deviation = standardise(self.vectors[rows[:, :count]])
                 if count <= dimensions:  # the new rows begin with zeros
-                    known = pad(position[..., :-1], (0, count - before))
+                    new_columns = padded(count) - position.shape[2]
+                    known = pad(position[..., :-1], (0, new_columns))
                     start = torch.cat([known, position[..., -1:]], 2)
                 else:
                     shifted = bias + (weight * mean).sum(-1, keepdim=True)
                     start = torch.cat([weight * deviation, shifted], 2)
                 label = self.label[:count]
-                position, gap = solve(table, label, start, self.c, CLOSE)
-                check_optimum(gap, self.c, CLOSE)
+                position, gap = self.solver.solve(table, label, start)
+                check_optimum(gap, self.solver.c, self.solver.tolerance)
                 weight = position[..., :-1]
                 if count <= dimensions:
-                    weight = torch.bmm(weight, table)
+                    weight = torch.bmm(weight[..., :count], table)
                 weight = weight / deviation
                 bias = position[..., -1:] - (weight * mean).sum(-1, keepdim=True)
                 before = count
@@ -151,142 +163,278 @@ def standardise(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return vectors, first + mean, deviation
 
 
-def solve(
-    rows: Tensor, label: Tensor, start: Tensor, c: float, tolerance: float
-) -> tuple[Tensor, float]:
-    """Train on standardised rows (fits, rows, dimensions), one label for each row.
+def padded(columns: int) -> int:
+    """Return a number of columns with room for the bias.
 
-    Return the positions (fits, classes, unknowns and bias), and how far J may be above its optimum
-    at most. Each fit stops by its own gap: its further steps are 0 until the last one stops.
+    >>> padded(63), padded(64)
+    (64, 128)
+    """
+    return (columns // COLUMN_STEP + 1) * COLUMN_STEP
+
+
+class BatchedSolver:
+    """Solves batches with one C and tolerance; batches of a size share memory and recordings."""
+
+    def __init__(self, c: float, tolerance: float = CLOSE) -> None:
+        self.c = c
+        self.tolerance = tolerance
+        self.newtons: dict[Any, Newton] = {}
+
+    def solve(self, rows: Tensor, label: Tensor, start: Tensor) -> tuple[Tensor, float]:
+        """Train on standardised rows (fits, rows, dimensions), one label for each row.
+
+        Return the positions (fits, classes, unknowns and bias), and how far J may be above its
+        optimum at most.
+        """
+        count, dimensions = rows.shape[1:]
+        is_gram = count <= dimensions
+        size: Any = (padded(count), *start.shape, is_gram)
+        if size not in self.newtons:
+            self.newtons[size] = Newton(*size, self.c, self.tolerance, rows)
+        newton = self.newtons[size]
+        newton.load(rows, label, start)
+        gap = newton.solve()
+        return newton.position[..., : start.shape[2]], gap
+
+
+class Newton:
+    """Newton's method for batches of one size: the positions of all fits, and which go on.
+
+    Each fit stops by its own gap: its further steps are 0 until the last one stops. Steps consist
+    of many small operations on tensors that stay in place, so that a GPU can record them once for
+    all batches of a size, and replay them without waiting for Python.
 
     A point is a vector and, in further columns, its image, from which its logits are computed. In
     the span of the rows the image is the vector times the Gram matrix, which has a 1 for the bias,
     and the inner product of two vectors is that of one with the image of the other. Otherwise the
     image is the logits.
     """
-    count, dimensions = rows.shape[1:]
-    classes, unknowns = start.shape[1:]
-    is_gram = count <= dimensions
-    truth = one_hot(label, classes).T.to(rows.dtype)
-    valid = rows.new_ones(count)
-    if is_gram:
-        gram = torch.bmm(rows, rows.mT)
-        diagonal = gram.diagonal(dim1=1, dim2=2)
-        diagonal += 1e-12 * diagonal.sum(1, keepdim=True)  # against rounding
-        table = pad(gram, (0, 1, 0, 1))
-        table[:, -1, -1] = 1.0
-        columns = table
-        truth = pad(truth, (0, 1))
-        valid = pad(valid, (0, 1))
-    else:
-        table = pad(rows, (0, 1), value=1.0)
-        columns = table.mT
-        squares = table * table
 
-    def to_point(vector: Tensor) -> Tensor:
-        return torch.cat([vector, torch.bmm(vector, columns)], 2)
+    def __init__(
+        self,
+        lanes: int,
+        fits: int,
+        classes: int,
+        unknowns: int,
+        is_gram: bool,
+        c: float,
+        tolerance: float,
+        like: Tensor,
+    ) -> None:
+        self.unknowns = unknowns
+        self.is_gram = is_gram
+        self.c = c
+        self.tolerance = tolerance
+        self.graphs: dict[str, Any] = {}
+        zeros = like.new_zeros
+        self.truth = zeros((classes, lanes))
+        self.valid = zeros(lanes)
+        self.rows = zeros((fits, lanes, unknowns))
+        self.columns = self.rows if is_gram else self.rows.mT
+        # `trial` is where a share of the step leads.
+        points = zeros((5, fits, classes, unknowns + lanes))
+        self.position, self.trial, self.search, self.step, self.scaled = points
+        # Outside the span, the descent is scaled by the curvature.
+        self.descent = self.scaled[..., :unknowns]
+        if not is_gram:
+            self.descent = zeros((fits, classes, unknowns))
+        self.curvature = zeros((fits, classes, 1 if is_gram else unknowns))
+        self.p, self.trial_p = zeros((2, fits, classes, lanes))
+        self.value, self.trial_value, self.gap, self.share = zeros((4, fits))
+        self.size, self.goal, self.decrease = zeros((3, fits))
+        flags = zeros((3, fits), dtype=torch.bool)
+        self.is_active, self.is_searching, self.is_accepted = flags
 
-    def partner(point: Tensor) -> Tensor:
+    def load(self, rows: Tensor, label: Tensor, start: Tensor) -> None:
+        """Take the rows, labels and first positions of a batch."""
+        classes, lanes = self.truth.shape
+        room = lanes - len(label)
+        self.truth.copy_(pad(one_hot(label, classes).T, (0, room)))
+        self.valid.copy_(self.truth.sum(0))
+        if self.is_gram:
+            gram = torch.bmm(rows, rows.mT)
+            diagonal = gram.diagonal(dim1=1, dim2=2)
+            diagonal += 1e-12 * diagonal.sum(1, keepdim=True)  # against rounding
+            self.rows.copy_(pad(gram, (0, room, 0, room)))
+            self.rows[:, -1, -1] = 1.0
+        else:
+            table = pad(rows, (0, 1), value=1.0)
+            self.rows.copy_(pad(table, (0, 0, 0, room)))
+        self.trial[..., : self.unknowns] = start
+
+    def solve(self) -> float:
+        """Move all fits to their optimum; return how far J may be above it at most."""
+        self._run(self._begin)
+        for _ in range(MAX_STEPS):
+            self._run(self._measure)
+            if not bool(self.is_active.any()):
+                break
+            for _ in range(MAX_INNER_STEPS // STEPS_PER_CHECK):
+                self._run(self._iterate)
+                if not bool(self.is_searching.any()):
+                    break
+            self.is_accepted.zero_()
+            while not bool(self.is_accepted.all()):
+                self._run(self._try_step)
+        return float(self.gap.max())
+
+    def _run(self, work: Callable[[], None]) -> None:
+        """Run a piece of work at first; let a GPU record it the second time, and replay it."""
+        name = work.__name__
+        if name not in self.graphs or not self.rows.is_cuda:
+            self.graphs[name] = None
+            work()
+            return
+        if self.graphs[name] is None:
+            self.graphs[name] = record(work)
+        self.graphs[name].replay()
+
+    def _begin(self) -> None:
+        """Start at the given positions, or at zeros where these are better."""
+        start = self.trial[..., : self.unknowns]
+        point = torch.cat([start, torch.bmm(start, self.columns)], 2)
+        at_zeros = self.c * self.valid.sum() * np.log(len(self.truth))
+        is_better = self._evaluate(point)[0] <= at_zeros
+        self.trial.copy_(torch.where(is_better[:, None, None], point, 0.0))
+        self._evaluate_trial()
+        self.value.fill_(torch.inf)
+        self.gap.fill_(torch.inf)
+        self.is_active.fill_(True)
+
+    def _measure(self) -> None:
+        """Go to the trial positions; find which fits go on, and prepare the next step.
+
+        A fit stops near its optimum, or where only rounding still moves it.
+        """
+        gain = self.value - self.trial_value
+        self.value.copy_(self.trial_value)
+        self.position.copy_(self.trial)
+        self.p.copy_(self.trial_p)
+        # The second derivatives by each unknown alone; by the bias alone in the span.
+        factors = self.c * self.p * (1.0 - self.p)
+        if self.is_gram:
+            self.curvature.copy_(factors.sum(-1, keepdim=True))
+        else:
+            self.curvature.copy_(torch.bmm(factors, self.rows * self.rows))
+            self.curvature[..., :-1] += 1.0
+        self.curvature[..., -1].clamp_(min=TINY)
+
+        residual = self.c * (self.truth - self.p)
+        self.descent.copy_(self._add_rows(residual, self.position, -1.0))
+        self._scale()
+        gap = self._bound_gap()
+        has_no_gain = gain <= 1e-15 * self.value.abs()
+        only_rounding = has_no_gain & (gap > 0.5 * self.gap)
+        self.gap.copy_(torch.where(self.is_active, gap, self.gap))
+        self.is_active &= (gap > self.tolerance) & ~only_rounding
+        self.is_searching.copy_(self.is_active)
+        self.share.copy_(self.is_active)
+        self.search.copy_(self.scaled)
+        self.size.copy_(dot(self.descent, self._partner(self.scaled)))
+        self.goal.copy_(self.size * self.size.clamp(max=0.1))
+        self.step.zero_()
+        self.decrease.zero_()
+
+    def _iterate(self) -> None:
+        """Take a few steps of conjugate gradients, without asking which fits have stopped.
+
+        The descent becomes what the step leaves of it.
+        """
+        scaled_p = self.c * self.p
+        for _ in range(STEPS_PER_CHECK):
+            logits = self._to_logits(self.search)
+            mean = (self.p * logits).sum(1, keepdim=True)
+            hessian = self._add_rows(scaled_p * (logits - mean), self.search, 1.0)
+            curve = dot(hessian, self._partner(self.search))
+            self.is_searching &= (curve > 0.0) & (self.size > 0.0)
+            alpha = torch.where(self.is_searching, self.size / curve, 0.0)
+            self.decrease.addcmul_(alpha, self.size)
+            alpha = alpha[:, None, None]
+            self.step.addcmul_(alpha, self.search)
+            self.descent.addcmul_(alpha, hessian, value=-1.0)
+            self._scale()
+            size = dot(self.descent, self._partner(self.scaled))
+            is_large = self._bound_gap() > 0.2 * self.tolerance
+            self.is_searching &= (size > self.goal) & is_large
+            beta = torch.where(self.is_searching, size / self.size, 0.0)
+            beta = beta[:, None, None]
+            self.size.copy_(size)
+            torch.addcmul(self.scaled, beta, self.search, out=self.search)
+
+    def _try_step(self) -> None:
+        """Go a share of the step: all of it, or half, and so on, until C · J is lower."""
+        share = self.share[:, None, None]
+        torch.addcmul(self.position, share, self.step, out=self.trial)
+        self._evaluate_trial()
+        decrease = 1e-4 * self.share * self.decrease
+        limit = self.value - decrease + 1e-13 * self.value.abs()
+        is_low = self.trial_value <= limit
+        self.is_accepted.copy_(is_low | (self.share == 0.0))
+        self.share *= torch.where(self.is_accepted, 1.0, 0.5)
+        self.share *= self.share > MIN_SHARE
+
+    def _scale(self) -> None:
+        """Make the descent a point, preconditioned outside the span."""
+        vector = self.scaled[..., : self.unknowns]
+        if not self.is_gram:
+            torch.div(self.descent, self.curvature, out=vector)
+        torch.bmm(vector, self.columns, out=self.scaled[..., self.unknowns :])
+
+    def _partner(self, point: Tensor) -> Tensor:
         """Return what a vector is multiplied with in an inner product."""
-        return point[..., unknowns:] if is_gram else point[..., :unknowns]
+        unknowns = self.unknowns
+        return point[..., unknowns:] if self.is_gram else point[..., :unknowns]
 
-    def to_logits(point: Tensor) -> Tensor:
-        image = point[..., unknowns:]
-        return image + image[..., -1:] if is_gram else image
+    def _to_logits(self, point: Tensor) -> Tensor:
+        image = point[..., self.unknowns :]
+        return image + image[..., -1:] if self.is_gram else image
 
-    def evaluate(point: Tensor) -> tuple[Tensor, Tensor]:
+    def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
         """Return C · J, and the probabilities; 0 where there is no row."""
-        logits = to_logits(point)
-        log_total = torch.logsumexp(logits, 1)
-        loss = (valid * (log_total - (truth * logits).sum(1))).sum(-1)
-        square = dot(point[..., : unknowns - 1], partner(point)[..., :-1])
-        return c * loss + 0.5 * square, logits.softmax(1) * valid
+        logits = self._to_logits(point)
+        true_logit = (self.truth * logits).sum(1)
+        loss = (self.valid * (torch.logsumexp(logits, 1) - true_logit)).sum(-1)
+        weights = point[..., : self.unknowns - 1]
+        square = dot(weights, self._partner(point)[..., :-1])
+        return self.c * loss + 0.5 * square, logits.softmax(1) * self.valid
 
-    def add_rows(factors: Tensor, point: Tensor, scale: float) -> Tensor:
+    def _evaluate_trial(self) -> None:
+        value, p = self._evaluate(self.trial)
+        self.trial_value.copy_(value)
+        self.trial_p.copy_(p)
+
+    def _add_rows(self, factors: Tensor, point: Tensor, scale: float) -> Tensor:
         """Return Σ_i factor of i · row i, plus scale · the weights of a point."""
-        sums = factors if is_gram else torch.bmm(factors, table)
-        total = torch.add(sums, point[..., :unknowns], alpha=scale)
+        sums = factors if self.is_gram else torch.bmm(factors, self.rows)
+        total = torch.add(sums, point[..., : self.unknowns], alpha=scale)
         torch.sum(factors, -1, out=total[..., -1])
         return total
 
-    def bound_gap(descent: Tensor, scaled: Tensor) -> Tensor:
+    def _bound_gap(self) -> Tensor:
         """Return how far J may be above its optimum, as `solver.bound_gap`."""
-        bias = descent[..., -1] ** 2 / curvature[..., -1]
-        other = partner(scaled) if is_gram else descent
-        square = dot(descent[..., :-1], other[..., :-1])
-        return (square + bias.sum(1)) * (0.5 / c)
+        bias = self.descent[..., -1] ** 2 / self.curvature[..., -1]
+        other = self._partner(self.scaled) if self.is_gram else self.descent
+        square = dot(self.descent[..., :-1], other[..., :-1])
+        return (square + bias.sum(1)) * (0.5 / self.c)
 
-    # Start at zeros where these are better.
-    position = to_point(start)
-    is_better = evaluate(position)[0] <= c * count * np.log(classes)
-    position = torch.where(is_better[:, None, None], position, 0.0)
-    value, p = evaluate(position)
-    gap = torch.full_like(value, torch.inf)
-    gain = gap
-    is_active = torch.ones_like(gap, dtype=torch.bool)
-    for _ in range(MAX_STEPS):
-        # The second derivatives by each unknown alone; by the bias alone in the span.
-        factors = c * p * (1.0 - p)
-        if is_gram:
-            curvature = factors.sum(-1, keepdim=True)
-        else:
-            curvature = torch.bmm(factors, squares)
-            curvature[..., :-1] += 1.0
-        curvature[..., -1].clamp_(min=TINY)
 
-        descent = add_rows(c * (truth - p), position, -1.0)
-        scaled = to_point(descent if is_gram else descent / curvature)
-        new_gap = bound_gap(descent, scaled)
-        # A fit stops near its optimum, or where only rounding still moves it.
-        only_rounding = (gain <= 1e-15 * value.abs()) & (new_gap > 0.5 * gap)
-        gap = torch.where(is_active, new_gap, gap)
-        is_active = is_active & (new_gap > tolerance) & ~only_rounding
-        if not bool(is_active.any()):
-            break
+def record(work: Callable[[], None]) -> Any:
+    """Return a CUDA graph of some work; recording does not run it.
 
-        # Conjugate gradients: the descent becomes what the step leaves of it.
-        search = scaled
-        size = dot(descent, partner(scaled))
-        goal = size * size.clamp(max=0.1)
-        step = torch.zeros_like(position)
-        decrease = torch.zeros_like(value)
-        is_searching = is_active
-        scaled_p = c * p
-        for inner_step in range(1, MAX_INNER_STEPS + 1):
-            logits = to_logits(search)
-            mean = (p * logits).sum(1, keepdim=True)
-            hessian = add_rows(scaled_p * (logits - mean), search, 1.0)
-            curve = dot(hessian, partner(search))
-            is_searching = is_searching & (curve > 0.0) & (size > 0.0)
-            alpha = torch.where(is_searching, size / curve, 0.0)
-            decrease = torch.addcmul(decrease, alpha, size)
-            alpha = alpha[:, None, None]
-            step = torch.addcmul(step, alpha, search)
-            descent = torch.addcmul(descent, alpha, hessian, value=-1.0)
-            scaled = to_point(descent if is_gram else descent / curvature)
-            previous = size
-            size = dot(descent, partner(scaled))
-            is_large = bound_gap(descent, scaled) > 0.2 * tolerance
-            is_searching = is_searching & (size > goal) & is_large
-            if inner_step % STEPS_PER_CHECK == 0 and not bool(is_searching.any()):
-                break
-            beta = torch.where(is_searching, size / previous, 0.0)[:, None, None]
-            search = torch.addcmul(scaled, beta, search)
-
-        # The whole step, or half of it, and so on, until C · J is lower.
-        share = is_active.to(rows.dtype)
-        while True:
-            trial = torch.addcmul(position, share[:, None, None], step)
-            trial_value, trial_p = evaluate(trial)
-            limit = value - 1e-4 * share * decrease + 1e-13 * value.abs()
-            is_accepted = (trial_value <= limit) | (share == 0.0)
-            if bool(is_accepted.all()):
-                break
-            share = torch.where(is_accepted, share, 0.5 * share)
-            share = share * (share > MIN_SHARE)
-        gain = value - trial_value
-        position, value, p = trial, trial_value, trial_p
-    return position[..., :unknowns], float(gap.max())
+    The GPU takes no other orders while it records, and Python's collector could give one.
+    """
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    gc.disable()
+    try:
+        with torch.cuda.stream(stream):
+            graph.capture_begin()
+            work()
+            graph.capture_end()
+    finally:
+        gc.enable()
+    return graph
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:

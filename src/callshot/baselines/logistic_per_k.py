@@ -88,9 +88,9 @@ def sweep_logistic(
     k = np.array(sorted(shots), np.int64)
     scorer: Any = Scorer(partial(shared_evidence, c), partial(query_evidence, c))
     if gpu is not None:
-        from callshot.baselines.gpu_logistic import GpuTrainer
+        from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
 
-        scorer = partial(GpuTrainer, c=c)
+        scorer = partial(GpuTrainer, solver=BatchedSolver(c))
     workers = threads or os.cpu_count() or 1
 
     def step(share: float) -> None:

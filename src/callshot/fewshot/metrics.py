@@ -134,6 +134,8 @@ class MetricSums:
     there would be no variation otherwise. Equal weights give the same values, up to rounding.
     """
 
+    library: Any = np  # of the tables; one with NumPy's functions
+
     def __init__(
         self,
         shots: int,
@@ -147,14 +149,12 @@ class MetricSums:
             self.groups["reduced"] = group_classes(classes, categories)
         keys = list(product(self.groups, RANKING_METRICS))
         keys += [("all", metric) for metric in DECISION_METRICS]
-        size = (shots, count, samples)
-        values = {key: np.zeros((shots, samples)) for key in keys}
-        self.values: dict[tuple[str, str], FloatArray] = dict(values)
-        self.per_class: dict[str, FloatArray] = {
-            metric: np.zeros(size) for metric in METRICS
+        self.values = {key: self.zeros(shots, samples) for key in keys}
+        self.per_class = {
+            metric: self.zeros(shots, count, samples) for metric in METRICS
         }
-        self.tied = np.zeros((shots, count), np.int64)
-        self.decisions = np.zeros((shots, count, count))
+        self.tied: Any = self.zeros(shots, count)
+        self.decisions = self.zeros(shots, count, count)
         self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
         self.undefined = np.zeros(count, np.int64)
         self._is_weighted = False
@@ -164,6 +164,14 @@ class MetricSums:
         self._positive_weight: FloatArray = np.ones((count, 1))
         self._weight = {metric: np.zeros((count, samples)) for metric in METRICS}
         self._query_weight = np.zeros(samples)
+
+    def zeros(self, *size: int) -> FloatArray:
+        """Return a table of sums, none added yet."""
+        return np.zeros(size)
+
+    def like(self, table: Any) -> Any:
+        """Return a table of the library."""
+        return table
 
     def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
         """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
@@ -180,7 +188,7 @@ class MetricSums:
         self._weight["auroc"] += positive * has_negatives[:, None]
         self._weight["accuracy"] += by_label / is_label.sum(axis=1, keepdims=True)
         self._query_weight += weights.mean(axis=0)
-        self._folds.append((split, np.zeros(self.tied.shape)))
+        self._folds.append((split, self.zeros(*self.tied.shape)))
 
     def add(self, row: Any, ap: Any, auroc: Any, hits: Any) -> None:
         """Add metrics of the open fold, (classes, samples), at one of the shots.
@@ -188,14 +196,15 @@ class MetricSums:
         Hits count queries, or are sums of their weights.
         """
         split, _ = self._folds[-1]
+        ap, auroc, hits = map(self.like, (ap, auroc, hits))
         ranking = dict(zip(RANKING_METRICS, (ap, auroc), strict=True))
         queries = np.bincount(split.label, minlength=len(split.relevant))
-        recall = hits / queries[:, None]
+        recall = hits / self.like(queries[:, None])
         self.per_class["accuracy"][row] += recall
         self.values["all", "accuracy"][row] += hits.sum(axis=-2) / len(split.rows)
         for metric, table in ranking.items():
-            known = np.where(np.isnan(table), 0.0, table)
-            self.per_class[metric][row] += self._positive_weight * known
+            known = self.library.where(self.library.isnan(table), 0.0, table)
+            self.per_class[metric][row] += self.like(self._positive_weight) * known
         if self._is_weighted:
             return
         self.values["all", "balanced_accuracy"][row] += recall.mean(axis=-2)
@@ -207,9 +216,9 @@ class MetricSums:
 
     def count(self, rows: Any, decisions: Any, tied: Any) -> None:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
-        self.tied[rows] += tied
-        self.decisions[rows] += decisions
-        self._folds[-1][1][rows] += decisions.sum(axis=1)
+        self.tied[rows] += self.like(tied)
+        self.decisions[rows] += self.like(decisions)
+        self._folds[-1][1][rows] += self.like(decisions.sum(axis=1))
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
@@ -231,16 +240,17 @@ class MetricSums:
                 self.chance[metric] += (probability * share).sum(axis=1)
         for level in self.chance.values():
             level /= folds
+        self.tied = self.tied.astype(np.int64)
         self.decisions /= draws
         for metric, class_table in self.per_class.items():
             weight = self._weight[metric]
-            class_table /= np.where(weight > 0, weight, np.nan)
+            class_table /= self.like(np.where(weight > 0, weight, np.nan))
         if not self._is_weighted:
             for (scoring, metric), table in self.values.items():
                 count = with_auroc[scoring] if metric == "auroc" else folds
                 table /= float(count) or np.nan
             return
-        self.values["all", "accuracy"] /= self._query_weight
+        self.values["all", "accuracy"] /= self.like(self._query_weight)
         recall = self.per_class["accuracy"].mean(axis=1)
         self.values["all", "balanced_accuracy"][:] = recall
         has_auroc = self.undefined < folds

@@ -198,12 +198,14 @@ def sweep_folds(
     `gpu.sweep` describes it.
     """
     sweep_fold: Callable[..., None] = _sweep_fold
+    make_sums: Callable[..., MetricSums] = MetricSums
     if engine.gpu is not None:
         from callshot.fewshot.gpu import sweep as gpu_sweep
 
         sweep_fold = gpu_sweep.sweep_fold
+        make_sums = partial(gpu_sweep.GpuSums, engine.gpu)
     shots = len(k) if scorer else len(engine.protocol.shots)
-    sums = MetricSums(len(k), spread.samples, engine.episodes.classes, categories)
+    sums = make_sums(len(k), spread.samples, engine.episodes.classes, categories)
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
         weights = None

@@ -141,6 +141,33 @@ def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
     return tensor.to(gpu.torch_device, kind, non_blocking=True)
 
 
+def upload_base(seed: int, purpose: str, gpu: Gpu) -> Tensor:
+    """Return the key that starts the streams of a purpose."""
+    return upload(np.array([streams.purpose_key(seed, purpose)]), gpu)
+
+
+@triton.jit
+def _bootstrap_picks(base, query_key, picks, samples, draws, BLOCK: tl.constexpr):
+    q = tl.program_id(0).to(tl.int64)
+    b = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    stream = as_word(tl.load(base + tl.zeros((BLOCK,), tl.int64)))
+    stream = enter(stream, as_word(tl.load(query_key + q)))
+    size = (tl.zeros((BLOCK,), tl.int64) + draws).to(tl.uint64)
+    pick = below(stream, b.to(tl.uint64), size)
+    tl.store(picks + q * samples + b, pick.to(tl.int32), b < samples)
+
+
+def bootstrap_picks(
+    base: Tensor, query_key: Tensor, draws: int, samples: int
+) -> Tensor:
+    """Return picks[q, b]: the draw that sample b takes for query q."""
+    queries = len(query_key)
+    picks = query_key.new_empty((queries, samples), dtype=torch.int32)
+    grid = (queries, triton.cdiv(samples, BLOCK))
+    _bootstrap_picks[grid](base, query_key, picks, samples, draws, BLOCK)
+    return picks
+
+
 class SupportDrawer:
     """Draws the supports of one split on a GPU.
 
@@ -194,7 +221,7 @@ class SupportDrawer:
             depth = int((self.steps + skipped).max())
             self._draw(supports, "shared", *pool, None, draws, span.start, depth)
             return supports
-        rank = upload(self.spread.rank[span], self.gpu, torch.int32)
+        rank = self.on_gpu.keep(self.spread.rank, torch.int32)[span]
         outside = upload(self.split.outside, self.gpu)
         start = episodes.class_start.tolist()
         for n, steps in enumerate(self.steps.tolist()):
@@ -254,8 +281,7 @@ class SupportDrawer:
         classes, longest, lanes = chosen.shape
         depth = max(depth, 1)
         scratch = chosen.new_empty((2, classes, depth if self.distinct else 0, lanes))
-        key = streams.purpose_key(self.engine.protocol.seed, purpose)
-        base = upload(np.array([key]), self.gpu)
+        base = upload_base(self.engine.protocol.seed, purpose, self.gpu)
         _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
             base,
             base if query_key is None else query_key,
@@ -282,7 +308,7 @@ class SupportDrawer:
         """Add the weights of the exemplars in some samples."""
         if self.spread.support_units is None:
             return supports
-        units = upload(self.spread.support_units[span], self.gpu)
+        units = self.on_gpu.keep(self.spread.support_units)[span]
         start = self.on_gpu.class_start[:-1, None, None]
         rows = (start + supports.chosen).flatten(0, 1)
         # Places beyond the exemplars of a class may hold any number.

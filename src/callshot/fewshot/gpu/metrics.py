@@ -1,33 +1,76 @@
 """Scores → AP, AUROC, hits and ties of every sample.
 
 A sample takes one draw of each query: the one that it picks, or, where draws are shared, draw b.
-For every positive the queries below it, and those not above it, are counted. In the spread `total`
-queries have weights, whole numbers in float64, so that their sums are exact in any order.
+For every anchor the queries below it are counted: the anchors are the positives, or the negatives
+where these are fewer and nothing is tied. In the spread `total` queries have weights, whole numbers
+in float64, so that their sums are exact in any order.
+
+Ties: a first pass over the scores of a shot and a class sets one bit for each, by a hash, and notes
+the bits that were set before. Only scores with a noted bit can be equal to another: these few are
+sorted.
 """
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
+from callshot.fewshot.episodes import Split
+from callshot.fewshot.gpu.device import Gpu
+from callshot.fewshot.gpu.draws import mix, upload
+from callshot.fewshot.metrics import harmonic_numbers
+
 Tensor = Any
 
 LANES = 64  # samples in one program
-ANCHORS = 16  # positives in one pass over the queries
+ANCHORS = 16  # anchors in one pass over the queries
+WEIGHTED_ANCHORS = 4  # their sums take more registers
+QUERIES = 8  # queries whose loads do not wait for each other
+MAX_REGISTERS = 128  # so that many programs run while others wait for loads
+BLOCK = 1024
+ODD = 0x1E3779B97F4A7C15
 
 
 class Truth(NamedTuple):
     """The true classes of the queries of a fold.
 
-    `relevant` is (classes, queries), `label` (queries). The positives of class n are
-    positives[start[n] : start[n + 1]].
+    `relevant` is (classes, queries), `label` (queries). `members` are the positives of each class,
+    then the negatives of each, then the queries that have it as their label; list i is
+    members[start[i] : start[i + 1]]. `harmonic` are the harmonic numbers.
     """
 
     relevant: Tensor
     label: Tensor
-    positives: Tensor
+    members: Tensor
     start: Tensor
+    harmonic: Tensor
+
+
+def upload_truth(split: Split, gpu: Gpu) -> Truth:
+    """Return the true classes of a fold's queries on a GPU."""
+    relevant = split.relevant
+    is_label = split.label == np.arange(len(relevant))[:, None]
+    lists = np.concatenate([relevant, ~relevant, is_label])
+    _, members = np.nonzero(lists)
+    start = np.concatenate([[0], np.cumsum(lists.sum(axis=1))])
+    return Truth(
+        upload(relevant.view(np.int8), gpu),
+        upload(split.label, gpu, torch.int64),
+        upload(members, gpu, torch.int32),
+        upload(start, gpu, torch.int32),
+        upload(harmonic_numbers(len(split.rows)), gpu),
+    )
+
+
+@triton.jit
+def _load(table, picks, q, b, valid, draws, samples, other, PICKED: tl.constexpr):
+    """Load what a table has for some queries, (queries, samples)."""
+    pick = b
+    if PICKED:
+        pick = tl.load(picks + q * samples + b, valid, 0)
+    return tl.load(table + q * draws + pick, valid, other)
 
 
 @triton.jit
@@ -45,32 +88,46 @@ def _sum_below(
     LISTED: tl.constexpr,
     PICKED: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    TIES: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):
-    """Sum the weights of the queries below t, and not above it: of all, or of those listed."""
+    """Sum the weights of the queries below t, and not above it: of all, or of those listed.
+
+    Those not above it are summed with TIES only.
+    """
     below = tl.zeros(t.shape, tl.float64 if WEIGHTED else tl.int32)
-    not_above = tl.zeros(t.shape, tl.float64 if WEIGHTED else tl.int32)
-    # Loads of several queries need not wait for each other.
-    for i in tl.range(0, count, loop_unroll_factor=4):
-        q = tl.load(which + i).to(tl.int64) if LISTED else i
-        pick = tl.load(picks + q * samples + b, valid, 0) if PICKED else b
-        v = tl.load(scores + q * draws + pick, valid, 0.0)[None, :]
-        w = tl.load(weight + q * draws + b, valid, 0.0)[None, :] if WEIGHTED else 1
-        below += tl.where(v < t, w, 0)
-        not_above += tl.where(v <= t, w, 0)
+    not_above = below
+    for begin in range(0, count, QUERIES):
+        q = begin + tl.arange(0, QUERIES)[:, None]
+        real = (q < count) & valid
+        if LISTED:
+            q = tl.load(which + q, q < count, 0)
+        v = _load(scores, picks, q, b, real, draws, samples, float("inf"), PICKED)
+        w = 1
+        if WEIGHTED:
+            w = tl.load(weight + q * draws + b, real, 0.0)[:, None, :]
+        # The sign of a difference takes less time than a comparison in float64.
+        rise = (v[:, None, :] - t[None, :, :]).to(tl.int64, bitcast=True)
+        below += tl.sum(tl.where(rise < 0, w, 0), 0)
+        if TIES:
+            fall = (t[None, :, :] - v[:, None, :]).to(tl.int64, bitcast=True)
+            not_above += tl.sum(tl.where(fall < 0, 0, w), 0)
     return below, not_above
 
 
 @triton.jit
 def _measure(
     scores,
+    hits,
     picks,
     weight,
-    positives,
+    tied,
+    members,
     start,
+    harmonic,
     all_weights,
-    positive_weights,
-    ap,
-    auroc,
+    side_weights,
+    out,
     ties,
     queries,
     draws,
@@ -78,31 +135,41 @@ def _measure(
     classes,
     PICKED: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    TIES: tl.constexpr,
+    QUERIES: tl.constexpr,
     ANCHORS: tl.constexpr,
     LANES: tl.constexpr,
 ):
+    """Fill the rows of shots and classes that have ties, or those that have none."""
     row = tl.program_id(1).to(tl.int64)
+    if (tl.load(tied + row) != 0) != TIES:
+        return
     n = row % classes
-    b = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    valid = b < samples
+    sample = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    inside = sample < samples
+    b = sample[None, :]
+    valid = inside[None, :]
     scores += row * queries * draws
-    first = tl.load(start + n)
-    m = tl.load(start + n + 1) - first
-    which = positives + first
-    everything = tl.load(all_weights + b, valid, 2.0)
-    relevant = tl.load(positive_weights + n * samples + b, valid, 1.0)
+    hits += row // classes * queries * draws
+    positives = tl.load(start + n + 1) - tl.load(start + n)
+    by_negatives = (2 * positives > queries) & (not TIES)
+    side = n + tl.where(by_negatives, classes, 0)
+    first = tl.load(start + side)
+    m = tl.load(start + side + 1) - first
+    which = members + first
+    everything = tl.load(all_weights + sample, inside, 2.0)
+    size = tl.load(side_weights + side * samples + sample, inside, 1.0)
     precision = tl.zeros((LANES,), tl.float64)
     lost = tl.zeros((LANES,), tl.float64)
-    tied = tl.zeros((LANES,), tl.int32)
+    several = tl.zeros((LANES,), tl.int32)
     for begin in range(0, m, ANCHORS):
-        j = begin + tl.arange(0, ANCHORS)
-        real = (j[:, None] < m) & valid[None, :]
-        q = tl.load(which + j, j < m, 0).to(tl.int64)[:, None]
-        place = q * draws + b[None, :]
-        w = tl.load(weight + place, real, 0.0) if WEIGHTED else real.to(tl.float64)
-        if PICKED:
-            place = q * draws + tl.load(picks + q * samples + b[None, :], real, 0)
-        t = tl.load(scores + place, real, 0.0)
+        j = begin + tl.arange(0, ANCHORS)[:, None]
+        real = (j < m) & valid
+        q = tl.load(which + j, j < m, 0)
+        w = real.to(tl.float64)
+        if WEIGHTED:
+            w = tl.load(weight + q * draws + b, real, 0.0)
+        t = _load(scores, picks, q, b, real, draws, samples, 0.0, PICKED)
         below, not_above = _sum_below(
             scores,
             picks,
@@ -117,6 +184,8 @@ def _measure(
             False,
             PICKED,
             WEIGHTED,
+            TIES,
+            QUERIES,
         )
         same_below, same_not_above = _sum_below(
             scores,
@@ -132,85 +201,104 @@ def _measure(
             True,
             PICKED,
             WEIGHTED,
+            TIES,
+            QUERIES,
         )
-        hits = relevant[None, :] - same_below
-        misses = everything[None, :] - below - hits
-        hits_above = relevant[None, :] - same_not_above
-        misses_above = everything[None, :] - not_above - hits_above
-        rank = tl.where(real, hits + misses, 1.0)
-        precision += tl.sum(w * (hits / rank), 0)
-        lost += tl.sum(w * (0.5 * (misses + misses_above)), 0)
-        tied += tl.sum((real & (not_above - below > 1)).to(tl.int32), 0)
-    pairs = relevant * (everything - relevant)
-    share = tl.where(pairs > 0, lost / tl.where(pairs > 0, pairs, 1.0), float("nan"))
-    tl.store(ap + row * samples + b, precision / relevant, valid)
-    tl.store(auroc + row * samples + b, 1.0 - share, valid)
-    tl.atomic_add(ties + row, tl.sum(tied, 0).to(tl.int64))
+        rank = everything[None, :] - below
+        same = size[None, :] - same_below
+        others = rank - same
+        if TIES:
+            equal = not_above - below
+            others -= 0.5 * (equal - (same_not_above - same_below))
+            several += tl.sum((real & (equal > 1)).to(tl.int32), 0)
+        rank = tl.where(real, rank, 1.0)
+        share = same / rank
+        if by_negatives:
+            share += tl.load(harmonic + rank.to(tl.int32)) - 1.0 / rank
+        precision += tl.sum(w * share, 0)
+        lost += tl.sum(w * others, 0)
+    rest = everything - size
+    pairs = size * rest
+    area = tl.where(pairs > 0, lost / tl.where(pairs > 0, pairs, 1.0), float("nan"))
+    if by_negatives:
+        precision += rest - size * tl.load(harmonic + queries)
+        size = rest
+    else:
+        area = 1.0 - area
+    class_hits = tl.zeros((LANES,), tl.float64)
+    listed = start + 2 * classes + n
+    end = tl.load(listed + 1)
+    for begin in range(tl.load(listed), end, QUERIES):
+        i = begin + tl.arange(0, QUERIES)[:, None]
+        real = (i < end) & valid
+        q = tl.load(members + i, i < end, 0)
+        hit = _load(hits, picks, q, b, real, draws, samples, 0, PICKED).to(tl.float64)
+        if WEIGHTED:
+            hit *= tl.load(weight + q * draws + b, real, 0.0)
+        class_hits += tl.sum(hit, 0)
+    out += row * samples + sample
+    table = tl.num_programs(1).to(tl.int64) * samples
+    tl.store(out, precision / size, inside)
+    tl.store(out + table, area, inside)
+    tl.store(out + 2 * table, class_hits, inside)
+    if TIES:
+        tl.atomic_add(ties + row, tl.sum(several, 0).to(tl.int64))
 
 
 def measure(
     scores: Tensor,
+    hits: Tensor,
     picks: Tensor | None,
     weight: Tensor | None,
+    tied: Tensor | None,
     truth: Truth,
     draws: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return AP and AUROC (shots, classes, samples), and tied positives (shots, classes).
+) -> tuple[Tensor, Tensor]:
+    """Return AP, AUROC and hits (3, shots, classes, samples), and tied positives (shots, classes).
 
-    `scores` is (shots, classes, lanes), `picks` (queries, samples), `weight` (queries, draws).
-    Ties are counted over all samples; with weights they mean nothing.
+    `scores` is (shots, classes, lanes), `hits` (shots, lanes), `picks` (queries, samples), `weight`
+    (queries, draws), `tied` (shots, classes): whether any scores are equal; without it they may be.
+    Hits are sums of weights over the queries of a class. Ties are counted over all samples; with
+    picks or weights they mean nothing.
     """
     shots, classes, _ = scores.shape
     queries = len(truth.label)
     samples = draws if picks is None else picks.shape[1]
     ones = scores.new_ones((queries, 1)) if weight is None else weight
     all_weights = ones.sum(0).expand(samples).contiguous()
-    positive_weights = truth.relevant.to(torch.float64) @ ones
-    positive_weights = positive_weights.expand(classes, samples).contiguous()
-    ap = scores.new_empty((shots, classes, samples))
-    auroc = torch.empty_like(ap)
-    ties = torch.zeros((shots, classes), dtype=torch.int64, device=scores.device)
-    _measure[(triton.cdiv(samples, LANES), shots * classes)](
-        scores,
-        truth.label if picks is None else picks,
-        ones,
-        truth.positives,
-        truth.start,
-        all_weights,
-        positive_weights,
-        ap,
-        auroc,
-        ties,
-        queries,
-        draws,
-        samples,
-        classes,
-        picks is not None,
-        weight is not None,
-        ANCHORS,
-        LANES,
-        num_warps=LANES // 32,
-        enable_fp_fusion=False,
-    )
-    return ap, auroc, ties
-
-
-def sum_hits(
-    hits: Tensor, picks: Tensor | None, weight: Tensor | None, truth: Truth, draws: int
-) -> Tensor:
-    """Return how many queries of each class hit, (shots, classes, samples), weighted if asked.
-
-    `hits` is (shots, lanes). Sums of whole numbers are exact in any order.
-    """
-    classes = torch.arange(len(truth.relevant), device=hits.device)
-    is_class = (truth.label == classes[:, None]).to(torch.float64)
-    sums = []
-    for table in hits.reshape(len(hits), -1, draws):
-        if picks is not None:
-            table = table.gather(1, picks.to(torch.int64))
-        table = table.to(torch.float64)
-        sums.append(is_class @ (table if weight is None else table * weight))
-    return torch.stack(sums)
+    sides = torch.cat([truth.relevant, 1 - truth.relevant]).to(torch.float64)
+    side_weights = (sides @ ones).expand(-1, samples).contiguous()
+    out = scores.new_empty((3, shots, classes, samples))
+    ties = truth.label.new_zeros((shots, classes))
+    for with_ties in (True,) if tied is None else (False, True):
+        _measure[(triton.cdiv(samples, LANES), shots * classes)](
+            scores,
+            hits,
+            ties if picks is None else picks,
+            ones,
+            torch.ones_like(ties) if tied is None else tied,
+            truth.members,
+            truth.start,
+            truth.harmonic,
+            all_weights,
+            side_weights,
+            out,
+            ties,
+            queries,
+            draws,
+            samples,
+            classes,
+            picks is not None,
+            weight is not None,
+            with_ties,
+            QUERIES,
+            ANCHORS if weight is None else WEIGHTED_ANCHORS,
+            LANES,
+            num_warps=LANES // 32,
+            maxnreg=MAX_REGISTERS,
+            enable_fp_fusion=False,
+        )
+    return out, ties
 
 
 def count_decisions(decided: Tensor, hits: Tensor, truth: Truth, draws: int) -> Tensor:
@@ -219,27 +307,59 @@ def count_decisions(decided: Tensor, hits: Tensor, truth: Truth, draws: int) -> 
     classes = len(truth.relevant)
     predicted = decided.to(torch.int64)
     true = torch.where(hits != 0, predicted, truth.label.repeat_interleave(draws))
-    shot = torch.arange(shots, device=hits.device)[:, None]
-    cell = (shot * classes + true) * classes + predicted
-    counts = torch.bincount(cell.flatten(), minlength=shots * classes**2)
+    cell = true * classes + predicted
+    counts = cell.new_zeros((shots, classes**2))
+    counts.scatter_add_(1, cell, torch.ones_like(cell))
     return counts.reshape(shots, classes, classes)
 
 
-def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> Tensor:
-    """Return how many scores of positives are also another query's, (shots, classes).
+@triton.jit
+def _note_scores(
+    scores, seen, again, repeated, lanes, words, MARK: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Set the bit of each score in `seen`, and in `again` if it was set; or mark the repeated."""
+    row = tl.program_id(1).to(tl.int64)
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    valid = lane < lanes
+    score = tl.load(scores + row * lanes + lane, valid, 0.0) + 0.0  # −0 becomes 0
+    place = mix(score.to(tl.uint64, bitcast=True)) >> 32
+    word = row * words + ((place >> 5).to(tl.int64) & (words - 1))
+    bit = tl.full((BLOCK,), 1, tl.int32) << (place & 31).to(tl.int32)
+    if MARK:
+        noted = tl.load(again + word, valid, 0) & bit
+        tl.store(repeated + row * lanes + lane, (noted != 0).to(tl.int8), valid)
+    else:
+        before = tl.atomic_or(seen + word, bit, valid, sem="relaxed")
+        is_again = valid & ((before & bit) != 0)
+        tl.atomic_or(again + word, bit, is_again, sem="relaxed")
 
-    `scores` is (shots, classes, lanes), `relevant` (classes, queries).
+
+def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+    """Return how many scores are also another query's, and how many of these are of positives.
+
+    Both are (shots, classes). `scores` is (shots, classes, lanes), `relevant` (classes, queries).
     """
-    counts = []
-    for table in scores:
-        score, lane = torch.sort(table + 0.0, stable=True)  # −0 becomes 0
-        query = lane // draws
-        is_new = torch.ones_like(query)
-        is_new[:, 1:] = score[:, 1:] != score[:, :-1]
-        group = is_new.cumsum(1) - 1
-        first = query.scatter_reduce(1, group, query, "amin", include_self=False)
-        last = query.scatter_reduce(1, group, query, "amax", include_self=False)
-        is_tied = (first != last).gather(1, group)
-        is_positive = relevant.gather(1, query) != 0
-        counts.append((is_tied & is_positive).sum(1))
-    return torch.stack(counts)
+    shots, classes, lanes = scores.shape
+    rows = shots * classes
+    words = triton.next_power_of_2(lanes)
+    seen, again = scores.new_zeros((2, rows, words), dtype=torch.int32)
+    repeated = scores.new_empty(rows * lanes, dtype=torch.int8)
+    for mark in (False, True):
+        _note_scores[(triton.cdiv(lanes, BLOCK), rows)](
+            scores, seen, again, repeated, lanes, words, mark, BLOCK
+        )
+    place = repeated.nonzero()[:, 0]
+    row = place // lanes
+    bits = (scores.flatten()[place] + 0.0).view(torch.int64)
+    # An odd factor keeps the scores of a row apart.
+    _, group = torch.unique(bits * ODD + row, return_inverse=True)
+    query = place // draws  # with a number of its own in each row
+    first = query.scatter_reduce(0, group, query, "amin", include_self=False)
+    last = query.scatter_reduce(0, group, query, "amax", include_self=False)
+    is_tied = (first != last)[group]
+    is_positive = relevant.flatten()[query % relevant.numel()] != 0
+    counts = row.new_zeros((2, rows))
+    counts[0].index_add_(0, row, is_tied.to(torch.int64))
+    counts[1].index_add_(0, row, (is_tied & is_positive).to(torch.int64))
+    tied, positives = counts.reshape(2, shots, classes)
+    return tied, positives

@@ -5,7 +5,7 @@ scored at once where its scores fit, else in blocks of shots or draws.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,18 +19,18 @@ from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.gpu.draws import (
     SupportDrawer,
     Supports,
+    bootstrap_picks,
     upload,
+    upload_base,
 )
 from callshot.fewshot.gpu.metrics import (
-    Truth,
     count_decisions,
     count_ties,
     measure,
-    sum_hits,
+    upload_truth,
 )
 from callshot.fewshot.gpu.scores import to_scores
 from callshot.fewshot.gpu.supports import ClassRows, fill_evidence
-from callshot.fewshot.kernels import streams
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.sweep import UNIT, Spread
 from callshot.records import IntArray
@@ -51,6 +51,13 @@ class GpuRows:
     episodes: Episodes
     rule: str
     gpu: Gpu
+    kept: dict[int, tuple[NDArray[Any], Tensor]] = field(default_factory=dict)
+
+    def keep(self, array: NDArray[Any], kind: Any = None) -> Tensor:
+        """Upload an array once for all folds."""
+        if id(array) not in self.kept:
+            self.kept[id(array)] = (array, upload(array, self.gpu, kind))
+        return self.kept[id(array)][1]
 
     @cached_property
     def distinct(self) -> tuple[Tensor, Tensor]:
@@ -84,13 +91,15 @@ class GpuRows:
     def products(self, split: Split, span: slice) -> Tensor:
         """Multiply some queries of a fold with every row, (queries, rows)."""
         vectors, number = self.distinct
-        rows = upload(split.rows[span], self.gpu)
-        numbers, place = torch.unique(number[rows], return_inverse=True)
-        queries = vectors[numbers]
+        # Not by torch, which would wait for the GPU.
+        of_rows = self.episodes.distinct[1][split.rows[span]]
+        numbers, place = np.unique(of_rows, return_inverse=True)
+        queries = vectors[upload(numbers, self.gpu)]
         if self.rule == "cosine":
             length = (queries * queries).sum(1, keepdim=True).sqrt()
             queries = queries / torch.where(length > 0, length, 1.0)
-        return (queries @ vectors.T)[place[:, None], number]
+        place = upload(place[:, None], self.gpu)
+        return (queries @ vectors.T)[place, number]
 
 
 class SplitScorer(SupportDrawer):
@@ -149,6 +158,33 @@ class SplitScorer(SupportDrawer):
             out[int(self.drawn[n]) :, n, first : first + len(values)] = values
 
 
+class GpuSums(MetricSums):
+    """Sums over folds on a GPU, so that no fold waits for the one before."""
+
+    library = torch
+
+    def __init__(self, gpu: Gpu, *sizes: Any) -> None:
+        self.gpu = gpu
+        super().__init__(*sizes)
+
+    def zeros(self, *size: int) -> Any:
+        """Return a table of sums on the GPU."""
+        return torch.zeros(size, dtype=torch.float64, device=self.gpu.torch_device)
+
+    def like(self, table: Any) -> Tensor:
+        """Return a table on the GPU."""
+        return table if torch.is_tensor(table) else upload(table, self.gpu)
+
+    def finish(self, draws: int) -> None:
+        """Turn sums into means, and copy them from the GPU."""
+        self.tied = to_array(self.tied)
+        self.decisions = to_array(self.decisions)
+        self._folds = [(split, to_array(decided)) for split, decided in self._folds]
+        super().finish(draws)
+        self.values = {key: to_array(table) for key, table in self.values.items()}
+        self.per_class = {key: to_array(one) for key, one in self.per_class.items()}
+
+
 def sweep_fold(
     engine: Engine,
     split: Split,
@@ -164,33 +200,22 @@ def sweep_fold(
     """
     make_scorer = scorer or SplitScorer
     gpu = engine.on_gpu.gpu
-    _, positives = np.nonzero(split.relevant)
-    start = np.concatenate([[0], np.cumsum(split.positives)])
-    truth = Truth(
-        upload(split.relevant.view(np.int8), gpu),
-        upload(split.label, gpu, torch.int64),
-        upload(positives, gpu, torch.int32),
-        upload(start, gpu, torch.int32),
-    )
+    truth = upload_truth(split, gpu)
     folds = engine.episodes.folds
     bytes_per_draw = 8 * len(engine.episodes.classes) * len(split.rows)
 
     if spread.has_own_draws:
         draws = engine.protocol.draws
-        keys = engine.episodes.segment_key[split.rows]
-        base = streams.purpose_key(engine.protocol.seed, "bootstrap")
-        picked = np.empty((len(keys), engine.protocol.bootstraps), np.uint16)
-        streams.bootstrap_picks(base, keys, draws, picked)
-        picks = upload(picked.astype(np.int32), gpu)
+        keys = upload(engine.episodes.segment_key[split.rows], gpu)
+        base = upload_base(engine.protocol.seed, "bootstrap", gpu)
+        picks = bootstrap_picks(base, keys, draws, engine.protocol.bootstraps)
         for block in blocks(len(shots), gpu.score_bytes // (bytes_per_draw * draws)):
             table = make_scorer(engine, split, shots[block], spread).per_query(draws)
             decided, hits = to_scores(table, truth.relevant, draws, ranking=False)
-            ap, auroc, _ = measure(table, picks, None, truth, draws)
-            class_hits = sum_hits(hits, picks, None, truth, draws)
-            sums.add(block, *map(to_array, (ap, auroc, class_hits)))
-            decisions = count_decisions(decided, hits, truth, draws)
-            ties = count_ties(table, truth.relevant, draws)
-            sums.count(block, to_array(decisions), to_array(ties))
+            tied, ties = count_ties(table, truth.relevant, draws)
+            metrics, _ = measure(table, hits, picks, None, tied, truth, draws)
+            sums.add(block, *metrics)
+            sums.count(block, count_decisions(decided, hits, truth, draws), ties)
             engine.step((block.stop - block.start) / folds)
         return
 
@@ -205,16 +230,15 @@ def sweep_fold(
         decided, hits = to_scores(table, truth.relevant, draws, ranking=True)
         weight = None
         if spread.units is not None:
-            weight = upload(spread.units[span, split.rows].T, gpu, torch.float64)
-        ap, auroc, ties = measure(table, None, weight, truth, draws)
-        parts.append((ap, auroc, sum_hits(hits, None, weight, truth, draws)))
+            rows_of_fold = upload(split.rows, gpu)
+            units = engine.on_gpu.keep(spread.units)[span, rows_of_fold]
+            weight = units.T.to(torch.float64).contiguous()
+        metrics, ties = measure(table, hits, None, weight, None, truth, draws)
+        parts.append(metrics)
         if weight is None:
-            decisions = count_decisions(decided, hits, truth, draws)
-            sums.count(rows, to_array(decisions), to_array(ties))
+            sums.count(rows, count_decisions(decided, hits, truth, draws), ties)
         engine.step(len(shots) * draws / spread.samples / folds)
-    ap, auroc, class_hits = (
-        to_array(torch.cat(part, 2)) for part in zip(*parts, strict=True)
-    )
+    ap, auroc, class_hits = torch.cat(parts, 3)
     if spread.units is not None:
         class_hits *= UNIT
     sums.add(rows, ap, auroc, class_hits)
