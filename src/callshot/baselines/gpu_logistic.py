@@ -186,9 +186,8 @@ class BatchedSolver:
         Return the positions (fits, classes, unknowns and bias), and how far J may be above its
         optimum at most.
         """
-        count, dimensions = rows.shape[1:]
-        is_gram = count <= dimensions
-        size: Any = (padded(count), *start.shape, is_gram)
+        lanes = padded(len(label))
+        size = (lanes, start.shape)
         if size not in self.newtons:
             self.newtons[size] = Newton(*size, self.c, self.tolerance, rows)
         newton = self.newtons[size]
@@ -213,14 +212,13 @@ class Newton:
     def __init__(
         self,
         lanes: int,
-        fits: int,
-        classes: int,
-        unknowns: int,
-        is_gram: bool,
+        size: tuple[int, int, int],
         c: float,
         tolerance: float,
         like: Tensor,
     ) -> None:
+        fits, classes, unknowns = size
+        is_gram = unknowns == lanes
         self.unknowns = unknowns
         self.is_gram = is_gram
         self.c = c
