@@ -354,8 +354,7 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
         elif names:
             outcomes[row] = "wrong_name"
             labels[row] = names[0]
-    is_missed = np.ones(len(own), bool)
-    is_missed[matches[matches != UNMATCHED]] = False
+    is_missed = ~np.isin(np.arange(len(own)), matches)
     missed = own.filter(is_missed).with_columns(
         outcome=pl.lit("missed"), score=None, annotated_label=None
     )
@@ -401,12 +400,9 @@ def rank_windows(
     best = touched.sort("score", "outcome", descending=True, nulls_last=True)
     best = best.unique(KEYS, keep="first", maintain_order=True)
     judgeable = best.join(unknown, on=KEYS, how="anti")
-    marked = annotated.with_columns(is_correct=True)
+    marked = annotated.with_columns(correct=CORRECT)
     joined = judgeable.join(marked, on=KEYS, how="left")
-    is_correct = pl.col("is_correct").fill_null(False)
-    windows = joined.with_columns(
-        outcome=pl.when(is_correct).then(CORRECT).otherwise(pl.col("outcome"))
-    )
+    windows = joined.with_columns(outcome=pl.coalesce("correct", "outcome"))
     return task.rank(label, windows, annotated)
 
 
