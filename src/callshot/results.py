@@ -4,14 +4,14 @@
         output.write(make_files, provenance)                                replaces the earlier set
     check_result(folder, ["provenance.json"])                               is it as it was written?
 
-**On a disk**, new files are made in the hidden folder `.callshot-unfinished`. Then the earlier
-files move into it, and the new ones move out, the provenance last: it holds the sha256 of every
-file. If a kill stops that, the places of the files show how far it came, and the next run moves
-everything back. Files that callshot did not write stay where they are.
+**On a disk**, new files are made in the hidden folder `.callshot-unfinished`. When all are there,
+they move to the places of the earlier ones, the provenance last: it holds the sha256 of every
+file. If a kill stops that, the next run moves the rest. Files that callshot did not write stay
+where they are.
 
 **In a store**, which has neither locks nor renames, files are made on this machine and uploaded
 when all of them are there, the provenance last. Before the first one, a marker
-`.callshot-unfinished-….json` with the checksums of all of them is uploaded; it is removed after the
+`.callshot-unfinished-….json` with the names of all of them is uploaded; it is removed after the
 last one. So the next run knows the files of a run that ended early. Each set of results has a
 marker of its own, for several sets may share a folder.
 
@@ -27,16 +27,23 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -49,25 +56,27 @@ from callshot.files import (
     hold_lock,
     is_inside,
     make_folder,
+    path_exists,
+    remove_path,
+    replace_file,
     sha256_file,
     sha256_text,
     sync_file,
     sync_folder,
+    why_not_writable,
     write_atomic,
 )
 from callshot.storage import (
+    RemotePath,
     check_no_url,
     is_remote,
     map_requests,
     staging_folder,
     to_path,
-    upload_file,
-    why_not_writable_remote,
 )
 
 STAGING = ".callshot-unfinished"
 LOCK = ".callshot-lock"
-EARLIER = ".earlier"  # in the staging folder; the name of no result begins with a dot
 ADVICE = {
     errno.EACCES: "no permission to write; choose another folder or ask for access",
     errno.EPERM: "no permission to write; choose another folder or ask for access",
@@ -105,9 +114,8 @@ def open_output_folder(
         owner, or the disk or the store does not accept files.
     """
     place = to_path(folder)
-    output = OutputFolder(place, provenance_name, owner)
-    if is_remote(place):
-        output = RemoteOutputFolder(place, provenance_name, owner)
+    kind = RemoteOutputFolder if is_remote(place) else OutputFolder
+    output = kind(place, provenance_name, owner)
     with ExitStack() as cleanup:
         with explain_errors(place):
             output.prepare(cleanup)
@@ -119,8 +127,7 @@ def open_output_folder(
                     f"it has the results of {name or 'another command'}; "
                     "choose another folder or move them away"
                 )
-            written = output.read_checksums(place)
-            output.check_names([*names, provenance_name], written)
+            output.check_names([*names, provenance_name], output.read_checksums())
         yield output
 
 
@@ -131,18 +138,14 @@ class OutputFolder:
     folder: Path
     provenance_name: str
     owner: str
-
-    @property
-    def path(self) -> Path:
-        """The staging folder."""
-        return self.folder / STAGING
+    path: Path = Path()
 
     def prepare(self, cleanup: ExitStack) -> None:
-        """Create the folder, lock it and undo what a killed run left half-way."""
+        """Create the folder, lock it and finish what a killed run left half-way."""
         check_no_url(self.folder)
-        missing = [
-            path for path in (self.folder, *self.folder.parents) if not path.exists()
-        ]
+        self.path = self.folder / STAGING
+        folders = (self.folder, *self.folder.parents)
+        missing = [path for path in folders if not path.exists()]
         cleanup.callback(_remove_folders, missing)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -155,10 +158,11 @@ class OutputFolder:
             raise OSError(
                 "another run is writing to it; wait for that run or choose another folder"
             ) from None
-        cleanup.callback(_remove_file, lock)
+        cleanup.callback(remove_path, lock)  # on Windows, the lock removes its own
         cleanup.callback(self._discard)
-        if (self.path / self.provenance_name).is_file():
-            self._undo(self.read_checksums(self.path))
+        staged = _read_provenance(self.path / self.provenance_name)
+        if staged is not None:
+            self._replace([*staged["files"], self.provenance_name])
         self._discard()
 
     def write(
@@ -166,7 +170,7 @@ class OutputFolder:
         make_files: Callable[[Path], Sequence[str]],
         provenance: Facts,
     ) -> list[Path]:
-        """Make all files and replace the earlier set; after an error the earlier set is unchanged.
+        """Make all files, then replace the earlier set; before, nothing is changed.
 
         `make_files` writes files to the folder that it is given and returns their names.
         `provenance` is extended by `files`, the sha256 of each, by `set`, the owner, and by its own
@@ -176,108 +180,107 @@ class OutputFolder:
         """
         with explain_errors(self.folder):
             self.path.mkdir(parents=True, exist_ok=True)
-            new: Checksums = {}
+            checksums: Checksums = {}
             for name in make_files(self.path):
-                new[name] = _sync_and_hash(self.path / name)
-            content = {**provenance, "files": dict(new)}
+                sync_file(self.path / name)
+                checksums[name] = sha256_file(self.path / name)
+            content = {**provenance, "files": checksums}
             if self.owner:
                 content["set"] = self.owner
-            staged_provenance = self.path / self.provenance_name
-            staged_provenance.write_bytes(format_provenance(content))
-            new[self.provenance_name] = _sync_and_hash(staged_provenance)
-            sync_folder(self.path)
-            written = self.read_checksums(self.folder)
-            self.check_names(new, written)
-            self._replace(new, written)
-        return [self.folder / name for name in new]
+            names = [*checksums, self.provenance_name]
+            self.check_names(names, self.read_checksums())
+            # The set is complete with it: if a kill stops the rest, the next run goes on.
+            write_atomic(self.path / self.provenance_name, format_provenance(content))
+            self._replace(names)
+        return [self.folder / name for name in names]
 
-    def _replace(self, new: Checksums, written: Checksums) -> None:
-        """Move the earlier files into the staging folder and the new ones out of it."""
-        earlier = []
-        copies: Checksums = {}
-        for name, checksum in written.items():
-            is_edited = _hash(self.folder / name) != checksum
-            if is_edited and name not in new:
-                continue
-            copy = self._free_name(name, self.folder / name) if is_edited else ""
-            if copy:
-                shutil.copy2(self.folder / name, self.path / copy)
-                copies[copy] = _sync_and_hash(self.path / copy)
-            earlier.append(name)
-        staged = copies | new
+    def _replace(self, names: Sequence[str]) -> None:
+        """Replace the earlier set by staged files; after Ctrl-C, on a disk, all the same."""
         try:
-            for name in earlier:
-                _move(self.folder / name, self.path / EARLIER / name)
-            self._remove_empty_folders(earlier)
-            for name in staged:
-                if name == self.provenance_name:  # the last one
-                    for parent in {(self.folder / other).parent for other in staged}:
-                        sync_folder(parent)
-                _move(self.path / name, self.folder / name)
-            sync_folder(self.folder)
+            self._place(names)
+        except OSError as error:
+            raise OutputError(
+                f"{self.folder}: not all results are written ({error_reason(error)}); "
+                "run the command again"
+            ) from None
         except BaseException:
-            self._undo(staged)
+            if not is_remote(self.folder):
+                self._place(names)
             raise
 
-    def _free_name(self, name: str, content: Path) -> str:
-        """Return NAME.before, NAME.before-2, … or "" where one of them has the same content."""
-        checksum = _hash(content)
-        for free in _copy_names(name):
-            if not os.path.lexists(self.folder / free):
-                return free
-            if checksum is not None and _hash(self.folder / free) == checksum:
-                return ""
-        raise AssertionError
+    def _place(self, names: Sequence[str]) -> None:
+        """Bring the staged files of a set to their places, the provenance last.
 
-    def _undo(self, new: Checksums) -> None:
-        """Move new files into the staging folder again, then the earlier ones out of it.
-
-        A kill leaves a state from which this can start again. So the provenance, which marks the
-        set as complete, moves first, and files that are staged already stay there.
+        It can be called again after it was stopped anywhere.
         """
-        for name in reversed(new):
-            placed = self.folder / name
-            staged = self.path / name
-            if not staged.exists() and _hash(placed) == new[name]:
-                _move(placed, staged)
-        self._remove_empty_folders(_list_files(self.path))
-        for name in _list_files(self.path / EARLIER):
-            if not is_inside(self.folder, name):
-                continue
-            earlier = self.path / EARLIER / name
-            target = name
-            if os.path.lexists(self.folder / name):  # written since the kill
-                target = self._free_name(name, earlier)
-            if target:
-                _move(earlier, self.folder / target)
+        staged = [name for name in names if _is_file(self.path, name)]
+        written = self.read_checksums()
+        self.check_names(staged, written)
+        self._announce({*written, *names})
+        paths = [self.folder / name for name in written]
+        checksums = map_requests(_hash, paths, together=is_remote(self.folder))
+        outdated = []
+        for name, checksum in zip(written, checksums, strict=True):
+            is_edited = checksum != written[name] and not self._is_unfinished(name)
+            if is_edited and name in staged:
+                self._set_aside(name)
+            elif not is_edited and name not in names:
+                outdated.append(name)
+        self._put([name for name in staged if name != self.provenance_name])
+        for name in outdated:
+            self._remove(name)
+        self._put([name for name in staged if name == self.provenance_name])
+
+    def _announce(self, names: Iterable[str]) -> None:
+        """Let the next run know which files may be of this one, if it ends early."""
+
+    def _is_unfinished(self, name: str) -> bool:
+        """Return whether a run that ended early wrote the file, whatever it has."""
+        return False
+
+    def _set_aside(self, name: str) -> None:
+        """Keep an edited file as NAME.before, NAME.before-2, …"""
+        copies = (f"{name}.before-{number}" for number in count(2))
+        for copy in chain([f"{name}.before"], copies):
+            if not path_exists(self.folder / copy):
+                self._rename(name, copy)
+                return
+
+    def _rename(self, name: str, new_name: str) -> None:
+        _move(self.folder / name, self.folder / new_name)
+
+    def _put(self, names: Sequence[str]) -> None:
+        for name in names:
+            _move(self.path / name, self.folder / name)
+        for folder in {(self.folder / name).parent for name in names}:
+            sync_folder(folder)
+
+    def _remove(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+        _remove_folders(self.folder / parent for parent in Path(name).parents[:-1])
 
     def _discard(self) -> None:
-        """Remove the staging folder, first the provenance, by which a set would be undone."""
-        with suppress(OSError):
-            (self.path / self.provenance_name).unlink(missing_ok=True)
+        """Remove the staging folder, unless the next run must go on with it."""
+        if not (self.path / self.provenance_name).is_file():
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def read_checksums(self, folder: Path) -> Checksums:
-        """Return the checksums that the provenance in a folder has, of files that exist.
+    def read_checksums(self) -> Checksums:
+        """Return the checksums in the provenance of the earlier set, of files that exist.
 
         Names that lead out of the output folder are left out, for anybody may edit a provenance.
         """
-        path = folder / self.provenance_name
+        path = self.folder / self.provenance_name
         provenance = _read_provenance(path)
         if provenance is None:
             return {}
         checksums: Checksums = {}
         for name, checksum in provenance["files"].items():
-            if isinstance(checksum, str) and self._is_result(name):
+            if isinstance(checksum, str) and self._exists(name):
                 checksums[name] = checksum
         return checksums | {self.provenance_name: sha256_file(path)}
 
-    def _is_result(self, name: str) -> bool:
-        if Path(name).as_posix() != name or not is_inside(self.folder, name):
-            return False
-        with suppress(OSError, ValueError):  # a name that is too long or has a NUL
-            return (self.folder / name).is_file()
-        return False
+    def _exists(self, name: str) -> bool:
+        return _is_file(self.folder, name)
 
     def check_names(self, names: Iterable[str], written: Checksums) -> None:
         """Raise OSError if a name is taken by a folder or by a file that callshot did not write."""
@@ -297,117 +300,80 @@ class OutputFolder:
                 )
             _check_own(name, os.path.lexists(path) and name not in written)
 
-    def _remove_empty_folders(self, names: Iterable[str]) -> None:
-        for name in names:
-            parents = Path(name).parents[:-1]
-            _remove_folders([self.folder / parent for parent in parents])
-
 
 @dataclass
 class RemoteOutputFolder(OutputFolder):
     """A folder in a store that accepts one set of results. Files are made on this machine.
 
-    files       what is in the folder, by name
-    unfinished  the checksums that files may have which runs of this set uploaded or were about to
-                remove before they ended early
+    files       names of what is in the folder
+    unfinished  those that runs of this set wrote, or were about to, before they ended early
     """
 
-    folder: Any  # a RemotePath
-    staging: Path = Path()
-    files: dict[str, Any] = field(default_factory=dict)
-    unfinished: dict[str, list[str]] = field(default_factory=dict)
+    files: Collection[str] = ()
+    unfinished: Collection[str] = ()
 
     @property
-    def path(self) -> Path:
-        """The staging folder, on this machine."""
-        return self.staging
-
-    @property
-    def marker(self) -> Any:
+    def marker(self) -> Path:
         """The file about unfinished uploads of this set, and of no other one."""
         digest = sha256_text(f"{self.provenance_name}\n{self.owner}")
         return self.folder / f"{STAGING}-{digest[:16]}.json"
 
     def prepare(self, cleanup: ExitStack) -> None:
         """Check that the folder takes files, and make one for them on this machine."""
-        reason = why_not_writable_remote(self.folder)
+        reason = why_not_writable(self.folder)
         if reason:
             raise OutputError(f"{self.folder}: cannot be written to ({reason})")
-        self.staging = Path(tempfile.mkdtemp(dir=staging_folder()))
-        cleanup.callback(shutil.rmtree, self.staging, ignore_errors=True)
+        self.path = Path(tempfile.mkdtemp(dir=staging_folder()))
+        cleanup.callback(remove_path, self.path)
 
-    def read_checksums(self, folder: Path) -> Checksums:
+    def read_checksums(self) -> Checksums:
         """Return the checksums of files that this run may replace, after a look at the folder."""
-        self.files = {}
+        files: dict[str, RemotePath] = {}
+        folder = RemotePath(self.folder)
         with suppress(FileNotFoundError):
-            for path in self.folder.list_files():
-                self.files[path.relative_to(self.folder).as_posix()] = path
-        self.unfinished = {}
+            for path in folder.list_files():
+                files[path.relative_to(folder).as_posix()] = path
+        self.files = files.keys()
+        self.folder = cast(Path, folder.with_listing(files.values()))
+        self.unfinished = ()
         if self.marker.name in self.files:
             record = _read_provenance(self.marker) or {"files": {}}
-            for name, known in record["files"].items():
-                if name in self.files and isinstance(known, list) and known:
-                    self.unfinished[name] = [str(checksum) for checksum in known]
-        unfinished = {name: known[-1] for name, known in self.unfinished.items()}
-        return unfinished | super().read_checksums(folder)
+            self.unfinished = self.files & record["files"].keys()
+        return dict.fromkeys(self.unfinished, "") | super().read_checksums()
 
     def check_names(self, names: Iterable[str], written: Checksums) -> None:
         """Raise OSError if a name is taken by a file that callshot did not write."""
         for name in names:
             _check_own(name, name in self.files and name not in written)
 
-    def _is_result(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         return name in self.files
 
-    def _replace(self, new: Checksums, written: Checksums) -> None:
-        """Upload the new files; the earlier ones that were not made again go before the last."""
-        possible = {name: [*known] for name, known in self.unfinished.items()}
-        for name, checksum in (*written.items(), *new.items()):
-            known = possible.setdefault(name, [])
-            if checksum not in known:
-                known.append(checksum)
-        record = {
-            "files": possible,
-            "provenance": self.provenance_name,
-            "set": self.owner,
-        }
-        try:
-            write_atomic(self.marker, json.dumps(record, indent=2))
-            outdated = self._keep_edited(new, written)
-            *others, last = new  # the provenance is the last one
-            for _ in map_requests(self._upload, others, together=True):
-                pass
-            for name in outdated:
-                (self.folder / name).unlink(missing_ok=True)
-            self._upload(last)
-            with suppress(PermissionError):  # a marker that stays does no harm
-                self.marker.unlink(missing_ok=True)
-        except OSError as error:
-            raise OutputError(
-                f"{self.folder}: not all results are written ({error_reason(error)}); "
-                "run the command again"
-            ) from None
+    def _is_unfinished(self, name: str) -> bool:
+        return name in self.unfinished
 
-    def _upload(self, name: str) -> None:
-        upload_file(self.staging / name, self.folder / name)
+    def _announce(self, names: Iterable[str]) -> None:
+        record = {"files": dict.fromkeys(sorted(names), "")}
+        write_atomic(self.marker, json.dumps(record, indent=2))
 
-    def _keep_edited(self, new: Checksums, written: Checksums) -> list[str]:
-        """Copy edited files that are replaced; return unedited ones that were not made again."""
-        outdated = []
-        paths = [self.files.get(name, self.folder / name) for name in written]
-        checksums = map_requests(sha256_file, paths, together=True)
-        for name, checksum in zip(written, checksums, strict=True):
-            known = (written[name], *self.unfinished.get(name, ()))
-            if checksum not in known and name in new:
-                free = next(
-                    free for free in _copy_names(name) if free not in self.files
-                )
-                copy = self.staging / EARLIER
-                copy.write_bytes((self.folder / name).read_bytes())
-                upload_file(copy, self.folder / free)
-            elif checksum in known and name not in new:
-                outdated.append(name)
-        return outdated
+    def _place(self, names: Sequence[str]) -> None:
+        """Upload the files of a set; the marker is there until the last one is."""
+        super()._place(names)
+        with suppress(PermissionError):  # a marker that stays does no harm
+            self.marker.unlink(missing_ok=True)
+
+    def _rename(self, name: str, new_name: str) -> None:
+        write_atomic(self.folder / new_name, (self.folder / name).read_bytes())
+
+    def _put(self, names: Sequence[str]) -> None:
+        def upload(name: str) -> None:
+            replace_file(self.path / name, self.folder / name)
+
+        for _ in map_requests(upload, names, together=True):
+            pass
+
+    def _remove(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
 
 
 def _check_own(name: str, is_of_others: bool) -> None:
@@ -418,17 +384,13 @@ def _check_own(name: str, is_of_others: bool) -> None:
         )
 
 
-def _copy_names(name: str) -> Iterator[str]:
-    """Yield the names that copies of an edited file may have: NAME.before, NAME.before-2, …"""
-    yield f"{name}.before"
-    for number in count(2):
-        yield f"{name}.before-{number}"
-
-
-def _remove_file(path: Path) -> None:
-    # Windows removes no open file; there, the lock removes its own.
-    with suppress(OSError):
-        path.unlink()
+def _is_file(folder: Path, name: str) -> bool:
+    """Return whether a name, as anybody may have written it, is that of a file in a folder."""
+    if Path(name).as_posix() != name or not is_inside(folder, name):
+        return False
+    with suppress(OSError, ValueError):  # a name that is too long or has a NUL
+        return (folder / name).is_file()
+    return False
 
 
 def _remove_folders(folders: Iterable[Path]) -> None:
@@ -438,20 +400,9 @@ def _remove_folders(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _list_files(folder: Path) -> list[str]:
-    """Return the names of all files below a folder, relative to it."""
-    files = [path for path in folder.rglob("*") if not path.is_dir()]
-    return [path.relative_to(folder).as_posix() for path in files]
-
-
 def _move(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(source, target)  # noqa: PTH105
-
-
-def _sync_and_hash(path: Path) -> str:
-    sync_file(path)
-    return sha256_file(path)
 
 
 def _hash(path: Path) -> str | None:

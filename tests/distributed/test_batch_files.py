@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
-from callshot.distributed.batch_files import BatchJob, make_batch_file
+from callshot.distributed.batch_files import make_batch_file
 from callshot.errors import OptionError
 from sounds import record
 
@@ -78,12 +78,12 @@ def test_a_batch_file_starts_a_scheduler_workers_and_the_command(
 
 def test_a_gpu_is_asked_for_and_announced():
     words = ["index", "in", "-e", "hubert", "-o", "out", "--device", "cuda"]
-    slurm = make_batch_file("slurm", BatchJob(2, gpu=True), words)
+    slurm = make_batch_file("slurm", words, workers=2, gpu=True)
     assert "\n#SBATCH --gpus-per-task=1\n" in slurm
     assert "--resources GPU=1" in slurm
-    pbs = make_batch_file("pbs", BatchJob(2, 4, 2, gpu=True), words)
+    pbs = make_batch_file("pbs", words, workers=2, threads=4, memory=2, gpu=True)
     assert "select=2:ncpus=4:mem=8gb:ngpus=1\n" in pbs
-    plain = make_batch_file("slurm", BatchJob(2), words)
+    plain = make_batch_file("slurm", words, workers=2)
     assert "\n#SBATCH --gpus" not in plain
     assert "@" not in plain.replace("$@", "")
 
@@ -102,7 +102,7 @@ def test_a_gpu_is_asked_for_and_announced():
 )
 def test_a_command_that_has_no_cluster_is_refused(words, message):
     with pytest.raises(OptionError, match=message):
-        make_batch_file("slurm", BatchJob(2), words)
+        make_batch_file("slurm", words, workers=2)
 
 
 def test_a_file_of_somebody_else_is_kept(tmp_path):

@@ -684,10 +684,10 @@ def test_one_bad_recording_among_two_hundred_is_reported_and_the_others_are_embe
         "--store",
         tmp_path / "store",
     )
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr()
     reason = "r100.wav: libsndfile cannot read it as audio"
-    assert f"left out: row 101: {reason}" in printed
-    assert f"199 of 200 segments embedded in {out}" in printed
+    assert f"left out: 1 segment (1: {reason}" in printed.err
+    assert f"199 of 200 segments embedded in {out}" in printed.out
     cut = pl.read_parquet(tmp_path / "cut" / "segments.parquet")
     segments = cut["segment"].to_list()
     assert pl.read_parquet(out)["segment"].to_list() == segments[:100] + segments[101:]

@@ -84,8 +84,8 @@ def test_the_command_prints_a_table_and_writes_a_picture(segments, capsys):
 
 
 @pytest.mark.parametrize("text", ["fast", "0", "1,1000"])
-def test_a_wrong_speed_is_an_error(text):
-    from callshot.cli.encoders import parse_speeds
+def test_a_wrong_speed_is_an_error(tmp_path, text):
+    from callshot.cli.encoders import coverage
 
     with pytest.raises(OptionError, match="speeds: "):
-        parse_speeds(text)
+        coverage(tmp_path / "segments.parquet", None, text, None, None, None)

@@ -16,9 +16,8 @@ from callshot.study.steps import RECORD_FILE, Step, fingerprint, folder_name
 def copy_step(folder: Path, source: Path, **options: object) -> Step:
     """Return a step that copies a file."""
 
-    def copy(folder: Path, progress: Progress) -> list[str]:
+    def copy(progress: Progress) -> None:
         (folder / "copy.txt").write_bytes(source.read_bytes())
-        return ["copy.txt"]
 
     return Step("copy", "corpus", "", folder, options, [source], copy)
 
@@ -173,5 +172,5 @@ def test_different_names_become_different_folders() -> None:
 def test_the_summary_of_segments_counts_skipped_files(tmp_path: Path) -> None:
     facts = {"segments": 3, "rejects": 1, "skipped_files": 2, "notes": []}
     (tmp_path / "segments.json").write_text(json.dumps(facts))
-    step = Step("segment", "corpus", "", tmp_path, {}, [], lambda folder, progress: [])
+    step = Step("segment", "corpus", "", tmp_path, {}, [], print)
     assert describe_outcome(step) == ["3 segments, 1 reject and 2 whole files"]

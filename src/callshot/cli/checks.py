@@ -52,13 +52,14 @@ class JobOptions:
 
     def write(self, system: str, submit: str, command: list[str]) -> None:
         """Write or print the batch file of a command."""
-        from callshot.distributed.batch_files import BatchJob, make_batch_file
+        from callshot.distributed.batch_files import make_batch_file
         from callshot.files import check_new_file, write_atomic
         from callshot.storage import check_no_url
 
         mark = b"one command of callshot, which ends them all"
-        job = BatchJob(self.workers, self.threads, self.memory, self.hours, self.gpu)
-        text = make_batch_file(system, job, command)
+        options = vars(self).copy()
+        del options["out"]
+        text = make_batch_file(system, command, **options)
         if self.out is None:
             print(text, end="")
             return

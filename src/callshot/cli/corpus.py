@@ -1,7 +1,7 @@
 """Commands that turn recordings into segments: inspect, segment."""
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from callshot.cli.app import (
@@ -21,7 +21,6 @@ from callshot.cli.options import (
     SegmentOptions,
     SourceRate,
     Threads,
-    segmentation_options,
 )
 
 
@@ -49,24 +48,12 @@ def inspect(
     from callshot.corpus.segments import check_any_segments
     from callshot.report.terminal import show_inspection
 
-    corpus = source.known_corpus()
-    options = segmentation_options(
-        corpus, min_length_s=min_length_s, source_rate_hz=source_rate_hz
-    )
+    lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
+    reading = source.reading(**lengths)
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
-        inspection = inspect_corpus(
-            audio,
-            source.annotations,
-            options=options,
-            format=source.format,
-            annotation_options=source.annotation_options(),
-            corpus=corpus,
-            folds=folds,
-            progress=progress,
-        )
+        inspection = inspect_corpus(audio, **reading, folds=folds, progress=progress)
     next_step = ""
     if inspection.segmentation.segments:
-        lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
         next_step = _segment_command(audio, asdict(source) | lengths)
     show_inspection(inspection, Console(), next_step)
     check_any_segments(inspection.segmentation)
@@ -103,19 +90,14 @@ def segment(
     from callshot.report.terminal import show_segmentation
     from callshot.study.file_steps import segment_files
 
-    corpus = source.known_corpus()
+    options = vars(segmentation).copy()
+    is_normalised = options.pop("normalise")
+    reading = source.reading(**options)
+    if not is_normalised:
+        reading["options"] = replace(reading["options"], peak_dbfs=None)
     with run_with_progress("reading annotations", quiet=quiet) as progress:
         result = segment_files(
-            audio,
-            out,
-            source.annotations,
-            segmentation.segmentation(corpus),
-            format=source.format,
-            annotation_options=source.annotation_options(),
-            corpus=corpus,
-            check=check,
-            threads=threads,
-            progress=progress,
+            audio, out, **reading, check=check, threads=threads, progress=progress
         )
     if not quiet:
         paths = (

@@ -12,7 +12,6 @@ from callshot.cli.app import (
     app,
     echo,
     option,
-    print_first,
     report_left_out,
     run_with_progress,
     shared_argument,
@@ -20,16 +19,15 @@ from callshot.cli.app import (
 )
 from callshot.cli.options import (
     AudioFolder,
-    ClusterName,
     Device,
+    Machine,
     OutTable,
     Quiet,
     SegmentTable,
     Store,
     Threads,
-    parse_names,
+    parse_numbers,
     parse_pairs,
-    use_cluster,
 )
 from callshot.errors import OptionError, check_range, count_text
 
@@ -97,10 +95,7 @@ def embed(
         show_default="0,5,10,15",
     ),
     store: Store = None,
-    device: Device = "cpu",
-    threads: Threads = None,
-    cluster: ClusterName = None,
-    quiet: Quiet = False,
+    machine: Machine,
 ) -> None:
     """Make a table of embeddings (one vector per call) from segments, with an encoder.
 
@@ -110,7 +105,6 @@ def embed(
 
     Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
     """
-    from callshot.cli.synth import parse_numbers  # registers synth, which comes last
     from callshot.detection.embed_mixed_segments import BackgroundMix
     from callshot.records.duplicates import describe_duplicates, find_equal_vectors
     from callshot.study.file_steps import embed_files
@@ -122,10 +116,7 @@ def embed(
             mix = BackgroundMix(site, tuple(parse_numbers("snr_db", snr_db)))
     elif snr_db is not None:
         raise OptionError("snr_db: needs --site, recordings with background")
-    with (
-        use_cluster(cluster, threads, quiet=quiet) as workers,
-        run_with_progress(f"opening {encoder}", quiet=quiet) as progress,
-    ):
+    with machine.open(f"opening {encoder}") as running:
         table, rejects = embed_files(
             segments,
             out,
@@ -136,16 +127,11 @@ def embed(
             sequences=sequence,
             mix=mix,
             store=store,
-            device=device,
-            threads=threads,
-            cluster=workers,
-            progress=progress,
+            **running,
         )
-    if not quiet:
+    if not machine.quiet:
         if table.note:
             echo(table.note)
-        lines = [f"left out: row {reject.row}: {reject.reason}" for reject in rejects]
-        print_first(lines, f"more, in {out.with_suffix('.rejects.csv')}")
         total = count_text(len(table) + len(rejects), "segment")
         print(f"{len(table):,} of {total} embedded in {out}")
         duplicates = out.with_suffix(".duplicates.csv")
@@ -280,6 +266,7 @@ def coverage(
     from rich.console import Console
 
     from callshot.encoders.band_coverage import EDGES_HZ
+    from callshot.encoders.spec import SPEEDS
     from callshot.files import check_own_folder
     from callshot.report.band_coverage import (
         open_coverage,
@@ -288,7 +275,9 @@ def coverage(
     )
     from callshot.study.band_coverage import measure_coverage
 
-    numbers = parse_speeds(speeds)
+    numbers = parse_numbers("speeds", speeds)
+    for number in numbers:
+        check_range("speeds", number, *SPEEDS)
     if out is not None:
         check_own_folder(out)
     with open_coverage(segments.parent if out is None else out) as output:
@@ -303,22 +292,3 @@ def coverage(
     for line in result.describe():
         print(line)
     print("written:", ", ".join(str(path) for path in paths))
-
-
-def parse_speeds(text: str) -> list[float]:
-    """Return speeds that are separated by commas.
-
-    >>> parse_speeds("0.5, 2")
-    [0.5, 2.0]
-    """
-    from callshot.encoders.spec import SPEEDS
-
-    speeds = []
-    for word in parse_names(text):
-        try:
-            speed = float(word)
-        except ValueError:
-            raise OptionError(f"speeds: expected numbers, got {word!r}") from None
-        check_range("speeds", speed, *SPEEDS)
-        speeds.append(speed)
-    return speeds

@@ -15,15 +15,13 @@ from callshot.cli.app import (
 )
 from callshot.cli.options import (
     AudioFolder,
-    ClusterName,
     DatasetOptions,
     Out,
     ProtocolOptions,
     Quiet,
-    SweepDevice,
+    SweepMachine,
     Threads,
     parse_names,
-    use_cluster,
 )
 from callshot.errors import OptionError, check_range
 
@@ -78,10 +76,7 @@ def evaluate(
         "per class reach it.",
         show_default=False,
     ),
-    device: SweepDevice = "auto",
-    threads: Threads = None,
-    cluster: ClusterName = None,
-    quiet: Quiet = False,
+    machine: SweepMachine,
 ) -> None:
     """Measure how well calls are classified with k examples per class, without training.
 
@@ -122,11 +117,8 @@ def evaluate(
     if memory is not None:
         check_range("memory", memory, 0, 2**20, "GiB")
         memory_bytes = int(memory * 2**30)
-    check_device(device)
-    with (
-        use_cluster(cluster, threads, quiet=quiet) as workers,
-        run_with_progress(quiet=quiet) as progress,
-    ):
+    check_device(machine.device)
+    with machine.open() as running:
         result = evaluate_files(
             tables,
             out,
@@ -134,16 +126,13 @@ def evaluate(
             queries=queries,
             centre=centre,
             choice=dataset.choice(),
-            threads=threads,
             memory=memory_bytes,
-            device=device,
-            cluster=workers,
             figure=figure,
-            progress=progress,
+            **running,
         )
-    if quiet:
+    if machine.quiet:
         return
-    device_line = choose_device(device).describe()
+    device_line = choose_device(machine.device).describe()
     if device_line not in result.notes:
         print(device_line, file=sys.stderr)
     console = Console()

@@ -16,14 +16,13 @@ from callshot.cli.app import (
 )
 from callshot.cli.encoders import Choices
 from callshot.cli.options import (
-    ClusterName,
     Device,
     FollowLinks,
+    Machine,
     OutTable,
     Quiet,
     Threads,
     parse_pairs,
-    use_cluster,
 )
 from callshot.errors import count_text, printable
 from callshot.storage import to_path
@@ -31,6 +30,7 @@ from callshot.storage import to_path
 
 @app.command(rich_help_panel=FIELD)
 def index(
+    *,
     recordings: Path = argument(
         ..., "RECORDINGS", "Folder of the recordings, or one recording."
     ),
@@ -72,10 +72,7 @@ def index(
         "Number format of the stored vectors. float16 needs half the disk space.",
     ),
     follow_links: FollowLinks = False,
-    device: Device = "cpu",
-    threads: Threads = None,
-    cluster: ClusterName = None,
-    quiet: Quiet = False,
+    machine: Machine,
 ) -> None:
     """Make an index of recordings: the embeddings of all their windows, for find and scan.
 
@@ -91,10 +88,7 @@ def index(
     from callshot.detection.index.index_recordings import index_recordings
 
     out = to_path(out)
-    with (
-        use_cluster(cluster, threads, quiet=quiet) as workers,
-        run_with_progress(f"opening {encoder}", quiet=quiet) as progress,
-    ):
+    with machine.open(f"opening {encoder}") as running:
         result = index_recordings(
             recordings,
             out,
@@ -105,14 +99,9 @@ def index(
             channel=channel,
             dtype=dtype,
             follow_links=follow_links,
-            device=device,
-            threads=threads,
-            cluster=workers,
-            progress=progress,
+            **running,
         )
-    if not quiet:
-        rejects = [f"left out: {reject.reason}" for reject in result.rejects]
-        print_first(rejects, f"more, in {out / REJECTS}")
+    if not machine.quiet:
         print_first([f"note: {note}" for note in result.notes], "more notes like these")
         found = result.index.recordings
         hours = sum(recording.duration_s for recording in found) / 3600
@@ -182,12 +171,7 @@ def find(
     if out is not None:
         write_window_list(result.windows, out)
     if not quiet:
-        rejects = [f"left out: {reject.reason}" for reject in result.rejects]
-        print_first(rejects, f"more; callshot verify {index} lists them")
-        table = Table(box=None, header_style="bold")
-        for name in result.windows.columns:
-            is_text = name in ("recording", "clock")
-            table.add_column(name, justify="left" if is_text else "right")
+        table = Table(*result.windows.columns, box=None, header_style="bold")
         for rank, recording, start_s, end_s, clock, level, far in result.windows.rows():
             table.add_row(
                 str(rank),

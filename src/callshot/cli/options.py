@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from callshot.cli.app import option, shared_argument, shared_option
+from callshot.cli.app import (
+    option,
+    run_with_progress,
+    shared_argument,
+    shared_option,
+)
 from callshot.errors import OptionError, check_range, count_text, printable
 from callshot.files import check_own_folder, check_results_folder
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions
-    from callshot.corpus.options import Corpus, SegmentationOptions
     from callshot.distributed import DaskCluster
     from callshot.fewshot.protocol import Protocol
     from callshot.study.file_steps import DatasetChoice
@@ -260,11 +264,22 @@ class CorpusOptions(AnnotationFileOptions):
         "the defaults.",
     )
 
-    def known_corpus(self) -> "Corpus | None":
-        """Return the known corpus, if one is named."""
-        from callshot.corpus.options import find_corpus
+    def reading(self, **segmentation: object) -> dict[str, Any]:
+        """Return how recordings are read and segmented, as `segment_corpus` takes it.
 
-        return None if self.corpus is None else find_corpus(self.corpus)
+        Options of the segmentation that are None have the defaults of the corpus.
+        """
+        from callshot.corpus.options import default_options, find_corpus
+
+        corpus = None if self.corpus is None else find_corpus(self.corpus)
+        given = {key: value for key, value in segmentation.items() if value is not None}
+        return {
+            "annotations": self.annotations,
+            "options": replace(default_options(corpus), **given),  # type: ignore[arg-type]
+            "format": self.format,
+            "annotation_options": self.annotation_options(),
+            "corpus": corpus,
+        }
 
 
 @dataclass
@@ -295,23 +310,6 @@ class SegmentOptions:
     normalise: bool = option(True, "", "Scale each segment to the peak of --peak-dbfs.")
     source_rate_hz: SourceRate = None
 
-    def segmentation(self, corpus: "Corpus | None") -> "SegmentationOptions":
-        """Return the options of segmentation, on top of those of a known corpus."""
-        options = vars(self).copy()
-        is_normalised = options.pop("normalise")
-        segmentation = segmentation_options(corpus, **options)
-        return segmentation if is_normalised else replace(segmentation, peak_dbfs=None)
-
-
-def segmentation_options(
-    corpus: "Corpus | None", **options: object
-) -> "SegmentationOptions":
-    """Return the options of a known corpus, or the defaults, with changes."""
-    from callshot.corpus.options import default_options
-
-    changes = {name: value for name, value in options.items() if value is not None}
-    return replace(default_options(corpus), **changes)  # type: ignore[arg-type]
-
 
 def parse_names(text: str) -> tuple[str, ...]:
     """Return names that are separated by commas.
@@ -320,6 +318,20 @@ def parse_names(text: str) -> tuple[str, ...]:
     ('cosine', 'medoid')
     """
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_numbers(option: str, text: str) -> list[float]:
+    """Return numbers that are separated by commas.
+
+    >>> parse_numbers("snr_db", "-3, 6")
+    [-3.0, 6.0]
+    """
+    try:
+        return [float(name) for name in parse_names(text)]
+    except ValueError:
+        raise OptionError(
+            f"{option}: expected numbers that are separated by commas, got {text!r}"
+        ) from None
 
 
 def parse_pairs(option: str, entries: list[str] | None, example: str) -> dict[str, str]:
@@ -466,30 +478,50 @@ def use_cluster(
     from callshot.distributed import open_cluster
 
     with open_cluster(where, threads=threads) as cluster:
+        lines = [f"cluster: {count_text(cluster.workers, 'worker')}"]
+        if cluster.dashboard:
+            lines[0] += f"; dashboard: {cluster.dashboard}"
         if not quiet:
-            line = f"cluster: {count_text(cluster.workers, 'worker')}"
-            if cluster.dashboard:
-                line = f"{line}; dashboard: {cluster.dashboard}"
-            print(printable(line), file=sys.stderr)
+            print(printable(lines[0]), file=sys.stderr)
         yield cluster
-    if quiet:
-        return
-    from rich.console import Console
-    from rich.table import Table
-
     usage = cluster.usage
-    table = Table(box=None, header_style="bold")
-    cells = {
-        "hours of audio": f"{usage.audio_s / 3600:,.2f}",
-        "failures": f"{usage.failures:,}",
-        "retries": f"{usage.retries:,}",
-        "CPU hours": f"{usage.cpu_s / 3600:,.3f}",
-        "GB read": f"{usage.bytes_read / 1e9:,.3f}",
-    }
-    for name in cells:
-        table.add_column(name, justify="right")
-    table.add_row(*cells.values())
-    Console(stderr=True).print(table)
+    lines = [
+        f"cluster: {usage.audio_s / 3600:,.2f} hours of audio, {usage.failures:,} failures, "
+        f"{usage.retries:,} retries"
+    ]
     for address, reason in usage.given_up.items():
-        line = f"worker {address} did nothing: it could not begin ({reason})"
-        print(printable(line), file=sys.stderr)
+        lines.append(f"worker {address} did nothing: it could not begin ({reason})")
+    for line in lines:
+        if not quiet:
+            print(printable(line), file=sys.stderr)
+
+
+@dataclass
+class Machine:
+    """What does the work of a command, and whether it prints."""
+
+    device: Device = "cpu"
+    threads: Threads = None
+    cluster: ClusterName = None
+    quiet: Quiet = False
+
+    @contextmanager
+    def open(self, first: str = "") -> Iterator[dict[str, Any]]:
+        """Yield the options of functions that do the work, while progress is shown."""
+        with (
+            use_cluster(self.cluster, self.threads, quiet=self.quiet) as workers,
+            run_with_progress(first, quiet=self.quiet) as progress,
+        ):
+            yield {
+                "device": self.device,
+                "threads": self.threads,
+                "cluster": workers,
+                "progress": progress,
+            }
+
+
+@dataclass
+class SweepMachine(Machine):
+    """What does the work of an evaluation, and whether it prints."""
+
+    device: SweepDevice = "auto"

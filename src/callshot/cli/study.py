@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +17,11 @@ from callshot.cli.app import (
 )
 from callshot.cli.options import (
     Audio,
-    ClusterName,
     CorpusOptions,
+    Machine,
     MinLength,
     Quiet,
     Shots,
-    Threads,
-    segmentation_options,
-    use_cluster,
 )
 from callshot.errors import OptionError, count_text, printable
 from callshot.files import check_writable
@@ -33,6 +31,21 @@ if TYPE_CHECKING:
     from callshot.study.steps import Step
 
 MAX_NOTES = 8
+
+
+@dataclass
+class StudyMachine(Machine):
+    """What does the work of a study, and whether it prints."""
+
+    device: str | None = option(  # type: ignore[assignment]
+        None,
+        "auto|cpu|cuda",
+        "Processor for all steps: cpu, or cuda for the GPU. auto: the evaluation on the "
+        "GPU if there is one, encoders and networks on the CPU.",
+        show_default="auto, or the device in the study file",
+    )
+
+
 StudyFile = Annotated[
     Path, shared_argument("STUDY", "Study file. The command callshot init makes one.")
 ]
@@ -71,26 +84,11 @@ def init(
         )
     parse_shots(shots)
     check_writable(out.absolute().parent)
-    corpus = source.known_corpus()
-    annotation_options = source.annotation_options()
+    reading = source.reading(min_length_s=min_length_s)
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
-        inspection = inspect_corpus(
-            audio,
-            source.annotations,
-            options=segmentation_options(corpus, min_length_s=min_length_s),
-            format=source.format,
-            annotation_options=annotation_options,
-            corpus=corpus,
-            progress=progress,
-        )
-    corpus_source = CorpusSource(
-        audio=audio,
-        annotations=source.annotations,
-        format=source.format,
-        annotation_options=annotation_options,
-        corpus=corpus,
-        rename=source.rename,
-    )
+        inspection = inspect_corpus(audio, **reading, progress=progress)
+    del reading["options"]
+    corpus_source = CorpusSource(audio, rename=source.rename, **reading)
     write_study(out, inspection, corpus_source, shots)
     if not quiet:
         calls = count_text(len(inspection.segmentation.segments), "call")
@@ -104,6 +102,7 @@ def init(
 
 @app.command(rich_help_panel=STUDY)
 def run(
+    *,
     study: StudyFile = Path("study.toml"),
     dry_run: bool = option(
         False,
@@ -111,16 +110,7 @@ def run(
         "Show which steps would run and about how long they take. Runs nothing.",
         "--dry-run",
     ),
-    device: str | None = option(
-        None,
-        "auto|cpu|cuda",
-        "Processor for all steps: cpu, or cuda for the GPU. auto: the evaluation on the "
-        "GPU if there is one, encoders and networks on the CPU.",
-        show_default="auto, or the device in the study file",
-    ),
-    threads: Threads = None,
-    cluster: ClusterName = None,
-    quiet: Quiet = False,
+    machine: StudyMachine,
 ) -> None:
     """Run a study file: make tables, figures and a report.
 
@@ -147,13 +137,13 @@ def run(
 
     content = read_study(study)
     if dry_run:
-        steps = plan(content, device=device, threads=threads)
-        check_study(content, steps, device)
+        steps = plan(content, device=machine.device)
+        check_study(content, steps, machine.device)
         _show_statuses(step_statuses(content, steps))
         return
 
     def report_step(step: "Step", seconds: float | None) -> None:
-        if quiet:
+        if machine.quiet:
             return
         time = "already done" if seconds is None else f"{seconds:.1f} s"
         outcome = describe_outcome(step)
@@ -161,23 +151,17 @@ def run(
         notes = [f"  {note}" for note in outcome[1 : MAX_NOTES + 1]]
         print_lines(Console(), [first, *notes])
 
-    with (
-        use_cluster(cluster, threads, quiet=quiet) as workers,
-        run_with_progress("scanning the folder", quiet=quiet) as progress,
-    ):
+    with machine.open("scanning the folder") as running:
         completed = run_study(
             content,
-            device=device,
-            threads=threads,
-            processes=threads or default_threads(),
-            cluster=workers,
-            progress=progress,
+            processes=machine.threads or default_threads(),
             report_step=report_step,
+            **running,
         )
-    if quiet:
+    if machine.quiet:
         return
     if completed:
-        print(describe_device(device or content.device), file=sys.stderr)
+        print(describe_device(machine.device or content.device), file=sys.stderr)
     # The first screen of the report on every corpus.
     text = (content.out / "provenance.json").read_text(encoding="utf-8")
     answers = json.loads(text)["answers"]

@@ -11,7 +11,7 @@ from callshot.cli.app import (
     option,
     run_with_progress,
 )
-from callshot.cli.options import Quiet, Seed, Threads, parse_names
+from callshot.cli.options import Quiet, Seed, Threads, parse_numbers
 from callshot.errors import OptionError, count_text
 
 
@@ -153,17 +153,3 @@ def synth(
             f"next: callshot learn {examples / 'recordings'} --annotations {examples / 'raven'} "
             f"--encoder mfcc --out {folder / 'calls.npz'}"
         )
-
-
-def parse_numbers(option: str, text: str) -> list[float]:
-    """Return numbers that are separated by commas.
-
-    >>> parse_numbers("snr_db", "-3, 6")
-    [-3.0, 6.0]
-    """
-    try:
-        return [float(name) for name in parse_names(text)]
-    except ValueError:
-        raise OptionError(
-            f"{option}: expected numbers that are separated by commas, got {text!r}"
-        ) from None

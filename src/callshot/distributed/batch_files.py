@@ -6,7 +6,6 @@ start a scheduler that only their user can reach, as scheduler.sh does.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 from callshot.errors import OptionError, check_range
@@ -14,23 +13,23 @@ from callshot.errors import OptionError, check_range
 COMMANDS = ("index", "embed", "scan", "evaluate", "run")  # that have --cluster
 
 
-@dataclass(frozen=True)
-class BatchJob:
-    """What a batch file asks for: workers, the threads and memory of each, and hours."""
+def make_batch_file(
+    system: str,
+    command: Sequence[str],
+    *,
+    workers: int,
+    threads: int = 1,
+    memory: int = 4,
+    hours: int = 24,
+    gpu: bool = False,
+) -> str:
+    """Return a batch file that runs a command, the words after `callshot`, on a cluster.
 
-    workers: int
-    threads: int = 1
-    memory: int = 4  # GB for each thread
-    hours: int = 24
-    gpu: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("workers", "threads", "memory", "hours"):
-            check_range(name, getattr(self, name), 1)
-
-
-def make_batch_file(system: str, job: BatchJob, command: Sequence[str]) -> str:
-    """Return a batch file that runs a command, the words after `callshot`, on a cluster."""
+    It asks for workers, the threads of each, the memory of each thread in GB, and hours.
+    """
+    numbers = {"workers": workers, "threads": threads, "memory": memory, "hours": hours}
+    for name, number in numbers.items():
+        check_range(name, number, 1)
     first = command[0] if command else "nothing"
     if first not in COMMANDS:
         words = ", ".join(COMMANDS)
@@ -40,18 +39,15 @@ def make_batch_file(system: str, job: BatchJob, command: Sequence[str]) -> str:
     if any("\n" in word or "\0" in word for word in command):
         raise OptionError("command: expected words without line breaks")
     templates = files("callshot.distributed")
-    values = {
+    values: dict[str, object] = {
         "SCHEDULER": templates.joinpath("scheduler.sh").read_text("utf-8"),
-        "WORKERS": job.workers,
-        "THREADS": job.threads,
-        "MEMORY": job.memory,
-        "TASK_MEMORY": job.memory * job.threads,
-        "HOURS": job.hours,
-        "RESOURCES": "--resources GPU=1" if job.gpu else "",
-        "PBS_GPU": ":ngpus=1" if job.gpu else "",
-        "GPU": "" if job.gpu else "# ",
+        "TASK_MEMORY": memory * threads,
+        "RESOURCES": "--resources GPU=1" if gpu else "",
+        "PBS_GPU": ":ngpus=1" if gpu else "",
+        "GPU": "" if gpu else "# ",
         "COMMAND": shlex.join(command),
     }
+    values |= {name.upper(): str(number) for name, number in numbers.items()}
     text = templates.joinpath(f"{system}.sh").read_text("utf-8")
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))

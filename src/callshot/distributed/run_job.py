@@ -21,7 +21,6 @@ from callshot.distributed.worker import (
     MAX_OPENINGS,
     NOT_WRITTEN,
     OpeningFailed,
-    TaskReport,
     Work,
     WorkerUnfit,
     find_versions,
@@ -38,7 +37,6 @@ TASKS_PER_WORKER = 16  # if items are short; so no worker waits long for the las
 MAX_ITEMS = 50  # in a task
 MAX_TOGETHER = 200  # tasks in a message to the scheduler
 MAX_TRIES = 2  # of an item that fails, on different workers
-MAX_WRITES = 3  # tries to write a result, on different workers
 COUNT_S = 2.0  # between looks at which workers there are
 NO_WORKERS_S = 300.0
 POLL_S = 0.02
@@ -87,8 +85,6 @@ class Usage:
     failures: int = 0
     retries: int = 0
     audio_s: float = 0.0
-    cpu_s: float = 0.0
-    bytes_read: int = 0
     given_up: dict[str, str] = field(default_factory=dict)  # workers, and why
 
 
@@ -248,11 +244,10 @@ class JobRun:
         task = self.running.pop(future)
         status = future.status
         future.release()
-        if status == "finished" and isinstance(result, TaskReport):
-            self.usage.cpu_s += result.cpu_s
-            self.usage.bytes_read += result.bytes_read
-            for item in result.items:
-                yield from self._finish_item(*item, result.worker)
+        if status == "finished":
+            worker, reports = result
+            for number, state, value in reports:
+                yield from self._finish_item(number, state, value, worker)
             return
 
         error = result[1] if isinstance(result, tuple) else result
@@ -301,8 +296,7 @@ class JobRun:
             self.later.append(number)
             return
         self.tries[number] += 1
-        most = MAX_WRITES if state == NOT_WRITTEN else MAX_TRIES
-        if self.tries[number] < most:
+        if self.tries[number] < MAX_TRIES:
             self._try_again(_Task([number], self._others(worker)))
         elif state == NOT_WRITTEN:
             raise OutputError(value)

@@ -4,11 +4,9 @@ A process has one open model and works on one task at a time, whatever number of
 it: the model uses those.
 """
 
-import os
 import pickle
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -52,15 +50,8 @@ class Work:
     threads: int | None
 
 
-@dataclass(frozen=True)
-class TaskReport:
-    """The number, state, and value or reason of each item of a task, and what it took."""
-
-    items: Sequence[tuple[int, str, Any]]
-    worker: str
-    cpu_s: float
-    bytes_read: int
-
+Report = tuple[int, str, Any]
+"""The number, state, and value or reason of an item of a task."""
 
 _lock = threading.Lock()
 _states: dict[str, Any] = {}  # by job, what `prepare` returned, or the error
@@ -72,23 +63,25 @@ def find_versions() -> dict[str, str]:
     return {"callshot": __version__, **versions}
 
 
-def run_items(work: Work, pickled: bytes) -> TaskReport:
-    """Run the function of a job on items with their numbers; one that fails stops no other."""
+def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
+    """Run the function of a job on items with their numbers; one that fails stops no other.
+
+    The result is the address of the worker, and a report for each item.
+    """
     from distributed import get_worker
 
     worker = get_worker()
+    address = str(worker.address)
     with _lock, threadpool_limits(1, "blas"):
-        start_cpu_s = time.process_time()
-        start_bytes = _count_bytes_read()
         if work.job_id not in _states:
             threads = work.threads or int(worker.state.nthreads)
-            _states[work.job_id] = _open(work, threads, str(worker.address))
+            _states[work.job_id] = _open(work, threads, address)
             while len(_states) > MAX_STATES:
                 del _states[next(iter(_states))]
         state = _states[work.job_id]
         if isinstance(state, Exception):
             raise state
-        reports: list[tuple[int, str, Any]] = []
+        reports: list[Report] = []
         for number, item in pickle.loads(pickled):  # noqa: S301, from our own client
             value: Any = ""
             try:
@@ -105,12 +98,7 @@ def run_items(work: Work, pickled: bytes) -> TaskReport:
                 if not isinstance(error, InputError):
                     value = f"{type(error).__name__}: {error_reason(error)}"
             reports.append((number, outcome, value))
-        return TaskReport(
-            reports,
-            str(worker.address),
-            time.process_time() - start_cpu_s,
-            _count_bytes_read() - start_bytes,
-        )
+        return address, reports
 
 
 def _open(work: Work, threads: int, address: str) -> Any:
@@ -144,13 +132,3 @@ def _open(work: Work, threads: int, address: str) -> Any:
             if is_known and not is_of_disk:
                 return WorkerUnfit(f"worker {address}: {reason}")
     return OpeningFailed(address, reason)
-
-
-def _count_bytes_read() -> int:
-    """Return how many bytes this process has read from files; 0 where the system does not count."""
-    import psutil
-
-    try:
-        return int(psutil.Process(os.getpid()).io_counters().read_chars)
-    except (AttributeError, psutil.Error):  # macOS counts none
-        return 0

@@ -6,7 +6,7 @@ fold_files       segments and tables → folds.csv
 evaluate_files   tables → k-shot curves with intervals
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -179,37 +179,33 @@ def embed_files(
     audio: Path | None = None,
     sequences: bool = False,
     mix: BackgroundMix | None = None,
-    store: Path | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-    cluster: Cluster | None = None,
     progress: Progress = no_progress,
+    **options: Any,
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table; write the embeddings, and the rejects beside them.
 
     `name` is the name of the encoder in results, instead of its own. With a `mix`, calls are
-    mixed into background first.
+    mixed into background first. `options` are fields of `EmbedOptions`.
     """
+    embedding = EmbedOptions(choices, **options)
     if mix is not None and sequences:
         raise OptionError(
             "sequence: cannot be combined with --site; remove one of the two"
         )
-    check_no_cluster(mix, cluster, "--")
+    check_no_cluster(mix, embedding.cluster, "--")
     source = to_path(source)
     out = to_path(out)
     check_new_table(out)
-    beside = {
-        out.with_suffix(REJECTS_SUFFIX): (REJECT_SCHEMA, write_rejects),
-        out.with_suffix(DUPLICATES_SUFFIX): (DUPLICATE_COLUMNS, write_duplicates),
-    }
-    for path, (columns, _) in beside.items():
-        is_own = partial(has_header, columns=columns)
-        check_new_file(path, "list of segments", is_own)
+    rejects_path = out.with_suffix(REJECTS_SUFFIX)
+    duplicates_path = out.with_suffix(DUPLICATES_SUFFIX)
+    columns = {rejects_path: REJECT_SCHEMA, duplicates_path: DUPLICATE_COLUMNS}
+    for path, names in columns.items():
+        check_new_file(path, "list of segments", partial(has_header, columns=names))
     if sequences:
         check_new_sequences(sequences_path(out))
     if name is not None:
         check_title(name, "name")
-    check_store(default_store() if store is None else store)
+    check_store(embedding.store or default_store())
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments = read_segments(source)
@@ -217,7 +213,7 @@ def embed_files(
     table, rejects = pipeline.embed(
         segments,
         encoder,
-        EmbedOptions(choices, store, device, threads, cluster),
+        embedding,
         name=name,
         audio=audio,
         mix=mix,
@@ -228,15 +224,21 @@ def embed_files(
     groups = find_equal_vectors(table).tolist()
     rows = zip(groups, table.segment, table.recording, table.label, strict=True)
     duplicates = [row for row in rows if row[0] != NO_GROUP]
-    lists: tuple[Sequence[Any], ...] = (rejects, duplicates)
-    for (path, (_, write_list)), entries in zip(beside.items(), lists, strict=True):
-        if not entries:
-            path.unlink(missing_ok=True)
-            continue
-        with atomic_path(path) as temporary:
-            write_list(entries, temporary)  # type: ignore[operator]
+    _write_list(rejects_path, rejects, write_rejects)
+    _write_list(duplicates_path, duplicates, write_duplicates)
     write_table(table, out, corpus=segments.metadata.get("corpus"))
     return table, rejects
+
+
+def _write_list(
+    path: Path, entries: Sequence[Any], write: Callable[[Any, Path], object]
+) -> None:
+    """Write a file with entries, or remove the earlier one if there are none."""
+    if not entries:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_path(path) as temporary:
+        write(entries, temporary)
 
 
 def fold_files(
@@ -248,6 +250,7 @@ def fold_files(
     file: Path | None = None,
     default: int = DEFAULT_FOLDS,
     group_duplicates: bool = False,
+    progress: Progress = no_progress,
 ) -> Folds:
     """Split the segments that every table has into folds, given or built; write folds.csv.
 
@@ -344,9 +347,10 @@ def evaluate_files(
                 draw = partial(draw_transfer, result)
             provenance["source_corpus"] = result.source_corpus
             provenance["target_corpus"] = result.corpus
-            provenance["within_target"] = _describe_folds(result.within_target)
-            if result.within_source is not None:
-                provenance["within_source"] = _describe_folds(result.within_source)
+            for name in ("within_target", "within_source"):
+                within = getattr(result, name)
+                if within is not None:
+                    provenance[name] = _describe_folds(within)
             write_transfer_results(output, result, provenance, draw)
         else:
             if figure:
@@ -365,12 +369,10 @@ def _read_corpora(
     own = replace(choice, fold_file=None, categories=None, corpus=None)
     source = own.read(paths)
     target = choice.read(queries)
-    if source.corpus == target.corpus:
-        source = replace(source, corpus=paths[0].stem)
-        target = replace(target, corpus=choice.corpus or queries[0].stem)
-    if source.corpus == target.corpus:
-        source = replace(source, corpus="source")
-        target = replace(target, corpus=choice.corpus or "target")
+    for one, other in ((paths[0].stem, queries[0].stem), ("source", "target")):
+        if source.corpus == target.corpus:
+            source = replace(source, corpus=one)
+            target = replace(target, corpus=choice.corpus or other)
     return source, target
 
 

@@ -1,5 +1,6 @@
 """A folder of recordings → a study file that runs as it is, with the reason beside each choice."""
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -201,9 +202,8 @@ def _format_value(value: Any, base: Path) -> str:
 
 def _quote(text: str) -> str:
     """Return text as a TOML string."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    shown = [c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped]
-    return f'"{"".join(shown)}"'
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted.replace("\x7f", "\\u007f")
 
 
 def _minimum_line(inspection: Inspection) -> str:

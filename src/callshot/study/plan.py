@@ -17,7 +17,7 @@ from typing import Any
 from callshot.baselines.options import BaselineOptions
 from callshot.baselines.run import TrainingContext
 from callshot.corpus.annotations import describe_annotation_options
-from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
+from callshot.corpus.segment_table import SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
 from callshot.encoders.joined_encoder import joined_fingerprint
 from callshot.fewshot.folds import DEFAULT_FOLDS
@@ -25,9 +25,7 @@ from callshot.fewshot.gpu.device import network_device
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Cluster
 from callshot.records import Progress
-from callshot.report.results import PROVENANCE, RESULT_FILES
 from callshot.study.file_steps import (
-    SEGMENTS_INFO,
     DatasetChoice,
     embed_files,
     evaluate_files,
@@ -37,6 +35,7 @@ from callshot.study.file_steps import (
 from callshot.study.report_step import report_files
 from callshot.study.steps import (
     EMBEDDINGS,
+    FIRST_KINDS,
     Input,
     Step,
     digest,
@@ -46,15 +45,10 @@ from callshot.study.steps import (
     optional,
 )
 from callshot.study.study_file import Study, StudyCorpus, StudyEncoder
-from callshot.study.train_baselines import baseline_files, train_baseline_files
+from callshot.study.train_baselines import train_baseline_files
 from callshot.tables.embedding_tables import sequences_path, table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 
-# Kinds in the order in which they run; all baselines follow. Sequences come before vectors: in
-# the store, most vectors come with them.
-FIRST_KINDS = ("segment", "sequence", "embed", "fold", "evaluate")
-# Lists that are written if they have rows.
-BESIDE_EMBEDDINGS = ("rejects", "duplicates")
 REPORT_KEYS = "keys.json"  # of files of the report that may serve again
 PER_K = "logistic-per-k"
 PUBLISHED = "published"
@@ -148,31 +142,19 @@ class _CorpusPlan:
             steps.append(self.baseline_step(PUBLISHED, embeds[0]))
         return steps
 
+    def folder(self, kind: str, encoder: str = "") -> Path:
+        """Return the folder of a step."""
+        return self.study.work / kind / self.corpus.name / folder_name(encoder)
+
     def step(self, kind: str, encoder: str = "", **options: Any) -> Step:
         """Return a step with its own folder."""
-        name = self.corpus.name
-        folder = self.study.work / kind / name / folder_name(encoder)
-        return Step(kind, name, encoder, folder, **options)
+        folder = self.folder(kind, encoder)
+        return Step(kind, self.corpus.name, encoder, folder, **options)
 
     def segment_step(self) -> Step:
         """Return the step that cuts recordings into segments."""
         corpus = self.corpus
         reading = corpus.annotation_options
-
-        def make(folder: Path, progress: Progress) -> Sequence[str]:
-            segment_files(
-                corpus.audio,
-                folder,
-                corpus.annotations,
-                options=corpus.segmentation,
-                format=corpus.format,
-                annotation_options=reading,
-                corpus=corpus.known_corpus,
-                threads=self.threads,
-                progress=progress,
-            )
-            return [SEGMENTS, REJECTS, SEGMENTS_INFO]
-
         read = partial(
             fingerprint, excluded=reading.exclude, follow_links=reading.follow_links
         )
@@ -183,6 +165,14 @@ class _CorpusPlan:
             "format": corpus.format,
             "corpus": corpus.known_name,
         }
+        make = partial(
+            segment_files,
+            corpus.audio,
+            self.folder("segment"),
+            corpus.annotations,
+            **corpus.reading,
+            threads=self.threads,
+        )
         inputs = [partial(read, place) for place in places]
         return self.step("segment", options=options, inputs=inputs, make=make)
 
@@ -192,28 +182,20 @@ class _CorpusPlan:
         These are two steps: with sequences, some models give other last digits of vectors.
         """
         device = network_device(self.device) if encoder.joined_encoder.gpu else "cpu"
-        is_sequence = kind == "sequence"
-
-        def make(folder: Path, progress: Progress) -> Sequence[str]:
-            out = folder / EMBEDDINGS
-            embed_files(
-                self.segments,
-                out,
-                encoder.name,
-                encoder.choices,
-                name=encoder.title,
-                audio=self.root,
-                store=self.study.store,
-                device=device,
-                threads=self.threads,
-                cluster=self.cluster,
-                sequences=is_sequence,
-                progress=progress,
-            )
-            if is_sequence:
-                return [sequences_path(out).name]
-            lists = [out.with_suffix(f".{name}.csv") for name in BESIDE_EMBEDDINGS]
-            return [EMBEDDINGS, *(path.name for path in lists if path.exists())]
+        make = partial(
+            embed_files,
+            self.segments,
+            self.folder(kind, encoder.title) / EMBEDDINGS,
+            encoder.name,
+            encoder.choices,
+            name=encoder.title,
+            store=self.study.store,
+            device=device,
+            threads=self.threads,
+            cluster=self.cluster,
+            audio=self.root,
+            sequences=kind == "sequence",
+        )
 
         def digest_recordings() -> str:
             """Return a fingerprint of the recordings of the segments, by size and time."""
@@ -236,16 +218,15 @@ class _CorpusPlan:
         corpus = self.corpus
         tables = [embed.table for embed in embeds]
         known = corpus.known_corpus
-        options = {
+        options: dict[str, Any] = {
             "count": corpus.folds,
             "default": DEFAULT_FOLDS if known is None else known.folds,
             "group_duplicates": corpus.group_duplicates,
         }
-
-        def make(folder: Path, progress: Progress) -> Sequence[str]:
-            file = corpus.fold_file
-            fold_files(self.segments, folder, tables, file=file, **options)  # type: ignore[arg-type]
-            return [FOLDS, FOLDS_INFO]
+        folder = self.folder("fold")
+        make = partial(
+            fold_files, self.segments, folder, tables, file=corpus.fold_file, **options
+        )
 
         def digest_shared() -> str:
             """Return a fingerprint of the segments that all tables have."""
@@ -264,21 +245,17 @@ class _CorpusPlan:
     def evaluate_step(self, embed: Step) -> Step:
         """Return the step that evaluates one encoder."""
         protocol = self.study.protocol
-
-        def make(folder: Path, progress: Progress) -> Sequence[str]:
-            evaluate_files(
-                [embed.table],
-                folder,
-                protocol,
-                choice=self.choice,
-                threads=self.threads,
-                device=self.device,
-                cluster=self.cluster,
-                figure=False,
-                progress=progress,
-            )
-            return [*RESULT_FILES, PROVENANCE]
-
+        make = partial(
+            evaluate_files,
+            [embed.table],
+            self.folder("evaluate", embed.encoder),
+            protocol,
+            choice=self.choice,
+            threads=self.threads,
+            device=self.device,
+            cluster=self.cluster,
+            figure=False,
+        )
         return self.step(
             "evaluate",
             embed.encoder,
@@ -303,14 +280,12 @@ class _CorpusPlan:
             published=whole.published if kind == PUBLISHED else "",
         )
         sequences = [sequences_path(step.table) for step in optional(sequence)]
-        networks = (
-            self.study.work / "networks" / self.corpus.name / folder_name(encoder)
-        )
+        networks = self.folder("networks", encoder)
 
-        def make(folder: Path, progress: Progress) -> Sequence[str]:
-            results = train_baseline_files(
+        def make(progress: Progress) -> None:
+            train_baseline_files(
                 [embed.table],
-                folder,
+                self.folder(kind, encoder),
                 options,
                 protocol,
                 choice=self.choice,
@@ -321,7 +296,6 @@ class _CorpusPlan:
                     protocol.seed, self.device, self.threads, networks, progress
                 ),
             )
-            return baseline_files(results)
 
         inputs = [embed.table, *sequences, *self.fold_files]
         after = [embed, *optional(sequence), self.fold]
@@ -376,7 +350,7 @@ def _report_step(study: Study, steps: Sequence[Step], processes: int) -> Step:
         folder=study.out,
         options={**asdict(study.report), "study": study.text},
         inputs=[digest_results, *optional(study.references)],
-        make=lambda _, progress: report_files(study, kept, keys, processes, progress),
+        make=partial(report_files, study, kept, keys, processes),
         after=kept,
         record_folder=keys.parent,
     )

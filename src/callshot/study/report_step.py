@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -24,8 +25,13 @@ from callshot.report.results import PROVENANCE, merge_results, read_results
 from callshot.report.summary import write_summary
 from callshot.report.write_report import write_report
 from callshot.results import EarlierFiles, open_output_folder
-from callshot.study.file_steps import SEGMENTS_INFO
-from callshot.study.steps import Step, describe_equal_encoders, is_measured
+from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO
+from callshot.study.steps import (
+    FIRST_KINDS,
+    Step,
+    describe_equal_encoders,
+    is_measured,
+)
 from callshot.study.study_file import Study, StudyCorpus
 from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
@@ -110,11 +116,11 @@ def read_corpus_results(
     tables = [read_table(embed.table).only(names) for embed in embeds]
     tables = [table for table in tables if table.encoder in whole.encoders]
 
-    trained = []
-    for step in steps:
-        is_baseline = step.kind not in ("segment", "embed", "evaluate")
-        if is_baseline and is_measured(step.folder):
-            trained.append(read_baseline_results(step.folder))
+    trained = [
+        read_baseline_results(step.folder)
+        for step in steps
+        if step.kind not in FIRST_KINDS and is_measured(step.folder)
+    ]
     baselines = concat_frames([results.baselines for results in trained], BASELINES)
     if study.references is not None:
         references = read_references(
@@ -126,15 +132,12 @@ def read_corpus_results(
     # The curves of every classifier but the reference.
     reference = study.protocol.reference
     untrained = whole.select_classifiers(set(whole.curve["classifier"]) - {reference})
-    results = [untrained]
-    for one in trained:
-        results += one.per_k
-    others = replace(
-        untrained,
-        curve=pl.concat([result.curve for result in results]),
-        values=pl.concat([result.values for result in results]),
-        per_class=pl.concat([result.per_class for result in results]),
-    )
+    results = [untrained, *chain.from_iterable(one.per_k for one in trained)]
+    frames = {
+        name: pl.concat([getattr(result, name) for result in results])
+        for name in ("curve", "values", "per_class")
+    }
+    others = replace(untrained, **frames)
     has_others = not others.curve.is_empty()
     evaluation = add_baselines(
         whole.select_classifiers([reference]),
@@ -150,20 +153,15 @@ def read_corpus_results(
 
     eligible = {count.label for count in evaluation.eligible_classes}
     segments = evaluation.segments
-    queries = set()
-    for segment, label, fold in zip(
-        segments.segment, segments.label, evaluation.folds.fold, strict=True
-    ):
-        if label in eligible and fold >= 0:
-            queries.add(segment)
+    rows = zip(segments.segment, segments.label, evaluation.folds.fold, strict=True)
+    queries = {name for name, label, fold in rows if label in eligible and fold >= 0}
     durations_s = read_segments(folder / SEGMENTS).only(queries).durations_s.tolist()
 
     # Annotations that became no segment, and segments that were not embedded.
+    lists = [embed.table.with_suffix(REJECTS_SUFFIX) for embed in embeds]
     rejects = read_rejects(folder / REJECTS)
-    for embed in embeds:
-        path = embed.table.with_suffix(".rejects.csv")
-        if path.exists():
-            rejects += read_rejects(path)
+    for path in filter(Path.exists, lists):
+        rejects += read_rejects(path)
 
     stats, notes = read_stats(folder / SEGMENTS_INFO)
     equal = describe_equal_encoders(evaluations)

@@ -16,7 +16,7 @@ import numpy as np
 
 from callshot.baselines.options import check_trainable
 from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
-from callshot.corpus.segment_table import SEGMENTS, inspect_corpus, read_rejects
+from callshot.corpus.segment_table import inspect_corpus, read_rejects
 from callshot.corpus.segments import check_any_segments
 from callshot.encoders.embed import (
     check_rates,
@@ -27,16 +27,14 @@ from callshot.encoders.embed import (
 from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.gpu.device import check_device, network_device
-from callshot.fewshot.permutation import TEST_DRAWS
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import BASELINE_KINDS, METRIC_NAMES, Progress, no_progress
-from callshot.records.table_files import read_parquet
 from callshot.report.results import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
-from callshot.study.file_steps import SEGMENTS_INFO
+from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO
 from callshot.study.plan import PER_K, PUBLISHED, plan
 from callshot.study.steps import Step, describe_equal_encoders, is_measured
 from callshot.study.study_file import Study, StudyCorpus
@@ -52,7 +50,7 @@ MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
 ReportStep = Callable[[Step, float | None], None]
 OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz ="}
 
-# Seconds of work for a second of audio.
+# Seconds of work for a second of audio; of some, for each draw and number of shots.
 ENCODER_PACE = {
     "mfcc": 0.001,
     "random": 0.0005,
@@ -60,15 +58,18 @@ ENCODER_PACE = {
     "birdnet": 0.015,
     "hubert": 0.05,
 }
-OTHER_ENCODER_PACE = 0.1
-READING = 2e-9  # seconds for a byte of audio
-BYTES_S = 64_000  # of a second of audio, where nothing better is known
-EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
-# Of baselines with their default options, in five splits.
-LOGISTIC_FIT = 1.2e-6  # seconds for a shot, draw, label² and dimension
-BASELINE_PACE = {"logistic": 0.01, "recurrent": 0.6, "end-to-end": 3.0}  # s per segment
-FOLD_STEP = 2.0
-REPORT_PER_CORPUS = 8.0
+PACE = {
+    "segment": 0.0001,
+    "fold": 0.0001,
+    "evaluate": 6e-9,
+    "logistic": 0.003,
+    PER_K: 6e-6,
+    "recurrent": 0.15,
+    "end-to-end": 0.75,
+    "report": 0.01,
+}
+OTHER_PACE = 0.1
+BYTES_S = 64_000  # of a second of audio
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
         seconds = step.read_record().get("seconds")
         if seconds is None:
             seconds = max(1.0, estimate_s(study, step))
-        statuses.append(StepStatus(step, state, float(seconds)))
+        statuses.append(StepStatus(step, state, seconds))
     return statuses
 
 
@@ -109,21 +110,18 @@ def run_study(
     study: Study,
     *,
     device: str | None = None,
-    threads: int | None = None,
-    processes: int = 1,
     cluster: Cluster | None = None,
     progress: Progress = no_progress,
     report_step: ReportStep = lambda step, seconds: None,
+    **machine: Any,
 ) -> list[Step]:
     """Run what has to run; return the steps that did.
 
-    `report_step` is called after each step, with its seconds if it ran. `processes` draw figures.
-    The workers of a cluster embed and evaluate, with the same results.
+    `report_step` is called after each step, with its seconds if it ran. The workers of a cluster
+    embed and evaluate, with the same results. `machine` are the other options of `plan`.
     """
     choose_sweep_device(device or study.device, cluster)
-    steps = plan(
-        study, device=device, threads=threads, processes=processes, cluster=cluster
-    )
+    steps = plan(study, device=device, cluster=cluster, **machine)
     work = study.work
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -201,10 +199,7 @@ def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
     inspection = inspect_corpus(
         corpus.audio,
         corpus.annotations,
-        options=corpus.segmentation,
-        format=corpus.format,
-        annotation_options=corpus.annotation_options,
-        corpus=corpus.known_corpus,
+        **corpus.reading,
         folds=corpus.folds,
     )
     check_any_segments(inspection.segmentation)
@@ -243,44 +238,24 @@ def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
 
 
 def estimate_s(study: Study, step: Step) -> float:
-    """Return the seconds that a step may take; a rough guess."""
-    if step.kind == "report":
-        return REPORT_PER_CORPUS * len(study.corpora)
-    if step.kind == "fold":
-        return FOLD_STEP
-    corpus = {corpus.name: corpus for corpus in study.corpora}[step.corpus]
-    if step.kind == "segment":
-        return _audio_bytes(corpus) * READING
-    try:
-        path = study.work / "segment" / step.corpus / SEGMENTS
-        table = read_parquet(path, ["start_s", "end_s", "label"])
-        seconds = float((table["end_s"] - table["start_s"]).sum())
-        segments = table.height
-        labels = table["label"].n_unique()
-    except InputError:  # they are not cut yet
-        seconds = _audio_bytes(corpus) / BYTES_S
-        segments = int(seconds / 4) + 1
-        labels = 10
-
-    protocol = study.protocol
-    training = study.baselines
-    shots = len(protocol.shots)
-    if step.kind == "evaluate":
-        samples = [protocol.samples(spread) for spread in ("shared", "total")]
-        draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
-        draws += (protocol.repeat_folds - 1) * protocol.shared_draws
-        draws += protocol.permutations * TEST_DRAWS / 10  # at a few shots
-        return 1.0 + EPISODE * segments * labels * draws * shots
-    if step.kind in BASELINE_PACE:
-        return BASELINE_PACE[step.kind] * segments
-    encoders = [one for one in study.encoders if one.title == step.encoder]
-    if not encoders:  # published networks
-        return OTHER_ENCODER_PACE * seconds
-    if step.kind == PER_K:
-        dimension = encoders[0].joined_encoder.dimension
-        return LOGISTIC_FIT * shots * training.draws * labels**2 * dimension
-    family = re.split(r"[-\[]", encoders[0].name)[0]
-    return ENCODER_PACE.get(family, OTHER_ENCODER_PACE) * seconds
+    """Return the seconds that a step may take; a rough guess, from the size of the recordings."""
+    audio_s = 0.0
+    for corpus in study.corpora:
+        if step.corpus in ("", corpus.name):
+            audio_s += _audio_bytes(corpus) / BYTES_S
+    pace = PACE.get(step.kind, OTHER_PACE)
+    if step.kind == "embed":
+        for encoder in study.encoders:
+            family = re.split(r"[-\[]", encoder.name)[0]
+            if encoder.title == step.encoder:
+                pace = ENCODER_PACE.get(family, OTHER_PACE)
+    elif step.kind == "evaluate":
+        protocol = study.protocol
+        draws = protocol.draws + protocol.shared_draws + protocol.bootstraps / 4
+        pace *= draws * len(protocol.shots)
+    elif step.kind == PER_K:
+        pace *= study.baselines.draws * len(study.protocol.shots)
+    return pace * audio_s
 
 
 def _audio_bytes(corpus: StudyCorpus) -> int:
@@ -305,11 +280,11 @@ def describe_outcome(step: Step) -> list[str]:
         rejects = count_text(facts["rejects"], "reject")
         lines = [f"{segments}, {rejects}{files}", *facts["notes"]]
     elif step.kind == "embed":
-        for name in step.read_record()["files"]:
-            if name.endswith(".rejects.csv"):
-                left_out = read_rejects(step.folder / name)
-                count = count_text(len(left_out), "reject")
-                lines.append(f"{count}, the first: {left_out[0].reason}")
+        path = step.table.with_suffix(REJECTS_SUFFIX)
+        if path.exists():
+            left_out = read_rejects(path)
+            count = count_text(len(left_out), "reject")
+            lines.append(f"{count}, the first: {left_out[0].reason}")
     elif step.kind == "fold":
         facts = _read_json(step.folder / FOLDS_INFO)
         excluded = [row for row in facts["classes"] if row["reason"]]

@@ -32,6 +32,9 @@ from callshot.version import __version__
 
 Input = Path | Callable[[], str]
 Value = TypeVar("Value")
+# Kinds in the order in which they run; all baselines follow. Sequences come before vectors: in
+# the store, most vectors come with them.
+FIRST_KINDS = ("segment", "sequence", "embed", "fold", "evaluate")
 RECORD_FILE = "step.json"
 EMBEDDINGS = "embeddings.parquet"
 SAME_AS = "same_as.json"
@@ -40,11 +43,11 @@ MAX_NAME_LENGTH = 60  # of a folder, without its checksum
 
 @dataclass(frozen=True)
 class Step:
-    """One step: `make` writes files to a folder and returns their names.
+    """One step: `make`, which gets `progress`, writes files to a folder.
 
     An input is a file, a folder, or a function that returns a fingerprint of what matters in one.
-    `after` are the steps whose files it reads; `record_folder` has the record,
-    instead of `folder`.
+    `after` are the steps whose files it reads. A step with a `record_folder` has its record there:
+    its folder may have other files, and `make` returns the names of its own.
     """
 
     kind: str
@@ -53,7 +56,7 @@ class Step:
     folder: Path
     options: Mapping[str, Any]
     inputs: Sequence[Input]
-    make: Callable[[Path, Progress], Sequence[str]]
+    make: Callable[..., Any]
     after: Sequence["Step"] = field(default=(), repr=False)
     record_folder: Path | None = None
 
@@ -115,7 +118,11 @@ class Step:
         try:
             self.record_path.parent.mkdir(parents=True, exist_ok=True)
             self.record_path.unlink(missing_ok=True)
-            names = self.make(self.folder, progress)
+            names = self.make(progress=progress)
+            if self.record_folder is None:
+                files = [path.name for path in self.folder.iterdir() if path.is_file()]
+                # Copies of damaged files are no results.
+                names = [name for name in files if ".before" not in name]
             record = {
                 "key": key,
                 "seconds": round(time.monotonic() - start_s, 3),
@@ -201,16 +208,16 @@ def measure_once(step: Step, embed: Step, earlier: Sequence[Step]) -> Step:
                         return other.encoder
         return ""
 
-    def make(folder: Path, progress: Progress) -> Sequence[str]:
-        marker = folder / SAME_AS
+    def make(progress: Progress) -> None:
+        marker = step.folder / SAME_AS
         first = find_equal()
         if not first:
             marker.unlink(missing_ok=True)
-            return step.make(folder, progress)
-        folder.mkdir(parents=True, exist_ok=True)
+            step.make(progress=progress)
+            return
+        step.folder.mkdir(parents=True, exist_ok=True)
         facts = {"encoder": step.encoder, "same_as": first}
         write_atomic(marker, json.dumps(facts, ensure_ascii=False) + "\n")
-        return [SAME_AS]
 
     return replace(step, inputs=[*step.inputs, find_equal], make=make)
 

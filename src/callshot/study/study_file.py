@@ -175,6 +175,16 @@ class StudyCorpus:
         """The name of the known corpus, if it is one."""
         return None if self.known_corpus is None else self.known_corpus.name
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How it is read and segmented, as `segment_corpus` takes it."""
+        return {
+            "options": self.segmentation,
+            "format": self.format,
+            "annotation_options": self.annotation_options,
+            "corpus": self.known_corpus,
+        }
+
 
 @dataclass(frozen=True)
 class StudyEncoder:
