@@ -14,9 +14,9 @@ from callshot.baselines.run import TrainingContext
 from callshot.cli import app
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
+from callshot.report.results import PROVENANCE, RESULT_FILES
 from callshot.study.file_steps import DatasetChoice, evaluate_files
 from callshot.study.train_baselines import (
-    baseline_files,
     protocol_of_results,
     read_baseline_results,
     train_baseline_files,
@@ -61,7 +61,8 @@ def test_written_results_read_back_the_same(tables: list[Path], tmp_path: Path) 
     (per_k,) = stored.per_k
     curves = pl.concat([evaluation.curve for evaluation in results.per_k])
     assert per_k.curve.equals(curves)
-    assert sorted(baseline_files(results)) == file_names(tmp_path)
+    frames = ["baselines.csv", "baselines.parquet", "refinement.csv"]
+    assert sorted([*frames, *RESULT_FILES, PROVENANCE]) == file_names(tmp_path)
     keys = results.baselines.select("encoder", "metric").rows()
     assert set(keys) == {
         ("one", "map"),

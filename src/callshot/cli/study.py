@@ -1,6 +1,5 @@
 """Commands of a study: init, run, status."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,6 +132,7 @@ def run(
         run_study,
         step_statuses,
     )
+    from callshot.study.steps import read_json
     from callshot.study.study_file import read_study
 
     content = read_study(study)
@@ -163,8 +163,7 @@ def run(
     if completed:
         print(describe_device(machine.device or content.device), file=sys.stderr)
     # The first screen of the report on every corpus.
-    text = (content.out / "provenance.json").read_text(encoding="utf-8")
-    answers = json.loads(text)["answers"]
+    answers = read_json(content.out / "provenance.json")["answers"]
     for corpus in content.corpus_names:
         print(f"\n{printable(corpus)}:" if len(content.corpora) > 1 else "")
         headline = answers[corpus]["headline"]

@@ -1,6 +1,5 @@
 """The files that the steps of a study wrote → tables, figures, and a page."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import chain
@@ -31,6 +30,7 @@ from callshot.study.steps import (
     Step,
     describe_equal_encoders,
     is_measured,
+    read_json,
 )
 from callshot.study.study_file import Study, StudyCorpus
 from callshot.study.train_baselines import read_baseline_results
@@ -69,7 +69,7 @@ def report_files(
             summaries[corpus.name] = write_summary(one, study.report.target, licences)
             spans = read_segments(folder / SEGMENTS)
             segments[corpus.name] = replace(spans, root=audio_root(corpus.audio))
-            facts[corpus.name] = _read_json(folder / SEGMENTS_INFO)
+            facts[corpus.name] = read_json(folder / SEGMENTS_INFO)
         scored = [step for step in steps if step.kind not in ("segment", "embed")]
         measured = [step.folder for step in scored if is_measured(step.folder)]
         provenance = {
@@ -78,7 +78,7 @@ def report_files(
             "encoders": {s.encoder: s.options for s in steps if s.kind == "embed"},
             "licences": licences,
             "segments": facts,
-            "steps": [_read_json(folder / PROVENANCE) for folder in measured],
+            "steps": [read_json(folder / PROVENANCE) for folder in measured],
             "answers": {name: asdict(answer) for name, answer in summaries.items()},
         }
         written = output.write(
@@ -97,10 +97,6 @@ def report_files(
         )
         earlier.save()
     return [path.relative_to(study.out).as_posix() for path in written]
-
-
-def _read_json(path: Path) -> object:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_corpus_results(

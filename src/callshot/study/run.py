@@ -5,11 +5,9 @@ Before a step ever ran, `estimate_s` guesses how long it takes. `describe_outcom
 lines on a finished one.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +34,12 @@ from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
 from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO
 from callshot.study.plan import PER_K, PUBLISHED, plan
-from callshot.study.steps import Step, describe_equal_encoders, is_measured
+from callshot.study.steps import (
+    Step,
+    describe_equal_encoders,
+    is_measured,
+    read_json,
+)
 from callshot.study.study_file import Study, StudyCorpus
 from callshot.study.train_baselines import read_baselines
 from callshot.tables.fold_files import (
@@ -273,7 +276,7 @@ def describe_outcome(step: Step) -> list[str]:
         return describe_equal_encoders([step.folder])
     lines = []
     if step.kind == "segment":
-        facts = _read_json(step.folder / SEGMENTS_INFO)
+        facts = read_json(step.folder / SEGMENTS_INFO)
         skipped = facts["skipped_files"]
         files = f" and {count_text(skipped, 'whole file')}" if skipped else ""
         segments = count_text(facts["segments"], "segment")
@@ -286,7 +289,7 @@ def describe_outcome(step: Step) -> list[str]:
             count = count_text(len(left_out), "reject")
             lines.append(f"{count}, the first: {left_out[0].reason}")
     elif step.kind == "fold":
-        facts = _read_json(step.folder / FOLDS_INFO)
+        facts = read_json(step.folder / FOLDS_INFO)
         excluded = [row for row in facts["classes"] if row["reason"]]
         evaluated = len(facts["classes"]) - len(excluded)
         call_types = count_text(len(facts["classes"]), "call type")
@@ -308,8 +311,3 @@ def describe_outcome(step: Step) -> list[str]:
                 line += f" ({scoring} scoring)"
             lines.append(f"{line}; {how}" if how else line)
     return lines
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return facts

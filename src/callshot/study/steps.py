@@ -103,7 +103,7 @@ class Step:
     def read_record(self) -> dict[str, Any]:
         """Return the record of a finished step; empty where there is none."""
         with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
-            record = json.loads(self.record_path.read_text(encoding="utf-8"))
+            record = read_json(self.record_path)
             return {
                 "key": str(record["key"]),
                 "seconds": float(record["seconds"]),
@@ -227,11 +227,17 @@ def is_measured(folder: Path) -> bool:
     return not (folder / SAME_AS).exists()
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a file that a step wrote."""
+    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return facts
+
+
 def describe_equal_encoders(folders: Sequence[Path]) -> list[str]:
     """Return a note for every encoder that was not measured, because an earlier one is the same."""
     notes = []
     for folder in folders:
         if not is_measured(folder):
-            facts = json.loads((folder / SAME_AS).read_text(encoding="utf-8"))
+            facts = read_json(folder / SAME_AS)
             notes.append(describe_equal(facts["encoder"], facts["same_as"]))
     return notes

@@ -64,17 +64,17 @@ FILE = "the path of a file or folder in quotes"  # which must exist
 NAMES = "names in quotes, in [brackets]"
 COUNTS = "whole numbers from 1, in [brackets]"
 COLUMNS = "a table of names in quotes"
-TYPES: Mapping[str, Any] = {
+TYPES: Mapping[str, Sequence[type]] = {
     NUMBER: (int, float),
-    WHOLE: int,
-    FLAG: bool,
-    LIST: list,
-    TABLE: dict,
+    WHOLE: (int,),
+    FLAG: (bool,),
+    LIST: (list,),
+    TABLE: (dict,),
     CHANNEL: (str, int),
     SHOTS: (str, list),
-    NAMES: list,
-    COUNTS: list,
-    COLUMNS: dict,
+    NAMES: (list,),
+    COUNTS: (list,),
+    COLUMNS: (dict,),
 }  # text otherwise
 KEYS: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -152,6 +152,16 @@ KEYS: Mapping[str, Mapping[str, str]] = {
 RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # in a results folder
 CONFUSION_SHOTS = (1, 5, 20)
 READING_KEYS = ("columns", "tiers", "label", "rename", "time_unit", "follow_links")
+# Of a corpus, that are as they are in the file.
+CORPUS_KEYS = (
+    "audio",
+    "annotations",
+    "format",
+    "folds",
+    "fold_file",
+    "categories",
+    "group_duplicates",
+)
 
 
 @dataclass(frozen=True)
@@ -160,8 +170,8 @@ class StudyCorpus:
 
     name: str
     audio: Path
-    annotations: Path | None
     segmentation: SegmentationOptions
+    annotations: Path | None = None
     format: str = "auto"
     annotation_options: AnnotationOptions = field(default_factory=AnnotationOptions)
     known_corpus: Corpus | None = None
@@ -338,10 +348,8 @@ def _read_section(kind: str, content: Any, where: str, base: Path) -> dict[str, 
         if key not in KEYS[kind]:
             raise OptionError(f"{name}: unknown key; {suggest_name(key, KEYS[kind])}")
         expected = KEYS[kind][key]
-        is_right = isinstance(value, TYPES.get(expected, str))
-        if isinstance(value, bool):
-            is_right = expected == FLAG
-        elif is_right and expected == COUNTS:
+        is_right = type(value) in TYPES.get(expected, (str,))
+        if is_right and expected == COUNTS:
             is_right = all(type(k) is int and k >= 1 for k in value)
         elif is_right and expected in (NAMES, COLUMNS):
             texts = value.values() if expected == COLUMNS else value
@@ -392,9 +400,7 @@ def _parse_corpus(
         )
     if "audio" not in section:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
-    audio = section["audio"]
-    fold_file = section.get("fold_file")
-    categories = section.get("categories")
+    own = {key: section[key] for key in CORPUS_KEYS if key in section}
     with name_errors(where):
         check_range("folds", section.get("folds", 2), 2)
         known_corpus = CORPORA.get(name)
@@ -411,23 +417,21 @@ def _parse_corpus(
                 )
             changes["peak_dbfs"] = None
         segmentation = replace(default_options(known_corpus), **changes)
-        files = [*own_paths, *optional(fold_file), *optional(categories)]
-        place = audio.absolute()
-        excluded = [file for file in files if not place.is_relative_to(file.absolute())]
+        files = [own[key] for key in ("fold_file", "categories") if key in own]
+        place = section["audio"].absolute()
+        excluded = [
+            file
+            for file in (*own_paths, *files)
+            if not place.is_relative_to(file.absolute())
+        ]
         reading = {key: section[key] for key in READING_KEYS if key in section}
         annotation_options = make_annotation_options(**reading, exclude=excluded)
     return StudyCorpus(
         name=name,
-        audio=audio,
-        annotations=section.get("annotations"),
         segmentation=segmentation,
-        format=section.get("format", "auto"),
         annotation_options=annotation_options,
         known_corpus=known_corpus,
-        folds=section.get("folds"),
-        fold_file=fold_file,
-        categories=categories,
-        group_duplicates=section.get("group_duplicates", False),
+        **own,
     )
 
 

@@ -138,12 +138,20 @@ def train_baseline_files(
         )
 
         def write(folder: Path) -> list[str]:
-            for name, frame in _result_frames(results).items():
+            # Empty frames get no file, but baselines do.
+            frames = {BASELINES_FILE: results.baselines.drop("samples")}
+            if not results.refinement.is_empty():
+                frames[REFINEMENT_FILE] = results.refinement
+            if not results.crossovers.is_empty():
+                frames[CROSSOVERS_FILE] = results.crossovers
+            for name, frame in frames.items():
                 write_csv_frame(frame, folder / name)
             write_parquet(results.baselines, folder / SAMPLES_FILE)
+            names = [*frames, SAMPLES_FILE]
             if per_k is not None:
                 write_evaluation(per_k, folder)
-            return [name for name in baseline_files(results) if name != PROVENANCE]
+                names += RESULT_FILES
+            return names
 
         output.write(write, provenance)
     return results
@@ -237,19 +245,3 @@ def _read_signals(
             raise InputError(f"{paths[row]}: its audio cannot be read ({signal})")
         signals[names_in_order[row]] = signal
     return [signals[name] for name in encoder_data.segments]
-
-
-def baseline_files(results: BaselineResults) -> list[str]:
-    """Return the names of the files that describe some results."""
-    names = [*_result_frames(results), SAMPLES_FILE, PROVENANCE]
-    return [*names, *RESULT_FILES] if results.per_k else names
-
-
-def _result_frames(results: BaselineResults) -> dict[str, pl.DataFrame]:
-    """Return the frames of some results by file name; empty ones get no file, but baselines do."""
-    frames = {BASELINES_FILE: results.baselines.drop("samples")}
-    if not results.refinement.is_empty():
-        frames[REFINEMENT_FILE] = results.refinement
-    if not results.crossovers.is_empty():
-        frames[CROSSOVERS_FILE] = results.crossovers
-    return frames
