@@ -497,6 +497,15 @@ def read_intact_provenance(path: Path) -> dict[str, Any]:
     return provenance
 
 
+def compare_files(folder: Path, manifest: Facts) -> Iterator[tuple[Path, str]]:
+    """Yield each file that a manifest lists, and whether it is "ok", "damaged" or "missing"."""
+    for name, checksum in manifest["files"].items():
+        if is_inside(folder, name):
+            found = _hash(folder / name)
+            state = "ok" if found == checksum else "damaged"
+            yield folder / name, "missing" if found is None else state
+
+
 def check_result(path: Path, provenance_names: Iterable[str]) -> None:
     """Raise InputError if a file of results is damaged, or a folder has a damaged one.
 
@@ -509,14 +518,11 @@ def check_result(path: Path, provenance_names: Iterable[str]) -> None:
         provenance = folder / provenance_name
         if not provenance.is_file():
             continue
-        for name, checksum in read_intact_provenance(provenance)["files"].items():
-            is_asked = is_folder or name == path.name
-            file = folder / name
-            if not is_asked or not is_inside(folder, name) or not file.is_file():
-                continue
-            with explain_unreadable(file):
-                is_same = sha256_file(file) == checksum
-            if not is_same:
+        files = read_intact_provenance(provenance)["files"]
+        if not is_folder:
+            files = {name: files[name] for name in files if name == path.name}
+        for file, state in compare_files(folder, {"files": files}):
+            if state == "damaged":
                 raise InputError(
                     f"{file}: differs from its checksum in {provenance_name}: {DAMAGED}; make the "
                     "results again, or, if you edited it on purpose, use a copy in another folder"
@@ -555,7 +561,7 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
             yield from _parts(getattr(value, part.name))
     elif isinstance(value, pl.DataFrame | pl.Series):
         # Names, types and values, whatever the frame was cut from.
-        frame = value.to_frame() if isinstance(value, pl.Series) else value
+        frame = pl.DataFrame(value)
         content = io.BytesIO()
         frame.rechunk().write_parquet(
             content, compression="uncompressed", statistics=False

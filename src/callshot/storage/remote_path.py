@@ -127,34 +127,37 @@ def to_path(place: PurePath | str) -> Path:
         name, mark, rest = name.partition("?")
         query = mark + rest
     remote = RemotePath(f"{protocol}:", name)
-    url = hide_secrets(str(remote))
     user, _, _ = remote.parts[1].rpartition("@")
+    problem = ""
     if query and protocol not in WEB:
-        raise OptionError(
-            f"{url}: only https:// URLs may have a signature; {SET_ELSEWHERE}"
-        )
-    if ":" in user or (user and protocol in WEB):
-        raise OptionError(
-            f"{url}: a password in a URL ends up in logs; {SET_ELSEWHERE}"
-        )
-    try:
-        import fsspec
-    except ImportError:
-        raise OptionError(
-            f"{url}: URLs need fsspec; pip install 'callshot[storage]'"
-        ) from None
-    try:
-        fsspec.get_filesystem_class(protocol)
-    except (ImportError, ValueError) as error:
-        reason = (
-            f"unknown protocol {protocol}; expected s3, gs, az, https, sftp or another"
-        )
-        if isinstance(error, ImportError):
-            reason = f"a package is missing ({str(error).partition(chr(10))[0]})"
-        raise OptionError(f"{url}: {reason}") from None
+        problem = f"only https:// URLs may have a signature; {SET_ELSEWHERE}"
+    elif ":" in user or (user and protocol in WEB):
+        problem = f"a password in a URL ends up in logs; {SET_ELSEWHERE}"
+    else:
+        problem = _why_not_supported(protocol)
+    if problem:
+        raise OptionError(f"{hide_secrets(str(remote))}: {problem}")
     if query:
         add_signatures({str(remote): query})
     return cast(Path, remote)
+
+
+def _why_not_supported(protocol: str) -> str:
+    """Return why URLs of a protocol cannot be opened; empty if they can."""
+    try:
+        import fsspec
+    except ImportError:
+        return "URLs need fsspec; pip install 'callshot[storage]'"
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        first_line, _, _ = str(error).partition("\n")
+        return f"a package is missing ({first_line})"
+    except ValueError:
+        return (
+            f"unknown protocol {protocol}; expected s3, gs, az, https, sftp or another"
+        )
+    return ""
 
 
 # Files and folders
@@ -283,9 +286,9 @@ class RemotePath(PurePosixPath):
         is_server = len(self.parts) == 2
         if self.protocol in WEB and (is_server or not self.suffix):
             return {"type": "directory"}  # to ask would be to download the page
-        store, place = self.find_store()
+        store, _ = self.find_store()
         store.invalidate_cache()
-        return dict(call_store(self, lambda: store.info(place)))
+        return dict(self.call("info"))
 
     def with_info(self) -> "RemotePath":
         """Return the path with what the store says now, which is not asked for again."""
@@ -327,10 +330,9 @@ class RemotePath(PurePosixPath):
 
     def read_bytes(self) -> bytes:
         """Return the content of a small file."""
-        store, place = self.find_store()
         # S3's library would ask for the size first, to read parts at once.
         options = {"max_concurrency": 1} if self.protocol in S3 else {}
-        return bytes(call_store(self, lambda: store.cat_file(place, **options)))
+        return bytes(self.call("cat_file", **options))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the content of a small file as text."""
@@ -338,9 +340,8 @@ class RemotePath(PurePosixPath):
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove a file."""
-        store, place = self.find_store()
         try:
-            call_store(self, lambda: store.rm_file(place))
+            self.call("rm_file")
         except FileNotFoundError:
             if not missing_ok:
                 raise
@@ -383,6 +384,13 @@ class RemotePath(PurePosixPath):
                 listed._info = info
             files.append(listed)
         return files
+
+    def call(self, method: str, *values: Any, **options: Any) -> Any:
+        """Call a method of the file system of fsspec with the name of this file, with retries."""
+        store, place = self.find_store()
+        return call_store(
+            self, lambda: getattr(store, method)(place, *values, **options)
+        )
 
     def find_store(self) -> tuple[Any, str]:
         """Return the file system of fsspec, and the name of this file there.
@@ -468,8 +476,7 @@ def why_not_writable_remote(folder: RemotePath) -> str:
         return READ_ONLY
     path = folder / TEST_FILE
     try:
-        store, place = path.find_store()
-        call_store(path, lambda: store.pipe_file(place, b"callshot\n"))
+        path.call("pipe_file", b"callshot\n")
     except OSError as error:
         return str(error.strerror or error)
     with suppress(OSError):  # files may be written but not removed
@@ -533,9 +540,8 @@ def _download(remote: RemotePath, copy: Path) -> None:
     _copies_made += 1
     copy.parent.mkdir(parents=True, exist_ok=True)
     temporary = copy.with_name(f".{secrets.token_hex(8)}.part")
-    store, place = remote.find_store()
     try:
-        call_store(remote, lambda: store.get_file(place, str(temporary)))
+        remote.call("get_file", str(temporary))
         temporary.replace(copy)
     finally:
         temporary.unlink(missing_ok=True)
@@ -548,9 +554,9 @@ def _remove_oldest(folder: Path) -> None:
         with suppress(OSError):  # another process removes them too
             status = path.stat()
             files.append((status.st_mtime, status.st_size, path))
-    text = os.environ.get("CALLSHOT_COPIES_GB", "")
+    text = os.environ.get("CALLSHOT_COPIES_GB") or DEFAULT_GB
     try:
-        limit = float(text or DEFAULT_GB) * 1e9
+        limit = float(text) * 1e9
     except ValueError:
         raise OptionError(
             f"the variable CALLSHOT_COPIES_GB: expected a number, got {text!r}"

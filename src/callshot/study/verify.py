@@ -17,10 +17,9 @@ from callshot.detection.scan_files import PROVENANCE as SCAN_INFO
 from callshot.encoders.embed import default_store
 from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
-from callshot.files import is_inside, sha256_file
 from callshot.records import Finding
 from callshot.report.results import PROVENANCE
-from callshot.results import is_intact
+from callshot.results import compare_files, is_intact
 from callshot.review.journal import is_review
 from callshot.review.results import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO
@@ -40,7 +39,11 @@ MANIFESTS = (  # files that list the others
 )
 NESTED = ("index", "review", "folder of results")  # kinds in a folder of results
 NO_MANIFEST = "not a provenance that callshot wrote; run again"
-CHANGED = "differs from the checksum in {}: damaged, or edited since"
+REASONS = {
+    "ok": "",
+    "damaged": "differs from the checksum in {}: damaged, or edited since",
+    "missing": "{} lists it; run again",
+}
 
 
 class Kind(NamedTuple):
@@ -129,14 +132,14 @@ def verify_results(
         try:
             content = path.read_bytes()
             manifest = json.loads(content)
-            for name, checksum in manifest["files"].items():
-                if is_inside(folder, name):
-                    findings.append(verify_file(folder / name, checksum, path.name))
+            for file, state in compare_files(folder, manifest):
+                reason = REASONS[state].format(path.name)
+                findings.append(Finding(file, state, reason))
             if path.name == SEGMENTS_INFO:
                 root = audio or Path(manifest["options"]["audio"])
                 findings += verify_inputs(manifest, root)
             if path != record and not is_intact(content):
-                own = Finding(path, "damaged", CHANGED.format(path.name))
+                own = Finding(path, "damaged", REASONS["damaged"].format(path.name))
         except DAMAGED_MANIFEST:
             own = Finding(path, "damaged", NO_MANIFEST)
         for finding in (own, *findings):
@@ -159,17 +162,6 @@ def verify_results(
         is_known = path in listed or any(path.is_relative_to(part) for part in nested)
         if not is_known and path.is_file() and not path.name.startswith("."):
             yield Finding(path, "not from callshot")
-
-
-def verify_file(path: Path, checksum: str, manifest: str) -> Finding:
-    """Return whether a file is as a manifest lists it."""
-    try:
-        is_same = sha256_file(path) == checksum
-    except OSError:
-        return Finding(path, "missing", f"{manifest} lists it; run again")
-    if is_same:
-        return Finding(path, "ok")
-    return Finding(path, "damaged", CHANGED.format(manifest))
 
 
 KINDS = (
