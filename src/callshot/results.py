@@ -359,6 +359,7 @@ class RemoteOutputFolder(OutputFolder):
     def _place(self, names: Sequence[str]) -> None:
         """Upload the files of a set; the marker is there until the last one is."""
         super()._place(names)
+        self.folder = cast(Path, RemotePath(self.folder))  # what it knew is outdated
         with suppress(PermissionError):  # a marker that stays does no harm
             self.marker.unlink(missing_ok=True)
 
