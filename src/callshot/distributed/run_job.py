@@ -37,6 +37,7 @@ TASKS_PER_WORKER = 16  # if items are short; so no worker waits long for the las
 MAX_ITEMS = 50  # in a task
 MAX_TOGETHER = 200  # tasks in a message to the scheduler
 MAX_TRIES = 2  # of an item that fails, on different workers
+MAX_WRITES = 3  # tries to write a result, on different workers
 COUNT_S = 2.0  # between looks at which workers there are
 NO_WORKERS_S = 300.0
 POLL_S = 0.02
@@ -296,7 +297,8 @@ class JobRun:
             self.later.append(number)
             return
         self.tries[number] += 1
-        if self.tries[number] < MAX_TRIES:
+        most = MAX_WRITES if state == NOT_WRITTEN else MAX_TRIES
+        if self.tries[number] < most:
             self._try_again(_Task([number], self._others(worker)))
         elif state == NOT_WRITTEN:
             raise OutputError(value)
