@@ -1,4 +1,4 @@
-"""Goldens that are not the method: other rules than the centroid, scikit-learn's metrics, a hash.
+"""Goldens that are not the method: rules beside the centroid, scikit-learn's metrics, streams.
 
 The method itself, slow and literal, is `callshot.fewshot.reference`.
 """
@@ -19,11 +19,31 @@ def key(text):
     return int.from_bytes(digest, "little")
 
 
+GOLDEN = 0x9E3779B97F4A7C15
+MASK = 2**64 - 1
+
+
+def mix(x):
+    """Scramble 64 bits (the finaliser of SplitMix64)."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def make_stream(seed, purpose, *words):
+    stream = key(f"callshot/{seed}/{purpose}")
+    for word in words:
+        stream = mix((stream + int(word) * GOLDEN) & MASK)
+    return stream
+
+
+def below(stream, position, n):
+    return ((mix((stream + (position + 1) * GOLDEN) & MASK) >> 32) * n) >> 32
+
+
 def pick_draw(seed, segment_key, sample, draws):
     """The draw that a bootstrap sample takes for a query."""
-    return reference.below(
-        reference.make_stream(seed, "bootstrap", segment_key), sample, draws
-    )
+    return below(make_stream(seed, "bootstrap", segment_key), sample, draws)
 
 
 def fractions(vector):

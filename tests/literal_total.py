@@ -7,7 +7,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import literal
-from callshot.fewshot.reference import GOLDEN, MASK, make_stream, mix
+from literal import GOLDEN, MASK, make_stream, mix
 
 
 def exponential(seed, purpose, key, sample):

@@ -4,7 +4,7 @@ import numpy as np
 
 import literal
 from callshot.fewshot import reference
-from callshot.fewshot.reference import make_stream
+from literal import make_stream
 from literal_total import exponential, literal_metrics
 
 

@@ -24,9 +24,9 @@ def test_streams_are_those_of_the_reference_bit_for_bit(text, word, position, n)
     assert int(streams.key(text)) == literal.key(text)
     assert int(streams.purpose_key(7, text)) == literal.key(f"callshot/7/{text}")
     stream = streams.make_stream(7, text, word)
-    assert int(stream) == reference.make_stream(7, text, word)
+    assert int(stream) == literal.make_stream(7, text, word)
     pick = streams.below(stream, np.uint64(position), np.uint64(n))
-    assert int(pick) == reference.below(int(stream), position, n)
+    assert int(pick) == literal.below(int(stream), position, n)
 
 
 def test_streams_fill_their_range_evenly():
@@ -52,7 +52,7 @@ def test_bootstrap_picks_are_a_hash_of_the_query_and_the_sample():
 def test_a_shared_support_is_the_first_of_one_order_outside_the_fold(sampler):
     fold = np.array([0, 1, 2, 0, 1, 2, -1, 0])
     for number in range(20):
-        stream = reference.make_stream(3, "shared", number, literal.key("roar"))
+        stream = literal.make_stream(3, "shared", number, literal.key("roar"))
         for query_fold in range(3):
             chosen = np.zeros(4, np.uint64)
             outside = fold != query_fold

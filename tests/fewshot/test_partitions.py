@@ -13,9 +13,7 @@ from callshot.fewshot.folds import check_no_leak, count_classes, make_folds
 from callshot.fewshot.variation import (
     describe_repetition,
     make_partition,
-    order_encoders,
     other_partitions,
-    summarise_partitions,
 )
 from callshot.records.frames import PARTITIONS
 
@@ -108,13 +106,6 @@ def test_the_order_of_encoders_and_the_range_are_given_for_every_partition():
         for encoder, mean in zip(("mfcc", "perch"), means, strict=True)
     ]
     partitions = pl.DataFrame(rows, schema=dict(PARTITIONS), orient="row")
-    assert order_encoders(partitions, 5) == {
-        0: ["mfcc", "perch"],
-        1: ["mfcc", "perch"],
-        2: ["perch", "mfcc"],
-    }
-    summary = summarise_partitions(partitions).rows()
-    assert summary[0] == ("mfcc", 5, pytest.approx(0.6), 0.5, 0.7)
     assert describe_repetition(partitions, 5) == [
         "mAP at k = 5 over 3 partitions into folds: mfcc 0.600 (0.500 to 0.700); "
         "perch 0.483 (0.400 to 0.550).",

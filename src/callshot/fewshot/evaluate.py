@@ -143,18 +143,19 @@ class _Evaluator:
         protocol = self.protocol
         episodes = plan_episodes(table, self.folds, self.counts)
         self.add(duplicates=list_duplicates(self.corpus, table, self.folds))
-        gpu = gpu_if_large_enough(self.device.gpu, episodes, self.notes)
-        needed = gram_bytes(episodes)
-        if needed > self.memory and gpu is None:
-            self.notes.append(
-                f"{table.encoder}: the Gram matrix needs {needed / 2**30:.1f} GiB, and "
-                f"{self.memory / 2**30:.1f} GiB are allowed; scoring from the vectors directly: "
-                "the same numbers, more slowly"
-            )
         tested = shots_to_test(protocol, complete_shots(self.counts))
         for name in protocol.classifiers:
             key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
             with self.open(episodes, step, name) as engine:
+                if engine.direct and engine.gpu is None:
+                    needed = gram_bytes(episodes) / 2**30
+                    allowed = self.memory / 2**30
+                    note = (
+                        f"{table.encoder}: the Gram matrix needs {needed:.1f} GiB, and "
+                        f"{allowed:.1f} GiB are allowed; scoring from the vectors directly: "
+                        "the same numbers, more slowly"
+                    )
+                    add_note(self.notes, note)
                 self.sweep_spreads(engine, key)
                 if name != protocol.reference or not tested:
                     continue

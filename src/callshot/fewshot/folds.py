@@ -29,13 +29,12 @@ def check_no_leak(recording: Sequence[str], fold: IntArray) -> None:
     Traceback (most recent call last):
     callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments...
     """
-    folds: dict[str, set[int]] = {}
-    for name, number in zip(recording, fold.tolist(), strict=True):
-        folds.setdefault(name, set()).add(number)
-    leaks = sorted(name for name, numbers in folds.items() if len(numbers) > 1)
+    pairs = set(zip(recording, fold.tolist(), strict=True))
+    folds = Counter(name for name, _ in pairs)
+    leaks = sorted(name for name, count in folds.items() if count > 1)
     if not leaks:
         return
-    low, *_, high = sorted(folds[leaks[0]])
+    low, *_, high = sorted(number for name, number in pairs if name == leaks[0])
     place = f"folds {low} and {high}"
     if low == COMMON_FOLD:
         place = f"the common fold and fold {high}"

@@ -101,7 +101,7 @@ def measure(
     """Return the metrics of some draws of one fold.
 
     `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries). `units` are
-    whole weights of queries, (draws, queries): with them, decisions and ties are not counted.
+    whole weights of queries, (draws, queries): with them, decisions and ties make no sense.
     """
     draws, shots, classes, queries = scores.shape
     size = (draws, shots, classes)
@@ -114,9 +114,6 @@ def measure(
     )
     weight = np.ones((draws, queries), np.int64) if units is None else units
     measure_fold(scores, decided, split.truth, weight, metrics)
-    if units is not None:
-        metrics.decisions[:] = 0
-        metrics.tied[:] = 0
     return metrics
 
 

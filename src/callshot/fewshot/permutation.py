@@ -53,15 +53,6 @@ def shots_to_test(protocol: Protocol, complete_shots: int) -> list[int]:
     return [k for k in protocol.shots if k in shots and k <= complete_shots]
 
 
-def is_better_than_chance(tests: Frame, encoder: str, metric: str, k: int) -> bool:
-    """Return whether p ≤ 0.02 at one k, by rows of the CHANCE_TEST schema.
-
-    At a k that was not tested the answer is no.
-    """
-    rows = tests.filter(encoder=encoder, metric=metric, k=k)
-    return bool((rows["p"] <= LARGEST_P).any())
-
-
 def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) -> Frame:
     """Return the test of one encoder at some k, as rows of the CHANCE_TEST schema.
 

@@ -98,19 +98,17 @@ class Protocol:
 
     def __post_init__(self) -> None:
         shots = self.shots
-        if isinstance(shots, str | int) or not all(isinstance(k, int) for k in shots):
+        is_list = not isinstance(shots, str | int)
+        if not is_list or not all(isinstance(k, int) for k in shots):
             raise OptionError(
                 f"shots: expected whole numbers in a tuple, like (1, 2, 5), got {shots!r}"
             )
-        if not shots and not self.whole_pool:
-            raise OptionError(
-                "shots: expected one or more values of k, or all; got none"
-            )
         for k in shots:
             check_range("shots", k, 1)
-        if list(shots) != sorted(set(shots)):
+        is_ascending = list(shots) == sorted(set(shots))
+        if not is_ascending or not (shots or self.whole_pool):
             raise OptionError(
-                f"shots: expected ascending values of k, each once, got {shots}"
+                f"shots: expected ascending values of k, each once, or all; got {shots}"
             )
         if self.whole_pool and self.sampler != "distinct":
             raise OptionError(
@@ -121,10 +119,8 @@ class Protocol:
         check_choice("sampler", self.sampler, SAMPLERS)
         check_choice("score", self.score, SCORES)
         spreads = self.spreads
-        if not spreads or not set(spreads) <= set(SPREADS):
-            listed = ", ".join(spreads)
-            expected = ", ".join(SPREADS)
-            raise OptionError(f"spread: expected {expected} or all, got {listed!r}")
+        for spread in spreads or [""]:
+            check_choice("spread", spread, SPREADS)
         if "total" in spreads and "shared" not in spreads:
             raise OptionError(
                 "spread: total is computed with shared; give shared, total"

@@ -4,50 +4,32 @@ For every fold, query and draw, k exemplars of each class are the support. Query
 a_n = 2 c_n·z − |c_n|² for class n, with c_n the mean of its support. AP and AUROC of the log-odds
 of softmax(a) are averaged over classes, then over folds. With the spread `per-query` a query has
 its own draws, and a bootstrap picks one; with `shared` one draw serves all queries. The random
-streams are those of `kernels.streams`, bit by bit.
+numbers are those of `kernels.streams`.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from callshot.fewshot.episodes import Episodes, Mask
-from callshot.fewshot.kernels.streams import purpose_key
+from callshot.fewshot.kernels.streams import below, make_stream
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray
-
-MASK = 2**64 - 1
-GOLDEN = 0x9E3779B97F4A7C15
-
-
-def mix(x: int) -> int:
-    """Scramble 64 bits (the finaliser of SplitMix64)."""
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def make_stream(seed: int, purpose: str, *words: int) -> int:
-    """Return a random stream: a hash of its purpose, so that any draw can be repeated."""
-    stream = int(purpose_key(seed, purpose))
-    for word in words:
-        stream = mix((stream + int(word) * GOLDEN) & MASK)
-    return stream
-
-
-def below(stream: int, position: int, n: int) -> int:
-    """Return the whole number in [0, n) at a position of a stream."""
-    return ((mix((stream + (position + 1) * GOLDEN) & MASK) >> 32) * n) >> 32
-
 
 Rows = Sequence[int]
 # a_n of a query by the support of a class
 Rule = Callable[[Episodes, int, Rows], float]
 
 
-def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
+def random_below(stream: Any, position: int, n: int) -> int:
+    """Return the whole number in [0, n) at a position of a stream."""
+    return int(below(np.uint64(stream), np.uint64(position), np.uint64(n)))
+
+
+def draw(stream: Any, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
     """Return the first k rows in the random order of a stream that are in the pool."""
     distinct = sampler == "distinct"
     order = list(rows)
@@ -55,7 +37,7 @@ def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
     position = 0
     while len(support) < k and (position < len(order) or not distinct):
         past = position if distinct else 0
-        j = past + below(stream, position, len(order) - past)
+        j = past + random_below(stream, position, len(order) - past)
         if order[j] in pool:
             support.append(order[j])
         if distinct:  # Fisher-Yates
@@ -164,7 +146,7 @@ def sample_values(
         for b in range(len(values)):
             picks = [b] * len(queries)
             if spread == "per-query":
-                picks = [below(stream, b, protocol.draws) for stream in streams]
+                picks = [random_below(one, b, protocol.draws) for one in streams]
             sample = table[np.arange(len(queries)), picks]
             values[b, fold] = measure(sample, episodes.relevant[queries])
     return np.asarray(np.nanmean(values, axis=1))

@@ -40,7 +40,6 @@ from callshot.fewshot.kernels import ranks, streams
 from callshot.fewshot.kernels.ranks import FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.kernels.supports import (
-    Members,
     Order,
     Sampling,
     multiply_rows,
@@ -276,7 +275,7 @@ def _measure_draws(
     tasks = [partial(measure_span, span) for span in spans]
     steps = shots if rows.start == 0 else 0  # the row `all` is not counted
     metrics = engine.run(tasks, steps / engine.episodes.folds)
-    for task in metrics:
+    for task in metrics if spread.units is None else []:
         sums.count(rows, task.decisions, task.tied)
     columns = zip(*(task[:3] for task in metrics), strict=True)
     ap, auroc, hits = (np.concatenate(parts).transpose(1, 2, 0) for parts in columns)
@@ -396,8 +395,14 @@ def query_evidence(
 ) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
     rows = engine.rows
-    sampling = Sampling(engine.episodes.class_key, shots, engine.protocol.distinct)
-    members = Members(split.pool, split.pool_start, split.outside)
+    sampling = Sampling(
+        engine.episodes.class_key,
+        shots,
+        engine.protocol.distinct,
+        split.pool,
+        split.pool_start,
+        split.outside,
+    )
     seed = engine.protocol.seed
     keys = engine.episodes.segment_key[split.rows]
     query_streams = np.array(
@@ -413,13 +418,7 @@ def query_evidence(
         else:
             products = cross[span]
         fill_queries(
-            sampling,
-            rows,
-            members,
-            query_streams[span],
-            NO_ORDER,
-            products,
-            by_query[span],
+            sampling, rows, query_streams[span], NO_ORDER, products, by_query[span]
         )
 
     return fill
@@ -434,11 +433,17 @@ def shared_evidence(
     queries = len(split.rows)
     is_long = spread.rank is not None and shots[-1] > LONGEST_DRAW
     by_means = engine.rule in ("mean", "cosine") and (products is None or is_long)
-    members = Members(episodes.members, episodes.class_start, split.outside)
     stream = streams.purpose_key(engine.protocol.seed, "shared")
     # A given order has no exemplar twice.
     distinct = engine.protocol.distinct or spread.rank is not None
-    sampling = Sampling(episodes.class_key, shots, distinct)
+    sampling = Sampling(
+        episodes.class_key,
+        shots,
+        distinct,
+        episodes.members,
+        episodes.class_start,
+        split.outside,
+    )
 
     def compute(span: slice) -> FloatArray:
         first = span.start
@@ -457,8 +462,10 @@ def shared_evidence(
             if table is None:
                 vectors = episodes.vectors
                 table = multiply_rows(vectors, vectors[split.rows[block]])
-            draws = (members, stream, first, order, False)
-            score_draws(sampling, engine.rows, *draws, table, out[..., block])
+            evidence = out[..., block]
+            score_draws(
+                sampling, engine.rows, stream, first, order, False, table, evidence
+            )
         return out
 
     return compute

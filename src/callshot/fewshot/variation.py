@@ -75,46 +75,33 @@ def make_partition(table: Embeddings, count: int, seed: int, number: int) -> Fol
     return build_folds(table.label, table.recording, count, nodes=0, order=order)
 
 
-def summarise_partitions(partitions: Frame) -> Frame:
-    """Return the mean and the range of mAP over partitions, by encoder and k.
+def order_encoders(points: Frame) -> list[str]:
+    """Return the encoders by the mean of mAP, the best first.
 
-    >>> columns = {"encoder": ["mfcc"] * 2, "k": [5, 5], "mean": [0.5, 0.75]}
-    >>> summarise_partitions(pl.DataFrame(columns)).row(0)
-    ('mfcc', 5, 0.625, 0.5, 0.75)
+    >>> order_encoders(pl.DataFrame({"encoder": ["a", "b"], "mean": [0.5, 0.75]}))
+    ['b', 'a']
     """
-    mean = pl.col("mean")
-    return partitions.group_by("encoder", "k", maintain_order=True).agg(
-        mean=mean.mean(), low=mean.min(), high=mean.max()
-    )
-
-
-def order_encoders(partitions: Frame, k: int) -> dict[int, list[str]]:
-    """Return the encoders of each partition, the best at k first.
-
-    >>> columns = {"encoder": ["a", "b"] * 2, "partition": [0, 0, 2, 2], "k": [5] * 4}
-    >>> order_encoders(pl.DataFrame(columns | {"mean": [0.5, 0.25, 0.5, 0.75]}), 5)
-    {0: ['a', 'b'], 2: ['b', 'a']}
-    """
-    points = partitions.filter(k=k).sort("mean", descending=True, maintain_order=True)
-    orders: dict[int, list[str]] = {}
-    for number in points["partition"].unique().sort():
-        orders[number] = points.filter(partition=number)["encoder"].to_list()
-    return orders
+    by_encoder = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
+    order = by_encoder.sort("mean", descending=True, maintain_order=True)
+    return order["encoder"].to_list()
 
 
 def describe_repetition(partitions: Frame, k: int) -> list[str]:
     """Return the mean and range of each encoder's mAP at k, and how often each order occurs."""
-    points = summarise_partitions(partitions.filter(k=k))
+    points = partitions.filter(k=k)
     if points.is_empty():
         return []
-    ranges = [
-        f"{encoder} {mean:.3f} ({low:.3f} to {high:.3f})"
-        for encoder, _, mean, low, high in points.iter_rows()
-    ]
-    orders = Counter(map(", ".join, order_encoders(partitions, k).values()))
-    total = orders.total()
+    ranges = []
+    for (encoder,), rows in points.group_by("encoder", maintain_order=True):
+        means = rows["mean"].to_numpy()
+        ranges.append(
+            f"{encoder} {means.mean():.3f} ({means.min():.3f} to {means.max():.3f})"
+        )
+    parts = points.sort("partition", maintain_order=True).partition_by("partition")
+    orders = Counter(", ".join(order_encoders(part)) for part in parts)
+    total = len(parts)
     lines = [f"mAP at k = {k} over {total} partitions into folds: {'; '.join(ranges)}."]
-    if len(points) > 1:
+    if len(ranges) > 1:
         texts = [
             f"{order} in {count} of {total}" for order, count in orders.most_common()
         ]
@@ -227,20 +214,13 @@ def sensitivity_frames(
     }
 
 
-def _order(points: Frame) -> list[str]:
-    """Return the encoders by mAP, the best first."""
-    by_encoder = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
-    order = by_encoder.sort("mean", descending=True, maintain_order=True)
-    return order["encoder"].to_list()
-
-
 def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
     """Return where the spread of mAP at k comes from, and where the order of encoders holds."""
     points = sensitivity.filter(k=k)
     if points.is_empty():
         return []
     means = means.filter(k=k)
-    order = _order(means)
+    order = order_encoders(means)
     levels = []
     holds = []
     is_certain = True
@@ -248,7 +228,7 @@ def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
         parts = means.filter(source=source).partition_by("number")
         if len(parts) > 1:
             level = f"{len(parts)} {name}"
-            same = sum(_order(part) == order for part in parts)
+            same = sum(order_encoders(part) == order for part in parts)
             levels.append(level)
             holds.append(f"{same} of {level}")
             is_certain &= same == len(parts)

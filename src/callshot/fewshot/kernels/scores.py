@@ -80,27 +80,28 @@ def grid_constant(classes):
 
 
 @inner
-def find_leaders(table, x, y, top, second, leader, decided):
+def find_leaders(block, y, top, second, leader, decided):
     """Find the two largest a_n of each episode of a block, and the class of the largest.
 
     That class is the hard decision.
     """
-    classes = table.shape[1]
-    width = table.shape[3]
+    classes, _, width = block.shape
+    line = block[0, y]
     for i in range(width):
-        top[i] = table[x, 0, y, i]
+        top[i] = line[i]
         second[i] = -np.inf
         leader[i] = 0.0
     for n in range(1, classes):
         number = np.float64(n)
+        line = block[n, y]
         for i in range(width):
-            value = table[x, n, y, i]
+            value = line[i]
             previous = top[i]
             second[i] = max(second[i], min(value, previous))
             leader[i] = number if value > previous else leader[i]
             top[i] = max(value, previous)
     for i in range(width):
-        decided[x, y, i] = np.uint16(leader[i])
+        decided[i] = np.uint16(leader[i])
 
 
 @inner
@@ -112,12 +113,13 @@ def fill_exponentials(table):
 
 
 @inner
-def fill_softmax(table, x, y, top, part, total, grid):
+def fill_softmax(block, y, top, part, total, grid):
     """Turn a_n of a block into the softmax, which underflows through the subnormals to 0."""
     classes, width = part.shape
     for n in range(classes):
+        line = block[n, y]
         for i in range(width):
-            part[n, i] = 0.5 * (table[x, n, y, i] - top[i])
+            part[n, i] = 0.5 * (line[i] - top[i])
     fill_exponentials(part)
     for i in range(width):
         total[i] = 0.0
@@ -126,24 +128,26 @@ def fill_softmax(table, x, y, top, part, total, grid):
             part[n, i] *= part[n, i]
             total[i] += (part[n, i] + grid) - grid  # exact in any order of classes
     for n in range(classes):
+        line = block[n, y]
         for i in range(width):
-            table[x, n, y, i] = part[n, i] / total[i]
+            line[i] = part[n, i] / total[i]
 
 
 @inner
-def fill_shares(table, x, y, top, second, decided, part, near, total, grid):
+def fill_shares(block, y, top, second, decided, part, near, total, grid):
     """Fill in exp(a_n − second) of a block without the leaders, its sum, and exp(second − top).
 
     Each loop reads and writes few arrays: with more, the compiler gives up its vectors.
     """
     classes, width = part.shape
     for n in range(classes):
+        line = block[n, y]
         for i in range(width):
-            part[n, i] = table[x, n, y, i] - second[i]
+            part[n, i] = line[i] - second[i]
     for i in range(width):
-        part[decided[x, y, i], i] = LOWEST
+        part[decided[i], i] = LOWEST
     for i in range(width):
-        near[0, i] = second[i] - top[i]
+        near[i] = second[i] - top[i]
         total[i] = 0.0
     fill_exponentials(part)
     fill_exponentials(near)
@@ -153,7 +157,7 @@ def fill_shares(table, x, y, top, second, decided, part, near, total, grid):
 
 
 @inner
-def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
+def fill_log_odds(block, y, top, second, leader, part, near, total, grid):
     """Turn a_n of a block into log-odds, from its shares."""
     classes, width = part.shape
     for n in range(classes):
@@ -161,44 +165,47 @@ def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
         for i in range(width):
             others = total[i] - ((part[n, i] + grid) - grid)
             leads = leader[i] == number
-            part[n, i] = others - 1.0 if leads else near[0, i] * others
+            part[n, i] = others - 1.0 if leads else near[i] * others
     flat = part.reshape(part.size)
     for i in range(flat.size):
         flat[i] = log1p(flat[i])
     for n in range(classes):
         number = np.float64(n)
+        line = block[n, y]
         for i in range(width):
             reference = second[i] if leader[i] == number else top[i]
-            table[x, n, y, i] = table[x, n, y, i] - reference - part[n, i]
+            line[i] = line[i] - reference - part[n, i]
 
 
 @inner
-def fill_odds(table, x, y, decided, part, near, total, grid):
+def fill_odds(block, y, decided, part, near, total, grid):
     """Turn a_n of a block into odds, exp a_n / Σ_{m≠n} exp a_m, from its shares.
 
     The formula is that of classes behind the largest a_n; the class of the largest is set apart.
     """
     classes, width = part.shape
     for n in range(classes):
+        line = block[n, y]
         for i in range(width):
             rounded = (part[n, i] + grid) - grid
-            others = 1.0 + near[0, i] * (total[i] - rounded)
-            table[x, n, y, i] = near[0, i] * part[n, i] / others
+            others = 1.0 + near[i] * (total[i] - rounded)
+            line[i] = near[i] * part[n, i] / others
     for i in range(width):
-        table[x, decided[x, y, i], y, i] = 1.0 / (near[0, i] * total[i])
+        block[decided[i], y, i] = 1.0 / (near[i] * total[i])
 
 
 @inner
-def largest_gap(table, x, y, top, lowest):
+def largest_gap(block, y, top, lowest):
     """Return how far a_n lies below the largest of its episode at most, in one block.
 
     `lowest` is scratch. A minimum of each episode vectorises; one maximum of all does not.
     """
     for i in range(top.size):
-        lowest[i] = table[x, 0, y, i]
-    for n in range(1, table.shape[1]):
+        lowest[i] = block[0, y, i]
+    for n in range(1, block.shape[0]):
+        line = block[n, y]
         for i in range(top.size):
-            lowest[i] = min(lowest[i], table[x, n, y, i])
+            lowest[i] = min(lowest[i], line[i])
     gap = 0.0
     for i in range(top.size):
         gap = max(gap, top[i] - lowest[i])
@@ -217,24 +224,26 @@ def to_scores(table, first, last, softmax, ranking, decided):
     """
     outer, classes, _, width = table.shape
     part = np.empty((classes, width))
-    near = np.empty((1, width))
+    near = np.empty(width)
     top = np.empty(width)
     second = np.empty(width)
     leader = np.empty(width)
     total = np.empty(width)
     grid = grid_constant(classes)
     for x in range(outer):
+        block = table[x]
         for y in range(first, last):
-            find_leaders(table, x, y, top, second, leader, decided)
+            classes_decided = decided[x, y]
+            find_leaders(block, y, top, second, leader, classes_decided)
             if softmax:
-                fill_softmax(table, x, y, top, part, total, grid)
+                fill_softmax(block, y, top, part, total, grid)
                 continue
-            odds = ranking and largest_gap(table, x, y, top, total) < LARGEST_GAP
-            fill_shares(table, x, y, top, second, decided, part, near, total, grid)
+            odds = ranking and largest_gap(block, y, top, total) < LARGEST_GAP
+            fill_shares(block, y, top, second, classes_decided, part, near, total, grid)
             if odds:
-                fill_odds(table, x, y, decided, part, near, total, grid)
+                fill_odds(block, y, classes_decided, part, near, total, grid)
             else:
-                fill_log_odds(table, x, y, top, second, leader, part, near, total, grid)
+                fill_log_odds(block, y, top, second, leader, part, near, total, grid)
 
 
 @kernel

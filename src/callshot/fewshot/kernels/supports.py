@@ -32,14 +32,6 @@ NEAREST = 2
 MEDOID = 3
 
 
-class Sampling(NamedTuple):
-    """How supports are drawn; shots ascend."""
-
-    class_key: Array
-    shots: Array
-    distinct: bool
-
-
 class Rows(NamedTuple):
     """The vectors of every row, ordered by class, and what a rule looks up about them.
 
@@ -55,14 +47,18 @@ class Rows(NamedTuple):
     block_start: Array
 
 
-class Members(NamedTuple):
-    """The exemplars that a draw puts in order, and those of them that a support may have.
+class Sampling(NamedTuple):
+    """How supports are drawn; shots ascend.
 
-    The members of class n are rows[start[n] : start[n + 1]], as row numbers inside the class. A
-    support has only rows that are outside the fold of the queries.
+    A draw puts the members of each class in order. Those of class n are
+    members[start[n] : start[n + 1]], as row numbers inside the class. A support has only rows that
+    are outside the fold of the queries.
     """
 
-    rows: Array
+    class_key: Array
+    shots: Array
+    distinct: bool
+    members: Array
     start: Array
     outside: Array
 
@@ -319,16 +315,16 @@ def score_support(
 
 
 @kernel
-def score_draws(sampling, rows, members, stream, first, order, divide, products, out):
+def score_draws(sampling, rows, stream, first, order, divide, products, out):
     """Fill out[d, shot, n, q] with a_n of some queries by draw first + d of a stream.
 
     `products` is (rows, queries). Where shots leave no choice of exemplars, the support is the
     pool, in its own order: one set, whatever the draw.
     """
-    class_key, shots, distinct = sampling
+    class_key, shots, distinct, members, start, is_outside = sampling
     draws = out.shape[0]
     is_weighted = order.weight.shape[0] > 0
-    longest = max(shots[-1], members.rows.size)
+    longest = max(shots[-1], members.size)
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
     pool = np.empty(longest, np.uint64)
@@ -345,8 +341,8 @@ def score_draws(sampling, rows, members, stream, first, order, divide, products,
         vectors = rows.vectors[begin:end]
         lengths = rows.squares[begin:end]
         product = products[begin:end]
-        outside = members.outside[begin:end]
-        member_rows = members.rows[members.start[n] : members.start[n + 1]].copy()
+        outside = is_outside[begin:end]
+        member_rows = members[start[n] : start[n + 1]].copy()
         size = 0
         for m in range(end - begin):
             if outside[m]:
@@ -406,7 +402,7 @@ def score_draws(sampling, rows, members, stream, first, order, divide, products,
 
 
 @kernel
-def score_queries(sampling, rows, members, streams, order, products, out):
+def score_queries(sampling, rows, streams, order, products, out):
     """Fill out[q, d, shot, n] with a_n of query q by draw d of its own stream.
 
     `products` is (queries, rows).
@@ -414,7 +410,7 @@ def score_queries(sampling, rows, members, streams, order, products, out):
     for q in range(products.shape[0]):
         column = products[q].reshape((products.shape[1], 1))
         lanes = np.expand_dims(out[q], 3)
-        score_draws(sampling, rows, members, streams[q], 0, order, True, column, lanes)
+        score_draws(sampling, rows, streams[q], 0, order, True, column, lanes)
 
 
 @inner
