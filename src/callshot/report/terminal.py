@@ -100,15 +100,17 @@ def describe_licences(licences: Mapping[str, str]) -> Iterator[str]:
         yield printable(f"Licences of weights: {'; '.join(texts)}.")
 
 
+ENCODER = """\
+{0.name}: {0.title}
+{0.dimension} values, {0.input}; licence {0.licence}
+a louder segment: {0.loudness_effect}"""
+
+
 def show_encoder(spec: EncoderSpec, console: Console) -> None:
     """Print everything that affects the numbers of one encoder."""
     settings = [f"{name}={value}" for name, value in spec.all_options().items()]
-    lines = [
-        f"{spec.name}: {spec.title}",
-        f"{spec.dimension} values, {spec.input}; licence {spec.licence}",
-        f"a louder segment: {spec.loudness_effect}",
-        f"options (--set): {', '.join(settings)}",
-    ]
+    lines = ENCODER.format(spec).splitlines()
+    lines.append(f"options (--set): {', '.join(settings)}")
     for weight in (*spec.weights, *spec.alternatives):
         source = weight.source
         if weight in spec.alternatives:
@@ -125,6 +127,21 @@ def _describe_needs(spec: EncoderSpec) -> str:
     return f"needs: {', then '.join(needs)}" if needs else "ready"
 
 
+HEADLINE = (
+    "{0.corpus}: {classes} classes, {0.queries} queries, {0.folds.count} folds "
+    "{0.folds.origin}{proof}, k* = {0.complete_shots}"
+)
+CELLS = {"map": "{mean:.3f} [{p01:.3f}–{p99:.3f}]"}  # by metric
+HIGHER = "mAP is {mean:.3f} higher"
+INTERVAL = f"{HIGHER} (98 % interval: {{low:.3f}} to {{high:.3f}})."
+CLEAR = f"{{one}} is clearly better than {{other}}: {INTERVAL}"
+NOT_CLEAR = f"it is not clear whether {{one}} is better than {{other}}: {INTERVAL}"
+NOT_KNOWN = (
+    f"{{one}} is ahead of {{other}}: {HIGHER}, and higher in {{percent:.0f}} % of samples; "
+    "whether that is clear is not known."
+)
+
+
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation, in ASCII if the terminal has no other characters."""
     from callshot.fewshot.variation import (  # imports numba
@@ -133,21 +150,20 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     )
 
     folds = evaluation.folds
-    proof = f" ({folds.proof})" if folds.origin == "built" else ""
-    headline = (
-        f"{evaluation.corpus}: {len(evaluation.eligible_classes)} classes, "
-        f"{evaluation.queries} queries, {folds.count} folds {folds.origin}{proof}, "
-        f"k* = {evaluation.complete_shots}"
+    headline = HEADLINE.format(
+        evaluation,
+        classes=len(evaluation.eligible_classes),
+        proof=f" ({folds.proof})" if folds.origin == "built" else "",
     )
     excluded = evaluation.excluded_classes
-    reasons = [f"  {one.label} ({one.exemplars}): {one.reason}" for one in excluded]
+    reasons = list(map("  {0.label} ({0.exemplars}): {0.reason}".format, excluded))
+    repetition = []
     shots = {*evaluation.partitions["k"], *evaluation.sensitivity["k"]}
-    complete = [k for k in shots if k <= evaluation.complete_shots]
-    k = max(complete, default=min(shots, default=0))
-    repetition = [
-        *describe_repetition(evaluation.partitions, k),
-        *describe_sensitivity(evaluation.sensitivity, evaluation.sensitivity_means, k),
-    ]
+    if shots:
+        k = largest_shot(shots, evaluation.complete_shots)
+        sources = (evaluation.sensitivity, evaluation.sensitivity_means)
+        repetition += describe_repetition(evaluation.partitions, k)
+        repetition += describe_sensitivity(*sources, k)
 
     with console.capture() as captured:
         print_lines(console, [headline], "bold")
@@ -174,31 +190,28 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
     curve = evaluation.curve
     shots = choose_shots(sorted(set(curve["k"])))
     star = starred_shot(shots, evaluation.complete_shots)
+    styles: dict[object, str] = {star: "bold", "chance": "dim"}
     columns = {f"mAP {spread}": ("map", spread) for spread in evaluation.spreads}
     columns["AUROC"] = ("auroc", preferred_spread(evaluation.spreads))
     groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
     for (encoder, scoring), points in groups:
         cells = {}
         for row in points.iter_rows(named=True):
-            interval = f" [{row['p01']:.3f}–{row['p99']:.3f}]"
-            text = f"{row['mean']:.3f}{interval if row['metric'] == 'map' else ''}"
-            cells[row["metric"], row["spread"], row["k"]] = text
-            cells[row["metric"], row["spread"], "chance"] = f"{row['chance']:.3f}"
+            place = (row["metric"], row["spread"])
+            template = CELLS.get(row["metric"], "{mean:.3f}")
+            cells[*place, row["k"]] = template.format_map(row)
+            cells[*place, "chance"] = "{chance:.3f}".format_map(row)
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
         table.add_column("k", justify="right")
         for heading in columns:
             table.add_column(heading, overflow="fold")
-        for k in shots:
+        for k in (*shots, "chance"):
             values = [cells.get((*key, k), "") for key in columns.values()]
-            if k == star:
-                table.add_row(f"{k} ⋆", *values, style="bold")
-            else:
-                table.add_row(str(k), *values)
-        chances = [cells[*key, "chance"] for key in columns.values()]
-        table.add_row("chance", *chances, style="dim")
+            name = f"{k} ⋆" if k == star else str(k)
+            table.add_row(name, *values, style=styles.get(k))
         console.print()
-        name = encoder if scoring == "all" else f"{encoder}, {scoring}"
-        print_lines(console, [str(name)], "bold")
+        title = encoder if scoring == "all" else f"{encoder}, {scoring}"
+        print_lines(console, [str(title)], "bold")
         console.print(table)
     console.print()
     if star is not None:
@@ -224,28 +237,30 @@ def describe_better(evaluation: Evaluation) -> Iterator[str]:
     )
     if differences.is_empty():
         return
-    shots = differences["k"].unique().sort().to_list()
     most = min(FEW_SHOTS, evaluation.complete_shots)
-    k = max((shot for shot in shots if shot <= most), default=shots[0])
+    k = largest_shot(differences["k"], most)
     rows = differences.filter(k=k).with_row_index()
     points = evaluation.curve.filter(scoring="all", metric="map", spread=spread, k=k)
     best = points.sort("mean", "encoder")["encoder"][-1]
     both = pl.concat([rows, turn_differences(rows)])
     for row in both.filter(one=best).sort("index").iter_rows(named=True):
+        template = NOT_CLEAR
         if row["low"] is None:
-            answer = (
-                "{one} is ahead of {other}: mAP is {mean:.3f} higher, and higher in "
-            )
-            answer += "{percent:.0f} % of samples; whether that is clear is not known."
-        else:
-            answer = "it is not clear whether {one} is better than {other}"
-            if row["low"] > 0:
-                answer = "{one} is clearly better than {other}"
-            answer += (
-                ": mAP is {mean:.3f} higher (98 % interval: {low:.3f} to {high:.3f})."
-            )
-        shown = answer.format(**row, percent=100 * row["wins"])
-        yield f"With {count_text(k, 'example')} per class, {shown}"
+            template = NOT_KNOWN
+        elif row["low"] > 0:
+            template = CLEAR
+        answer = template.format(**row, percent=100 * row["wins"])
+        yield f"With {count_text(k, 'example')} per class, {answer}"
+
+
+def largest_shot(shots: Iterable[int], most: int) -> int:
+    """Return the largest evaluated shot up to `most`, or the smallest if all are larger.
+
+    >>> largest_shot((1, 5, 20), 4), largest_shot((8, 20), 4)
+    (1, 8)
+    """
+    evaluated = set(shots)
+    return max((k for k in evaluated if k <= most), default=min(evaluated))
 
 
 def starred_shot(shots: Shots, complete_shots: int) -> int | None:
@@ -457,6 +472,9 @@ EVENTS = {
 }
 
 
+SCORE_WITH_INTERVAL = "{value:.3f} [{p01:.2f}, {p99:.2f}]"
+
+
 def show_baselines(baselines: Frame, console: Console) -> None:
     """Print the scores of each baseline with their intervals, by encoder and scoring."""
     if baselines.is_empty():
@@ -468,10 +486,9 @@ def show_baselines(baselines: Frame, console: Console) -> None:
     for rows in baselines.partition_by("name", "encoder", "scoring"):
         scores = dict.fromkeys(RANKING_METRICS, "")
         for row in rows.iter_rows(named=True):
-            interval = f" [{row['p01']:.2f}, {row['p99']:.2f}]"
-            scores[row["metric"]] = (
-                f"{row['value']:.3f}{interval if isfinite(row['p01']) else ''}"
-            )
+            has_interval = isfinite(row["p01"])
+            template = SCORE_WITH_INTERVAL if has_interval else "{value:.3f}"
+            scores[row["metric"]] = template.format_map(row)
         cells = [row["name"], row["encoder"], row["scoring"], *scores.values()]
         table.add_row(*map(printable, [*cells, row["how"]]))
     console.print(table, markup=False, highlight=False)
@@ -505,6 +522,19 @@ def describe_crossover(row: dict[str, Any]) -> str:
 
 
 HEADINGS = ("transfer", "within target", "within source")  # of the curves
+MEAN_WITH_INTERVAL = "{mean:.2f} [{p01:.2f}, {p99:.2f}]"
+DIFFERENCE = "{mean:+.2f} [{p01:+.2f}, {p99:+.2f}]"
+LEGEND = """\
+mAP of {1} call types, {0.queries} queries; mean [1st, 99th percentile], {2}: {3}
+transfer: examples from {0.source_corpus}, queries from {0.corpus}; within target: both from \
+{0.corpus}; within source: both from {0.source_corpus}
+difference: transfer minus within target; right names: accuracy, transfer / within target"""
+TRANSFER = (
+    "{begin} {examples} per call type from {0.source_corpus}, mAP on {0.corpus} is "
+    "{transfer:.2f}, {difference} with examples of {0.corpus} itself (98 % interval of the "
+    "difference: {p01:+.2f} to {p99:+.2f}); {right:.0f} % of the calls get the right name, "
+    "{own:.0f} % with examples of {0.corpus}."
+)
 
 
 def show_transfer(result: TransferEvaluation, console: Console) -> None:
@@ -517,30 +547,23 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
         headings = HEADINGS[: len(curves)]
         table = make_table("k", *headings, "difference", "right names")
         for k in choose_shots(sorted(set(differences["k"]))):
-            means = [_format_point(curve, "map", spread, k) for curve in curves]
+            cells = [
+                _format_point(curves[0], "map", spread, k, MEAN_WITH_INTERVAL),
+                *(_format_point(curve, "map", spread, k) for curve in curves[1:]),
+                _format_point(differences, "map", spread, k, DIFFERENCE),
+            ]
             right = [
                 _format_point(curve, "accuracy", spread, k) for curve in curves[:2]
             ]
-            transfer = _select(curves[0], "map", spread, k=k)
-            low, high = transfer.select("p01", "p99").row(0)
-            means[0] += f" [{low:.2f}, {high:.2f}]"
-            at_k = differences.filter(k=k).select("mean", "p01", "p99").row(0)
-            difference = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*at_k)
-            table.add_row(str(k), *means, difference, " / ".join(right))
+            table.add_row(str(k), *cells, " / ".join(right))
         console.print()
         print_lines(console, [encoder], "bold")
         console.print(table)
-    source, target = result.source_corpus, result.corpus
-    legend = (
-        f"mAP of {len(result.eligible_classes)} call types, {result.queries} queries; mean "
-        f"[1st, 99th percentile], {spread}: {SPREAD_NOTES[spread]}",
-        f"transfer: examples from {source}, queries from {target}; within target: both from "
-        f"{target}; within source: both from {source}",
-        "difference: transfer minus within target; "
-        "right names: accuracy, transfer / within target",
+    legend = LEGEND.format(
+        result, len(result.eligible_classes), spread, SPREAD_NOTES[spread]
     )
     console.print()
-    print_lines(console, legend, "dim")
+    print_lines(console, legend.splitlines(), "dim")
     print_lines(console, [f"note: {note}" for note in result.notes], "yellow")
 
 
@@ -548,10 +571,12 @@ def _select(curve: Frame, metric: str, spread: str, **key: object) -> Frame:
     return curve.filter(metric=metric, spread=spread, scoring="all", **key)
 
 
-def _format_point(curve: Frame, metric: str, spread: str, k: int) -> str:
-    """Return the mean at k, or nothing if the curve does not have this k."""
-    means = _select(curve, metric, spread, k=k)["mean"]
-    return f"{means[0]:.2f}" if len(means) else ""
+def _format_point(
+    curve: Frame, metric: str, spread: str, k: int, template: str = "{mean:.2f}"
+) -> str:
+    """Return the point at k as text, or nothing if the curve does not have this k."""
+    points = _select(curve, metric, spread, k=k)
+    return "".join(map(template.format_map, points.iter_rows(named=True)))
 
 
 def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
@@ -567,19 +592,20 @@ def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
     for encoder in result.encoders:
         transfer, within_target, *_ = result.list_curves(encoder).values()
         differences = _select(result.transfer_difference, "map", spread, one=encoder)
-        mean, low, high = differences.filter(k=k).select("mean", "p01", "p99").row(0)
-        difference = f"{abs(mean):.2f} {'lower' if mean < 0 else 'higher'} than"
-        if round(abs(mean), 2) == 0:
+        row = differences.filter(k=k).row(0, named=True)
+        side = "lower" if row["mean"] < 0 else "higher"
+        difference = f"{abs(row['mean']):.2f} {side} than"
+        if round(abs(row["mean"]), 2) == 0:
             difference = "the same as"
-        begin = "With" if len(result.encoders) == 1 else f"{encoder}: with"
-        yield (
-            f"{begin} {count_text(k, 'example')} per call type from {result.source_corpus}, "
-            f"mAP on {result.corpus} is {_mean(transfer, 'map', spread, k):.2f}, "
-            f"{difference} with examples of {result.corpus} itself (98 % interval of the "
-            f"difference: {low:+.2f} to {high:+.2f}); "
-            f"{100 * _mean(transfer, 'accuracy', spread, k):.0f} % of the calls get the "
-            f"right name, {100 * _mean(within_target, 'accuracy', spread, k):.0f} % with "
-            f"examples of {result.corpus}."
+        yield TRANSFER.format(
+            result,
+            **row,
+            begin="With" if len(result.encoders) == 1 else f"{encoder}: with",
+            examples=count_text(k, "example"),
+            transfer=_mean(transfer, "map", spread, k),
+            difference=difference,
+            right=100 * _mean(transfer, "accuracy", spread, k),
+            own=100 * _mean(within_target, "accuracy", spread, k),
         )
 
 

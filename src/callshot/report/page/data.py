@@ -28,7 +28,7 @@ from callshot.records.frames import Frame, Shots
 from callshot.report.calls import CorpusCalls
 from callshot.report.classifiers import classifier_name, list_classifiers
 from callshot.report.page.parts import class_metric_name, clean
-from callshot.report.summary.sentences import confusion_shot
+from callshot.report.terminal import largest_shot
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -228,7 +228,7 @@ def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
     labels = [count.label for count in evaluation.eligible_classes]
     numbers = {label: number for number, label in enumerate(labels)}
     evaluated = sorted(set(evaluation.confusion["k"]))
-    first = confusion_shot(evaluated, few) if evaluated else few
+    first = largest_shot(evaluated, few) if evaluated else few
     shown = sorted({k for k in (*shots, first) if k in evaluated})
     matrices = {}
     for (number, encoder), k in product(enumerate(evaluation.encoders), shown):

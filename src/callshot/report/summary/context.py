@@ -13,19 +13,30 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import printable
-from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING, first_lasting
+from callshot.fewshot.differences import (
+    MIN_SAMPLES,
+    ROUNDING,
+    compare_classifiers,
+    first_lasting,
+    summarise_comparisons,
+)
 from callshot.fewshot.label_budget import WITHIN
 from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import CorpusResults, Evaluation
-from callshot.records.frames import Frame
-from callshot.report.classifiers import main_spread, turn_differences
+from callshot.records.frames import Frame, value_matrix
+from callshot.report.classifiers import (
+    is_trained,
+    main_spread,
+    paired_values,
+    turn_differences,
+)
 from callshot.report.templates import make_environment
+from callshot.report.terminal import FEW_SHOTS, largest_shot
 
 Sentences = Iterator[str]
 Point = dict[str, Any]  # a row of a curve or of differences
 
 RANDOM = "random"  # the encoder whose vectors do not depend on the sound
-FEW_SHOTS = 5  # the largest k that counts as a few examples
 CENTROID = "the nearest centroid"
 WHERE = {"total": "other recordings of the same kind", "shared": "these recordings"}
 SAMPLES = {
@@ -61,9 +72,8 @@ class Context:
     @cached_property
     def k(self) -> int:
         """The largest of a few shots that all call types can give, or the smallest shot."""
-        shots = set(self.evaluation.curve["k"])
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
-        return int(max((k for k in shots if k <= most), default=min(shots)))
+        return largest_shot(self.evaluation.curve["k"], most)
 
     @cached_property
     def best(self) -> str:
@@ -99,6 +109,31 @@ class Context:
             maintain_order="left",
         )
         return points.with_columns(better=pl.col("p") <= LARGEST_P)
+
+    @cached_property
+    def comparisons(self) -> list[tuple[str, Frame]]:
+        """The classifiers on the best encoder, and each minus the centroid by k, on shared draws.
+
+        `one_mean` and `other_mean` are the means of the classifier and of the centroid. Intervals
+        are simultaneous over the encoders and the classifiers with training, or over those without.
+        """
+        trained, untrained = [], []
+        for pair in paired_values(self.results):
+            is_first = is_trained(pair[0]["classifier"][0])
+            (trained if is_first else untrained).append(pair)
+        found = []
+        for pairs in (trained, untrained):
+            compared = compare_classifiers(pairs)
+            rows = summarise_comparisons(compared, self.evaluation.complete_shots)
+            for comparison, differences in zip(compared, rows, strict=True):
+                curve = comparison.curve
+                if curve["encoder"][0] == self.best:
+                    samples = value_matrix(curve)[:, : comparison.difference.shape[1]]
+                    means = differences.with_columns(one_mean=samples.mean(axis=1))
+                    other_mean = pl.col("one_mean") - pl.col("mean")
+                    by_k = means.with_columns(other_mean=other_mean)
+                    found.append((curve["classifier"][0], by_k))
+        return found
 
     def ranking(self, k: int) -> list[str]:
         """Return the encoders, the best at k first; random ones only if there are no others."""

@@ -28,7 +28,6 @@ from callshot.report.summary.context import (
 from callshot.report.summary.sentences import (
     AHEAD,
     NAMES,
-    compare_with_centroid,
     describe_accuracy,
     describe_no_success,
 )
@@ -153,7 +152,7 @@ def _choose_encoder(context: Context) -> tuple[str, str]:
 
 def _answer_training(context: Context) -> tuple[str, str]:
     """Return whether logistic regression on the same examples beats the centroid."""
-    for name, rows in compare_with_centroid(context):
+    for name, rows in context.comparisons:
         if is_trained(name):
             return _compare_trained(context, NAMES.get(name, name), rows)
     text = "Nothing was trained on the same examples; [baselines] per_k = true does it."

@@ -1,15 +1,13 @@
 """Context → sentences: encoders, other classifiers, confusions, targets, and cautions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import polars as pl
 
 from callshot.fewshot.differences import (
     MIN_SAMPLES,
     baseline_name,
-    compare_classifiers,
     first_lasting,
-    summarise_comparisons,
 )
 from callshot.fewshot.label_budget import (
     WITHIN,
@@ -19,8 +17,8 @@ from callshot.fewshot.label_budget import (
     saturation,
 )
 from callshot.fewshot.variation import describe_repetition, describe_sensitivity
-from callshot.records.frames import Frame, unique_values, value_matrix
-from callshot.report.classifiers import classifier_name, is_trained, paired_values
+from callshot.records.frames import Frame, unique_values
+from callshot.report.classifiers import classifier_name, is_trained
 from callshot.report.summary.context import (
     CENTROID,
     RANDOM,
@@ -31,6 +29,7 @@ from callshot.report.summary.context import (
     say,
 )
 from callshot.report.tables.scores import reads_encoder
+from callshot.report.terminal import largest_shot
 
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 
@@ -176,7 +175,7 @@ def describe_baselines(context: Context) -> Sentences:
 
 def describe_training(context: Context) -> Sentences:
     """Yield from how many examples on training on them beats the centroid."""
-    for name, rows in compare_with_centroid(context):
+    for name, rows in context.comparisons:
         if is_trained(name):
             subject = (
                 f"On the same examples, {NAMES.get(name, name)} with {context.best}"
@@ -204,7 +203,7 @@ def describe_other_classifiers(context: Context) -> Sentences:
     """Yield which classifiers without training are clearly better with a few examples, if any."""
     points = [
         (classifier_name(name), point)
-        for name, rows in compare_with_centroid(context)
+        for name, rows in context.comparisons
         if not is_trained(name)
         for point in rows.drop_nulls("low").filter(k=context.k).iter_rows(named=True)
     ]
@@ -229,33 +228,6 @@ def describe_refinement(context: Context) -> Sentences:
     yield say("refinement", context, steps[0], steps[-1], peak)
 
 
-def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
-    """Yield the classifiers on the best encoder, and each minus the centroid by k, on shared draws.
-
-    `one_mean` and `other_mean` are the means of the classifier and of the centroid. Intervals are
-    simultaneous over the encoders and the classifiers with training, or over those without.
-    """
-    pairs = list(paired_values(context.results))
-    for wants_trained in (True, False):
-        group = [
-            pair
-            for pair in pairs
-            if is_trained(pair[0]["classifier"][0]) == wants_trained
-        ]
-        comparisons = compare_classifiers(group)
-        differences = summarise_comparisons(
-            comparisons, context.evaluation.complete_shots
-        )
-        for comparison, rows in zip(comparisons, differences, strict=True):
-            curve = comparison.curve
-            if curve["encoder"][0] == context.best:
-                samples = value_matrix(curve)[:, : comparison.difference.shape[1]]
-                mean = pl.Series(samples.mean(axis=1))
-                other_mean = mean - pl.col("mean")
-                with_means = rows.with_columns(one_mean=mean, other_mean=other_mean)
-                yield curve["classifier"][0], with_means
-
-
 MIN_SHARE = 0.005  # of a row, that a sentence gives
 
 
@@ -266,7 +238,7 @@ def describe_confusions(context: Context) -> Sentences:
     )
     if cells.is_empty():
         return
-    k = confusion_shot(cells["k"].unique().to_list(), context.k)
+    k = largest_shot(cells["k"], context.k)
     by_share = cells.filter(k=k).sort("recall", descending=True, maintain_order=True)
     is_right = pl.col("true") == pl.col("predicted")
     right = by_share.filter(is_right).select("true", "recall").rows()
@@ -274,15 +246,6 @@ def describe_confusions(context: Context) -> Sentences:
     wrong = by_share.filter(~is_right, pl.col("recall") >= MIN_SHARE)
     for row in wrong.head(1).iter_rows(named=True):
         yield say("confusion", row)
-
-
-def confusion_shot(shots: Sequence[int], k: int) -> int:
-    """Return the largest evaluated shot up to k, or the smallest if all are larger.
-
-    >>> confusion_shot((1, 5, 20), 4), confusion_shot((8, 20), 4)
-    (1, 8)
-    """
-    return max((shot for shot in shots if shot <= k), default=min(shots))
 
 
 def describe_target(context: Context) -> Sentences:
