@@ -23,7 +23,7 @@ from callshot.records.table_files import (
     write_csv,
     write_csv_frame,
 )
-from callshot.report.results import read_frame
+from callshot.report.evaluation_files import read_frame
 from callshot.report.tables.formats import to_csv
 from callshot.report.tables.table import Cell, Column, Table
 from callshot.tables.embedding_tables import read_table

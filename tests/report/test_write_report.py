@@ -11,8 +11,8 @@ import soundfile
 
 from callshot.records import Embeddings
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
+from callshot.report.evaluation_files import read_frame
 from callshot.report.figures import FIGURES
-from callshot.report.results import read_frame
 from callshot.report.summary import write_summary
 from callshot.report.write_report import (
     ReportOptions,

@@ -10,7 +10,7 @@ import pytest
 
 from callshot.encoders import encode
 from callshot.errors import OutputError
-from callshot.report.results import read_results
+from callshot.report.evaluation_files import read_results
 from callshot.study.plan import plan
 from callshot.study.run import run_study, step_statuses
 from callshot.study.study_file import read_study

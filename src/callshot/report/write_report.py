@@ -26,17 +26,17 @@ from callshot.report.calls import (
     make_clips,
 )
 from callshot.report.classifiers import join_classifiers
-from callshot.report.figures import FIGURES, plan_figures
-from callshot.report.figures.figure_io import Drawing, FigurePage, start_drawing
-from callshot.report.methods import describe_methods, list_references
-from callshot.report.page import PageContent, Picture, write_page
-from callshot.report.results import (
+from callshot.report.evaluation_files import (
     DIFFERENCES_FILE,
     RESULT_FILES,
     VALUES_FILE,
     write_evaluation,
     write_values,
 )
+from callshot.report.figures import FIGURES, plan_figures
+from callshot.report.figures.figure_io import Drawing, FigurePage, start_drawing
+from callshot.report.methods import describe_methods, list_references
+from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 from callshot.results import EarlierFiles, content_key

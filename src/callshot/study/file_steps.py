@@ -70,17 +70,13 @@ from callshot.records.duplicates import (
     find_equal_vectors,
     group_recordings,
 )
-from callshot.report.figures import draw_sweep
-from callshot.report.figures.differences import draw_transfer
-from callshot.report.results import (
+from callshot.report.evaluation_files import (
     describe_evaluation,
     describe_folds,
     describe_segmentation,
     open_results,
-    open_transfer_results,
     write_folds,
     write_results,
-    write_transfer_results,
 )
 from callshot.results import open_output_folder
 from callshot.storage import to_path
@@ -317,7 +313,7 @@ def evaluate_files(
     }
     target = None
     files: list[Mapping[str, Any]] = []
-    with open_transfer_results(out) if queries else open_results(out) as output:
+    with open_results(out, transfer=bool(queries)) as output:
         if queries:
             dataset, target = _read_corpora(paths, queries, choice)
             # The role of a table is what it was used for.
@@ -351,11 +347,9 @@ def evaluate_files(
                 within = getattr(result, name)
                 if within is not None:
                     provenance[name] = _describe_folds(within)
-            write_transfer_results(output, result, provenance, draw)
-        else:
-            if figure:
-                draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
-            write_results(output, result, provenance, draw)
+        elif figure:
+            draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
+        write_results(output, result, provenance, draw)
     return result
 
 

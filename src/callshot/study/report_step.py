@@ -19,8 +19,8 @@ from callshot.corpus.segments import audio_root
 from callshot.fewshot.differences import add_baselines
 from callshot.records import CorpusResults, Progress
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
+from callshot.report.evaluation_files import PROVENANCE, merge_results, read_results
 from callshot.report.figures.figure_io import open_workers
-from callshot.report.results import PROVENANCE, merge_results, read_results
 from callshot.report.summary import write_summary
 from callshot.report.write_report import write_report
 from callshot.results import EarlierFiles, open_output_folder

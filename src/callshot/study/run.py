@@ -29,7 +29,7 @@ from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import BASELINE_KINDS, METRIC_NAMES, Progress, no_progress
-from callshot.report.results import PROVENANCE
+from callshot.report.evaluation_files import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
 from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO

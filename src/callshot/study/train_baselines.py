@@ -32,7 +32,7 @@ from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.records.table_files import read_parquet, write_csv_frame, write_parquet
-from callshot.report.results import (
+from callshot.report.evaluation_files import (
     PROVENANCE,
     RESULT_FILES,
     describe_evaluation,

@@ -18,7 +18,7 @@ from callshot.encoders.embed import default_store
 from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
 from callshot.records import Finding
-from callshot.report.results import PROVENANCE
+from callshot.report.evaluation_files import PROVENANCE
 from callshot.results import compare_files, is_intact
 from callshot.review.journal import is_review
 from callshot.review.results import verify_review

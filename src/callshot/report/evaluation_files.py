@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -79,35 +80,32 @@ RESULT_FRAMES: dict[str, Schema] = {
 }
 VALUES_FILE = "values.parquet"
 DIFFERENCES_FILE = "differences.csv"  # of several encoders; it follows from the values
-RESULT_FILES = (
-    "curve.csv",
-    "curve.parquet",
-    VALUES_FILE,
-    "classes.csv",
-    "folds.csv",
-    "per_class.csv",
-    "confusion.csv",
-    "ties.csv",
-    "chance_test.csv",
-    "partitions.csv",
-    "sensitivity.csv",
-    "sensitivity_means.csv",
-    "duplicates.csv",
-    "budget.csv",
-)
 FACTS = ("corpus", "complete_shots", "queries", "notes")
 FOLD_FACTS = ("count", "origin", "proof")
 FIGURE_FILES = ("sweep.pdf", "sweep.png")
 TRANSFER_OWNER = "evaluate --queries"
-JOINED_FRAMES = ("curve", "per_class", "confusion", "ties", "chance_test", "duplicates")
-TRANSFER_FILES = (
-    *(f"{name}.csv" for name in JOINED_FRAMES),
-    "differences.csv",
-    "classes.csv",
-    "folds.csv",
-    "values.parquet",
-)
 TRANSFER_FIGURES = ("transfer.pdf", "transfer.png")
+
+
+def _list_classes(evaluation: Evaluation) -> Frame:
+    """Return the exemplars of each class, and whether it is evaluated."""
+    return pl.DataFrame(evaluation.classes).select(list(CLASSES))
+
+
+def _list_folds(evaluation: Evaluation) -> Frame:
+    return _make_folds_frame(evaluation.segments, evaluation.folds)
+
+
+TABLES: dict[str, Callable[[Evaluation], Frame]] = {
+    **{name: attrgetter(name) for name in RESULT_FRAMES},
+    "classes": _list_classes,
+    "folds": _list_folds,
+}
+RESULT_FILES = ("curve.parquet", VALUES_FILE, *(f"{name}.csv" for name in TABLES))
+# A transfer is not repeated with other folds, and recommends no labels.
+NOT_IN_TRANSFER = ("partitions", "sensitivity", "sensitivity_means", "budget")
+TRANSFER_TABLES = [name for name in TABLES if name not in NOT_IN_TRANSFER]
+TRANSFER_FILES = (VALUES_FILE, *(f"{name}.csv" for name in TRANSFER_TABLES))
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
@@ -141,10 +139,16 @@ def read_frame(path: Path, schema: Schema) -> Frame:
     return parsed
 
 
-def open_results(folder: Path) -> AbstractContextManager[OutputFolder]:
-    """Open a folder for results; see `open_output_folder` for what is checked."""
+def open_results(
+    folder: Path, *, transfer: bool = False
+) -> AbstractContextManager[OutputFolder]:
+    """Open a folder for results; those of other commands are not replaced."""
     names = (*RESULT_FILES, DIFFERENCES_FILE, *FIGURE_FILES)
-    return open_output_folder(folder, names, PROVENANCE)
+    owner = ""
+    if transfer:
+        names = (*TRANSFER_FILES, DIFFERENCES_FILE, *TRANSFER_FIGURES)
+        owner = TRANSFER_OWNER
+    return open_output_folder(folder, names, PROVENANCE, owner=owner)
 
 
 def write_results(
@@ -157,11 +161,12 @@ def write_results(
 
     `draw` makes figures, by a path without suffix.
     """
+    is_transfer = isinstance(evaluation, TransferEvaluation)
 
     def make(folder: Path) -> list[str]:
-        names = list(RESULT_FILES)
+        names = list(TRANSFER_FILES if is_transfer else RESULT_FILES)
         if draw is not None:
-            figures = draw(folder / "sweep")
+            figures = draw(folder / ("transfer" if is_transfer else "sweep"))
             names += [path.name for path in figures]
         write_evaluation(evaluation, folder)
         if not evaluation.differences.is_empty():
@@ -175,19 +180,21 @@ def write_results(
 def write_evaluation(
     evaluation: Evaluation, folder: Path, *, values: bool = True
 ) -> None:
-    """Write all RESULT_FILES to a folder; `values` takes most of the time."""
-    for name in RESULT_FRAMES:
-        write_csv_frame(getattr(evaluation, name), folder / f"{name}.csv")
+    """Write all RESULT_FILES, or TRANSFER_FILES, to a folder; `values` takes most of the time."""
+    if isinstance(evaluation, TransferEvaluation):
+        for name in TRANSFER_TABLES:
+            frame = evaluation.join_frames(TABLES[name])
+            write_csv_frame(frame, folder / f"{name}.csv")
+        all_values = evaluation.join_frames("values")
+        key = ["source_corpus", "target_corpus", *CURVE_KEY]
+        key.remove("corpus")
+        write_values(all_values, key, folder / VALUES_FILE)
+        return
+    for name, get_frame in TABLES.items():
+        write_csv_frame(get_frame(evaluation), folder / f"{name}.csv")
     write_parquet(evaluation.curve, folder / "curve.parquet")
     if values:
         write_values(evaluation.values, list(CURVE_KEY), folder / VALUES_FILE)
-    write_csv_frame(_list_classes(evaluation), folder / "classes.csv")
-    write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
-
-
-def _list_classes(evaluation: Evaluation) -> Frame:
-    """Return the exemplars of each class, and whether it is evaluated."""
-    return pl.DataFrame(evaluation.classes).select(list(CLASSES))
 
 
 def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
@@ -357,44 +364,6 @@ def protocol_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in settings
     }
-
-
-def open_transfer_results(folder: Path) -> AbstractContextManager[OutputFolder]:
-    """Open a folder for results; those of other commands are not replaced."""
-    return open_output_folder(
-        folder, (*TRANSFER_FILES, *TRANSFER_FIGURES), PROVENANCE, owner=TRANSFER_OWNER
-    )
-
-
-def write_transfer_results(
-    output: OutputFolder,
-    result: TransferEvaluation,
-    provenance: Mapping[str, Any],
-    draw: DrawFigures | None = None,
-) -> list[Path]:
-    """Write the files, all or none; `draw` makes figures, by a path without suffix."""
-
-    def make(folder: Path) -> list[str]:
-        names = list(TRANSFER_FILES)
-        if draw is not None:
-            names += [path.name for path in draw(folder / "transfer")]
-        for name in JOINED_FRAMES:
-            write_csv_frame(result.join_frames(name), folder / f"{name}.csv")
-        write_csv_frame(result.differences, folder / "differences.csv")
-        write_csv_frame(result.join_frames(_list_classes), folder / "classes.csv")
-        folds = result.join_frames(
-            lambda one: _make_folds_frame(one.segments, one.folds)
-        )
-        write_csv_frame(folds, folder / "folds.csv")
-        key = [name for name in CURVE_KEY if name != "corpus"]
-        write_values(
-            result.join_frames("values"),
-            ["source_corpus", "target_corpus", *key],
-            folder / VALUES_FILE,
-        )
-        return names
-
-    return output.write(make, provenance)
 
 
 def describe_evaluation(

@@ -33,8 +33,8 @@ from callshot.records.frames import (
     values_frame,
 )
 from callshot.records.table_files import protect_text, write_csv_frame
-from callshot.report import results
-from callshot.report.results import (
+from callshot.report import evaluation_files as results
+from callshot.report.evaluation_files import (
     FOLDS,
     describe_evaluation,
     merge_results,
