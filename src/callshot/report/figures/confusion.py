@@ -114,7 +114,7 @@ def _compose(
     ends = (-0.5, len(labels) - 0.5)
     has_numbers = side_in * 72 / len(labels) >= CELL_WITH_COUNT_PT
     for ax, matrix in zip(axes, matrices, strict=True):
-        recall = _fill_matrix(matrix, "recall", labels)
+        recall = fill_matrix(matrix, "recall", labels)
         image = ax.imshow(recall, cmap=colours, vmin=0, vmax=1, aspect="auto")
         ax.grid(visible=False)
         ax.spines[:].set_visible(True)
@@ -122,7 +122,7 @@ def _compose(
         ax.hlines(edges, *ends, color=MIST, linewidth=0.3)
         ax.vlines(edges, *ends, color=MIST, linewidth=0.3)
         if has_numbers:
-            _write_numbers(ax, _fill_matrix(matrix, "count", labels), recall)
+            _write_numbers(ax, fill_matrix(matrix, "count", labels), recall)
         title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
         shown = shorten(title, side_in * 72, BOLD_TICK_FONT)
         ax.set_title(shown, fontsize=TICK_PT, pad=3)
@@ -147,7 +147,7 @@ def _compose(
     bar.ax.tick_params(length=2, pad=1)
 
 
-def _fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
+def fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
     """Return a column of the cells as a matrix (true, predicted)."""
     numbers = {label: number for number, label in enumerate(labels)}
     true = cells["true"].replace_strict(numbers)

@@ -27,6 +27,7 @@ from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
 from callshot.report.calls import CorpusCalls
 from callshot.report.classifiers import classifier_name, list_classifiers
+from callshot.report.figures.confusion import fill_matrix
 from callshot.report.page.parts import class_metric_name, clean
 from callshot.report.terminal import largest_shot
 
@@ -89,12 +90,11 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     classes = sorted(count.label for count in evaluation.eligible_classes)
     is_query = (folds.fold >= 0) & np.isin(segments.label, classes)
     queries = np.bincount(folds.fold[is_query], minlength=folds.count)
+    pairs = zip(segments.label, segments.labels, strict=True)
+    labels = [{label, *others} for label, others in pairs]
     chances = {}
     for name in classes:
-        pairs = zip(segments.label, segments.labels, strict=True)
-        has_label = np.array(
-            [name == label or name in others for label, others in pairs]
-        )
+        has_label = np.array([name in names for names in labels])
         positives = np.bincount(folds.fold[is_query & has_label], minlength=folds.count)
         chances[name] = float(chance_average_precision(positives, queries).mean())
     return chances
@@ -226,18 +226,15 @@ def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
     The heat map opens at the k of the headline, `few`, whatever other shots there are to choose.
     """
     labels = [count.label for count in evaluation.eligible_classes]
-    numbers = {label: number for number, label in enumerate(labels)}
-    evaluated = sorted(set(evaluation.confusion["k"]))
+    evaluated = set(evaluation.confusion["k"])
     first = largest_shot(evaluated, few) if evaluated else few
-    shown = sorted({k for k in (*shots, first) if k in evaluated})
+    shown = sorted(evaluated & {*shots, first})
     matrices = {}
     for (number, encoder), k in product(enumerate(evaluation.encoders), shown):
-        matrix = [[0.0] * len(labels) for _ in labels]
-        cells = evaluation.confusion.filter(encoder=encoder, k=k).fill_nan(0.0)
-        for row in cells.iter_rows(named=True):
-            share = round(100 * row["recall"], 1)
-            matrix[numbers[row["true"]]][numbers[row["predicted"]]] = share
-        matrices[f"{number}.{k}"] = matrix
+        cells = evaluation.confusion.filter(encoder=encoder, k=k)
+        percent = 100 * fill_matrix(cells, "recall", labels)
+        rows = [[round(share, 1) for share in row] for row in percent.tolist()]
+        matrices[f"{number}.{k}"] = rows
     names = list(map(clean, labels))
     return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
 

@@ -23,10 +23,10 @@ from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.records import METRIC_NAMES, CorpusResults
 from callshot.records.frames import Frame
 from callshot.report.tables.table import (
-    Cell,
     Column,
     Table,
     column_groups,
+    make_rows,
     number_columns,
 )
 from callshot.report.templates import make_environment
@@ -131,19 +131,11 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
     notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
     excluded = rejects = ""
     if evaluation.excluded_classes:
-        table = Table(
-            "ineligible",
-            "Classes that were not evaluated",
-            [Column("class"), Column("exemplars"), Column("reason")],
-            [
-                [
-                    Cell(count.label),
-                    Cell(f"{count.exemplars:,}", count.exemplars),
-                    Cell(count.reason),
-                ]
-                for count in evaluation.excluded_classes
-            ],
-        )
+        title = "Classes that were not evaluated"
+        columns = [Column("class"), Column("exemplars"), Column("reason")]
+        classes = evaluation.excluded_classes
+        rows = make_rows([one.label, one.exemplars, one.reason] for one in classes)
+        table = Table("ineligible", title, columns, rows)
         excluded = show_table(table, f"{name}-classes")
     if results.rejects:
         title = "Rows and files that were left out"
@@ -151,14 +143,10 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
             title += f": the first {MAX_REJECTS} of {len(results.rejects):,}; "
             title += "rejects.csv has all of them"
         columns = [Column("file"), Column("row"), Column("reason")]
-        rows = [
-            [
-                Cell(reject.file),
-                Cell("" if reject.row is None else str(reject.row), reject.row),
-                Cell(reject.reason),
-            ]
-            for reject in results.rejects[:MAX_REJECTS]
-        ]
+        shown = results.rejects[:MAX_REJECTS]
+        rows = make_rows(
+            [one.file, "" if one.row is None else one.row, one.reason] for one in shown
+        )
         table = Table("rejects", title, columns, rows)
         rejects = show_table(table, f"{name}-rejects")
     count = count_text(len(results.rejects), "row or file", "rows and files")

@@ -14,7 +14,7 @@ from callshot.report.tables.table import (
     Column,
     Note,
     Table,
-    number,
+    make_rows,
 )
 
 AllResults = Sequence[CorpusResults]
@@ -112,15 +112,12 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
     rows = []
     members: dict[str, list[str]] = {}
     for count in classes:
-        has_category = count.eligible and count.label in categories
-        if has_category:
+        mark = ""
+        if count.eligible and count.label in categories:
+            mark = "†"
             members.setdefault(categories[count.label], []).append(count.label)
-        row = [
-            Cell(count.label, mark="†" if has_category else ""),
-            number(count.exemplars, 0),
-            number(count.complete_to_k, 0) if count.eligible else Cell(MISSING),
-            Cell(count.reason),
-        ]
+        complete = count.complete_to_k if count.eligible else None
+        row = [Cell(count.label, mark=mark), count.exemplars, complete, count.reason]
         rows.append(row[: len(columns)])
     notes = [("", COMPLETE_NOTE)]
     if members:
@@ -130,7 +127,8 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
             note = "In the reduced scoring, a category of its own."
         notes.append(("†", note))
     title = f"{results.corpus}: call types evaluated, by their number of exemplars"
-    return Table("classes", title, columns, rows, excluded, notes, section="left-out")
+    cells = make_rows(rows)
+    return Table("classes", title, columns, cells, excluded, notes, section="left-out")
 
 
 def _make_table(
@@ -142,29 +140,24 @@ def _make_table(
     notes: Sequence[Note] = (),
 ) -> Table:
     """Return a table with a column per corpus; the rows below the first `head` are its foot."""
-    rows = []
-    for label in columns[0]:
-        cells = [_make_cell(facts[label]) for facts in columns]
-        rows.append([Cell(label), *cells])
+    rows = make_rows(
+        [label, *(_describe_fact(facts[label]) for facts in columns)]
+        for label in columns[0]
+    )
     corpora = [Column(results.corpus) for results in all_results]
     foot = len(rows) - head
     columns_of_table = [Column(""), *corpora]
     return Table(name, title, columns_of_table, rows, foot, notes, section="left-out")
 
 
-def _make_cell(fact: Fact) -> Cell:
-    """Return a count without decimals, a measurement with two, a list of numbers, or a text."""
-    if isinstance(fact, int):
-        return number(fact, 0)
-    if isinstance(fact, float):
-        return number(fact, 2)
+def _describe_fact(fact: Fact) -> Cell | str | float | None:
+    """Return a list of numbers as one cell; other facts as they are."""
     if isinstance(fact, str):
-        return Cell(fact or MISSING)
-    values = fact or ()
-    text = ", ".join(f"{value:g}" for value in values)
-    if len(values) == 1:
-        return Cell(text, values[0])
-    return Cell(text or MISSING)
+        return fact or None
+    if not isinstance(fact, Sequence):
+        return fact
+    text = ", ".join(f"{value:g}" for value in fact)
+    return Cell(text or MISSING, fact[0] if len(fact) == 1 else None)
 
 
 def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
@@ -210,11 +203,8 @@ def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     for count in evaluation.eligible_classes:
         curve = points.filter(label=count.label).sort("k")
         complete = curve.filter(pl.col("k") <= count.complete_to_k)
-        row = [
-            Cell(count.label),
-            number(count.exemplars, 0),
-            number(next(iter(curve.filter(k=k)["mean"]), nan), 2),
-        ]
+        mean = next(iter(curve.filter(k=k)["mean"]), nan)
+        row = [count.label, count.exemplars, mean]
         for level in LEVELS:  # as far as the class has examples
             on_average = complete.filter(pl.col("mean") >= level)["k"].head(1)
             nearly_always = complete.filter(pl.col("p01") >= level)["k"].head(1)
@@ -225,7 +215,7 @@ def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     levels = [Column(f"{level:g}", "examples for an AP of") for level in LEVELS]
     columns = [Column("call type"), Column("examples"), Column(f"AP with {k}"), *levels]
     title = f"How many examples a call type needs, with {encoder}"
-    return Table("needs", title, columns, rows, 0, [("", NEEDS_NOTE)])
+    return Table("needs", title, columns, make_rows(rows), notes=[("", NEEDS_NOTE)])
 
 
 # By `(results, shots, spread)`.

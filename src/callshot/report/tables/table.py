@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
@@ -71,6 +71,24 @@ def number(value: float, decimals: int = 4, underline: int = 0) -> Cell:
         return Cell(MISSING)
     text = f"{value:z.{decimals}f}"
     return Cell(text.replace("-", "−"), value, underline)
+
+
+def make_cell(value: Cell | str | float | None) -> Cell:
+    """Return a cell: a count without decimals, a measurement with two, or a text.
+
+    >>> make_cell(12).text, make_cell(0.5).text, make_cell(None).text
+    ('12', '0.50', '–')
+    """
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, int | float):
+        return number(value, 0 if isinstance(value, int) else 2)
+    return Cell(MISSING if value is None else value)
+
+
+def make_rows(rows: Iterable[Iterable[Cell | str | float | None]]) -> list[Row]:
+    """Return rows of cells from rows of values."""
+    return [list(map(make_cell, row)) for row in rows]
 
 
 def number_columns(table: Table) -> list[bool]:
