@@ -360,16 +360,15 @@ def _draw_new_exemplars(
 
 
 def _compose_inset(figure: "Figure", panels: Panels) -> None:
-    axes, width_in = INSET.draw_panels(
+    INSET.draw_panels(
         figure,
         panels,
         _draw_inset,
         panel_shots(panels),
         [panel_limits(panels)],
         [_metric_label(panels[0].curve)],
+        [panel.encoder for panel in panels],
     )
-    encoders = [panel.encoder for panel in panels]
-    set_titles(axes, encoders, width_in - 0.2)
     legend = panel_legend(panels)
     legend["density of the samples"] = area_handle(VIOLIN)
     add_legend(figure, legend)
@@ -477,16 +476,15 @@ def _compose_spreads(figure: "Figure", panels: Frames) -> None:
     widths = [panel["p99"] - panel["p01"] for panel in panels]
     _, widest = axis_limits(*widths, [0.0], high=2.0)
     values = [panel.select("p01", "p99", "chance") for panel in panels]
-    axes, width_in = SPREADS_LAYOUT.draw_panels(
+    SPREADS_LAYOUT.draw_panels(
         figure,
         panels,
         _draw_spreads,
         unique_values(panels[0], "k"),
         (axis_limits(*values), (0.0, widest)),
         ("mAP: mean,\n1st–99th percentile", "99th minus 1st\npercentile"),
+        [panel["encoder"][0] for panel in panels],
     )
-    encoders = [panel["encoder"][0] for panel in panels]
-    set_titles(axes, encoders, width_in - 0.2)
     legend: Legend = {}
     for spread in unique_values(panels[0], "spread"):
         legend[f"{spread}: {SPREAD_NOTES[spread]}"] = curve_handle(spread)

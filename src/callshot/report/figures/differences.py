@@ -21,21 +21,19 @@ from callshot.report.figures.layout import (
     Limits,
     PageLayout,
     add_legend,
-    add_panels,
     axis_limits,
     draw_curve,
     draw_line,
     draw_series,
     line_handle,
+    list_lines,
     list_series,
     mark_last_complete,
-    set_titles,
 )
 from callshot.report.figures.style import (
     BOLD_TICK_FONT,
     CHANCE,
     LINE,
-    PAGE_WIDTH_IN,
     TICK_PT,
     ZERO,
     series_style,
@@ -129,10 +127,10 @@ def _compose_transfer(figure: "Figure", panels: Frames, label: str) -> None:
     rows = pl.concat(panels)
     shots = unique_values(rows, "k")
     limits = axis_limits(rows.select("p01", "p99", "chance").drop_nulls())
-    axes, width_in = TRANSFER.draw_panels(
-        figure, panels, _draw_transfer, shots, [limits]
+    encoders = [panel["panel"][0] for panel in panels]
+    TRANSFER.draw_panels(
+        figure, panels, _draw_transfer, shots, [limits], titles=encoders
     )
-    set_titles(axes, [panel["panel"][0] for panel in panels], width_in - 0.3)
     figure.supylabel(label)
     legend = list_series(unique_values(rows, "curve"))
     legend["chance"] = line_handle(CHANCE)
@@ -148,9 +146,7 @@ def _draw_transfer(panel: Frame, ax: "Axes") -> None:
     mark_last_complete(ax, first["complete"])
 
 
-PANELS_PER_ROW = 3
-PANELS_PER_PAGE = 12
-PANEL_HEIGHT_IN = 2.0
+SENSITIVITY = PageLayout(columns=3, rows=4, row_in=2.0, left_in=0.6, above_in=0.5)
 
 
 @figure_of_report(
@@ -163,22 +159,24 @@ def plan_sensitivity(results: CorpusResults, *_: Any) -> Pages:
     """Yield the sources of every encoder's spread, if they were measured."""
     sources = results.evaluation.sensitivity.sort("k", maintain_order=True)
     panels = sources.partition_by("encoder")
-    yield from make_pages("sensitivity", panels, PANELS_PER_PAGE, _compose_sensitivity)
+    most = SENSITIVITY.capacity
+    yield from make_pages("sensitivity", panels, most, _compose_sensitivity)
 
 
 def _compose_sensitivity(figure: "Figure", panels: Frames) -> None:
-    columns = min(len(panels), PANELS_PER_ROW)
-    lines = -(-len(panels) // columns)
-    figure.set_size_inches(PAGE_WIDTH_IN, 0.5 + PANEL_HEIGHT_IN * lines)
-    axes = add_panels(figure, len(panels), columns, ["standard deviation of mAP"])[:, 0]
     highest = max(max(panel["sd"]) for panel in panels)
-    for ax, panel in zip(axes, panels, strict=True):
-        for number, line in enumerate(panel.partition_by("source")):
-            ax.plot(line["k"], line["sd"], **series_style(number))
-        ax.set_ylim(0.0, 1.05 * highest or 1.0)
-    names = [panel["encoder"][0] for panel in panels]
-    set_titles(axes, names, PAGE_WIDTH_IN / columns - 0.5)
-    legend = {}
-    for number, source in enumerate(unique_values(panels[0], "source")):
-        legend[source] = line_handle(series_style(number))
-    add_legend(figure, legend)
+    SENSITIVITY.draw_panels(
+        figure,
+        panels,
+        _draw_sources,
+        unique_values(panels[0], "k"),
+        [(0.0, 1.05 * highest or 1.0)],
+        ["standard deviation of mAP"],
+        [panel["encoder"][0] for panel in panels],
+    )
+    add_legend(figure, list_lines(unique_values(panels[0], "source")))
+
+
+def _draw_sources(panel: Frame, ax: "Axes") -> None:
+    for number, line in enumerate(panel.partition_by("source")):
+        draw_line(ax, line["sd"], series_style(number))

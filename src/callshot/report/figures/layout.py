@@ -43,6 +43,7 @@ TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 TICK_ROOM_PT = 22.0
 TICK_GAP_PT = 3.0
 SCALE_MARGIN_IN = 0.4
+TITLE_MARGIN_IN = 0.2
 BAND_ALPHA = 0.16  # of the bands of several curves
 
 AxesArray = NDArray[Any]
@@ -91,8 +92,9 @@ class PageLayout:
         shots: Shots,
         limits: Sequence[Limits],
         labels: Sequence[str] = ("",),
+        titles: Sequence[str] = (),
     ) -> tuple[AxesArray, float]:
-        """Draw panels with `draw(panel, *axes)`, and set their shots and vertical limits.
+        """Draw panels with `draw(panel, *axes)`, and set their shots, vertical limits and titles.
 
         Return the upper axes of the panels, and the width of a panel.
         """
@@ -101,6 +103,8 @@ class PageLayout:
             draw(panel, *stack)
         for axes, axis_limits in zip(stacks.T, limits, strict=True):
             set_scales(axes, shots, width_in - SCALE_MARGIN_IN, axis_limits)
+        if titles:
+            set_titles(stacks[:, 0], titles, width_in - TITLE_MARGIN_IN)
         return stacks[:, 0], width_in
 
 
@@ -276,3 +280,8 @@ def list_series(names: Iterable[str]) -> Legend:
         band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})
         legend[name] = (band, line_handle(style))
     return legend
+
+
+def list_lines(names: Iterable[str]) -> Legend:
+    """Return the legend of several lines, in the order in which they are drawn."""
+    return {name: line_handle(series_style(n)) for n, name in enumerate(names)}

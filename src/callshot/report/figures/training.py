@@ -33,7 +33,6 @@ from callshot.report.figures.figure_io import (
 from callshot.report.figures.layout import (
     INTERVAL,
     Frames,
-    Legend,
     Limits,
     PageLayout,
     add_legend,
@@ -44,6 +43,7 @@ from callshot.report.figures.layout import (
     draw_curve,
     draw_line,
     line_handle,
+    list_lines,
     mark_last_complete,
     set_scales,
     set_titles,
@@ -229,23 +229,15 @@ def _compose_classifiers(
 ) -> None:
     draw = partial(_draw_classifiers, classifiers)
     shots = unique_values(panels[0], "k")
-    axes, width_in = CLASSIFIERS.draw_panels(figure, panels, draw, shots, [limits])
     encoders = [panel["encoder"][0] for panel in panels]
-    set_titles(axes, encoders, width_in - 0.3)
+    CLASSIFIERS.draw_panels(figure, panels, draw, shots, [limits], titles=encoders)
     figure.supylabel(label)
-    legend: Legend = {}
-    for number, name in enumerate(classifiers):
-        legend[classifier_name(name)] = line_handle(_classifier_style(number))
+    legend = list_lines(map(classifier_name, classifiers))
     band = {"facecolor": PALE_BLUE, "edgecolor": "none"}
     reference = classifier_name(classifiers[0])
     legend[f"{reference}: 1st–99th percentile"] = area_handle(band)
     legend["chance"] = line_handle(CHANCE)
     add_legend(figure, legend)
-
-
-def _classifier_style(number: int) -> Style:
-    width = 1.4 if number == 0 else 0.9
-    return {**series_style(number), "linewidth": width}
 
 
 def _draw_classifiers(classifiers: Sequence[str], panel: Frame, ax: "Axes") -> None:
@@ -256,7 +248,8 @@ def _draw_classifiers(classifiers: Sequence[str], panel: Frame, ax: "Axes") -> N
     for number, name in enumerate(classifiers):
         curve = panel.filter(classifier=name)
         aligned = shots.join(curve, on="k", how="left", maintain_order="left")
-        draw_line(ax, aligned["mean"], _classifier_style(number))
+        width = 0.9 if number else 1.4
+        draw_line(ax, aligned["mean"], {**series_style(number), "linewidth": width})
     mark_last_complete(ax, reference["complete"])
 
 
@@ -301,6 +294,4 @@ def _compose_refinement(figure: "Figure", panels: Frames) -> None:
         ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
         ax.set_title("centroid", loc="left", **small)
         ax.set_title("logistic regression", loc="right", **small)
-    handles = [line_handle(series_style(number)) for number in range(len(encoders))]
-    legend = dict(zip(encoders, handles, strict=True))
-    add_legend(figure, legend, "gradient steps")
+    add_legend(figure, list_lines(encoders), "gradient steps")

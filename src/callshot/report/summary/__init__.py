@@ -55,10 +55,10 @@ def write_summary(
     section gives the licences of the encoders' weights.
     """
     context = Context(results, target)
-    answers: dict[str, list[str]] = {}
-    for section, parts in QUESTIONS.items():
-        paragraphs = [text for describe in parts for text in describe(context)]
-        answers[section] = [printable(text) for text in paragraphs]
+    answers = {
+        section: list(map(printable, describe(context)))
+        for section, describe in QUESTIONS.items()
+    }
     answers["provenance"] = list(describe_licences(licences or {}))
     headline = write_headline(context)
     return Summary(headline, write_cards(context), answers, context.best)

@@ -1,6 +1,7 @@
 """Context → sentences: encoders, other classifiers, confusions, targets, and cautions."""
 
 from collections.abc import Callable
+from operator import itemgetter
 
 import polars as pl
 
@@ -34,9 +35,31 @@ from callshot.report.terminal import largest_shot
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 
 
-def describe_expectation(context: Context) -> Sentences:
-    """Yield how good the best encoder is with a few examples, and how much that depends on them."""
-    yield say("expectation", context, len(context.ranking(context.k)))
+def describe_encoders(context: Context) -> Sentences:
+    """Yield how good the best encoder is, how far ahead of others, of chance and of random vectors.
+
+    Another encoder may be clearly better with more examples.
+    """
+    k, best = context.k, context.best
+    ranking = context.ranking(k)
+    yield from describe_no_success(context)
+    yield say("expectation", context, len(ranking))
+    yield from describe_accuracy(context)
+    for other in ranking[1:2]:
+        for row in context.difference_at(k, best, other):
+            yield say("next_best", context, row)
+    last = max(context.curve().filter("complete")["k"], default=k)
+    leader = context.ranking(last)[0]
+    for row in context.difference_at(last, leader, best):
+        if row["clear"] and row["low"] > 0:
+            yield say("later_best", context, row)
+    yield from describe_chance(context)
+    if is_random(best):
+        yield say("only_random", RANDOM)
+        return
+    for encoder in filter(is_random, context.evaluation.encoders):
+        for row in context.difference_at(k, best, encoder):
+            yield say("random", row)
 
 
 def describe_accuracy(context: Context) -> Sentences:
@@ -56,39 +79,6 @@ def describe_accuracy(context: Context) -> Sentences:
     leader = points.row(points["mean"].arg_max() or 0, named=True)
     if leader["mean"] > best["mean"]:
         yield say("more_right", leader)
-
-
-def describe_next_best(context: Context) -> Sentences:
-    """Yield how far the best encoder is ahead of the next, and whether that is clear."""
-    for other in context.ranking(context.k)[1:2]:
-        for row in context.difference_at(context.k, context.best, other):
-            yield say("next_best", context, row)
-
-
-def describe_later_best(context: Context) -> Sentences:
-    """Yield the encoder that is clearly better with more examples, if there is one."""
-    last = max(context.curve().filter("complete")["k"], default=context.k)
-    leader = context.ranking(last)[0]
-    for row in context.difference_at(last, leader, context.best):
-        if row["clear"] and row["low"] > 0:
-            yield say("later_best", context, row)
-
-
-def describe_saturation(context: Context) -> Sentences:
-    """Yield from where more examples add little, or that they still add something.
-
-    A curve is level at k if twice as many examples were evaluated. Points beyond k* are left out:
-    there, a level curve may only say that classes have run out of exemplars.
-    """
-    complete = context.curve().filter("complete")
-    last = max(complete["k"], default=0)
-    level = saturation(complete, WITHIN)
-    if level is not None and 2 * level <= last:
-        yield say("level", context, level, last)
-    elif len(complete) > 1:
-        gain = complete["mean"][-1] - complete["mean"][-2]
-        if gain > WITHIN:
-            yield say("still_rising", context, complete["k"][-2], last, gain)
 
 
 def describe_no_success(context: Context) -> Sentences:
@@ -121,24 +111,6 @@ def describe_chance(context: Context) -> Sentences:
         yield say("better_than_chance", context, how, lasting, passed)
     elif passed:
         yield say("sometimes_better", context, tests.row(-1, named=True))
-
-
-def describe_random(context: Context) -> Sentences:
-    """Yield how the best encoder compares with random vectors."""
-    if is_random(context.best):
-        yield say("only_random", RANDOM)
-        return
-    for encoder in filter(is_random, context.evaluation.encoders):
-        for row in context.difference_at(context.k, context.best, encoder):
-            yield say("random", row)
-
-
-def describe_budget(context: Context) -> Sentences:
-    """Yield the class that gains most from more examples, or that none stands out."""
-    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    if has_gains(rows):
-        unknown = rows["next_gain"].is_nan().sum()
-        yield say("budget", context, recommended_class(rows), unknown, len(rows))
 
 
 NAMES = {"logistic": "logistic regression"}
@@ -174,13 +146,34 @@ def describe_baselines(context: Context) -> Sentences:
 
 
 def describe_training(context: Context) -> Sentences:
-    """Yield from how many examples on training on them beats the centroid."""
+    """Yield from how many examples on training on them, or on all labels, beats the centroid.
+
+    Other classifiers without training may be clearly better with a few examples.
+    """
+    best = context.best
+    untrained = []
     for name, rows in context.comparisons:
         if is_trained(name):
-            subject = (
-                f"On the same examples, {NAMES.get(name, name)} with {context.best}"
-            )
+            subject = f"On the same examples, {NAMES.get(name, name)} with {best}"
             yield _describe_lead(context, subject, CENTROID, rows)
+        else:
+            at_k = rows.drop_nulls("low").filter(k=context.k)
+            untrained += [(classifier_name(name), row) for row in at_k.to_dicts()]
+    yield from describe_baselines(context)
+    better = [(name, row) for name, row in untrained if row["low"] > 0]
+    for name, row in sorted(better, key=lambda pair: -pair[1]["mean"]):
+        yield say("better_classifier", context, name, row)
+    if untrained and not better:
+        yield say("no_better_classifier", context)
+    refinement = context.results.refinement.filter(
+        encoder=best, scoring="all", metric="map"
+    )
+    steps = refinement.sort("step").to_dicts()
+    if len(steps) > 1:
+        highest = max(steps, key=itemgetter("value"))
+        gain = highest["value"] - max(steps[0]["value"], steps[-1]["value"])
+        peak = highest if gain >= MIN_GAIN else None
+        yield say("refinement", context, steps[0], steps[-1], peak)
 
 
 def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> str:
@@ -197,35 +190,6 @@ def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> s
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
     lead = say("ahead", *names, passed, is_always, point, first[0])
     return lead + context.describe_clear(rows, passed["k"])
-
-
-def describe_other_classifiers(context: Context) -> Sentences:
-    """Yield which classifiers without training are clearly better with a few examples, if any."""
-    points = [
-        (classifier_name(name), point)
-        for name, rows in context.comparisons
-        if not is_trained(name)
-        for point in rows.drop_nulls("low").filter(k=context.k).iter_rows(named=True)
-    ]
-    better = [(name, point) for name, point in points if point["low"] > 0]
-    for name, point in sorted(better, key=lambda pair: -pair[1]["mean"]):
-        yield say("better_classifier", context, name, point)
-    if points and not better:
-        yield say("no_better_classifier", context)
-
-
-def describe_refinement(context: Context) -> Sentences:
-    """Yield what gradient steps from the centroid to logistic regression do to mAP."""
-    rows = context.results.refinement.filter(
-        encoder=context.best, scoring="all", metric="map"
-    ).sort("step")
-    if len(rows) < 2:
-        return
-    steps = rows.to_dicts()
-    highest = rows.row(rows["value"].arg_max() or 0, named=True)
-    gain = highest["value"] - max(steps[0]["value"], steps[-1]["value"])
-    peak = highest if gain >= MIN_GAIN else None
-    yield say("refinement", context, steps[0], steps[-1], peak)
 
 
 MIN_SHARE = 0.005  # of a row, that a sentence gives
@@ -248,8 +212,25 @@ def describe_confusions(context: Context) -> Sentences:
         yield say("confusion", row)
 
 
-def describe_target(context: Context) -> Sentences:
-    """Yield how many examples the best encoder needs for the target, if one was given."""
+def describe_labels(context: Context) -> Sentences:
+    """Yield from where more examples add little, which class gains most, and what a target needs.
+
+    A curve is level at k if twice as many examples were evaluated. Points beyond k* are left out:
+    there, a level curve may only say that classes have run out of exemplars.
+    """
+    complete = context.curve().filter("complete")
+    last = max(complete["k"], default=0)
+    level = saturation(complete, WITHIN)
+    if level is not None and 2 * level <= last:
+        yield say("level", context, level, last)
+    elif len(complete) > 1:
+        gain = complete["mean"][-1] - complete["mean"][-2]
+        if gain > WITHIN:
+            yield say("still_rising", context, complete["k"][-2], last, gain)
+    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
+    if has_gains(rows):
+        unknown = rows["next_gain"].is_nan().sum()
+        yield say("budget", context, recommended_class(rows), unknown, len(rows))
     if context.target is not None:
         answers = labels_for_target(context.evaluation, context.target)
         yield from describe_targets(answers.filter(encoder=context.best))
@@ -277,8 +258,8 @@ def describe_excluded(context: Context) -> Sentences:
         yield say("excluded", excluded, len(evaluation.classes))
 
 
-def describe_cautions(context: Context) -> Sentences:
-    """Yield where the numbers are weak."""
+def describe_certainty(context: Context) -> Sentences:
+    """Yield where the numbers are weak, what they depend on, and what the intervals include."""
     evaluation = context.evaluation
     complete_shots = evaluation.complete_shots
     if complete_shots < min(SMALL_COMPLETE, max(evaluation.curve["k"])):
@@ -293,60 +274,30 @@ def describe_cautions(context: Context) -> Sentences:
     for point in lucky.iter_rows(named=True):
         if is_random(point["encoder"]):
             yield say("luck", point, evaluation.queries)
-
-
-def describe_repeated_folds(context: Context) -> Sentences:
-    """Yield how much mAP and the order of encoders depend on folds, examples and queries."""
-    evaluation = context.evaluation
     yield from describe_repetition(evaluation.partitions, context.k)
     sources = (evaluation.sensitivity, evaluation.sensitivity_means)
     yield from describe_sensitivity(*sources, context.k)
-
-
-def describe_not_compared(context: Context) -> Sentences:
-    """Yield the baselines with a score that was not evaluated: reduced, without categories."""
-    scorings = unique_values(context.evaluation.curve, "scoring")
+    # Reduced scores without categories.
+    scorings = unique_values(evaluation.curve, "scoring")
     other = context.results.baselines.filter(~pl.col("scoring").is_in(scorings))
     pairs = other.select("name", "scoring").unique(maintain_order=True)
     for name, scoring in pairs.iter_rows():
         yield say("not_compared", name, scoring)
-
-
-def describe_intervals(context: Context) -> Sentences:
-    """Yield what the intervals include, or why there are none."""
-    evaluation = context.evaluation
     if context.samples < MIN_SAMPLES:
         yield say("no_intervals", context)
-        return
-    has_differences = not evaluation.differences.is_empty()
-    complete_shots = evaluation.complete_shots if has_differences else None
-    yield say("intervals", context.spread, complete_shots)
+    else:
+        has_differences = not evaluation.differences.is_empty()
+        yield say(
+            "intervals", context.spread, complete_shots if has_differences else None
+        )
 
 
 # In the order in which people ask: the name of a section of the page, and what answers it.
-QUESTIONS: dict[str, tuple[Callable[[Context], Sentences], ...]] = {
-    "encoder": (
-        describe_no_success,
-        describe_expectation,
-        describe_accuracy,
-        describe_next_best,
-        describe_later_best,
-        describe_chance,
-        describe_random,
-    ),
-    "confused": (describe_confusions,),
-    "labels": (describe_saturation, describe_budget, describe_target),
-    "training": (
-        describe_training,
-        describe_baselines,
-        describe_other_classifiers,
-        describe_refinement,
-    ),
-    "certainty": (
-        describe_cautions,
-        describe_repeated_folds,
-        describe_not_compared,
-        describe_intervals,
-    ),
-    "left-out": (describe_excluded,),
+QUESTIONS: dict[str, Callable[[Context], Sentences]] = {
+    "encoder": describe_encoders,
+    "confused": describe_confusions,
+    "labels": describe_labels,
+    "training": describe_training,
+    "certainty": describe_certainty,
+    "left-out": describe_excluded,
 }
