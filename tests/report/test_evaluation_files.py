@@ -272,7 +272,7 @@ def test_other_files_of_the_user_stay(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["write_csv_frame", "write_values", "write_folds"])
+@pytest.mark.parametrize("name", ["write_csv_frame", "write_values", "write_parquet"])
 def test_a_write_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, name):
     write(tmp_path)
     before = contents(tmp_path)

@@ -53,16 +53,14 @@ def rank_confused(
     ranked = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
-        rows = []
-        for other in range(len(labels)):
-            margin = scores[members, other] - scores[members, true]
-            if other == true:
-                others = np.nan_to_num(np.delete(scores[members], true, 1), nan=-np.inf)
-                best = others.max(axis=1) if len(labels) > 1 else 0.0
-                margin = scores[members, true] - best
-            order = np.argsort(-np.nan_to_num(margin, nan=-np.inf), kind="stable")
-            rows.append(members[order[:MAX_CALLS]].tolist())
-        ranked.append(rows)
+        own = scores[members]
+        margins = own - own[:, [true]]
+        others = np.nan_to_num(np.delete(own, true, axis=1), nan=-np.inf)
+        best_other = others.max(axis=1) if len(labels) > 1 else 0.0
+        margins[:, true] = own[:, true] - best_other
+        falling = -np.nan_to_num(margins, nan=-np.inf)
+        order = np.argsort(falling, axis=0, kind="stable")
+        ranked.append(members[order[:MAX_CALLS].T].tolist())
     return ranked
 
 

@@ -162,11 +162,12 @@ def test_other_classifiers_are_drawn_beside_the_centroid_which_is_first():
 def test_the_refinement_goes_from_the_centroid_to_logistic_regression_by_steps():
     first, second = draw_figure(SMALL, "refinement").axes
     assert (first.get_ylabel(), second.get_ylabel()) == ("mAP", "AUROC")
-    positions = [list(np.round(line.get_xdata(), 3)) for line in first.lines]
-    assert positions == [[0, 1, 1.301, 1.699, 5.954]] * 3
-    assert line_values(first)[1] == [0.51 + step / 1e6 for step in (0, 1, 2, 5, 90000)]
+    steps = [0, 1, 2, 5, 90000]
+    assert [list(line.get_xdata()) for line in first.lines] == [steps] * 3
+    assert first.get_xscale() == "symlog"
+    assert line_values(first)[1] == [0.51 + step / 1e6 for step in steps]
     labels = [label.get_text() for label in first.get_xticklabels()]
-    assert labels == ["0", "1", "10", "100", "1 000", "10 000"]
+    assert set(labels) >= {"0", "1", "10", "100", "1 000", "10 000"}
     assert first.get_title(loc="left") == "centroid"
     assert first.get_title(loc="right") == "logistic regression"
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import log10
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -266,15 +265,6 @@ def plan_refinement(results: CorpusResults, *_: Any) -> Pages:
         yield FigurePage("refinement", _compose_refinement, (panels,))
 
 
-def step_position(step: int) -> float:
-    """Return the position of a step on the axis.
-
-    >>> [step_position(step) for step in (0, 1, 10, 100)]
-    [0.0, 1.0, 2.0, 3.0]
-    """
-    return 0.0 if step == 0 else 1.0 + log10(step)
-
-
 def _compose_refinement(figure: "Figure", panels: Frames) -> None:
     encoders = unique_values(panels[0], "encoder")
     legend_in = 0.13 * min(len(encoders), 30)
@@ -283,13 +273,10 @@ def _compose_refinement(figure: "Figure", panels: Frames) -> None:
     small: Style = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}
     for ax, panel in zip(axes[0], panels, strict=True):
         for number, line in enumerate(panel.partition_by("encoder")):
-            positions = [step_position(step) for step in line["step"]]
-            ax.plot(positions, line["value"], **series_style(number))
-        last = panel["step"][-1]
-        steps = [0, *(10**power for power in range(len(str(last))))]
-        labels = [f"{step:,}".replace(",", " ") for step in steps]
-        ax.set_xticks([step_position(step) for step in steps], labels)
-        ax.set_xlim(-0.2, step_position(last) + 0.2)
+            ax.plot(line["step"], line["value"], **series_style(number))
+        ax.set_xscale("symlog", linthresh=1)
+        ax.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}".replace(",", " "))
+        ax.set_xlim(-0.2, 1.6 * panel["step"][-1])
         ax.set_ylim(axis_limits(panel["value"]))
         ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
         ax.set_title("centroid", loc="left", **small)
