@@ -89,7 +89,7 @@ def write_report(
     options: ReportOptions,
     summaries: Mapping[str, Summary],
     provenance: Mapping[str, Any],
-    segments: Mapping[str, Spans] | None = None,
+    segments: Mapping[str, Spans] = {},
     workers: Executor | None = None,
     earlier: EarlierFiles | None = None,
     progress: Progress = no_progress,
@@ -118,9 +118,9 @@ def write_report(
     all_calls: dict[str, CorpusCalls] = {}
     for results in every:  # with sounds of some calls where there is audio
         calls = find_calls(results)
-        if options.sounds and results.corpus in (segments or {}):
+        if options.sounds and results.corpus in segments:
             store = earlier.beside(f"sounds-{results.corpus}.json")
-            spans = (segments or {})[results.corpus]
+            spans = segments[results.corpus]
             sounds = choose_sounds(calls, results)
             clips = make_clips(spans, sounds, MAX_BYTES / len(every), store)
             calls = replace(calls, clips=clips)
@@ -175,7 +175,7 @@ def write_numbers(
     write_evaluation(whole, folder, values=False)
     values = f"{results.corpus}/{VALUES_FILE}"
     key = content_key(whole.values)
-    if earlier is None or not earlier.copy(values, key, root):
+    if not (earlier or EarlierFiles()).copy(values, key, root):
         write_values(whole.values, list(CURVE_KEY), root / values)
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation

@@ -282,14 +282,13 @@ def start_drawing(
     `folder` is relative to `root`, as the names of earlier files are.
     """
     every = list(pages)
+    earlier = earlier or EarlierFiles()
     ready = set()
     tasks = {}
     for page in every:
-        copied = [False]
-        if earlier is not None:
-            key = content_key(page, list_fonts())
-            names = [f"{folder}/{page.stem}.{suffix}" for suffix in formats]
-            copied = [earlier.copy(name, key, root) for name in names]
+        key = content_key(page, list_fonts())
+        names = [f"{folder}/{page.stem}.{suffix}" for suffix in formats]
+        copied = [earlier.copy(name, key, root) for name in names]
         if all(copied):
             ready.add(page.stem)
         elif workers is not None:

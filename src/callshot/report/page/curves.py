@@ -198,21 +198,17 @@ def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
         )
         lines.append(line)
     best = curve.filter(encoder=summary.best).sort("k")
-    shots = best["k"].to_list()
+    named = best.filter(pl.col("k").is_in([headline.k, headline.next_k]))
     marks = [
         (k, mean, f"{mean:.2f} with {k}")
-        for k in (headline.k, headline.next_k or 0)
-        for mean in best.filter(pl.col("k") == k)["mean"]
+        for k, mean in named.select("k", "mean").iter_rows()
     ]
-    chance = best[
-        "chance"
-    ].to_list()  # it may differ between k: the headline's is named
-    number = shots.index(headline.k) if headline.k in shots else 0
+    chance = named["chance"][0]  # it may differ between k
     return SvgPicture(
         f"{results.corpus}: mAP against k",
         lines,
         "mAP",
-        SvgLine(f"chance {chance[number]:.2f}", shots, chance),
+        SvgLine(f"chance {chance:.2f}", best["k"].to_list(), best["chance"].to_list()),
         evaluation.complete_shots,
         marks,
     )

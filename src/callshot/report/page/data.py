@@ -45,17 +45,16 @@ Lines = dict[str, list[list[float | None]]]
 def chart_data(
     all_results: Sequence[CorpusResults],
     confusion_shots: Shots = (),
-    first: Mapping[str, First] | None = None,
-    calls: Mapping[str, CorpusCalls] | None = None,
+    first: Mapping[str, First] = {},
+    calls: Mapping[str, CorpusCalls] = {},
 ) -> Data:
     """Return all that the charts show, one entry per corpus; `first` is what they open with."""
     corpora = []
     for results in all_results:
         evaluation = results.evaluation
         plain = (evaluation.encoders[0], evaluation.complete_shots)
-        encoder, k = (first or {}).get(results.corpus, plain)
-        of_corpus = (calls or {}).get(results.corpus)
-        parts = _corpus_data(results) | call_data(results, of_corpus)
+        encoder, k = first.get(results.corpus, plain)
+        parts = _corpus_data(results) | call_data(results, calls.get(results.corpus))
         parts["confusion"] = confusion_data(evaluation, confusion_shots, k)
         parts["best"] = evaluation.encoders.index(encoder)
         parts["k"] = k

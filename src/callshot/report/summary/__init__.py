@@ -47,7 +47,7 @@ class Summary:
 def write_summary(
     results: CorpusResults,
     target: float | None = None,
-    licences: Mapping[str, str] | None = None,
+    licences: Mapping[str, str] = {},
 ) -> Summary:
     """Return what a report says on a corpus, most important first.
 
@@ -59,6 +59,6 @@ def write_summary(
         section: list(map(printable, describe(context)))
         for section, describe in QUESTIONS.items()
     }
-    answers["provenance"] = list(describe_licences(licences or {}))
+    answers["provenance"] = list(describe_licences(licences))
     headline = write_headline(context)
     return Summary(headline, write_cards(context), answers, context.best)
