@@ -197,10 +197,10 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
     for (encoder, scoring), points in groups:
         cells = {}
         for row in points.iter_rows(named=True):
-            place = (row["metric"], row["spread"])
+            column = (row["metric"], row["spread"])
             template = CELLS.get(row["metric"], "{mean:.3f}")
-            cells[*place, row["k"]] = template.format_map(row)
-            cells[*place, "chance"] = "{chance:.3f}".format_map(row)
+            cells[*column, row["k"]] = template.format_map(row)
+            cells[*column, "chance"] = "{chance:.3f}".format_map(row)
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
         table.add_column("k", justify="right")
         for heading in columns:

@@ -92,12 +92,12 @@ def principal_plane(
     centred = whole - whole.mean(axis=0)
     centred = np.pad(centred, [(0, max(0, 2 - size)) for size in centred.shape])
     size = min(centred.shape)
-    left, values = None, None
+    left: FloatArray | None = None
     if size >= LARGE_MATRIX:
         with suppress(ArpackError):
             left, values, _ = svds(centred, 2, v0=np.cos(np.arange(size)))
             left, values = left[:, ::-1], values[::-1]
-    if values is None:
+    if left is None:
         left, values, _ = np.linalg.svd(centred, full_matrices=False)
     largest = values[:2]
     points = (left[:, :2] * largest)[: len(whole)]

@@ -117,13 +117,13 @@ class Context:
         `one_mean` and `other_mean` are the means of the classifier and of the centroid. Intervals
         are simultaneous over the encoders and the classifiers with training, or over those without.
         """
-        trained, untrained = [], []
-        for pair in paired_values(self.results):
-            is_first = is_trained(pair[0]["classifier"][0])
-            (trained if is_first else untrained).append(pair)
+        pairs = list(paired_values(self.results))
         found = []
-        for pairs in (trained, untrained):
-            compared = compare_classifiers(pairs)
+        for wanted in (True, False):
+            group = [
+                pair for pair in pairs if is_trained(pair[0]["classifier"][0]) == wanted
+            ]
+            compared = compare_classifiers(group)
             rows = summarise_comparisons(compared, self.evaluation.complete_shots)
             for comparison, differences in zip(compared, rows, strict=True):
                 curve = comparison.curve

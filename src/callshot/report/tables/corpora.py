@@ -14,6 +14,7 @@ from callshot.report.tables.table import (
     Column,
     Note,
     Table,
+    Value,
     make_rows,
 )
 
@@ -109,7 +110,7 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
     columns = [Column("Call type"), Column("Exemplars"), Column(COMPLETE)]
     if excluded:
         columns.append(Column("Not evaluated because"))
-    rows = []
+    rows: list[list[Value]] = []
     members: dict[str, list[str]] = {}
     for count in classes:
         mark = ""
@@ -117,7 +118,8 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
             mark = "†"
             members.setdefault(categories[count.label], []).append(count.label)
         complete = count.complete_to_k if count.eligible else None
-        row = [Cell(count.label, mark=mark), count.exemplars, complete, count.reason]
+        label = Cell(count.label, mark=mark)
+        row: list[Value] = [label, count.exemplars, complete, count.reason]
         rows.append(row[: len(columns)])
     notes = [("", COMPLETE_NOTE)]
     if members:
@@ -150,11 +152,11 @@ def _make_table(
     return Table(name, title, columns_of_table, rows, foot, notes, section="left-out")
 
 
-def _describe_fact(fact: Fact) -> Cell | str | float | None:
+def _describe_fact(fact: Fact) -> Value:
     """Return a list of numbers as one cell; other facts as they are."""
     if isinstance(fact, str):
         return fact or None
-    if not isinstance(fact, Sequence):
+    if isinstance(fact, int | float | None):
         return fact
     text = ", ".join(f"{value:g}" for value in fact)
     return Cell(text or MISSING, fact[0] if len(fact) == 1 else None)

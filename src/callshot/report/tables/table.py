@@ -26,6 +26,7 @@ class Cell:
 
 
 Row = list[Cell]
+Value = Cell | str | float | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def number(value: float, decimals: int = 4, underline: int = 0) -> Cell:
     return Cell(text.replace("-", "−"), value, underline)
 
 
-def make_cell(value: Cell | str | float | None) -> Cell:
+def make_cell(value: Value) -> Cell:
     """Return a cell: a count without decimals, a measurement with two, or a text.
 
     >>> make_cell(12).text, make_cell(0.5).text, make_cell(None).text
@@ -86,7 +87,7 @@ def make_cell(value: Cell | str | float | None) -> Cell:
     return Cell(MISSING if value is None else value)
 
 
-def make_rows(rows: Iterable[Iterable[Cell | str | float | None]]) -> list[Row]:
+def make_rows(rows: Iterable[Iterable[Value]]) -> list[Row]:
     """Return rows of cells from rows of values."""
     return [list(map(make_cell, row)) for row in rows]
 
