@@ -78,6 +78,8 @@ from callshot.report.evaluation_files import (
     write_folds,
     write_results,
 )
+from callshot.report.figures import draw_sweep
+from callshot.report.figures.differences import draw_transfer
 from callshot.results import open_output_folder
 from callshot.storage import to_path
 from callshot.tables.dataset import read_dataset
