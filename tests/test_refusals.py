@@ -12,7 +12,7 @@ from callshot.detection import (
 )
 from callshot.errors import OutputError
 from callshot.files import WORK_FOLDER, check_own_folder
-from callshot.report import band_coverage, results
+from callshot.report import band_coverage, evaluation_files
 from callshot.results import open_output_folder
 from callshot.study import file_steps
 from callshot.tables import fold_files
@@ -185,7 +185,7 @@ def write_results(folder, provenance):
 @pytest.mark.parametrize(
     "provenance",
     [
-        results.PROVENANCE,
+        evaluation_files.PROVENANCE,
         score.PROVENANCE,
         scan_files.PROVENANCE,
         activity.PROVENANCE,
