@@ -14,7 +14,7 @@ from callshot.baselines.run import TrainingContext
 from callshot.cli import app
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
-from callshot.report.results import PROVENANCE, RESULT_FILES
+from callshot.report.evaluation_files import PROVENANCE, RESULT_FILES
 from callshot.study.file_steps import DatasetChoice, evaluate_files
 from callshot.study.train_baselines import (
     protocol_of_results,
