@@ -47,9 +47,10 @@ from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
-from callshot.records import Embeddings, FloatArray
+from callshot.records import FloatArray
 from callshot.records.frames import BASELINES, make_frame, values_frame
 from callshot.tables.embedding_tables import read_table
+from callshot.vectors import Vectors
 from table import parser, show
 
 SHOTS = np.arange(1, 41)
@@ -63,7 +64,7 @@ SCIKIT_LEARN = {
 Row = dict[str, object]
 
 
-def make_episodes(table: Embeddings) -> Episodes:
+def make_episodes(table: Vectors) -> Episodes:
     """Return the episodes of a table."""
     folds = choose_folds(table)
     return plan_episodes(

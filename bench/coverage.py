@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot import Embeddings, Protocol, embed, segment, train_baselines
+from callshot import Protocol, Vectors, embed, segment, train_baselines
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
 from callshot.fewshot.permutation import LARGEST_P
@@ -45,13 +45,15 @@ Row = dict[str, object]
 
 def make_table(
     vectors: np.ndarray, label: list[str], recording: list[str], encoder: str = "X"
-) -> Embeddings:
+) -> Vectors:
     """Return a table of vectors with numbered segments."""
     segments = [f"s{i:05}" for i in range(len(label))]
-    return Embeddings(encoder, vectors, segments, recording, label, [()] * len(label))
+    return Vectors.from_columns(
+        encoder, vectors, segments, recording, label, [()] * len(label)
+    )
 
 
-def real_tables() -> Iterator[tuple[str, Embeddings]]:
+def real_tables() -> Iterator[tuple[str, Vectors]]:
     """Yield the tables of real recordings that are there."""
     if not DATA.exists():
         print(f"{DATA} is not there: real recordings are left out", file=sys.stderr)
@@ -70,7 +72,7 @@ def real_tables() -> Iterator[tuple[str, Embeddings]]:
             recording = list(table.recording)
             if name == "finch calls":
                 recording = list(table.segment)
-            vectors = np.asarray(table.vectors, np.float64)
+            vectors = np.asarray(table.matrix, np.float64)
             yield (
                 f"{name}, {encoder}",
                 make_table(vectors, list(table.label), recording, encoder),
@@ -79,7 +81,7 @@ def real_tables() -> Iterator[tuple[str, Embeddings]]:
 
 def synthetic_table(
     classes: int, recordings: int, calls: int, seed: int = 7
-) -> Embeddings:
+) -> Vectors:
     """Return Gaussian classes with effects of recordings; each recording has one call type."""
     rng = np.random.default_rng(seed)
     dimensions = 20
@@ -99,7 +101,7 @@ def synthetic_table(
     return make_table(table, label, recording)
 
 
-def split_recordings(table: Embeddings, rng: np.random.Generator) -> np.ndarray:
+def split_recordings(table: Vectors, rng: np.random.Generator) -> np.ndarray:
     """Return which rows are in the first half: of each call type half of the recordings."""
     first_label = {}
     for name, label in zip(table.recording, table.label, strict=True):
@@ -113,22 +115,22 @@ def split_recordings(table: Embeddings, rng: np.random.Generator) -> np.ndarray:
     return np.array([name in half for name in table.recording])
 
 
-def take(table: Embeddings, rows: np.ndarray) -> Embeddings:
+def take(table: Vectors, rows: np.ndarray) -> Vectors:
     """Return some rows of a table."""
     numbers = np.flatnonzero(rows)
     return make_table(
-        table.vectors[numbers],
+        table.matrix[numbers],
         [table.label[i] for i in numbers],
         [table.recording[i] for i in numbers],
     )
 
 
-def folds_of(table: Embeddings) -> Folds:
+def folds_of(table: Vectors) -> Folds:
     """Return folds of the table's recordings."""
     return make_folds(table.label, table.recording, FOLDS)
 
 
-def eligible_labels(table: Embeddings) -> set[str]:
+def eligible_labels(table: Vectors) -> set[str]:
     """Return the labels that are in every fold."""
     fold = folds_of(table).fold
     return {
@@ -138,7 +140,7 @@ def eligible_labels(table: Embeddings) -> set[str]:
     }
 
 
-def measure_halves(table: Embeddings, splits: int) -> tuple[dict, dict]:
+def measure_halves(table: Vectors, splits: int) -> tuple[dict, dict]:
     """Return coverage and width, by (spread, metric, k)."""
     rng = np.random.default_rng(0)
     inside: dict[tuple[str, str, int], list[float]] = {}
@@ -165,7 +167,7 @@ def measure_halves(table: Embeddings, splits: int) -> tuple[dict, dict]:
     return inside, width
 
 
-def coverage_rows(name: str, table: Embeddings, splits: int) -> Iterator[Row]:
+def coverage_rows(name: str, table: Vectors, splits: int) -> Iterator[Row]:
     """Yield a row for every spread and metric."""
     inside, width = measure_halves(table, splits)
     for metric in METRICS:
@@ -180,7 +182,7 @@ def coverage_rows(name: str, table: Embeddings, splits: int) -> Iterator[Row]:
 
 def noise_tables(
     rng: np.random.Generator, classes: int, calls: int, shift: float = 0.0
-) -> list[Embeddings]:
+) -> list[Vectors]:
     """Return two encoders of one corpus: noise, the first with classes `shift` apart."""
     recordings = 15
     label = [f"call {n:02}" for n in np.repeat(np.arange(classes), recordings * calls)]
@@ -197,7 +199,7 @@ def noise_tables(
     return tables
 
 
-def count_claims(tables: list[Embeddings], protocol: Protocol) -> dict[str, float]:
+def count_claims(tables: list[Vectors], protocol: Protocol) -> dict[str, float]:
     """Return which claims are made about a corpus, at any k up to k*."""
     result = evaluate_tables(tables, protocol, folds=folds_of(tables[0]))
     complete = pl.col("k") <= result.complete_shots

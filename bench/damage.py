@@ -32,10 +32,10 @@ from callshot.encoders import store as stores
 from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.store import Store, open_store
 from callshot.errors import CallshotError
-from callshot.records import Embeddings
 from callshot.spans import Spans
 from callshot.study.file_steps import DatasetChoice
 from callshot.tables.embedding_tables import write_table
+from callshot.vectors import Vectors
 from mutations import mutate
 
 CHUNK = 1000  # trials of a child process
@@ -155,7 +155,7 @@ def try_store(folder: Path, number: int) -> str:
 def make_tables() -> dict[str, list[bytes]]:
     """Return good tables by suffix, as several programs write them."""
     label = ["rumble", "roar", "trumpet"] * 10
-    rows = Embeddings(
+    rows = Vectors.from_columns(
         "bench",
         VECTORS[:30, :6],
         [f"s{n}" for n in range(30)],
@@ -169,10 +169,10 @@ def make_tables() -> dict[str, list[bytes]]:
     parquet += write_arrow(frame)
     stream = io.BytesIO()
     plain = {name: np.array(getattr(rows, name)) for name in ("recording", "label")}
-    np.savez(stream, embedding=rows.vectors, **plain)
+    np.savez(stream, embedding=rows.matrix, **plain)
     compressed = io.BytesIO()
-    np.savez_compressed(compressed, embedding=rows.vectors, **plain)
-    numbers = {f"e{n}": rows.vectors[:, n] for n in range(6)}
+    np.savez_compressed(compressed, embedding=rows.matrix, **plain)
+    numbers = {f"e{n}": rows.matrix[:, n] for n in range(6)}
     text = frame.select("segment", "recording", "label").with_columns(**numbers)
     csv = text.write_csv().encode()
     return {

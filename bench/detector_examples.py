@@ -65,9 +65,9 @@ def read_windows(recordings: Path, folder: Path, options: Namespace) -> Windows:
     index = open_index(folder)
     blocks = list(index.read_blocks())
     return Windows(
-        np.concatenate([np.asarray(one.vectors, np.float64) for one in blocks]),
-        np.concatenate([one.start_s for one in blocks]),
-        np.concatenate([[one.recording.path] * len(one.start_s) for one in blocks]),
+        np.concatenate([np.asarray(one.matrix, np.float64) for one in blocks]),
+        np.concatenate([one.spans["start_s"] for one in blocks]),
+        np.concatenate([one.recording for one in blocks]),
         index.settings.window_s,
         index.settings.hop_s,
     )

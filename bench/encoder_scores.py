@@ -6,14 +6,15 @@ import polars as pl
 
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings, Evaluation
+from callshot.records import Evaluation
+from callshot.vectors import Vectors
 
 SHOTS = (1, 5, 20)
 TableRow = dict[str, object]
 
 
 def compare_tables(
-    corpus: str, tables: Sequence[Embeddings], samples: int = 1000
+    corpus: str, tables: Sequence[Vectors], samples: int = 1000
 ) -> list[TableRow]:
     """Evaluate tables; return a row for each, with its gain over the first."""
     protocol = Protocol(

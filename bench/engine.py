@@ -30,7 +30,8 @@ from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.permutation import chance_test, shots_to_test
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
-from callshot.records import Embeddings, IntArray
+from callshot.records import IntArray
+from callshot.vectors import Vectors
 from table import parser, show
 
 COUNTS = (2949, 253, 178, 149, 140, 87, 77, 73, 45, 36)
@@ -65,7 +66,7 @@ def make_corpus(
     fold = np.concatenate(
         [(np.arange(count) + n) % folds for n, count in enumerate(counts)]
     )
-    table = Embeddings(
+    table = Vectors.from_columns(
         "bench",
         vectors.astype(np.float32),
         segment=[f"s{i:06d}" for i in range(len(label))],

@@ -37,7 +37,7 @@ from callshot.detection.index.index_files import (
     write_span,
 )
 from callshot.detection.model import write_model
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 from table import parser, show
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -85,9 +85,9 @@ def measure_loss(data: Path, store: Path | None) -> list[Row]:
     return rows
 
 
-def _convert(table: Embeddings, precision: str) -> Embeddings:
-    vectors = PRECISIONS[precision](table.vectors)
-    return replace(table, vectors=vectors, encoder=precision)
+def _convert(table: Vectors, precision: str) -> Vectors:
+    vectors = PRECISIONS[precision](table.matrix)
+    return replace(table, matrix=vectors, encoder=precision)
 
 
 def _list_losses(name: str, result) -> list[Row]:

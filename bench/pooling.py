@@ -22,7 +22,6 @@ from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import (
     default_store,
     embed_spans,
-    make_table,
 )
 from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.joined_encoder import find_joined_encoder
@@ -30,8 +29,8 @@ from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import open_store
 from callshot.encoders.workers import default_threads
-from callshot.records import Embeddings
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 from encoder_scores import compare_tables
 from table import parser, show
 
@@ -70,7 +69,7 @@ def pool_vectors(
 
 def pool_tables(
     path: Path, encoder: str, speeds: list[str], folder: Path
-) -> Iterator[Embeddings]:
+) -> Iterator[Vectors]:
     """Yield the tables of a corpus: for each speed, alone or joined, one for each pooling."""
     audio = read_segments(path)
 
@@ -91,7 +90,7 @@ def pool_tables(
             name = find_joined_encoder(
                 encoder, {"speed": speed, "pooling": pooling}
             ).name
-            yield make_table(name, audio, vectors)
+            yield Vectors(audio, vectors, name)
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.corpus.synthetic.corpus import make_corpus
 from callshot.encoders.embed import EmbedOptions, default_store, embed
-from callshot.records import Embeddings
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 from encoder_scores import TableRow, compare_tables
 from table import parser, show
 
@@ -64,7 +64,7 @@ def list_corpora(
 
 def embed_speeds(
     name: str, audio: Spans, options: argparse.Namespace
-) -> Iterator[Embeddings]:
+) -> Iterator[Vectors]:
     """Yield the vectors of a corpus at each speed; print what `auto` chose."""
     for speed in options.speeds.split(","):
         choices = {"speed": speed, "pooling": options.pooling}

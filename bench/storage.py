@@ -170,7 +170,8 @@ def _is_same(store, out: Path) -> str:
     remote = open_index(f"{URL}/out/index").read_blocks()
     local = open_index(out / "index").read_blocks()
     same_rows = all(
-        one.rows.tobytes() == other.rows.tobytes()
+        one.matrix.tobytes() == other.matrix.tobytes()
+        and one.spans.frame.equals(other.spans.frame)
         for one, other in zip(remote, local, strict=True)
     )
     count = 0

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot import load_audio, read_segments, write_table
-from callshot.encoders.embed import make_table
+from callshot import Vectors, load_audio, read_segments, write_table
 from callshot.encoders.mfcc import MfccOptions, compute_mean_mfcc
 
 
@@ -37,7 +36,7 @@ def main(source: Path, target: Path, audio: Path | None = None) -> None:
             f"{source}: no segment could be read in {segments.root}; "
             "if the recordings were moved, name their folder with --audio"
         )
-    table = make_table("mfcc", segments.take(embedded), np.array(vectors))
+    table = Vectors(segments.take(embedded), np.array(vectors), "mfcc")
     write_table(table, target, corpus=segments.metadata.get("corpus"))
     print(
         f"{len(table)} vectors in {target}; next: callshot evaluate {target} --out results"

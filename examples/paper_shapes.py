@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot import Embeddings, write_table
+from callshot import Vectors, write_table
 
 ELEPHANT_VOICES = {  # label: (exemplars, complete to k)
     "comment rumble": (51, 37),
@@ -81,7 +81,7 @@ def assign_recordings(fold, rng):
 
 def make_table(encoder, vectors, recording, label, fold):
     """Return embeddings of segments with one label each."""
-    return Embeddings(
+    return Vectors.from_columns(
         encoder,
         vectors.astype(np.float32),
         segment=[f"segment {i:04d}" for i in range(len(label))],

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 
 
 def random_corpus(
@@ -50,7 +50,7 @@ def random_corpus(
     order = rng.permutation(rows)
     recording = [f"r{f}-{int(rng.integers(3))}" for f in fold]
     segment = [f"s{n:03d}" for n in rng.permutation(rows)]
-    return Embeddings(
+    return Vectors.from_columns(
         "test",
         vectors[order] * scale + offset,
         segment,
@@ -75,14 +75,11 @@ def repeat_vectors(table):
     """Return a table in which every vector occurs several times, under any labels."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, len(table) // 3, len(table))
-    return dataclasses.replace(table, vectors=table.vectors[rows])
+    return dataclasses.replace(table, matrix=table.matrix[rows])
 
 
 def reverse_rows(table):
-    columns = ("segment", "recording", "label", "labels", "vectors", "fold")
-    return dataclasses.replace(
-        table, **{name: getattr(table, name)[::-1] for name in columns}
-    )
+    return table.take(range(len(table))[::-1])
 
 
 @st.composite

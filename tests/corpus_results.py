@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot import Embeddings, Protocol
+from callshot import Protocol, Vectors
 from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.logistic import score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
@@ -66,7 +66,7 @@ def make_tables(
     recordings: int = 12,
     each: int = 2,
     seed: int = 0,
-) -> list[Embeddings]:
+) -> list[Vectors]:
     """Return a table per encoder: `each` segments of every label in every recording.
 
     A mapping gives the separation of the classes by each encoder.
@@ -83,12 +83,14 @@ def make_tables(
     tables = []
     for name, separation in encoders.items():
         vectors = separation * centres[class_numbers] + rng.normal(size=(len(label), 8))
-        tables.append(Embeddings(name, vectors, segment, recording, label, overlapping))
+        tables.append(
+            Vectors.from_columns(name, vectors, segment, recording, label, overlapping)
+        )
     return tables
 
 
 def make_corpus_results(
-    tables: Sequence[Embeddings] | None = None,
+    tables: Sequence[Vectors] | None = None,
     *,
     corpus: str = "corpus",
     protocol: Protocol = SMALL,
@@ -124,7 +126,7 @@ def make_corpus_results(
 
 
 def make_trained_results(
-    tables: Sequence[Embeddings] | None = None,
+    tables: Sequence[Vectors] | None = None,
     *,
     protocol: Protocol = SMALL,
     corpus: str = "corpus",
@@ -175,7 +177,7 @@ def make_trained_results(
 
 
 def _train(
-    table: Embeddings,
+    table: Vectors,
     episodes: Episodes,
     corpus: str,
     categories: Mapping[str, str] | None,

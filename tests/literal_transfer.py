@@ -146,4 +146,4 @@ class TransferTwin:
 
 
 def columns(table):
-    return zip(table.label, table.segment, table.recording, table.vectors, strict=True)
+    return zip(table.label, table.segment, table.recording, table.matrix, strict=True)

@@ -12,7 +12,8 @@ import pytest
 from callshot.baselines.training import TrainingOptions
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
-from callshot.records import Embeddings, FloatArray, IntArray, no_progress
+from callshot.records import FloatArray, IntArray, no_progress
+from callshot.vectors import Vectors
 from killed_runs import kill_self
 
 pytest.importorskip(
@@ -37,7 +38,9 @@ def make_dataset() -> tuple[Episodes, IntArray, list[FloatArray]]:
     names = [f"{number:02d}" for number in range(24)]
     label = ["bark"] * 12 + ["roar"] * 12
     folds = check_folds(names, np.arange(24) % 2)
-    table = Embeddings("noise", np.zeros((24, 1)), names, names, label, [()] * 24)
+    table = Vectors.from_columns(
+        "noise", np.zeros((24, 1)), names, names, label, [()] * 24
+    )
     rng = np.random.default_rng(1)
     sequences = [rng.normal(size=(rng.integers(1, 5), 3)) for _ in names]
     episodes = plan_episodes(table, folds, count_classes(label, folds))

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import soundfile as sf
 
-from callshot.records import Embeddings
 from callshot.study.run import run_study
 from callshot.study.study_file import read_study
 from callshot.tables.embedding_tables import write_table
+from callshot.vectors import Vectors
 
 RATE_HZ = 16000
 CALL_S = 1.2
@@ -102,7 +102,7 @@ def write_embeddings(path: Path, encoder: str = "mine", seed: int = 0) -> Path:
     labels[::10] = [(name, "trumpet") for name in label[::10]]
     segment = [f"s{n:02}" for n in range(60)]
     recording = [f"r{n // 3:02}" for n in range(60)]
-    table = Embeddings(
+    table = Vectors.from_columns(
         encoder, vectors.astype(np.float32), segment, recording, label, labels
     )
     write_table(table, path)

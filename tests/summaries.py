@@ -9,14 +9,7 @@ import numpy as np
 import polars as pl
 
 from callshot.fewshot.differences import find_crossovers
-from callshot.records import (
-    ClassCount,
-    CorpusResults,
-    CorpusStats,
-    Embeddings,
-    Evaluation,
-    Folds,
-)
+from callshot.records import ClassCount, CorpusResults, CorpusStats, Evaluation, Folds
 from callshot.records.frames import (
     BUDGET,
     CHANCE_TEST,
@@ -27,6 +20,7 @@ from callshot.records.frames import (
     value_matrix,
     values_frame,
 )
+from callshot.vectors import Vectors
 from corpus_results import (
     add_baselines,
     make_baselines,
@@ -89,7 +83,7 @@ def make(
             constants = key | {"chance": chance, "new_exemplars": 0, "ties": 0}
             curves.append(make_frame(CURVE, columns, constants))
             values.append(values_frame(key, k, samples))
-    segments = Embeddings(
+    segments = Vectors.from_columns(
         "e", np.zeros((2, 1)), "ab", "xy", ["roar", "rumble"], [(), ()]
     )
     evaluation = Evaluation(
@@ -98,7 +92,7 @@ def make(
         60,
         list(classes),
         Folds(np.array([0, 1]), 2, "given"),
-        segments,
+        segments.spans,
         curve=pl.concat(curves),
         values=pl.concat(values),
         chance_test=pl.concat(tests).cast(dict(CHANCE_TEST)),

@@ -45,11 +45,13 @@ def test_every_public_name_can_be_imported_and_is_documented() -> None:
 
 def test_arrays_and_tables_give_the_same_curve() -> None:
     segment = [f"{i:08}" for i in range(40)]
-    table = callshot.Embeddings("X", make_vectors(), segment, GROUPS, Y, [()] * 40)
+    table = callshot.Vectors.from_columns(
+        "X", make_vectors(), segment, GROUPS, Y, [()] * 40
+    )
     result = callshot.evaluate(table, **FEW)
     assert result.curve.equals(evaluate().curve)
     again = callshot.evaluate(
-        callshot.Embeddings.from_frame(table.to_frame(), encoder="X"), **FEW
+        callshot.Vectors.from_frame(table.to_frame(), encoder="X"), **FEW
     )
     assert again.curve.equals(result.curve)
 
@@ -87,7 +89,8 @@ def test_a_missing_label_or_recording_is_an_error(label: Any) -> None:
 
 
 def test_two_tables_of_one_encoder_are_an_error() -> None:
-    table = evaluate().segments
+    spans = evaluate().segments
+    table = callshot.Vectors(spans, make_vectors(), "X")
     with pytest.raises(InputError, match="two tables have the encoder name 'X'"):
         callshot.evaluate([table, table], **FEW)
 
@@ -115,7 +118,7 @@ def test_results_of_other_data_are_not_compared() -> None:
         callshot.train_baselines(
             make_vectors()[:20], Y[:20], groups=GROUPS[:20], against=result
         )
-    other = replace(result.segments, encoder="other")
+    other = callshot.Vectors(result.segments, make_vectors(), "other")
     with pytest.raises(InputError, match="against: has the encoders X"):
         callshot.train_baselines(other, against=result)
 
@@ -190,7 +193,7 @@ def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -
         store=tmp_path / "store",
         encoder_options={"n_fft": 512},
     )
-    assert np.array_equal(table.vectors, listed.vectors)
+    assert np.array_equal(table.matrix, listed.matrix)
     named = callshot.embed(segments, "mfcc", name="cepstra", store=tmp_path / "store")
     assert named.encoder == "cepstra"
     with pytest.raises(OptionError, match="name: expected printable text"):
@@ -212,11 +215,11 @@ def test_segments_of_a_file_can_be_embedded_and_reprs_are_one_line(
     table = callshot.embed(segments, "mfcc", store=tmp_path / "store")
     assert segments.metadata["audio"] == segmentation.audio
     assert np.array_equal(
-        table.vectors,
-        callshot.embed(segmentation, "mfcc", store=tmp_path / "store").vectors,
+        table.matrix,
+        callshot.embed(segmentation, "mfcc", store=tmp_path / "store").matrix,
     )
     baselines = callshot.train_baselines(make_vectors(), Y, folds=2)
-    assert repr(table) == f"Embeddings(mfcc: {len(table)} segments × 40)"
+    assert repr(table) == f"Vectors(mfcc: {len(table)} segments × 40)"
     assert repr(baselines) == "BaselineResults(LR; 0 per k)"
     assert len(repr(segmentation).splitlines()) == 1
 
@@ -237,7 +240,7 @@ def test_equal_vectors_in_two_recordings_are_noted_and_can_be_kept_together() ->
     assert len(set(together)) == 1
     assert grouped.notes[0].startswith("3 recordings are kept together as 1")
     assert grouped.duplicates.is_empty()
-    assert set(grouped.segments.recording) == {
+    assert set(grouped.segments["recording"]) == {
         "recording 0 and 2 more",
         *(f"recording {n}" for n in range(2, 9)),
     }
@@ -293,7 +296,7 @@ def test_queries_of_another_corpus_have_the_difference_beside_the_curves() -> No
 def test_queries_may_be_tables() -> None:
     segment = [f"s{i}" for i in range(40)]
     tables = [
-        callshot.Embeddings(
+        callshot.Vectors.from_columns(
             "X",
             make_vectors(seed),
             segment,

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 from callshot.corpus.segment_table import read_segments
-from callshot.records import Embeddings
 from callshot.tables.embedding_tables import write_table
+from callshot.vectors import Vectors
 from rows_of_spans import list_rows
 from sounds import record, record_badly
 from test_cli import run
@@ -175,7 +175,7 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
     rng = np.random.default_rng(0)
     label = ["growl", "roar", "longroar"] * 20
     recording = [f"r{n // 3}" for n in range(60)]
-    table = Embeddings(
+    table = Vectors.from_columns(
         "e",
         rng.normal(size=(60, 4)),
         [f"s{n}" for n in range(60)],

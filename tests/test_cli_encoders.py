@@ -162,7 +162,7 @@ def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(
         for sequence in ("windows", "spatial")
     )
     assert spatial.encoder == "perch-v2[sequence=spatial]"
-    np.testing.assert_allclose(spatial.vectors, windows.vectors, atol=1e-6)
+    np.testing.assert_allclose(spatial.matrix, windows.matrix, atol=1e-6)
     for name, frames in (("windows", 1), ("spatial", 16)):
         sequences = pl.read_parquet(tmp_path / f"{name}.sequences.parquet")
         assert sequences["frames"].to_list() == [frames] * 12
@@ -172,7 +172,7 @@ def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(
                 for row in sequences["sequence"]
             ]
         )
-        np.testing.assert_allclose(found, windows.vectors, atol=1e-6)
+        np.testing.assert_allclose(found, windows.matrix, atol=1e-6)
 
 
 def test_hubert_is_embedded_with_weights_for_torch_exported_once(
@@ -216,7 +216,7 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(
         home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu"
     )
     for n, signal in load_audio(replace(cut, root=tmp_path / "audio")):
-        assert np.abs(model(signal).mean(axis=0) - table.vectors[n]).max() <= 1e-5
+        assert np.abs(model(signal).mean(axis=0) - table.matrix[n]).max() <= 1e-5
 
 
 @pytest.mark.parametrize(

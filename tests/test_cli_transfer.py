@@ -33,10 +33,11 @@ CORPORA = {("source", "target"), ("target", "target"), ("source", "source")}
 def make_table(seed, prefix):
     table = random_corpus(seed, classes=3, folds=3, size=3, integers=False)
     return replace(
-        table,
+        table.with_columns(
+            segment=[prefix + name for name in table.segment],
+            recording=[prefix + name for name in table.recording],
+        ),
         encoder="mfcc",
-        segment=[prefix + name for name in table.segment],
-        recording=[prefix + name for name in table.recording],
     )
 
 
@@ -137,7 +138,7 @@ def test_several_libraries_and_tables_of_the_site_are_paired_by_encoder(
     paths = []
     for path, seed, prefix in ((source, 4, "lib "), (target, 7, "")):
         table = make_table(seed, prefix)
-        other = replace(table, encoder="perch", vectors=table.vectors[:, :1])
+        other = replace(table, encoder="perch", matrix=table.matrix[:, :1])
         paths.append(path.with_name(f"perch-{path.name}"))
         write_table(other, paths[-1])
     out = tmp_path / "out"
@@ -153,9 +154,9 @@ def test_errors_are_one_line_and_leave_no_folder(source, target, tmp_path, capsy
     other = tmp_path / "other.parquet"
     cases = [
         (replace(table, encoder="perch"), "encoder is 'mfcc', that of the queries"),
-        (replace(table, vectors=np.ones((len(table), 3))), "got 2; embed both"),
+        (replace(table, matrix=np.ones((len(table), 3))), "got 2; embed both"),
         (
-            replace(table, label=["x" + name for name in table.label]),
+            table.with_columns(label=["x" + name for name in table.label]),
             "expected two labels or more",
         ),
     ]

@@ -43,16 +43,11 @@ if TYPE_CHECKING:
     from callshot.fewshot.label_budget import labels_for_target
     from callshot.fewshot.protocol import Protocol
     from callshot.pipeline import compare
-    from callshot.records import (
-        Embeddings,
-        Evaluation,
-        Folds,
-        Segmentation,
-        TransferEvaluation,
-    )
+    from callshot.records import Evaluation, Folds, Segmentation, TransferEvaluation
     from callshot.review.results import read_review
     from callshot.spans import Spans
     from callshot.tables.embedding_tables import read_tables, write_table
+    from callshot.vectors import Vectors
 
 # Loaded when first used: `import callshot` and `callshot --help` must not wait for numba.
 _MODULES = {
@@ -61,7 +56,7 @@ _MODULES = {
     "CallshotError": "errors",
     "CentroidClassifier": "fewshot.centroid",
     "DetectionScores": "detection.score",
-    "Embeddings": "records",
+    "Vectors": "vectors",
     "Evaluation": "records",
     "Folds": "records",
     "AnnotationOptions": "corpus.annotations",
@@ -109,7 +104,6 @@ __all__ = [
     "CallshotError",
     "CentroidClassifier",
     "DetectionScores",
-    "Embeddings",
     "Evaluation",
     "Folds",
     "Index",
@@ -120,6 +114,7 @@ __all__ = [
     "SegmentationOptions",
     "Spans",
     "TransferEvaluation",
+    "Vectors",
     "__version__",
     "check_folds",
     "compare",

@@ -32,14 +32,7 @@ from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.protocol import Protocol, make_protocol
 from callshot.jobs import Cluster
-from callshot.records import (
-    Embeddings,
-    Evaluation,
-    Folds,
-    Progress,
-    Segmentation,
-    no_progress,
-)
+from callshot.records import Evaluation, Folds, Progress, Segmentation, no_progress
 from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.dataset import (
@@ -51,6 +44,7 @@ from callshot.tables.dataset import (
     make_dataset,
     resolve_folds,
 )
+from callshot.vectors import Vectors
 
 Segments = Segmentation | Spans | Path | str
 
@@ -159,7 +153,7 @@ def embed(
     threads: int | None = None,
     cluster: Cluster | None = None,
     progress: Progress = no_progress,
-) -> Embeddings:
+) -> Vectors:
     """Embed segments with a frozen encoder; vectors in the store are not computed again.
 
     Parameters
@@ -188,7 +182,7 @@ def embed(
 
     Returns
     -------
-    Embeddings
+    Vectors
         One row per segment; segments that could not be read are left out.
 
     Raises
@@ -244,7 +238,7 @@ def evaluate(
 
     Parameters
     ----------
-    X : Embeddings, sequence of Embeddings, or array of shape (segments, dimensions)
+    X : Vectors, sequence of Vectors, or array of shape (segments, dimensions)
         The vectors; several tables are several encoders over the same segments.
     y : sequence of str, optional
         With an array: the label of each row.
@@ -258,7 +252,7 @@ def evaluate(
         labelled), total (which calls were labelled, and which recorded), or all.
     folds : Folds or int, optional
         Given folds, or how many to build; 5 by default. With queries, given folds are theirs.
-    queries : Embeddings, sequence of Embeddings, or tuple of arrays (X, y) or (X, y, groups)
+    queries : Vectors, sequence of Vectors, or tuple of arrays (X, y) or (X, y, groups)
         Another corpus that the queries are from, by the same encoders; X has the examples. The
         result is a `TransferEvaluation`, with the curves within both corpora and the difference.
     centre : bool

@@ -35,7 +35,6 @@ from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol, make_protocol
 from callshot.fewshot.transfer import evaluate_transfer
 from callshot.records import (
-    Embeddings,
     Evaluation,
     Progress,
     Reject,
@@ -46,6 +45,7 @@ from callshot.records.frames import unique_values
 from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.dataset import make_dataset
+from callshot.vectors import Vectors
 
 
 def run(
@@ -108,7 +108,7 @@ def embed(
     mix: BackgroundMix | None = None,
     write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
-) -> tuple[Embeddings, list[Reject]]:
+) -> tuple[Vectors, list[Reject]]:
     """Embed segments with a frozen encoder; with a `mix`, in background of a site.
 
     `name` is the name of the encoder in results, `audio` the folder of the recordings, where they

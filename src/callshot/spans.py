@@ -15,6 +15,7 @@ peak_dbfs       level that the peak is set to; empty: as recorded
 source_rate_hz  true rate of a time-expanded recording; empty: as its header says
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,13 @@ from numpy.typing import NDArray
 
 from callshot.errors import InputError, count_text
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Row = dict[str, Any]
+
+COMMON_FOLD = -1  # the number of the fold whose segments are in every support set
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}(?:\.0+)?")  # 2.0: pandas, beside a missing one
+MISSING = ("", "na", "nan", "none", "null")
 
 SCHEMA: dict[str, Any] = {
     "recording": pl.String,
@@ -203,3 +210,46 @@ def name_spans(
 
 def _format_time(seconds: float) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
+
+
+def number_folds(names: Iterable[object]) -> list[int]:
+    """Return the number of each fold; None and empty names are the common fold.
+
+    Integers stay as they are. If one fold is not an integer, all are numbered from 0 in the order
+    of their names, in which numbers count as numbers.
+
+    >>> number_folds(["1", "5", -1, None])
+    [1, 5, -1, -1]
+    >>> number_folds(["site 10", "site 9", "", "site 10"])
+    [1, 0, -1, 1]
+    """
+    texts = []
+    for name in names:
+        text = "" if name is None else str(name).strip()
+        text = text.replace("\N{MINUS SIGN}", "-")
+        if text.casefold() in MISSING:
+            text = str(COMMON_FOLD)
+        elif INTEGER.fullmatch(text):
+            text = str(int(text.partition(".")[0]))
+        texts.append(text)
+    fold_names = {text for text in texts if text != str(COMMON_FOLD)}
+    if all(map(INTEGER.fullmatch, fold_names)):
+        return [int(text) for text in texts]
+    numbers = {text: n for n, text in enumerate(sorted(fold_names, key=_natural_key))}
+    return [numbers.get(text, COMMON_FOLD) for text in texts]
+
+
+def given_folds(segments: Spans) -> IntArray | None:
+    """Return the folds that came with the annotations of segments; None if there are none."""
+    if "fold" not in segments.frame.columns:
+        return None
+    folds = segments["fold"]
+    if all(fold is None for fold in folds):
+        return None
+    return np.array(number_folds(folds), np.int64)
+
+
+def _natural_key(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts "fold 9" before "fold 10"."""
+    parts = re.split(r"([0-9]{1,18})", text)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

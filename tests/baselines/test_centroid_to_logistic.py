@@ -17,7 +17,7 @@ from callshot.baselines.scoring import measure
 from callshot.fewshot.centroid import linear_layer, log_odds
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 from corpora import episodes_of, folds_of
 
 
@@ -30,7 +30,7 @@ def corpus(sizes=(30, 20, 10), dimensions=8, *, folds=3, scale=1.0, seed=0):
     vectors = scale * (means[label] + rng.normal(size=(len(label), dimensions)))
     names = [f"type {n}" for n in label]
     segment = [f"s{i:04d}" for i in range(len(label))]
-    return Embeddings(
+    return Vectors.from_columns(
         "test", vectors, segment, segment, names, [(name,) for name in names], fold
     )
 
@@ -88,7 +88,7 @@ def test_the_number_of_threads_changes_nothing(table, refined):
 
 def test_the_centroid_in_standardised_columns_scores_as_it_does_outside():
     table = corpus(dimensions=40, scale=30.0)
-    vectors = np.array(table.vectors)
+    vectors = np.array(table.matrix)
     vectors[:, :5] = 11.0  # constant: without weight inside, without effect outside
     label = np.unique(table.label, return_inverse=True)[1]
     layer = linear_layer(vectors, table.label)
@@ -103,7 +103,7 @@ def test_the_centroid_in_standardised_columns_scores_as_it_does_outside():
 
 def test_the_gradient_is_zero_at_scikit_learns_optimum_and_agrees_with_finite_differences():
     table = corpus()
-    rows = StandardScaler().fit_transform(table.vectors)
+    rows = StandardScaler().fit_transform(table.matrix)
     label = np.unique(table.label, return_inverse=True)[1]
     objective = make_objective(rows, label, 0.5)
     model = LogisticRegression(C=0.5, tol=1e-10, max_iter=100_000).fit(rows, label)
@@ -130,8 +130,8 @@ def test_scores_that_saturate_are_divided_by_a_temperature_and_others_are_not():
 
 def test_the_best_temperature_has_the_lowest_objective():
     table = corpus(scale=20.0)
-    rows, mean, deviation = standardise(np.array(table.vectors))
-    layer = linear_layer(table.vectors, table.label)
+    rows, mean, deviation = standardise(np.array(table.matrix))
+    layer = linear_layer(table.matrix, table.label)
     label = np.unique(table.label, return_inverse=True)[1]
     objective = make_objective(rows, label, 1.0)
     bias = layer.bias + layer.weight @ mean
@@ -174,9 +174,9 @@ def test_progress_adds_up_and_categories_are_scored():
 def test_no_path_depends_on_the_position_of_its_queries(distance):
     """Episodes are centred on all rows, queries included; the weights must not depend on that."""
     table = corpus()
-    moved = table.vectors + distance * (np.asarray(table.fold) == 0)[:, None]
+    moved = table.matrix + distance * (np.asarray(table.fold) == 0)[:, None]
     one = refine_split(episodes_of(table), 0, 1.0)
-    other = refine_split(episodes_of(dataclasses.replace(table, vectors=moved)), 0, 1.0)
+    other = refine_split(episodes_of(dataclasses.replace(table, matrix=moved)), 0, 1.0)
     assert other.steps == one.steps
     assert other.temperature == pytest.approx(one.temperature, rel=1e-9)
     assert other.gap == pytest.approx(one.gap, abs=1e-7)

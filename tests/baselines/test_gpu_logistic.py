@@ -13,7 +13,7 @@ from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import make_spread
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 from corpora import episodes_of
 
 triton_device = pytest.importorskip("triton_device")
@@ -41,7 +41,9 @@ def gaussian_episodes(dimensions, sizes=(20, 4, 9, 6)):
     label = [f"type {n}" for n in number]
     fold = np.arange(len(number)) % 3
     return episodes_of(
-        Embeddings("test", vectors, segment, segment, label, [()] * len(label), fold)
+        Vectors.from_columns(
+            "test", vectors, segment, segment, label, [()] * len(label), fold
+        )
     )
 
 

@@ -18,7 +18,7 @@ from callshot.fewshot.engine import open_engine, transform_split
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 from corpora import episodes_of
 
 CLASSES = 5
@@ -41,7 +41,7 @@ def corpus(seed, *, separation=1.0, dimensions=8):
 def table_of(vectors, label, fold):
     names = [f"type {n}" for n in label]
     segment = [f"s{i:04d}" for i in range(len(label))]
-    return Embeddings(
+    return Vectors.from_columns(
         "test", vectors, segment, segment, names, [(name,) for name in names], fold
     )
 
@@ -116,7 +116,7 @@ def permuted(table, fold, seed):
         rows = np.flatnonzero(table.fold == other)
         if other != fold:
             label[rows] = rng.permutation(label[rows])
-    return table_of(table.vectors, label, table.fold)
+    return table_of(table.matrix, label, table.fold)
 
 
 @EVERY
@@ -141,7 +141,7 @@ def test_labels_permuted_on_the_support_side_score_chance(run):
 def with_leak(table, fold, number):
     """Add columns that are 0 on the support side, and in the query fold name a class."""
     names = np.where((table.fold == fold)[:, None], 5.0 * np.eye(CLASSES)[number], 0.0)
-    return dataclasses.replace(table, vectors=np.hstack([table.vectors, names]))
+    return dataclasses.replace(table, matrix=np.hstack([table.matrix, names]))
 
 
 @EVERY

@@ -28,7 +28,7 @@ from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 
 
 def gaussian(
@@ -55,7 +55,7 @@ def episodes_of(vectors, label, fold):
         recording.append(f"{f}/{place // 2}")
     names = [f"type {n:02d}" for n in label]
     segment = [f"s{i:04d}" for i in range(len(label))]
-    table = Embeddings(
+    table = Vectors.from_columns(
         "test", vectors, segment, recording, names, [(name,) for name in names], fold
     )
     folds = check_folds(recording, fold)

@@ -21,7 +21,7 @@ from callshot.fewshot.sweep import (
     sweep,
     widen_to_prediction,
 )
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 from corpora import episodes_of
 from literal_total import literal_metrics, literal_support, literal_weights
 
@@ -39,7 +39,7 @@ def corpus(sizes=(12, 8, 5), dimensions=4, *, separation=1.0, folds=3, seed=0):
     vectors = means[label] + rng.normal(size=(len(label), dimensions))
     names = [f"type {n:02d}" for n in label]
     segment = [f"s{i:04d}" for i in rng.permutation(len(label))]
-    return Embeddings(
+    return Vectors.from_columns(
         "test", vectors, segment, segment, names, [(name,) for name in names], fold
     )
 
@@ -122,7 +122,7 @@ def test_every_fit_is_within_a_millionth_of_the_optimum(c, dimensions):
     table = corpus((20, 3, 9, 6), dimensions)
     # Columns of different scale: each fit starts from one that was standardised differently.
     units = 10.0 ** np.linspace(-2, 3, dimensions)
-    episodes = episodes_of(dataclasses.replace(table, vectors=table.vectors * units))
+    episodes = episodes_of(dataclasses.replace(table, matrix=table.matrix * units))
     shots = np.array([1, 2, 4, 8, 16])
     rows, sizes = support_rows(episodes, 0, 0, shots, SHOTS)
     weights, biases = fit_nested(
@@ -194,7 +194,7 @@ def test_no_fit_sees_more_than_its_support():
 def test_labels_permuted_score_chance():
     table = corpus((40, 40, 40), 10, separation=3.0)
     label = np.random.default_rng(0).permutation(table.label).tolist()
-    shuffled = dataclasses.replace(table, label=label, labels=[()] * 120)
+    shuffled = table.with_columns(label=label, labels=[()] * 120)
     _, sums = sweep_logistic(episodes_of(shuffled), Protocol(shots=(5, 20)), draws=20)
     assert np.abs(sums.values["all", "auroc"].mean(axis=1) - 0.5).max() < 0.1
     _, honest = sweep_logistic(episodes_of(table), Protocol(shots=(5, 20)), draws=20)
@@ -219,11 +219,11 @@ def test_reduced_scoring_progress_and_decisions_are_returned():
 
 def test_one_exemplar_constant_columns_and_equal_rows_are_trained_on():
     table = corpus((3, 3, 60), 5, folds=3)
-    vectors = np.array(table.vectors)
+    vectors = np.array(table.matrix)
     vectors[:, 1:3] = 7.0
     vectors[3:6] = vectors[3]
     _, sums = sweep_logistic(
-        episodes_of(dataclasses.replace(table, vectors=vectors)), SHOTS
+        episodes_of(dataclasses.replace(table, matrix=vectors)), SHOTS
     )
     assert all(np.isfinite(sums.values[key]).all() for key in KEYS)
 
@@ -233,8 +233,8 @@ def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many():
     table = corpus((50,) * 6, 100, separation=0.4)
     rng = np.random.default_rng(9)
     noise = np.linalg.qr(rng.normal(size=(100, 5)))[0].T
-    vectors = table.vectors + 2.0 * rng.normal(size=(300, 5)) @ noise
-    episodes = episodes_of(dataclasses.replace(table, vectors=vectors))
+    vectors = table.matrix + 2.0 * rng.normal(size=(300, 5)) @ noise
+    episodes = episodes_of(dataclasses.replace(table, matrix=vectors))
     protocol = Protocol(shots=(1, 4, 32), shared_draws=20, total_samples=20)
     with open_engine(episodes, protocol, 2, 2**30) as engine:
         _, centroid = sweep(engine, "shared")

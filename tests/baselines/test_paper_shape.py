@@ -116,7 +116,7 @@ def simulated(corpus):
         orders = [rng.permutation(pool) for pool in pools]
         for s, k in enumerate(SIMULATED[corpus]):
             rows = np.concatenate([order[:k] for order in orders])
-            support = (table.vectors[rows], label[rows], table.vectors[query])
+            support = (table.matrix[rows], label[rows], table.matrix[query])
             logistic = mean_average_precision(naive_logistic(*support), label[query])
             centroid = mean_average_precision(naive_centroid(*support), label[query])
             lead[sample, s] = logistic - centroid

@@ -18,7 +18,8 @@ from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
-from callshot.records import Embeddings, FloatArray, IntArray
+from callshot.records import FloatArray, IntArray
+from callshot.vectors import Vectors
 from networks import read_header, saved_trainings
 
 torch = pytest.importorskip(
@@ -47,7 +48,9 @@ def make_dataset(
     recordings = [str(number) for number in recording]
     folds = check_folds(recordings, fold)
     vectors = np.array([sequence.mean(axis=0) for sequence in sequences])
-    table = Embeddings("noise", vectors, names, recordings, label, [()] * len(label))
+    table = Vectors.from_columns(
+        "noise", vectors, names, recordings, label, [()] * len(label)
+    )
     rows = np.lexsort((names, label))
     episodes = plan_episodes(table, folds, count_classes(label, folds))
     return episodes, recording[rows], [sequences[row] for row in rows]

@@ -24,7 +24,8 @@ from callshot.baselines.training import TrainingOptions
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
-from callshot.records import Embeddings, IntArray
+from callshot.records import IntArray
+from callshot.vectors import Vectors
 
 pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
@@ -221,7 +222,7 @@ def make_dataset(each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
     label = ["bark"] * 2 * each + ["roar"] * 2 * each
     names = [f"s{number:02d}" for number in range(len(label))]
     folds = check_folds(names, fold)
-    table = Embeddings(
+    table = Vectors.from_columns(
         "noise", np.zeros((len(label), 1)), names, names, label, [()] * len(label)
     )
     episodes = plan_episodes(table, folds, count_classes(label, folds))

@@ -16,9 +16,10 @@ from callshot.corpus.segment_table import (
     write_segment_table,
 )
 from callshot.errors import InputError
-from callshot.records import Embeddings, Reject
+from callshot.records import Reject
 from callshot.records.table_files import write_csv
 from callshot.tables.fold_files import read_categories
+from callshot.vectors import Vectors
 from rows_of_spans import make_row, make_spans
 
 ROAR = make_row(
@@ -192,8 +193,10 @@ def test_a_column_of_another_type_is_an_error(tmp_path):
 def test_evaluate_reads_the_categories_that_segment_writes(tmp_path):
     rows = [("label", "category"), ("growl", "rumble"), ("roar", "roar")]
     write_csv(rows, tmp_path / "categories.csv")
-    table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["growl", "roar"], [(), ()])
-    assert read_categories(tmp_path / "categories.csv", table) == {
+    table = Vectors.from_columns(
+        "e", [[0.0], [1.0]], "ab", "xy", ["growl", "roar"], [(), ()]
+    )
+    assert read_categories(tmp_path / "categories.csv", table.spans) == {
         "growl": "rumble",
         "roar": "roar",
     }

@@ -167,8 +167,8 @@ def test_all_windows_that_can_be_decoded_are_indexed(tmp_path: Path) -> None:
     for recording in result.index.recordings:
         assert recording.duration_s > 8
         (block,) = result.index.read_recording(recording)
-        assert block.end_s[-1] == pytest.approx(recording.duration_s, abs=1e-3)
-        assert recording.windows == len(block.rows)
+        assert block.spans["end_s"][-1] == pytest.approx(recording.duration_s, abs=1e-3)
+        assert recording.windows == len(block)
     noted = sorted(note.partition(":")[0] for note in result.notes)
     assert noted == ["cut.flac", "cut.mp3", "cut.wav", "short.wav", "zero.wav"]
     again = index_recordings(tmp_path / "audio", tmp_path / "index", "mfcc", window_s=1)

@@ -43,9 +43,9 @@ def test_background_is_every_window_that_no_annotation_touches(site, store):
     ).index
     expected = []
     for block in index.read_blocks():
-        spans = read_spans((site / block.recording.path).with_suffix(".txt"))
+        spans = read_spans((site / block.recording[0]).with_suffix(".txt"))
         for start_s, end_s, vector in zip(
-            block.start_s, block.end_s, block.vectors, strict=True
+            block.spans["start_s"], block.spans["end_s"], block.matrix, strict=True
         ):
             if all(end_s <= start or end <= start_s for start, end in spans):
                 expected.append(vector)

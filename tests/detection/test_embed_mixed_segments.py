@@ -83,7 +83,7 @@ def embed_mfcc(calls, site, folder):
 def test_the_python_function_lays_segments_into_a_site(calls, site, tmp_path):
     expected, _ = embed_mfcc(calls, site, tmp_path)
     table = callshot.embed(calls, "mfcc", site=site, store=tmp_path / "other")
-    np.testing.assert_array_equal(table.vectors, expected.vectors)
+    np.testing.assert_array_equal(table.matrix, expected.matrix)
     assert table.encoder == "mfcc, at site"
     with pytest.raises(OptionError, match="snr_db"):
         callshot.embed(calls, "mfcc", site=site, snr_db=[])
@@ -114,7 +114,7 @@ def test_a_vector_is_the_mean_of_the_call_in_several_backgrounds(calls, site, tm
     table, rejects = embed_mfcc(calls, site, tmp_path)
     assert rejects == []
     assert list(table.segment) == calls["segment"]
-    for row, vector in enumerate(table.vectors):
+    for row, vector in enumerate(table.matrix):
         golden = literal_vector(calls, site, row)
         np.testing.assert_allclose(vector, golden, rtol=1e-3, atol=1e-3)
 
@@ -142,7 +142,7 @@ def test_the_order_of_segments_changes_nothing(calls, site, tmp_path):
     table, _ = embed_mfcc(calls, site, tmp_path)
     turned = calls.take([2, 1, 0])
     other, _ = embed_mfcc(turned, site, tmp_path / "b")
-    assert np.array_equal(table.vectors, other.vectors[::-1])
+    assert np.array_equal(table.matrix, other.matrix[::-1])
 
 
 def test_the_store_keeps_calls_and_their_copies_apart(
@@ -151,8 +151,8 @@ def test_the_store_keeps_calls_and_their_copies_apart(
     plain, _ = embed(calls, "mfcc", options(tmp_path))
     moved, _ = embed_mfcc(calls, site, tmp_path)
     again, _ = embed(calls, "mfcc", options(tmp_path))
-    assert np.array_equal(plain.vectors, again.vectors)
-    assert not np.allclose(plain.vectors, moved.vectors, atol=0.1)
+    assert np.array_equal(plain.matrix, again.matrix)
+    assert not np.allclose(plain.matrix, moved.matrix, atol=0.1)
 
     def fail(spans, **options):
         assert not spans, "everything is in the store"
@@ -160,7 +160,7 @@ def test_the_store_keeps_calls_and_their_copies_apart(
 
     monkeypatch.setattr("callshot.encoders.embed.load_spans", fail)
     repeated, _ = embed_mfcc(calls, site, tmp_path)
-    assert np.array_equal(moved.vectors, repeated.vectors)
+    assert np.array_equal(moved.matrix, repeated.matrix)
 
 
 def test_name_note_and_fingerprint_say_what_the_table_is(calls, site, tmp_path):

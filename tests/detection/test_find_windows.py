@@ -73,15 +73,15 @@ def test_distances_are_those_of_each_window(folder, distance):
     query = embed_example(f"{folder}/b.wav@16.2-16.7", index)
     literal = {}
     for block in index.read_blocks():
-        for row in block.rows:
-            vector = row["vector"].astype(np.float64)
+        for start_s, row in zip(block.spans["start_s"], block.matrix, strict=True):
+            vector = row.astype(np.float64)
             value = np.sqrt(sum((vector - query) ** 2))
             if distance == "cosine":
                 lengths = np.sqrt(sum(vector**2)) * np.sqrt(
                     sum(query.astype(float) ** 2)
                 )
                 value = 1 - sum(vector * query) / lengths
-            literal[block.recording.path, row["start_s"]] = value
+            literal[block.recording[0], start_s] = value
     assert len(found) == 4  # two per recording
     for recording, start_s, value in found.select(
         "recording", "start_s", "distance"
@@ -112,13 +112,13 @@ def test_a_short_example_has_its_context_and_a_long_one_is_the_mean(folder):
     centre = embed_example(f"{path}@9.4-9.6", index)
     whole = embed_example(f"{path}@9.0-10.0", index)
     np.testing.assert_array_equal(centre, whole)
-    rows = next(index.read_recording(index.recordings[1])).rows
+    block = next(index.read_recording(index.recordings[1]))
     long = embed_example(f"{path}@2.0-4.0", index)
     np.testing.assert_allclose(
-        long, rows["vector"][4:7].mean(axis=0), rtol=1e-3, atol=0.02
+        long, block.matrix[4:7].mean(axis=0), rtol=1e-3, atol=0.02
     )
     at_the_end = embed_example(f"{path}@19.9-20.0", index)
-    np.testing.assert_allclose(at_the_end, rows["vector"][-1], rtol=1e-3, atol=0.02)
+    np.testing.assert_allclose(at_the_end, block.matrix[-1], rtol=1e-3, atol=0.02)
 
 
 def test_a_file_name_with_an_at_sign_is_a_file(tmp_path):

@@ -19,6 +19,8 @@ from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import (
     Index,
     open_index,
+    read_span,
+    span_paths,
 )
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
@@ -43,8 +45,10 @@ STANDIN_S = 0.5
 def read_all(index: Index) -> dict[str, np.ndarray]:
     """Return the rows of each recording."""
     rows: dict[str, list[np.ndarray]] = {}
-    for block in index.read_blocks():
-        rows.setdefault(block.recording.path, []).append(block.rows)
+    for recording in index.recordings:
+        for path in span_paths(index.folder, recording):
+            part = read_span(path, index.settings)
+            rows.setdefault(recording.path, []).append(part)
     return {path: np.concatenate(parts) for path, parts in rows.items()}
 
 
@@ -190,8 +194,12 @@ def test_an_index_is_mapped_not_loaded(tmp_path):
     make_recordings(tmp_path, 1)
     index = index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1).index
     (block,) = index.read_blocks()
-    assert isinstance(block.rows.base, np.memmap)
-    assert block.vectors.dtype == np.float16
+    owner = block.matrix
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    assert isinstance(owner, np.memmap)
+    assert block.matrix.dtype == np.float16
+    assert block.encoder == "mfcc"
     assert index.to_frame().columns == ["recording", "start_s", "end_s", "rms_dbfs"]
 
 

@@ -82,8 +82,8 @@ def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, spee
     ).model
     [block] = index.read_blocks()
     hoot = model.vectors[model.classes.index("hoot")]
-    assert block.start_s[1] == 3.0
-    np.testing.assert_allclose(hoot, block.vectors[1], rtol=1e-5, atol=1e-5)
+    assert block.spans["start_s"][1] == 3.0
+    np.testing.assert_allclose(hoot, block.matrix[1], rtol=1e-5, atol=1e-5)
 
 
 def test_a_long_call_is_the_mean_of_its_windows_and_counts_once(tmp_path, store):
@@ -153,7 +153,7 @@ def test_examples_of_a_segment_table_are_embedded_as_they_were_cut(
     places = {one.segment: one for one in list_rows(segmentation.segments)}
     by_place = {
         (places[name].path, places[name].start_s): vector
-        for name, vector in zip(table.segment, table.vectors, strict=True)
+        for name, vector in zip(table.segment, table.matrix, strict=True)
     }
     for example, vector in zip(list_rows(model.examples), model.vectors, strict=True):
         expected = by_place[example.path, example.start_s]

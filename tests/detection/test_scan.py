@@ -22,6 +22,7 @@ from callshot.detection.detector import find_medians
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.find_events import decide
 from callshot.detection.index import add_recording
+from callshot.detection.index.index_files import read_span, span_paths
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.scan import scan
@@ -94,13 +95,20 @@ def literal_decisions(rows, detector):
     return labels, scores
 
 
+def read_rows(index, recording):
+    """Return the rows of a recording with one file of windows."""
+    (path,) = span_paths(index.folder, recording)
+    return read_span(path, index.settings)
+
+
 def test_events_are_those_of_literal_loops(field):
     result = scan(field / "model.npz", field / "index")
     call_s = find_medians(result.model, result.model.examples.durations_s)
     expected = []
     for recording in result.index.recordings:
-        (block,) = result.index.read_recording(recording)
-        labels, scores = literal_decisions(block.rows, result.detector)
+        labels, scores = literal_decisions(
+            read_rows(result.index, recording), result.detector
+        )
         duration_s = recording.duration_s
         events = literal_events(labels, scores, 0.5, HOP_S, 0.0, duration_s, call_s)
         expected += [(recording.path, *event) for event in events]
@@ -122,14 +130,14 @@ def test_distance_and_runner_up_are_those_of_the_strongest_window(field):
     for event in result.events.iter_rows(named=True):
         (recording,) = [r for r in index.recordings if r.path == event["recording"]]
         (block,) = index.read_recording(recording)
-        scores = result.detector.score(block.vectors)
+        scores = result.detector.score(block.matrix)
         row = int(np.argmin(np.abs(scores.max(axis=1) - event["score"])))
         order = np.argsort(-scores[row])
         assert event["label"] == result.detector.classes[order[0]]
         assert event["runner_up"] == result.detector.classes[order[1]]
         assert event["runner_up_score"] == pytest.approx(scores[row, order[1]])
         mean = result.model.means[order[0]]
-        distance = np.linalg.norm(block.vectors[row].astype(float) - mean)
+        distance = np.linalg.norm(block.matrix[row].astype(float) - mean)
         assert event["distance"] == pytest.approx(distance)
 
 
@@ -432,8 +440,7 @@ def test_silent_windows_have_no_call(field, tmp_path):
 def test_a_silent_window_is_none_of_the_classes_whatever_its_score(field):
     result = scan(field / "model.npz", field / "index")
     detector = replace(result.detector, thresholds=np.full(3, -np.inf))
-    (block,) = result.index.read_recording(result.recordings[0])
-    rows = block.rows.copy()
+    rows = read_rows(result.index, result.recordings[0]).copy()
     rows["rms_dbfs"][4:9] = -120
     windows = decide(rows, detector)
     assert windows.silent == 5

@@ -99,9 +99,9 @@ def test_embeddings_and_events_are_the_same_with_and_without_a_cluster(
         options = {"store": tmp_path / store, "cluster": workers}
         tables.append(callshot.embed(segments, "mfcc", **options))
     assert tables[0].segment == tables[1].segment
-    assert np.array_equal(tables[0].vectors, tables[1].vectors)
+    assert np.array_equal(tables[0].matrix, tables[1].matrix)
     again = callshot.embed(segments, "mfcc", store=tmp_path / "b")  # from the store
-    assert np.array_equal(again.vectors, tables[0].vectors)
+    assert np.array_equal(again.matrix, tables[0].matrix)
     model = callshot.learn("site", "mfcc", store=tmp_path / "a").model
     plain = callshot.scan(model, "site", "plain", hop_s=0.25)
     result = callshot.scan(model, "site", "workers", hop_s=0.25, cluster=cluster)

@@ -149,7 +149,7 @@ def test_auto_embeds_as_the_chosen_speeds_do(tmp_path, hz, speeds):
     auto, _ = embed(audio, "mfcc", EmbedOptions({"speed": "auto"}, store))
     fixed, _ = embed(audio, "mfcc", EmbedOptions({"speed": speeds}, store))
     assert auto.encoder == "mfcc[speed=auto]"
-    np.testing.assert_array_equal(auto.vectors, fixed.vectors)
+    np.testing.assert_array_equal(auto.matrix, fixed.matrix)
     assert auto.note.endswith(f"energy of the calls lies: {fixed.encoder}")
 
 
@@ -158,7 +158,7 @@ def test_the_choice_is_a_note_in_the_table_and_in_the_results(tmp_path):
     table, _ = embed(audio, "mfcc", EmbedOptions({"speed": "auto"}, tmp_path / "s"))
     write_table(table, tmp_path / "t.parquet")
     table = read_table(tmp_path / "t.parquet")
-    labelled = replace(table, label=["a", "b"] * 4, labels=[()] * 8)
+    labelled = table.with_columns(label=["a", "b"] * 4, labels=[()] * 8)
     result = evaluate(labelled, folds=2, shots=[1], spread="shared", permutations=0)
     assert table.note in result.notes
 

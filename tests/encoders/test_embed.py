@@ -26,14 +26,14 @@ from callshot.encoders.embed import (
     EmbedOptions,
     embed,
     embed_spans,
-    make_table,
     name_sources,
 )
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.store import open_store
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file_steps import embed_files, segment_files
-from callshot.tables.embedding_tables import table_corpus
+from callshot.tables.embedding_tables import read_table
+from callshot.vectors import Vectors
 from rows_of_spans import make_row, make_spans
 from sounds import record, record_badly
 from test_cli import run
@@ -342,7 +342,7 @@ def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(libr
     assert [(reject.file, reject.row) for reject in rejects] == [("bad.wav", 2)]
     means = [array.mean(axis=0) for array in sequences.values()]
     assert list(sequences) == list(table.segment)
-    np.testing.assert_allclose(table.vectors, means, rtol=1e-5)
+    np.testing.assert_allclose(table.matrix, means, rtol=1e-5)
 
 
 def test_embed_without_any_readable_segment_is_an_error(library):
@@ -355,11 +355,11 @@ def test_embed_without_any_readable_segment_is_an_error(library):
 
 def test_segments_without_a_fold_are_in_the_common_fold(library):
     two = [make_segment("r0.wav", fold=0), make_segment("r1.wav", fold=1)]
-    table = make_table("mfcc", make_spans(two), np.zeros((2, 3), np.float32))
+    table = Vectors(make_spans(two), np.zeros((2, 3), np.float32), "mfcc")
     assert table.fold is not None
     assert table.fold.tolist() == [0, 1]
     part = [make_segment("r0.wav", fold="north"), make_segment("r1.wav")]
-    table = make_table("mfcc", make_spans(part), np.zeros((2, 3), np.float32))
+    table = Vectors(make_spans(part), np.zeros((2, 3), np.float32), "mfcc")
     assert table.fold is not None
     assert table.fold.tolist() == [0, -1]
 
@@ -447,14 +447,14 @@ def test_options_and_the_name_of_the_corpus_are_in_the_table(segment_table, tmp_
         {"coefficients": "13"},
         store=tmp_path / "store",
     )
-    assert (table.encoder, table.vectors.shape) == ("mfcc[coefficients=13]", (200, 13))
+    assert (table.encoder, table.matrix.shape) == ("mfcc[coefficients=13]", (200, 13))
     segments = pl.read_parquet(segment_table)
     facts = {"audio": str(tmp_path), "corpus": "mine"}
     segments.write_parquet(segment_table, metadata=facts)
     embed_files(
         segment_table, tmp_path / "b.parquet", "random", store=tmp_path / "store"
     )
-    assert table_corpus(tmp_path / "b.parquet") == "mine"
+    assert read_table(tmp_path / "b.parquet").spans.metadata["corpus"] == "mine"
     assert sorted(path.name for path in tmp_path.glob("*.rejects.csv")) == []
 
 

@@ -19,9 +19,9 @@ from callshot.fewshot.classifiers import CENTROID, equalise_encoders
 from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
-from callshot.records import Embeddings
 from callshot.spans import concat_spans
 from callshot.tables.embedding_tables import read_table, write_table
+from callshot.vectors import Vectors
 from rows_of_spans import make_row, make_spans
 from sounds import record, record_badly
 
@@ -144,8 +144,8 @@ def test_a_joined_encoder_has_the_vectors_of_its_views_side_by_side(audio):
     assert rejects == []
     assert joined.encoder == "mfcc[speed=1+2]+random"
     assert joined.joined_dimensions == (40, 40, 40)
-    expected = np.concatenate([one.vectors, two.vectors, other.vectors], axis=1)
-    np.testing.assert_array_equal(joined.vectors, expected)
+    expected = np.concatenate([one.matrix, two.matrix, other.matrix], axis=1)
+    np.testing.assert_array_equal(joined.matrix, expected)
 
 
 def test_joined_views_are_not_computed_again(audio, monkeypatch):
@@ -157,7 +157,7 @@ def test_joined_views_are_not_computed_again(audio, monkeypatch):
 
     monkeypatch.setattr(Workers, "submit", fail)
     joined, _ = embed_as(audio, "mfcc", speed="2+4")
-    assert joined.vectors.shape == (6, 80)
+    assert joined.matrix.shape == (6, 80)
     assert joined.joined_dimensions == ()
 
 
@@ -178,8 +178,8 @@ def test_a_segment_that_one_view_rejects_is_left_out_once(audio):
 
 
 def test_views_without_a_common_segment_are_an_error():
-    left = Embeddings("a", [[1.0]], ["s"], ["r"], ["x"], [()], source="here")
-    right = replace(left, segment=("t",))
+    left = Vectors.from_columns("a", [[1.0]], ["s"], ["r"], ["x"], [()], source="here")
+    right = left.with_columns(segment=("t",))
     with pytest.raises(InputError, match="here: no segment could be embedded by all"):
         join_tables([left, right], "a+b", find_joined_encoder("mfcc"))
 
@@ -227,7 +227,7 @@ def make_joined_table(factor, joined_dimensions=(4, 4)):
     label = ["roar", "rumble"] * 30
     signal = rng.normal(size=(60, 4)) + [[2.0 * (one == "roar")] for one in label]
     noise = rng.normal(size=(60, 4)) * factor
-    return Embeddings(
+    return Vectors.from_columns(
         "joined",
         np.concatenate([signal, noise], axis=1),
         [f"s{n:02}" for n in range(60)],
@@ -257,7 +257,7 @@ def test_the_unit_of_a_scaled_view_does_not_matter(classifier):
 
 def test_the_evaluation_scales_by_the_support_side_of_each_split():
     table = make_joined_table(1.0)
-    folds = choose_folds(table)
+    folds = choose_folds(table.spans)
     counts = count_classes(table.label, folds, table.recording)
     episodes = plan_episodes(table, folds, counts)
     for number in range(folds.count):

@@ -32,8 +32,10 @@ from callshot.fewshot.sweep import (
     shared_evidence,
     sweep,
 )
-from callshot.records import METRICS, Embeddings
+from callshot.records import METRICS
+from callshot.spans import concat_spans
 from callshot.tables.embedding_tables import write_table
+from callshot.vectors import Vectors
 from corpora import (
     corpora,
     episodes_of,
@@ -241,15 +243,11 @@ def test_the_whole_pool_is_one_support_set_also_where_vectors_repeat(name, memor
 def test_equal_queries_tie_in_any_order(name, memory):
     table = random_corpus(23, classes=3, folds=3, size=9, integers=False, dimensions=67)
     mirror = reverse_rows(table)
-    columns = {}
-    for column in ("recording", "label", "labels"):
-        columns[column] = [*getattr(table, column), *getattr(mirror, column)]
+    renamed = mirror.with_columns(segment=[f"{name}'" for name in mirror.segment])
     table = dataclasses.replace(
         table,
-        **columns,
-        segment=[*table.segment, *(f"{segment}'" for segment in mirror.segment)],
-        vectors=np.concatenate([table.vectors, mirror.vectors]),
-        fold=np.concatenate([table.fold, mirror.fold]),
+        spans=concat_spans([table.spans, renamed.spans]),
+        matrix=np.concatenate([table.matrix, mirror.matrix]),
     )
     with engine_for(table, name, memory=memory) as engine:
         positives = np.sum(
@@ -276,11 +274,11 @@ def test_neither_threads_nor_the_order_of_rows_can_be_seen(name):
 @every_rule
 def test_a_query_moves_no_score_but_its_own(name):
     table = random_corpus(46, classes=3, size=4, dimensions=5, integers=False)
-    table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
+    table = dataclasses.replace(table, matrix=table.matrix.astype(np.float32))
     episodes = episodes_of(table)
-    vectors = table.vectors.copy()
+    vectors = table.matrix.copy()
     vectors[episodes.rows[make_split(episodes, 1).rows[0]]] += np.float32(100.0)
-    spoiled = dataclasses.replace(table, vectors=vectors)
+    spoiled = dataclasses.replace(table, matrix=vectors)
     for memory in (0, 2**30):
         before = scores_of(table, name, 1, memory=memory)
         after = scores_of(spoiled, name, 1, memory=memory)
@@ -295,12 +293,12 @@ def test_a_query_moves_no_score_but_its_own(name):
 )
 def test_a_transform_is_the_same_bits_for_any_queries(name):
     table = random_corpus(46, classes=3, size=4, dimensions=5, integers=False)
-    vectors = table.vectors.astype(np.float32)
+    vectors = table.matrix.astype(np.float32)
     others = vectors.copy()
     others[table.fold == 1] = 7.0 * vectors[table.fold == 1][::-1] + np.float32(3.0)
     support = []
     for one in (vectors, others):
-        with engine_for(dataclasses.replace(table, vectors=one), name) as engine:
+        with engine_for(dataclasses.replace(table, matrix=one), name) as engine:
             episodes = engine.for_split(make_split(engine.episodes, 1)).episodes
             support.append(episodes.vectors[episodes.fold != 1])
     np.testing.assert_array_equal(*support)
@@ -313,7 +311,7 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(name):
     scores = []
     for feature in (label, (label + 1) % 3):
         leak = np.where((table.fold == 0)[:, None], 5.0 * np.eye(3)[feature], 0.0)
-        leaking = dataclasses.replace(table, vectors=np.hstack([table.vectors, leak]))
+        leaking = dataclasses.replace(table, matrix=np.hstack([table.matrix, leak]))
         scores.append(scores_of(leaking, name, 0))
     np.testing.assert_allclose(*scores, rtol=1e-9, atol=1e-9)
 
@@ -323,7 +321,7 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(name):
 )
 def test_scores_do_not_depend_on_the_scale_of_the_embeddings(name, shift):
     table = random_corpus(48, classes=3, size=4, dimensions=4, integers=False)
-    scaled = dataclasses.replace(table, vectors=8.0 * table.vectors + shift)
+    scaled = dataclasses.replace(table, matrix=8.0 * table.matrix + shift)
     np.testing.assert_allclose(
         scores_of(scaled, name, 0), scores_of(table, name, 0), rtol=1e-8, atol=1e-8
     )
@@ -346,9 +344,9 @@ def test_evidence_of_cosine_and_cl2n_is_bounded():
 def test_vectors_without_a_length_or_without_variance_have_scores(name, memory):
     table = random_corpus(50, classes=3, size=3, dimensions=3)
     odd = np.arange(len(table))[:, None] % 2
-    for vectors in (np.zeros_like(table.vectors), table.vectors * odd):
+    for vectors in (np.zeros_like(table.matrix), table.matrix * odd):
         for spread in SPREADS:
-            zeros = dataclasses.replace(table, vectors=vectors)
+            zeros = dataclasses.replace(table, matrix=vectors)
             sums = run(zeros, name, SMALL, spread, memory=memory)
             assert all(np.isfinite(values).all() for values in sums.values.values())
 
@@ -364,7 +362,9 @@ def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
         [1.0, -1.0],
     ]
     fold = np.array([0, 1, 1, 0, 1, 1])
-    table = Embeddings("e", vectors, "uvwxyz", "uvwxyz", "aaabbb", [()] * 6, fold)
+    table = Vectors.from_columns(
+        "e", vectors, "uvwxyz", "uvwxyz", "aaabbb", [()] * 6, fold
+    )
     evidence = shared_evidence_of(table, "cosine", 0, memory=memory)
     assert evidence[:, 1:, 0].tolist() == [[[0.0, 0.0]] * 3] * 4
     scores = scores_of(table, "cosine", 0, memory=memory)[1, :, :, 0]
@@ -375,8 +375,10 @@ def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
 
 def test_the_mean_of_a_table_must_be_squarable_for_rules_that_read_it():
     table = random_corpus(51, classes=3, size=3, integers=False)
-    vectors = np.round(table.vectors, 1) * 1e110 + 1e120
-    far = dataclasses.replace(table, vectors=vectors, source="far.npz")
+    vectors = np.round(table.matrix, 1) * 1e110 + 1e120
+    far = dataclasses.replace(
+        table, matrix=vectors, spans=dataclasses.replace(table.spans, source="far.npz")
+    )
     with pytest.raises(InputError, match=r"far\.npz: embeddings: "):
         evaluate_tables([far], dataclasses.replace(SMALL, classifiers=("cosine",)))
 

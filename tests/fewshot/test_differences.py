@@ -79,8 +79,8 @@ def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
 def test_an_encoder_less_its_mirror_image_is_exactly_nothing_in_every_spread(
     table, sampler, seed
 ):
-    assume(table.vectors.any())  # equal vectors are evaluated once
-    mirrored = dataclasses.replace(table, encoder="again", vectors=-table.vectors)
+    assume(table.matrix.any())  # equal vectors are evaluated once
+    mirrored = dataclasses.replace(table, encoder="again", matrix=-table.matrix)
     protocol = dataclasses.replace(FEW, shots=(1, 3), sampler=sampler, seed=seed)
     result = evaluate_tables(
         [table, mirrored],
@@ -99,7 +99,7 @@ def test_two_encoders_see_the_same_draws():
     other = dataclasses.replace(
         table,
         encoder="other",
-        vectors=np.random.default_rng(1).normal(size=(len(table), 9)),
+        matrix=np.random.default_rng(1).normal(size=(len(table), 9)),
     )
     folds = folds_of(table)
     query = next(
@@ -118,14 +118,14 @@ def test_two_encoders_see_the_same_draws():
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
 def test_what_the_draws_do_to_both_encoders_cancels_out_of_their_difference(spread):
     table = random_corpus(5, classes=3, size=8, integers=False, dimensions=6)
-    shifted = table.vectors + np.random.default_rng(0).normal(
-        scale=0.05, size=table.vectors.shape
+    shifted = table.matrix + np.random.default_rng(0).normal(
+        scale=0.05, size=table.matrix.shape
     )
     protocol = dataclasses.replace(
         FEW, bootstraps=300, shared_draws=300, total_samples=300, spreads=(spread,)
     )
     result = evaluate_tables(
-        [table, dataclasses.replace(table, encoder="near", vectors=shifted)], protocol
+        [table, dataclasses.replace(table, encoder="near", matrix=shifted)], protocol
     )
     one, two = value_matrix(result.values.filter(metric="map", k=1))
     assert np.var(one - two) < 0.2 * (np.var(one) + np.var(two))
@@ -145,7 +145,7 @@ def test_n_encoders_give_a_difference_for_every_pair_in_their_order():
 def test_every_scoring_metric_spread_and_k_is_compared_with_its_like():
     table = random_corpus(3, classes=4, size=3, integers=False)
     other = dataclasses.replace(
-        table, encoder="other", vectors=table.vectors[::-1].copy()
+        table, encoder="other", matrix=table.matrix[::-1].copy()
     )
     result = evaluate_tables(
         [table, other], FEW, categories={"c0": "low", "c1": "low", "c2": "high"}

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from callshot import Embeddings, Protocol
+from callshot import Protocol, Vectors
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.records import Folds
@@ -58,7 +58,9 @@ def test_confusion_adds_up_to_the_queries_and_its_diagonal_gives_the_accuracy():
     segment = [f"s{i:02}" for i in range(16)]
     vectors = np.random.default_rng(0).normal(size=(16, 3))
     fold = np.repeat([0, 1], 8)
-    table = Embeddings("e", vectors, segment, recording, label, [()] * 16, fold)
+    table = Vectors.from_columns(
+        "e", vectors, segment, recording, label, [()] * 16, fold
+    )
     result = evaluate_tables([table], dataclasses.replace(FEW, bootstraps=20_000))
     for k in FEW.shots:
         cells = result.confusion.filter(k=k)
@@ -71,14 +73,14 @@ def test_confusion_adds_up_to_the_queries_and_its_diagonal_gives_the_accuracy():
 def test_where_every_query_of_a_fold_is_positive_auroc_is_left_out_and_counted():
     table = random_corpus(3, classes=3, folds=2, size=3, integers=False)
     labels = [("c0", "c1") if f == 0 else () for f in table.fold]
-    result = evaluate_tables([dataclasses.replace(table, labels=labels)], FEW)
+    result = evaluate_tables([table.with_columns(labels=labels)], FEW)
     assert any("no AUROC for 'c0' in 1 fold(s)" in note for note in result.notes)
     assert result.curve["mean"].is_finite().all()
 
 
 def test_tables_with_the_same_vectors_are_evaluated_once_and_a_note_names_both():
     table = random_corpus(3, classes=3, size=3, integers=False)
-    other = dataclasses.replace(table, encoder="other", vectors=-table.vectors)
+    other = dataclasses.replace(table, encoder="other", matrix=-table.matrix)
     twin = dataclasses.replace(table, encoder="twin")
     again = dataclasses.replace(table, encoder="again")
     result = evaluate_tables([table, other, twin, again], FEW)
@@ -92,7 +94,7 @@ def test_progress_adds_up_to_one():
     shares = []
     table = random_corpus(3, classes=3, size=3)
     evaluate_tables(
-        [table, dataclasses.replace(table, encoder="other", vectors=-table.vectors)],
+        [table, dataclasses.replace(table, encoder="other", matrix=-table.matrix)],
         FEW,
         progress=lambda share, what: shares.append(share),
     )
@@ -111,15 +113,15 @@ def test_without_room_for_the_gram_matrix_the_numbers_are_the_same_and_a_note_sa
 
 def test_tables_that_cannot_be_evaluated_are_errors():
     table = random_corpus(3, classes=3, size=3, integers=False)
-    spoiled = table.vectors.copy()
+    spoiled = table.matrix.copy()
     spoiled[4, 0] = np.nan
     with pytest.raises(InputError, match="row 5: expected finite numbers"):
-        evaluate_tables([dataclasses.replace(table, vectors=spoiled)], FEW)
+        evaluate_tables([dataclasses.replace(table, matrix=spoiled)], FEW)
     with pytest.raises(InputError, match="same id"):
-        evaluate_tables([dataclasses.replace(table, segment=["x"] * len(table))], FEW)
+        evaluate_tables([table.with_columns(segment=["x"] * len(table))], FEW)
     with pytest.raises(InputError, match="column segment: differs from that of"):
         evaluate_tables(
-            [table, dataclasses.replace(table, segment=list(table.segment)[::-1])], FEW
+            [table, table.with_columns(segment=list(table.segment)[::-1])], FEW
         )
     with pytest.raises(InputError, match="no table"):
         evaluate_tables([], FEW)
@@ -128,7 +130,7 @@ def test_tables_that_cannot_be_evaluated_are_errors():
     folds = folds_of(table)
     with pytest.raises(LeakError, match="recording 'one' is in"):
         evaluate_tables(
-            [dataclasses.replace(table, recording=["one"] * len(table))],
+            [table.with_columns(recording=["one"] * len(table))],
             FEW,
             folds=folds,
         )
@@ -136,27 +138,36 @@ def test_tables_that_cannot_be_evaluated_are_errors():
 
 def test_a_second_table_with_other_recordings_is_an_error():
     table = random_corpus(3, classes=3, size=3, integers=False)
-    moved = dataclasses.replace(table, encoder="b", recording=["r"] * len(table))
+    moved = dataclasses.replace(
+        table.with_columns(recording=["r"] * len(table)), encoder="b"
+    )
     with pytest.raises(InputError, match="column recording: differs from that of"):
         evaluate_tables([table, moved], FEW)
 
 
 def test_plain_python_values_are_accepted_or_an_error_names_the_reason():
     table = random_corpus(3, classes=3, size=3, integers=False)
-    lists = dataclasses.replace(table, vectors=table.vectors.tolist())
+    columns = (table.segment, table.recording, table.label, table.labels)
+    lists = Vectors.from_columns(
+        table.encoder, table.matrix.tolist(), *columns, table.fold
+    )
     assert evaluate_tables([lists], FEW).curve.equals(
         evaluate_tables([table], FEW).curve
     )
-    numbered = dataclasses.replace(table, label=[int(x[1]) for x in table.label])
+    numbers = [int(x[1]) for x in table.label]
+    numbered = Vectors.from_columns(
+        "e", table.matrix, table.segment, table.recording, numbers, table.labels
+    )
     assert set(numbered.label) == {"0", "1", "2"}
     with pytest.raises(
-        InputError, match=r"expected \(segments, dimensions\), got shape"
+        InputError,
+        match=r"expected \(segments, dimensions\) of \d+ segments, got shape",
     ):
-        dataclasses.replace(table, vectors=table.vectors[:, 0])
+        dataclasses.replace(table, matrix=table.matrix[:, 0])
     with pytest.raises(InputError, match="expected numbers"):
-        dataclasses.replace(table, vectors=[[1.0], [1.0, 2.0]])
+        Vectors.from_columns("e", [[1.0], [1.0, 2.0]], *columns)
     with pytest.raises(InputError, match="got text"):
-        dataclasses.replace(table, labels=["c0"] * len(table))
+        Vectors.from_columns("e", table.matrix, *columns[:3], ["c0"] * len(table))
     for shots in (5, "1-10", (1.5,)):
         with pytest.raises(OptionError, match="expected whole numbers in a tuple"):
             Protocol(shots=shots)
@@ -165,7 +176,7 @@ def test_plain_python_values_are_accepted_or_an_error_names_the_reason():
 def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_the_categories():
     table = random_corpus(3, classes=3, size=4, integers=False)
     label = ["C0 " if name == "c1" else name for name in table.label]
-    relabelled = dataclasses.replace(table, label=label, labels=[()] * len(label))
+    relabelled = table.with_columns(label=label, labels=[()] * len(label))
     result = evaluate_tables(
         [relabelled],
         FEW,
@@ -190,7 +201,7 @@ def test_the_share_of_ties_is_of_all_scores_of_positives():
     table = random_corpus(
         3, classes=3, size=4, integers=False, dimensions=3, scale=60.0
     )
-    table = dataclasses.replace(table, labels=[()] * len(table))
+    table = table.with_columns(labels=[()] * len(table))
     result = evaluate_tables(
         [table], dataclasses.replace(FEW, score="softmax", whole_pool=True)
     )

@@ -15,7 +15,7 @@ from callshot.fewshot.folds import (
     make_folds,
     new_exemplars,
 )
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 from corpora import episodes_of
 
 
@@ -98,7 +98,7 @@ def test_fewer_than_two_folds_are_rejected():
 
 def table_of(label, fold, labels=None):
     n = len(label)
-    return Embeddings(
+    return Vectors.from_columns(
         "e",
         np.arange(n, dtype=float)[:, None],
         [f"s{i}" for i in range(n)],
@@ -111,20 +111,22 @@ def table_of(label, fold, labels=None):
 
 def test_given_folds_come_before_built_ones_and_must_match_the_option():
     table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
-    assert choose_folds(table).origin == "given"
+    assert choose_folds(table.spans).origin == "given"
     given = np.array([1, 0, 1, 0])
-    assert choose_folds(table, 2, given, "folds.csv").fold.tolist() == given.tolist()
+    assert (
+        choose_folds(table.spans, 2, given, "folds.csv").fold.tolist() == given.tolist()
+    )
     with pytest.raises(
         OptionError, match="memory: column fold has 2 folds, but folds is 3"
     ):
-        choose_folds(table, 3)
-    plus_1 = choose_folds(table, None, given + 1, "folds.csv")
+        choose_folds(table.spans, 3)
+    plus_1 = choose_folds(table.spans, None, given + 1, "folds.csv")
     assert plus_1.fold.tolist() == given.tolist()
     with pytest.raises(
         InputError, match=r"folds\.csv: column fold: expected two folds or more"
     ):
-        choose_folds(table, None, given * 0, "folds.csv")
-    built = choose_folds(table_of(["x", "x", "y", "y"], None), default=2)
+        choose_folds(table.spans, None, given * 0, "folds.csv")
+    built = choose_folds(table_of(["x", "x", "y", "y"], None).spans, default=2)
     assert (built.origin, built.count) == ("built", 2)
 
 
@@ -172,4 +174,4 @@ def test_new_exemplars_are_those_of_eligible_classes():
 def test_values_whose_squares_are_no_floats_are_rejected(scale):
     table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
     with pytest.raises(InputError, match="divide all vectors by a constant"):
-        episodes_of(dataclasses.replace(table, vectors=table.vectors * scale))
+        episodes_of(dataclasses.replace(table, matrix=table.matrix * scale))

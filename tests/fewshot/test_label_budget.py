@@ -17,8 +17,9 @@ from callshot.fewshot.label_budget import (
     saturation,
 )
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, Embeddings
+from callshot.records import ClassCount
 from callshot.records.frames import PER_CLASS, make_frame
+from callshot.vectors import Vectors
 from corpora import random_corpus
 
 
@@ -208,7 +209,9 @@ def noise_corpus(seed, classes, calls):
     recording = [f"r{row // calls}" for row in range(rows)]
     segment = [f"s{row}" for row in range(rows)]
     vectors = rng.normal(size=(rows, 6))
-    return Embeddings("noise", vectors, segment, recording, label, [()] * rows)
+    return Vectors.from_columns(
+        "noise", vectors, segment, recording, label, [()] * rows
+    )
 
 
 def test_noise_names_a_class_in_at_most_one_of_30_corpora():

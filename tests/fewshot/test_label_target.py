@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.label_budget import check_target, labels_for_target
-from callshot.records import Embeddings, Evaluation, Folds
+from callshot.records import Evaluation, Folds
 from callshot.records.frames import values_frame
 from callshot.report.summary.sentences import describe_targets
+from callshot.vectors import Vectors
 
 
 def make(shots, samples, *, complete=100, spread="total", classifiers=("centroid",)):
@@ -21,7 +22,9 @@ def make(shots, samples, *, complete=100, spread="total", classifiers=("centroid
         values_frame({**key, "classifier": name}, np.array(shots), np.array(samples))
         for name in classifiers
     ]
-    table = Embeddings("mfcc", np.zeros((2, 1)), "ab", "xy", ["a", "b"], [(), ()])
+    table = Vectors.from_columns(
+        "mfcc", np.zeros((2, 1)), "ab", "xy", ["a", "b"], [(), ()]
+    )
     folds = Folds(np.array([0, 1]), 2, "given")
     parts = (complete, 2, [], folds, table)
     return Evaluation("herd", *parts, values=pl.concat(values))

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot import Embeddings, Protocol
+from callshot import Protocol, Vectors
 from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import check_no_leak, count_classes, make_folds
@@ -35,7 +35,9 @@ def make_table(encoder="mfcc", seed=0, recordings=12):
     recording = [f"r{i // 4:02}" for i in range(len(label))]
     segment = [f"s{i:03}" for i in range(len(label))]
     vectors = rng.normal(size=(len(label), 3)) + [[name == "roar"] for name in label]
-    return Embeddings(encoder, vectors, segment, recording, label, [()] * len(label))
+    return Vectors.from_columns(
+        encoder, vectors, segment, recording, label, [()] * len(label)
+    )
 
 
 def test_every_partition_scores_what_its_folds_score_alone():

@@ -21,8 +21,8 @@ from callshot.fewshot.permutation import (
     shots_to_test,
 )
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings
 from callshot.records.frames import CHANCE_TEST, empty_frame
+from callshot.vectors import Vectors
 from corpora import episodes_of, folds_of, random_corpus, repeat_vectors, reverse_rows
 
 SMALL = Protocol(shots=(1, 2, 3), draws=2, bootstraps=3, shared_draws=12)
@@ -71,7 +71,7 @@ def permute_table(table, seed, number):
         for call, source in zip(calls, given, strict=True):
             label[call] = table.label[source]
             labels[call] = table.labels[source]
-    return dataclasses.replace(table, label=label, labels=labels)
+    return table.with_columns(label=label, labels=labels)
 
 
 def slow_statistics(table, protocol, k, rule=reference.centroid):
@@ -98,7 +98,7 @@ def make_calls(seed, *, folds=3, recordings=2, calls=1, classes=3, signal=0.0):
     label = np.arange(count) // folds % classes
     centre = rng.normal(size=(count, 4)) + signal * np.eye(classes, 4)[label]
     block = np.repeat(np.arange(count), calls)
-    return Embeddings(
+    return Vectors.from_columns(
         "test",
         centre[block] + 0.3 * rng.normal(size=(len(block), 4)),
         [f"s{i:04d}" for i in rng.permutation(len(block))],
@@ -197,7 +197,7 @@ def test_the_labels_of_a_recording_stay_together():
     table = make_calls(3, recordings=3, calls=5)
     rng = np.random.default_rng(0)
     swapped = [f"c{n}" for n in rng.integers(0, 3, len(table))]
-    episodes = episodes_of(dataclasses.replace(table, label=swapped))
+    episodes = episodes_of(table.with_columns(label=swapped))
     moved = 0
     for labelling in list(make_labellings(episodes, 0, 20))[1:]:
         names = np.array(episodes.recording)
@@ -214,7 +214,7 @@ def test_the_labels_of_a_recording_stay_together():
 
 def test_recordings_of_different_lengths_are_laid_over_the_calls_one_after_the_other():
     recording = ["a"] * 3 + ["b"] + ["c"] * 2 + ["x"] * 2 + ["y"] * 4
-    table = Embeddings(
+    table = Vectors.from_columns(
         "test",
         np.zeros((12, 1)),
         [f"s{i:02d}" for i in range(12)],
@@ -254,7 +254,7 @@ def test_shuffling_single_calls_would_call_noise_better_than_chance():
     found = 0
     for seed in range(20):
         table = make_calls(seed, recordings=3, calls=5)
-        alone = dataclasses.replace(table, recording=table.segment)
+        alone = table.with_columns(recording=table.segment)
         tests = frame_of(alone, protocol).filter(metric="map")
         found += tests["p"].item() <= 0.02
     assert found > 4
@@ -316,18 +316,18 @@ def test_without_permutations_or_tested_shots_there_is_no_row():
 def test_a_fold_without_auroc_is_left_out_and_a_corpus_without_has_no_rows():
     table = random_corpus(3, classes=2, folds=2, size=3, integers=False)
     first = [("c0", "c1") if f == 0 else () for f in table.fold]
-    some = dataclasses.replace(table, labels=first)
+    some = table.with_columns(labels=first)
     golden = slow_statistics(some, FEW, 1)
     values = statistics(some)[:, :, 0]
     np.testing.assert_allclose(values, golden, rtol=0, atol=1e-12)
-    none = dataclasses.replace(table, labels=[("c0", "c1")] * len(table))
+    none = table.with_columns(labels=[("c0", "c1")] * len(table))
     assert set(frame_of(none, FEW)["metric"]) == {"map"}
 
 
 def test_the_reference_classifier_alone_is_tested():
     table = random_corpus(3, classes=3, size=3, integers=False)
     protocol = dataclasses.replace(FEW, classifiers=("medoid", "centroid"))
-    other = dataclasses.replace(table, encoder="other", vectors=-table.vectors)
+    other = dataclasses.replace(table, encoder="other", matrix=-table.matrix)
     tests = evaluate_tables([table, other], protocol).chance_test
     assert set(tests["classifier"]) == {"centroid"}
     assert tests["encoder"].unique(maintain_order=True).to_list() == ["test", "other"]
@@ -342,7 +342,9 @@ def test_too_few_orders_of_recordings_give_a_note_instead_of_a_test():
     segment = [f"s{i:02}" for i in range(16)]
     vectors = np.random.default_rng(0).normal(size=(16, 3))
     fold = np.repeat([0, 1], 8)
-    table = Embeddings("e", vectors, segment, recording, label, [()] * 16, fold)
+    table = Vectors.from_columns(
+        "e", vectors, segment, recording, label, [()] * 16, fold
+    )
     protocol = Protocol(
         shots=(1, 2), draws=2, bootstraps=3, shared_draws=3, total_samples=3
     )

@@ -40,7 +40,7 @@ def test_episodes_hold_what_a_look_at_the_table_finds(table):
     assert episodes.rows.tolist() == [row for _, _, row in eligible]
     assert episodes.recording == tuple(table.recording[row] for row in episodes.rows)
     np.testing.assert_array_equal(
-        episodes.vectors + episodes.origin, table.vectors[episodes.rows]
+        episodes.vectors + episodes.origin, table.matrix[episodes.rows]
     )
     for i, (name, _, row) in enumerate(eligible):
         assert episodes.classes[episodes.label[i]] == name

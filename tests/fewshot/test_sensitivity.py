@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot import Embeddings, Protocol
+from callshot import Protocol, Vectors
 from callshot.errors import OptionError
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
@@ -43,7 +43,7 @@ def make_table(encoder="mfcc", seed=0, shift=1.0):
     segment = [f"s{i:03}" for i in range(48)]
     centre = [[shift * (name == "roar")] for name in label]
     vectors = rng.normal(size=(48, 3)) + centre
-    return Embeddings(encoder, vectors, segment, recording, label, [()] * 48)
+    return Vectors.from_columns(encoder, vectors, segment, recording, label, [()] * 48)
 
 
 def literal_components(y):
@@ -129,7 +129,7 @@ def literal_map(episodes, protocol, example, weight, k):
 
 def test_every_combination_scores_what_the_formulas_say():
     table = make_table()
-    table = dataclasses.replace(table, fold=np.arange(48) // 4 % 3)
+    table = table.with_columns(fold=np.arange(48) // 4 % 3)
     episodes = episodes_of(table)
     samples = cross_samples(episodes, FEW)
     with open_engine(episodes, FEW, 1, 2**30) as engine:

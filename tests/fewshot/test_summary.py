@@ -50,7 +50,7 @@ def test_percentiles_of_classes_are_those_of_their_own_samples():
 def test_a_fold_in_which_no_class_has_an_auroc_is_left_out_of_its_mean(spread):
     table = random_corpus(5, classes=3, folds=3, size=3, integers=False)
     labels = [("c0", "c1", "c2") if f == 0 else () for f in table.fold]
-    table = dataclasses.replace(table, labels=labels)
+    table = table.with_columns(labels=labels)
     result = evaluate_tables([table], FEW)
     episodes = episodes_of(table)
     for k in FEW.shots:
@@ -65,7 +65,7 @@ def test_a_fold_in_which_no_class_has_an_auroc_is_left_out_of_its_mean(spread):
 
 def test_where_no_fold_has_an_auroc_it_is_undefined():
     table = random_corpus(5, classes=3, folds=3, size=3, integers=False)
-    everything = dataclasses.replace(table, labels=[("c0", "c1", "c2")] * len(table))
+    everything = table.with_columns(labels=[("c0", "c1", "c2")] * len(table))
     result = evaluate_tables([everything], FEW)
     assert result.curve.filter(metric="auroc")["mean"].is_nan().all()
     assert result.per_class.filter(metric="auroc")["mean"].is_nan().all()
@@ -164,7 +164,7 @@ def test_noise_with_unequal_supports_scores_the_chance_of_accuracy():
     gaps = []
     for seed in range(60):
         table = random_corpus(seed, classes=3, size=6, dimensions=6, integers=False)
-        table = dataclasses.replace(table, labels=[()] * len(table))
+        table = table.with_columns(labels=[()] * len(table))
         protocol = Protocol(shots=(8,), shared_draws=10, spreads=("shared",))
         curve = evaluate_tables([table], protocol).curve
         mean, chance = curve.filter(metric="accuracy").select("mean", "chance").row(0)
@@ -174,7 +174,7 @@ def test_noise_with_unequal_supports_scores_the_chance_of_accuracy():
 
 def test_rows_of_the_confusion_say_what_they_sum_to_and_their_recall_sums_to_one():
     table = random_corpus(28, classes=4, folds=3, size=5, integers=False)
-    single = dataclasses.replace(table, labels=[()] * len(table))
+    single = table.with_columns(labels=[()] * len(table))
     result = evaluate_tables([single], FEW)
     counts = count_classes(single.label, folds_of(single))
     queries = {count.label: sum(count.per_fold) for count in counts}

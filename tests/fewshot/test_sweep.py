@@ -179,11 +179,11 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     table = random_corpus(
         3, classes=3, size=3, dimensions=12, integers=False, scale=scale, offset=offset
     )
-    table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
+    table = dataclasses.replace(table, matrix=table.matrix.astype(np.float32))
     protocol = dataclasses.replace(SMALL, shots=(1, 2, 3, 5), draws=4)
     with engine_for(table, protocol, memory=memory) as engine:
         episodes = engine.episodes
-        given = dataclasses.replace(episodes, vectors=table.vectors[episodes.rows])
+        given = dataclasses.replace(episodes, vectors=table.matrix[episodes.rows])
         for split in make_splits(episodes):
             evidence = evidence_of(engine, split)
             for s, q, r in np.ndindex(
@@ -233,8 +233,8 @@ def test_the_order_of_rows_cannot_be_seen():
 
 def test_folds_may_be_renumbered_without_moving_a_draw():
     table = random_corpus(13, classes=3, folds=3, size=3)
-    renumbered = dataclasses.replace(
-        table, fold=np.where(table.fold < 0, -1, (table.fold + 1) % 3)
+    renumbered = table.with_columns(
+        fold=np.where(table.fold < 0, -1, (table.fold + 1) % 3)
     )
     for spread in SPREADS:
         _, sums = run(table, SMALL, spread)
@@ -288,8 +288,10 @@ def test_separated_classes_score_one_in_every_metric_spread_and_score():
         5, classes=3, size=4, dimensions=3, integers=False, scale=0.01
     )
     label = np.array([int(name[1]) for name in table.label])
-    vectors = table.vectors + 10.0 * np.eye(3)[label]
-    table = dataclasses.replace(table, vectors=vectors, labels=[()] * len(table))
+    vectors = table.matrix + 10.0 * np.eye(3)[label]
+    table = dataclasses.replace(
+        table.with_columns(labels=[()] * len(table)), matrix=vectors
+    )
     for score in ("log", "softmax"):
         for spread in SPREADS:
             _, sums = run(table, dataclasses.replace(SMALL, score=score), spread)
@@ -347,11 +349,11 @@ def test_repeated_vectors_tie_with_and_without_the_gram_matrix():
 
 def test_far_from_the_origin_only_centred_vectors_have_the_same_values():
     table = random_corpus(24, classes=3, size=4, integers=False, dimensions=8)
-    vectors = np.rint(table.vectors * 64) / 64
+    vectors = np.rint(table.matrix * 64) / 64
     for spread in SPREADS:
-        _, near = run(dataclasses.replace(table, vectors=vectors), SMALL, spread)
+        _, near = run(dataclasses.replace(table, matrix=vectors), SMALL, spread)
         _, far = run(
-            dataclasses.replace(table, vectors=vectors + 2.0**33), SMALL, spread
+            dataclasses.replace(table, matrix=vectors + 2.0**33), SMALL, spread
         )
         key = ("all", "map")
         np.testing.assert_allclose(
@@ -414,7 +416,7 @@ def test_per_class_values_and_reduced_scoring_are_the_literal_ones():
     labels = list(table.labels)
     for row in np.flatnonzero(table.fold == 0):
         labels[row] = ("c0", "c1")
-    table = dataclasses.replace(table, labels=labels)
+    table = table.with_columns(labels=labels)
     protocol = dataclasses.replace(SMALL, shots=(2,))
     with engine_for(table, protocol) as engine:
         episodes = engine.episodes

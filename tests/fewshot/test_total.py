@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from callshot import Embeddings, Protocol
+from callshot import Protocol, Vectors
 from callshot.errors import OptionError
 from callshot.fewshot import reference
 from callshot.fewshot.classifiers import find_classifier
@@ -235,7 +235,7 @@ def test_calls_of_one_recording_have_one_weight_of_mean_one():
 
 def test_encoders_share_the_weights_so_that_equal_distances_do_not_differ():
     table = random_corpus(7, classes=4, size=5, integers=False)
-    twin = dataclasses.replace(table, encoder="twin", vectors=-table.vectors)
+    twin = dataclasses.replace(table, encoder="twin", matrix=-table.matrix)
     result = evaluate_tables([table, twin], SMALL)
     total = result.differences.filter(spread="total")
     assert len(total) == 4 * len(SMALL.shots)
@@ -279,7 +279,7 @@ def test_the_curve_of_total_has_the_mean_of_shared_and_is_wider():
     vectors[:, 0] += np.tile([0.0, 1.0, 2.0], 20)
     recording = [f"r{i // 2}" for i in range(60)]
     segment = [f"s{i:02}" for i in range(60)]
-    table = Embeddings("e", vectors, segment, recording, label, [()] * 60)
+    table = Vectors.from_columns("e", vectors, segment, recording, label, [()] * 60)
     protocol = Protocol(
         shots=(1, 4, 8), draws=3, bootstraps=5, shared_draws=300, total_samples=300
     )
@@ -305,7 +305,7 @@ def test_resampling_few_recordings_underestimates_the_variance_of_a_mean():
 def test_recordings_are_counted_for_each_class():
     recording = ["a", "a", "b", "b", "c", "d"]
     label = ["roar", "rumble", "roar", "rumble", "roar", "rumble"]
-    table = Embeddings(
+    table = Vectors.from_columns(
         "e",
         np.eye(6),
         list("uvwxyz"),

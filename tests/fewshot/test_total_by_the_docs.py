@@ -57,7 +57,7 @@ class Corpus:
         self.recording = [table.recording[row] for row in rows]
         self.labels = [{table.label[row], *table.labels[row]} for row in rows]
         self.fold = np.array([fold[row] for row in rows])
-        self.vectors = table.vectors[rows]
+        self.vectors = table.matrix[rows]
 
     def members(self, name):
         return [row for row, label in enumerate(self.label) if label == name]

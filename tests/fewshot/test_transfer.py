@@ -32,8 +32,7 @@ SHARED = replace(FEW, spreads=("shared",), permutations=0)
 def make_table(seed, prefix="", **options):
     options = {"classes": 3, "folds": 3, "size": 3, "integers": False, **options}
     table = random_corpus(seed, **options)
-    return replace(
-        table,
+    return table.with_columns(
         segment=[prefix + name for name in table.segment],
         recording=[prefix + name for name in table.recording],
     )
@@ -58,7 +57,7 @@ def transfer_pair():
 def rename_labels(table, names):
     labels = [tuple(names.get(name, name) for name in row) for row in table.labels]
     label = [names.get(name, name) for name in table.label]
-    return replace(table, label=label, labels=labels)
+    return table.with_columns(label=label, labels=labels)
 
 
 def classes_of(result):
@@ -141,9 +140,9 @@ def test_classifiers_are_fitted_to_the_library_alone(classifier, transform):
     source, target = transfer_pair()
     protocol = replace(SHARED, classifiers=("centroid", classifier))
     result = evaluate_transfer(source, target, protocol)
-    support = source.only(classes_of(result)).first.vectors
+    support = source.only(classes_of(result)).first.matrix
     fitted = [
-        replace(one.first, vectors=transform(one.first.vectors, support))
+        replace(one.first, matrix=transform(one.first.matrix, support))
         for one in (source, target)
     ]
     golden = evaluate_transfer(source_of(fitted[0]), target_of(fitted[1]), SHARED)
@@ -192,7 +191,7 @@ def test_the_difference_is_that_of_samples_on_the_same_queries():
 
 def test_centring_takes_the_mean_of_each_table_away_whatever_the_labels():
     source, target = transfer_pair()
-    far = replace(target.first, vectors=target.first.vectors + 30.0)
+    far = replace(target.first, matrix=target.first.matrix + 30.0)
     plain = evaluate_transfer(source, target, SHARED, centre=True)
     shifted = evaluate_transfer(source, target_of(far), SHARED, centre=True)
     for result in (plain, shifted):
@@ -203,10 +202,10 @@ def test_centring_takes_the_mean_of_each_table_away_whatever_the_labels():
     ]
     np.testing.assert_allclose(*samples, atol=1e-9)
     centred = replace(
-        source.first, vectors=source.first.vectors - source.first.vectors.mean(0)
+        source.first, matrix=source.first.matrix - source.first.matrix.mean(0)
     )
     centred_target = replace(
-        target.first, vectors=target.first.vectors - target.first.vectors.mean(0)
+        target.first, matrix=target.first.matrix - target.first.matrix.mean(0)
     )
     golden = evaluate_transfer(source_of(centred), target_of(centred_target), SHARED)
     np.testing.assert_allclose(
@@ -216,7 +215,7 @@ def test_centring_takes_the_mean_of_each_table_away_whatever_the_labels():
 
 def test_several_tables_of_the_library_have_a_curve_each_against_one_of_the_site():
     first = replace(make_table(4, "lib "), fingerprint="abc")
-    second = replace(first, encoder="test at site", vectors=first.vectors + 0.5)
+    second = replace(first, encoder="test at site", matrix=first.matrix + 0.5)
     target = target_of(replace(make_table(7, offset=0.5), fingerprint="abc"))
     result = evaluate_transfer(corpus(first, second, name="source"), target, SHARED)
     assert result.encoders == ["test", "test at site"]
@@ -242,7 +241,7 @@ def test_names_that_both_tables_have_stay_apart_and_are_noted():
 
 def test_the_same_vector_in_both_tables_is_a_leak():
     target = make_table(7, dimensions=3)
-    source = replace(make_table(7, "lib ", dimensions=3), fold=None)
+    source = make_table(7, "lib ", dimensions=3).with_columns(fold=None)
     result = evaluate_transfer(
         Dataset("source", [source], target_of(target).folds), target_of(target), SHARED
     )
@@ -254,12 +253,12 @@ def test_the_same_vector_in_both_tables_is_a_leak():
 
 def test_vectors_that_the_site_alone_has_twice_are_no_leak_of_moved_examples():
     table = make_table(7)
-    vectors = table.vectors.copy()
+    vectors = table.matrix.copy()
     first, second = (np.flatnonzero(table.fold == fold)[0] for fold in (0, 1))
     vectors[first] = vectors[second]
     source, _ = transfer_pair()
     result = evaluate_transfer(
-        source, target_of(replace(table, vectors=vectors)), SHARED
+        source, target_of(replace(table, matrix=vectors)), SHARED
     )
     notes = [note for note in result.notes if "same vector" in note]
     assert all(note.startswith("within target: ") for note in notes)
@@ -273,7 +272,7 @@ def test_labels_of_one_table_alone_are_left_out_and_named():
     assert classes_of(result) == {"c0", "c1"}
     assert "left out, because only source has them: 'roar'" in result.notes
     assert "left out, because only target has them: 'c2'" in result.notes
-    assert set(result.within_target.segments.label) == {"c0", "c1"}
+    assert set(result.within_target.segments["label"]) == {"c0", "c1"}
 
 
 def test_fewer_than_two_common_labels_are_an_error():
@@ -285,7 +284,7 @@ def test_fewer_than_two_common_labels_are_an_error():
 
 def test_a_library_that_has_each_label_in_one_recording_has_no_curve_of_its_own():
     source, target = transfer_pair()
-    table = replace(source.first, recording=source.first.label, fold=None)
+    table = source.first.with_columns(recording=source.first.label, fold=None)
     result = evaluate_transfer(source_of(table), target, SHARED)
     assert result.within_source is None
     assert any(note.startswith("no curve within source: ") for note in result.notes)
@@ -365,6 +364,9 @@ class TestSameEncoder:
             self.partner(table, make_table(4, dimensions=3))
 
     def test_a_table_that_is_named_by_its_file_has_no_name_to_differ(self):
-        table = replace(make_table(4), encoder="here", source="a/here.csv")
-        other = replace(make_table(4), encoder="there", source="b/there.csv")
+        spans = make_table(4).spans
+        named = replace(make_table(4), encoder="here")
+        table = replace(named, spans=replace(spans, source="a/here.csv"))
+        named = replace(make_table(4), encoder="there")
+        other = replace(named, spans=replace(spans, source="b/there.csv"))
         assert self.partner(table, other) is other

@@ -108,4 +108,4 @@ def test_a_table_of_embeddings_has_the_labels_that_were_protected(tmp_path):
     path.write_text("recording,label,e0,e1\na.wav,'=roar,-1.5,2\nb.wav,-x,0,1\n")
     table = read_table(path)
     assert list(table.label) == ["=roar", "-x"]
-    assert table.vectors[0, 0] == -1.5
+    assert table.matrix[0, 0] == -1.5

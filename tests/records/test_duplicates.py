@@ -4,21 +4,23 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.records import Embeddings
 from callshot.records.duplicates import (
     describe_duplicates,
     find_duplicates,
     find_equal_vectors,
     group_recordings,
 )
+from callshot.vectors import Vectors
 
 CONTENT = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcd")), max_size=12)
 
 
-def make_table(vectors: list[list[float]], recording: list[str]) -> Embeddings:
+def make_table(vectors: list[list[float]], recording: list[str]) -> Vectors:
     names = [f"s{n}" for n in range(len(recording))]
     label = ["roar"] * len(recording)
-    return Embeddings("e", vectors, names, recording, label, [()] * len(recording))
+    return Vectors.from_columns(
+        "e", vectors, names, recording, label, [()] * len(recording)
+    )
 
 
 @given(CONTENT)

@@ -3,7 +3,6 @@
 import base64
 import io
 import os
-from dataclasses import replace
 from importlib import util
 
 import numpy as np
@@ -133,13 +132,13 @@ def test_clips_of_the_last_time_are_used_until_something_changes(tmp_path, monke
 def literal_scores(table, folds, labels):
     """Return the scores call by call, label by label."""
     scores = []
-    for z, fold in zip(table.vectors, folds.fold, strict=True):
+    for z, fold in zip(table.matrix, folds.fold, strict=True):
         row = []
         for name in labels:
             support = [
                 vector
                 for vector, label, other in zip(
-                    table.vectors, table.label, folds.fold, strict=True
+                    table.matrix, table.label, folds.fold, strict=True
                 )
                 if label == name and (other != fold or other < 0)
             ]
@@ -161,7 +160,7 @@ def test_picks_are_the_nearest_the_most_confused_and_the_farthest():
     results = make_corpus_results(make_tables(LABELS))
     table = results.tables[0]
     scores = score_calls(table, results.evaluation.folds, LABELS)
-    vectors = np.asarray(table.vectors, np.float64)
+    vectors = np.asarray(table.matrix, np.float64)
     distances = (vectors**2).sum(axis=1)[:, None] - scores
     for number, pick in enumerate(pick_calls(table, scores, LABELS)):
         rows = [row for row, name in enumerate(table.label) if name == LABELS[number]]
@@ -199,9 +198,9 @@ def test_every_label_is_played_and_random_vectors_choose_nothing():
     names = choose_sounds(calls, results)
     assert len(names) == len(set(names))
     segments = results.evaluation.segments
-    label = dict(zip(segments.segment, segments.label, strict=True))
+    label = dict(zip(segments["segment"], segments["label"], strict=True))
     assert {label[name] for name in names} == set(LABELS)
-    first = [segments.segment[pick.typical] for pick in calls.encoders[0].picks]
+    first = [segments["segment"][pick.typical] for pick in calls.encoders[0].picks]
     assert set(first) <= set(names[:9])
 
 
@@ -229,12 +228,5 @@ def test_umap_is_used_where_it_is_installed(monkeypatch):
     )
     table = make_tables(LABELS)[0]
     assert (place_calls(table) == 7.0).all()
-    few = replace(
-        table,
-        vectors=table.vectors[:5],
-        segment=table.segment[:5],
-        recording=table.recording[:5],
-        label=table.label[:5],
-        labels=table.labels[:5],
-    )
+    few = table.take(range(5))
     assert not (place_calls(few) == 7.0).any()

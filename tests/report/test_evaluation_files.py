@@ -18,7 +18,7 @@ from callshot.errors import InputError
 from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds
+from callshot.records import ClassCount, Evaluation, Folds
 from callshot.records.frames import (
     BUDGET,
     CHANCE_TEST,
@@ -43,6 +43,7 @@ from callshot.report.evaluation_files import (
     read_results,
     write_results,
 )
+from callshot.vectors import Vectors
 from corpora import random_corpus
 from corpus_results import make_baselines, make_rows, make_tables
 
@@ -80,7 +81,7 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
         values_frame(shared, shots, rng.random((2, samples))),
         values_frame(per_query, shots, rng.random((2, 2 * samples))),
     ]
-    segments = Embeddings(
+    segments = Vectors.from_columns(
         "mfcc",
         np.zeros((5, 2)),
         [f"s{i}" for i in range(5)],
@@ -97,7 +98,7 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
             ClassCount(LABELS[3], 1, 0, False, "no exemplar in folds 1, 2"),
         ],
         folds=Folds(np.array([0, 1, 0, 1, -1]), 2, "given"),
-        segments=segments,
+        segments=segments.spans,
         curve=make_rows(
             CURVE,
             (*key, 1, 0.1 + 0.2, 0.1, 1 / 3, 0.2, 5e-324, 1.0, 0.05, True, 5, 0),
@@ -287,7 +288,7 @@ def test_a_write_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, name
     assert contents(tmp_path) == before
 
 
-def evaluate_few(tables: Sequence[Embeddings], **options: Any) -> Evaluation:
+def evaluate_few(tables: Sequence[Vectors], **options: Any) -> Evaluation:
     return evaluate_tables(tables, FEW, corpus='herd, "north"', **options)
 
 
@@ -314,22 +315,25 @@ def assert_same(one: Evaluation, other: Evaluation) -> None:
         assert frame.equals(getattr(other, name)), name
     assert np.array_equal(one.folds.fold, other.folds.fold)
     assert replace(one.folds, fold=None) == replace(other.folds, fold=None)
-    for name in ("segment", "recording", "label", "encoder"):
-        assert getattr(one.segments, name) == getattr(other.segments, name)
+    for name in ("segment", "recording", "label"):
+        assert one.segments[name] == other.segments[name]
 
 
 def make_strange_table(
     labels: Sequence[str] = ("a", "b", "c"), seed: int = 3, encoder: str = "mfcc"
-) -> Embeddings:
+) -> Vectors:
     """Return a small corpus with names that a CSV file has to quote."""
     table = random_corpus(seed, classes=len(labels), size=2, integers=False)
     names = {f"c{i}": name for i, name in enumerate(labels)}
     return replace(
-        table,
+        table.with_columns(
+            label=[names[name] for name in table.label],
+            labels=[tuple(names[name] for name in row) for row in table.labels],
+            segment=[
+                f'{name}, "take\n{i % 3}"' for i, name in enumerate(table.segment)
+            ],
+        ),
         encoder=encoder,
-        label=[names[name] for name in table.label],
-        labels=[tuple(names[name] for name in row) for row in table.labels],
-        segment=[f'{name}, "take\n{i % 3}"' for i, name in enumerate(table.segment)],
     )
 
 
@@ -375,7 +379,7 @@ def test_a_test_against_chance_that_was_left_out_reads_back(tmp_path):
 
 def test_undefined_numbers_read_back_as_undefined(tmp_path):
     table = make_strange_table(["x", "y"])
-    evaluation = evaluate_few([replace(table, labels=[("x", "y")] * len(table))])
+    evaluation = evaluate_few([table.with_columns(labels=[("x", "y")] * len(table))])
     assert evaluation.curve["mean"].is_nan().any()
     write_with_provenance(tmp_path, evaluation)
     assert_same(read_results(tmp_path), evaluation)
@@ -389,11 +393,9 @@ def test_results_that_were_read_are_written_with_the_same_bytes(tmp_path):
 
 def test_segments_are_read_without_vectors(tmp_path):
     write_with_provenance(tmp_path, evaluate_few([make_strange_table()]))
-    table = read_results(tmp_path).segments
-    assert not table.vectors.any()
-    assert table.vectors.shape == (len(table), 1)
-    assert set(table.labels) == {()}
-    assert table.source == str(tmp_path / "folds.csv")
+    segments = read_results(tmp_path).segments
+    assert segments["labels"] == [[]] * len(segments)
+    assert segments.source == str(tmp_path / "folds.csv")
 
 
 @pytest.mark.parametrize("name", sorted(NAMES - {"provenance.json"}))
@@ -462,8 +464,8 @@ def test_merged_evaluations_equal_a_joint_one_to_the_byte(tmp_path):
     one = make_strange_table()
     tables = [
         one,
-        replace(one, encoder="other", vectors=one.vectors[:, ::-1] ** 3),
-        replace(one, encoder="third", vectors=-one.vectors),
+        replace(one, encoder="other", matrix=one.matrix[:, ::-1] ** 3),
+        replace(one, encoder="third", matrix=-one.matrix),
     ]
     write_with_provenance(tmp_path / "together", evaluate_few(tables))
     for table in tables:
@@ -490,7 +492,7 @@ def test_evaluations_of_different_tasks_are_not_merged():
     first = evaluate_few([table])
     other = replace(table, encoder="other")
     second = evaluate_few([other])
-    renamed = replace(other, segment=[f"{name}!" for name in table.segment])
+    renamed = other.with_columns(segment=[f"{name}!" for name in table.segment])
     fewer = evaluate_tables([other], replace(FEW, bootstraps=4), corpus=first.corpus)
     longer = evaluate_tables(
         [other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds, Reject
+from callshot.records import ClassCount, Evaluation, Folds, Reject
 from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
 from callshot.report.page.curves import (
     SvgLine,
@@ -42,6 +42,7 @@ from callshot.report.page.parts import (
 from callshot.report.summary import write_summary
 from callshot.report.tables.corpora import needs_table
 from callshot.report.tables.table import Cell, Column, Table
+from callshot.vectors import Vectors
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
 from pages import (
     HOSTILE,
@@ -134,7 +135,7 @@ def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluat
                 per_class += [(*key, name, *rng.random(3).tolist()) for name in names]
     label = names * 5
     count = len(label)
-    segments = Embeddings(
+    segments = Vectors.from_columns(
         "e",
         np.zeros((count, 1)),
         [str(i) for i in range(count)],
@@ -148,7 +149,7 @@ def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluat
         count,
         [ClassCount(name, 5, 4, True, "", (1,) * 5) for name in names],
         Folds(np.repeat(np.arange(5), classes), 5, "built"),
-        segments,
+        segments.spans,
         curve=make_rows(CURVE, *curve),
         per_class=make_rows(PER_CLASS, *per_class),
     )
@@ -269,7 +270,7 @@ def test_a_line_without_a_point_at_some_k_is_null_there(study):
 
 def test_chance_of_the_classes_averages_to_that_of_the_curve():
     labels = [("rumble", "roar"), ("roar",), ("trumpet",)] * 24
-    tables = [replace(t, labels=labels[: len(t)]) for t in make_tables()]
+    tables = [t.with_columns(labels=labels[: len(t)]) for t in make_tables()]
     found = make_corpus_results(
         tables,
         protocol=Protocol(
@@ -290,7 +291,7 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
     }
     rows = [row for part in labels.values() for row in part]
     fold = np.array([number for number, part in labels.items() for _ in part])
-    table = Embeddings(
+    table = Vectors.from_columns(
         "e",
         np.zeros((12, 1)),
         [*map(str, range(12))],
@@ -299,7 +300,7 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
         rows,
     )
     counts = [ClassCount(name, 6, 3, name != "out") for name in ("roar", "bark", "out")]
-    found = Evaluation("c", 3, 8, counts, Folds(fold, 2, "given"), table)
+    found = Evaluation("c", 3, 8, counts, Folds(fold, 2, "given"), table.spans)
 
     def chance(positives, queries):
         """Return the mean AP over all orders of the queries, one after the other."""
@@ -319,7 +320,7 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
     }
     assert class_chances(found) == pytest.approx(wanted, abs=1e-12)
     alone = replace(
-        found, segments=replace(table, labels=[()] * 12)
+        found, segments=table.with_columns(labels=[()] * 12).spans
     )  # the label at the centre is its own
     wanted = {
         "roar": (chance(2, 4) + chance(3, 4)) / 2,

@@ -601,7 +601,7 @@ def test_a_cell_of_the_heat_map_lists_the_calls_behind_it(visit, study):
         segments = study["all_results"][0].evaluation.segments
         trumpets = {
             name
-            for name, label in zip(segments.segment, segments.label, strict=True)
+            for name, label in zip(segments["segment"], segments["label"], strict=True)
             if label == "trumpet"
         }
         names = listed.locator(".call").all_inner_texts()
@@ -658,7 +658,7 @@ def test_a_point_of_the_map_plays_and_a_lasso_lists(visit, study):
         listed = page.get_by_test_id("map-list")
         names = listed.locator(".call").all_inner_texts()
         assert len(names) == 1
-        assert names[0] in segments.segment
+        assert names[0] in segments["segment"]
         box = canvas.bounding_box()
         corners = [(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99)]
         places = [

@@ -873,7 +873,7 @@ def test_any_evaluation_gives_whole_sentences_with_its_own_numbers(
 def test_an_undefined_auroc_does_not_prevent_a_summary():
     tables = make_tables(["roar", "rumble"], encoders=("a", "b"), recordings=6, each=1)
     tables = [
-        replace(table, labels=[("roar", "rumble")] * len(table)) for table in tables
+        table.with_columns(labels=[("roar", "rumble")] * len(table)) for table in tables
     ]
     results = make_corpus_results(tables)
     assert results.evaluation.curve["mean"].is_nan().any()

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds, frames
+from callshot.records import ClassCount, Evaluation, Folds, frames
 from callshot.report.terminal import choose_shots, show_evaluation
+from callshot.vectors import Vectors
 
 TWO_SPREADS = """\
 mfcc
@@ -39,11 +40,11 @@ def make_evaluation(
         for number in range(ineligible)
     ]
     folds = Folds(np.array([0, 1]), 2, "built", "optimum proved")
-    segments = Embeddings(
+    segments = Vectors.from_columns(
         "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
     )
     return Evaluation(
-        "reserve", best, 18, classes, folds, segments, list(notes), curve=curve
+        "reserve", best, 18, classes, folds, segments.spans, list(notes), curve=curve
     )
 
 

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import soundfile
 
-from callshot.records import Embeddings
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
 from callshot.report.evaluation_files import read_frame
 from callshot.report.figures import FIGURES
@@ -20,6 +19,7 @@ from callshot.report.write_report import (
     write_report,
 )
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 from corpus_results import (
     SMALL,
     make_baselines,
@@ -133,7 +133,7 @@ LARGEST_BYTES = 5_000_000
 LONG_S = 3.0
 
 
-def write_noise(folder: Path, table: Embeddings) -> Spans:
+def write_noise(folder: Path, table: Vectors) -> Spans:
     """Return a recording of noise, which compresses worst, with a long call per segment."""
     rate_hz = 16000
     rng = np.random.default_rng(0)

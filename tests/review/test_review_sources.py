@@ -15,7 +15,6 @@ from callshot.detection.model import load_model
 from callshot.detection.scan_files import scan_segment_files
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.records import Embeddings
 from callshot.results import format_provenance
 from callshot.review import server
 from callshot.review.journal import read_journal
@@ -23,6 +22,7 @@ from callshot.review.scores import HeldOutScores
 from callshot.review.server import ServerOptions, listen, open_review
 from callshot.review.sources import SourceOptions, open_source
 from callshot.tables.embedding_tables import write_table
+from callshot.vectors import Vectors
 from rows_of_spans import make_row, make_spans
 from served_review import serve
 
@@ -62,7 +62,7 @@ def study(tmp_path):
     )
     vectors = np.random.default_rng(0).normal(0, 0.3, (len(segments), 4))
     vectors[::2, 0] += 3
-    table = Embeddings(
+    table = Vectors.from_columns(
         "mfcc",
         vectors,
         segments["segment"],

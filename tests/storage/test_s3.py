@@ -22,7 +22,8 @@ URL = f"s3://{BUCKET}"
 
 
 def read_rows(index: Index) -> list[tuple[str, bytes]]:
-    return [(one.recording.path, one.rows.tobytes()) for one in index.read_blocks()]
+    blocks = index.read_blocks()
+    return [(one.spans.frame.rows(), one.matrix.tobytes()) for one in blocks]
 
 
 def make_index(recordings: Path | str, out: Path | str, **options: Any) -> Any:

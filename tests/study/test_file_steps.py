@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot import Embeddings, Protocol, write_table
+from callshot import Protocol, Vectors, write_table
 from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError
 from callshot.fewshot.evaluate import evaluate_tables
@@ -38,8 +38,8 @@ def source(segments: Spans, tmp_path: Path) -> Path:
     return path
 
 
-def make_table(segments: Spans, encoder: str, vectors: np.ndarray) -> Embeddings:
-    return Embeddings(
+def make_table(segments: Spans, encoder: str, vectors: np.ndarray) -> Vectors:
+    return Vectors.from_columns(
         encoder,
         vectors,
         segments["segment"],
@@ -110,9 +110,9 @@ def test_a_selection_of_segments_keeps_their_order_vectors_and_folds(
     segments: Spans,
 ) -> None:
     plain = make_table(segments, "e", np.arange(36.0).reshape(18, 2))
-    table = Embeddings(
+    table = Vectors.from_columns(
         plain.encoder,
-        plain.vectors,
+        plain.matrix,
         plain.segment,
         plain.recording,
         plain.label,
@@ -122,7 +122,7 @@ def test_a_selection_of_segments_keeps_their_order_vectors_and_folds(
     names = table.segment
     selection = table.only({names[5], names[2], "unknown"})
     assert selection.segment == (names[2], names[5])
-    assert selection.vectors.tolist() == [[4.0, 5.0], [10.0, 11.0]]
+    assert selection.matrix.tolist() == [[4.0, 5.0], [10.0, 11.0]]
     assert selection.fold is not None
     assert selection.fold.tolist() == [2, 2]
     folds = make_folds(table.label, table.recording, 3)

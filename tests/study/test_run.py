@@ -417,7 +417,7 @@ def test_recordings_with_the_same_audio_are_kept_together_if_the_study_says_so(
     for encoder in ("mfcc", "random"):
         results = read_results(work / "evaluate" / "here" / encoder)
         assert results.notes[0].startswith("2 recordings are kept together as 1")
-        assert "r0.wav and 1 more" in results.segments.recording
+        assert "r0.wav and 1 more" in results.segments["recording"]
     duplicates = work / "segment" / "here" / "duplicates.csv"
     assert duplicates.read_text().splitlines()[0] == "group,segment,recording,label"
     assert (work / "embed" / "here" / "mfcc" / "embeddings.duplicates.csv").exists()

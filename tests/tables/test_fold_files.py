@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError
-from callshot.records import Embeddings
 from callshot.tables.fold_files import (
     read_categories,
     read_folds,
     read_folds_dir,
     read_references,
 )
+from callshot.vectors import Vectors
 
 HEADER = "corpus,encoder,kind,name,scoring,metric,value\n"
 KEY = HEADER.strip().split(",")
@@ -148,9 +148,9 @@ def test_a_column_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
         read(tmp_path, "mfcc,logistic,LR,map,0.5,0.6\n", header)
     (tmp_path / "c.csv").write_text("label,category,label\nroar,low,bark\n")
     with pytest.raises(InputError, match="column label is in the header 2 times"):
-        read_categories(tmp_path / "c.csv", table())
+        read_categories(tmp_path / "c.csv", table().spans)
     (tmp_path / "f.csv").write_text("segment,fold,,\na,0,,\nb,1,,\nc,1,,\n")
-    assert read_folds(tmp_path / "f.csv", table()).tolist() == [
+    assert read_folds(tmp_path / "f.csv", table().spans).tolist() == [
         0,
         1,
         1,
@@ -169,15 +169,15 @@ def test_folds_are_any_integers_or_names(
     tmp_path: Path, folds: str, numbers: list[int]
 ) -> None:
     (tmp_path / "f.csv").write_text(f"segment,fold\n{folds}")
-    assert read_folds(tmp_path / "f.csv", table()).tolist() == numbers
+    assert read_folds(tmp_path / "f.csv", table().spans).tolist() == numbers
 
 
 # Folders of folds
 
 
-def table() -> Embeddings:
+def table() -> Vectors:
     labels = ["roar", "bark", "bark"]
-    return Embeddings(
+    return Vectors.from_columns(
         "e",
         np.zeros((3, 1)),
         ["a", "b", "c"],
@@ -258,11 +258,11 @@ def test_fold_numbers_other_than_those_of_folds_json_are_an_error(
         read_folds_dir(write_folds(tmp_path, INFO, folds), table())
 
 
-def herd() -> Embeddings:
+def herd() -> Vectors:
     label = ("Brüllen", "Grollen")
     vectors = np.zeros((2, 1), np.float32)
     labels = [(name,) for name in label]
-    return Embeddings(
+    return Vectors.from_columns(
         "mfcc", vectors, ("a#1", "b#1"), ("a.wav", "b.wav"), label, labels
     )
 
@@ -281,10 +281,10 @@ def test_folds_are_read_as_people_have_them(name: str, tmp_path: Path) -> None:
     text, encoding = AS_PEOPLE_HAVE_THEM[name]
     path = tmp_path / "folds.csv"
     path.write_bytes(text.encode(encoding))
-    assert read_folds(path, herd()).tolist() == [1, 2]
+    assert read_folds(path, herd().spans).tolist() == [1, 2]
 
 
 def test_categories_are_read_as_excel_writes_them_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "categories.csv"
     path.write_bytes("label;category\r\nBrüllen;tönend\r\n".encode("cp1252"))
-    assert read_categories(path, herd()) == {"Brüllen": "tönend"}
+    assert read_categories(path, herd().spans) == {"Brüllen": "tönend"}

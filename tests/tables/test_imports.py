@@ -85,8 +85,8 @@ def spans_csv(folder: Path, text: str) -> Path:
 
 def test_an_array_and_its_rows_make_a_table(tmp_path: Path) -> None:
     result = load(arrays(tmp_path))
-    assert result.table.vectors.dtype == np.float32
-    np.testing.assert_array_equal(result.table.vectors, VECTORS)
+    assert result.table.matrix.dtype == np.float32
+    np.testing.assert_array_equal(result.table.matrix, VECTORS)
     assert result.table.segment == ("s0", "s1", "s2", "s3")
     assert result.table.labels == (("roar", "bark"), ("bark",), ("roar",), ("bark",))
     assert result.table.fold is not None
@@ -101,16 +101,16 @@ def test_an_npz_file_with_one_matrix_gives_the_same_table(
     arrays(tmp_path)
     columns: dict[str, Any] = {name: VECTORS, "rate": np.array([16000])}
     np.savez(tmp_path / "x.npz", **columns)
-    np.testing.assert_array_equal(load(tmp_path / "x.npz").table.vectors, VECTORS)
+    np.testing.assert_array_equal(load(tmp_path / "x.npz").table.matrix, VECTORS)
 
 
 def test_half_precision_becomes_single_and_integers_double(tmp_path: Path) -> None:
     assert (
-        load(arrays(tmp_path, VECTORS.astype(np.float16))).table.vectors.dtype
+        load(arrays(tmp_path, VECTORS.astype(np.float16))).table.matrix.dtype
         == np.float32
     )
     assert (
-        load(arrays(tmp_path, np.arange(8).reshape(4, 2))).table.vectors.dtype
+        load(arrays(tmp_path, np.arange(8).reshape(4, 2))).table.matrix.dtype
         == np.float64
     )
 
@@ -123,7 +123,7 @@ def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(
         (2, "no label"),
         (3, "no label"),
     ]
-    np.testing.assert_array_equal(result.table.vectors, VECTORS[[0, 3]])
+    np.testing.assert_array_equal(result.table.matrix, VECTORS[[0, 3]])
     assert result.table.segment == ("a#0", "b#1")
 
 
@@ -356,7 +356,7 @@ def test_text_files_of_a_folder_are_joined_with_spans(tmp_path: Path) -> None:
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", *LINES, name="sub/unlabelled")
     result = load(tmp_path / "e", spans_csv(tmp_path, SPANS))
-    assert result.table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
+    assert result.table.matrix.tolist() == [[1.25, 2.75], [2.0, 4.0]]
     assert result.table.segment == ("x.wav@0-6", "x.wav@4-5")
     assert result.table.recording == ("x.wav", "x.wav")
     assert result.table.labels == (("roar", "bark"), ("bark", "roar"))
@@ -379,9 +379,7 @@ def test_all_file_formats_of_the_analyzer_give_the_same_vectors(tmp_path: Path) 
     ]
     (tmp_path / "all.csv").write_text("file_path,start,end,embedding\n" + "".join(rows))
     for source in (tmp_path / "single", tmp_path / "all.csv"):
-        np.testing.assert_array_equal(
-            load(source, spans).table.vectors, expected.vectors
-        )
+        np.testing.assert_array_equal(load(source, spans).table.matrix, expected.matrix)
 
 
 def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -> None:
@@ -404,14 +402,14 @@ def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -
     assert result.table.segment == ("p", "q")
     assert result.table.recording == ("herd", "herd")
     assert result.table.labels == (("roar", "bark"), ("bark",))
-    assert result.table.vectors.tolist() == [[1.25, 2.75], [8.0, 8.0]]
+    assert result.table.matrix.tolist() == [[1.25, 2.75], [8.0, 8.0]]
 
 
 def test_without_times_a_row_is_a_whole_recording(tmp_path: Path) -> None:
     result = load(
         birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n")
     )
-    assert result.table.vectors.tolist() == [[3.5, 4.5]]
+    assert result.table.matrix.tolist() == [[3.5, 4.5]]
     assert result.table.segment == ("x.wav",)
 
 
@@ -603,7 +601,7 @@ def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
     assert result.table.label == ("roar", "bark", "roar")
     assert result.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
     assert result.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
-    assert result.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
+    assert result.table.matrix.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
     assert [(reject.row, reject.reason) for reject in result.rejects] == [
         (4, "the same span and label are there already")
     ]
@@ -613,7 +611,7 @@ def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
 def test_a_file_of_spans_replaces_the_annotations_with_a_note(tmp_path: Path) -> None:
     spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,6,rumble\n")
     result = load(new_database(tmp_path / "db") / "hoplite.sqlite", spans)
-    assert result.table.vectors.tolist() == [[1.5, 0.75]]
+    assert result.table.matrix.tolist() == [[1.5, 0.75]]
     assert any("4 annotations of the database ignored" in note for note in result.notes)
 
 
@@ -674,7 +672,7 @@ def test_indexes_of_single_precision_are_read_and_other_types_are_errors(
 ) -> None:
     folder = new_database(tmp_path / "db")
     usearch(folder, range(1, 9), np.full((8, 2), 0.1), "f32")
-    assert load(folder).table.vectors[0].tolist() == [np.float32(0.1)] * 2
+    assert load(folder).table.matrix[0].tolist() == [np.float32(0.1)] * 2
     usearch(folder, range(1, 9), np.ones((8, 2)), "i8")
     check_error(r"usearch\.index: expected .* float16 or float32", folder)
 
@@ -805,8 +803,8 @@ def test_the_command_writes_a_readable_table_and_prints_what_is_not_in_it(
     assert "2 segments of 2 dimensions" in output
     table = read_table(tmp_path / "birdnet.parquet")
     assert table.encoder == "birdnet"
-    assert table.vectors.dtype == np.float32
-    assert table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
+    assert table.matrix.dtype == np.float32
+    assert table.matrix.tolist() == [[1.25, 2.75], [2.0, 4.0]]
     run(
         "import",
         arrays(tmp_path),

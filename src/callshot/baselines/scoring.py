@@ -52,9 +52,10 @@ def measure(
 
     >>> from callshot.fewshot.folds import check_folds, count_classes
     >>> from callshot.fewshot.episodes import plan_episodes
-    >>> from callshot.records import Embeddings
+    >>> from callshot.vectors import Vectors
     >>> label, fold = ["roar", "rumble"] * 2, np.array([0, 0, 1, 1])
-    >>> table = Embeddings("mine", [[0.0], [1.0]] * 2, "abcd", "wxyz", label, [()] * 4, fold)
+    >>> vectors = [[0.0], [1.0]] * 2
+    >>> table = Vectors.from_columns("mine", vectors, "abcd", "wxyz", label, [()] * 4, fold)
     >>> folds = check_folds(table.recording, fold)
     >>> episodes = plan_episodes(table, folds, count_classes(label, folds))
     >>> scores = np.array([[2.0, 1.0], [3.0, 1.0], [2.0, 5.0], [2.0, 0.0]])

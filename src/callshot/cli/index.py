@@ -255,6 +255,6 @@ def import_table(
     for line in lines:
         echo(line)
     segment_count = count_text(len(imported.table), "segment")
-    dimensions = count_text(imported.table.vectors.shape[1], "dimension")
+    dimensions = count_text(imported.table.matrix.shape[1], "dimension")
     print(f"{segment_count} of {dimensions} in {out}")
     print(f"next: callshot evaluate {out} --out results")

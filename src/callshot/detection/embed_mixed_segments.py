@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.mixing import SNRS_DB, mix_spans
-from callshot.encoders.embed import EmbedOptions, WriteSequences, embed, make_table
+from callshot.encoders.embed import EmbedOptions, WriteSequences, embed
 from callshot.errors import InputError, OptionError, check_range
 from callshot.jobs import Cluster
-from callshot.records import Embeddings, Progress, Reject, no_progress
+from callshot.records import Progress, Reject, no_progress
 from callshot.spans import Spans
 from callshot.storage import know_files
+from callshot.vectors import Vectors
 
 RATIOS_DB = (-30, 60)
 MIXED_NAME = "{}, at site"  # the name of an encoder on calls in background
@@ -63,7 +64,7 @@ def embed_recorded_segments(
     mix: BackgroundMix | None = None,
     write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
-) -> tuple[Embeddings, list[Reject]]:
+) -> tuple[Vectors, list[Reject]]:
     """Embed segments, mixed into background if there is a `mix`.
 
     `write_sequences` and what is returned are those of `embed`. With a `mix`, each segment gets
@@ -86,7 +87,7 @@ def embed_recorded_segments(
     complete = np.flatnonzero(np.bincount(owner, minlength=len(segments)) == copies)
     if len(complete) == 0:
         raise InputError(f"{table.source}: no segment could be embedded in background")
-    vectors = table.vectors[np.isin(owner, complete)]
+    vectors = table.matrix[np.isin(owner, complete)]
     grouped = vectors.reshape(-1, copies, vectors.shape[1])
     means = grouped.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
     name = MIXED_NAME.format(table.encoder)
@@ -95,9 +96,10 @@ def embed_recorded_segments(
     if table.note:
         note = f"{table.note}; {note}"
     averaged = replace(
-        make_table(name, segments.take(complete), means),
-        joined_dimensions=table.joined_dimensions,
-        fingerprint=table.fingerprint,
+        table,
+        spans=segments.take(complete),
+        matrix=means,
+        encoder=name,
         note=note,
     )
     by_row: dict[int, Reject] = {}

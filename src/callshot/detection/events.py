@@ -34,11 +34,11 @@ from callshot.corpus.recordings import Library, find_recordings, probe_recording
 from callshot.corpus.segments import make_calls, to_seconds
 from callshot.errors import InputError
 from callshot.records import Recording, Reject, no_progress
-from callshot.records.columns import check_columns
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import read_parquet
 from callshot.results import check_result
 from callshot.spans import Spans
+from callshot.vectors import check_columns
 
 Row = dict[str, Any]  # an event, by the names of its columns
 Rejects = list[Reject]

@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
@@ -207,27 +208,29 @@ def sample_index(index: Index) -> Background | None:
     # Every n-th window, so that all are not too many.
     step = -(-len(index) // MAX_WINDOWS)
     sampled = []
+    counts = []
     for recording in index.recordings:
-        parts = [np.zeros(0, index.settings.row_dtype())]
+        counts.append(0)
         first = 0  # window of the next block to take
         for block in index.read_recording(recording, verify=False):
-            rows = block.rows[first::step]
-            parts.append(rows[rows["rms_dbfs"] > SILENCE_DBFS])
-            first = (first - len(block.rows)) % step
-        sampled.append(np.concatenate(parts))
-    counts = [len(rows) for rows in sampled]
+            rows = np.arange(first, len(block), step)
+            loud = block.spans.frame["rms_dbfs"].to_numpy()[rows] > SILENCE_DBFS
+            sampled.append(block.take(rows[loud]))
+            counts[-1] += len(sampled[-1])
+            first = (first - len(block)) % step
     if sum(counts) < MIN_WINDOWS:
         return None
-    rows = np.concatenate(sampled)
+    start_s = pl.concat([block.spans.frame["start_s"] for block in sampled])
+    matrix = np.concatenate([block.matrix for block in sampled])
     recordings = [
         BackgroundRecording(recording.path, recording.windows, (), UNLABELLED)
         for recording in index.recordings
     ]
     return Background(
         recordings=tuple(recordings),
-        vectors=rows["vector"].astype(np.float32),
+        vectors=matrix.astype(np.float32),
         number=np.repeat(np.arange(len(counts)), counts),
-        start_s=rows["start_s"],
+        start_s=start_s.to_numpy(),
         window_s=index.settings.window_s,
         hop_s=index.settings.hop_s,
     )

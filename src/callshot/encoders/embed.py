@@ -53,16 +53,10 @@ from callshot.encoders.workers import (
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
 from callshot.jobs import Cluster, Pool
-from callshot.records import (
-    Embeddings,
-    Progress,
-    Reject,
-    given_folds,
-    no_progress,
-    scale_progress,
-)
+from callshot.records import Progress, Reject, no_progress, scale_progress
 from callshot.spans import Row, Spans
 from callshot.storage import home
+from callshot.vectors import Vectors
 
 Embedded = tuple[str, Float32Array | None, Float32Array | None]
 """The key of a span's audio, its vector, None if the store has it, and its sequence."""
@@ -139,7 +133,7 @@ def embed(
     *,
     write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
-) -> tuple[Embeddings, list[Reject]]:
+) -> tuple[Vectors, list[Reject]]:
     """Embed spans with an encoder of the catalogue; vectors in the store are not made again.
 
     Parameters
@@ -188,7 +182,7 @@ def embed(
             raise InputError(
                 f"{spans.source}: no segment could be embedded from {spans.root}{reason}"
             )
-        tables.append(make_table(display_name(spec), spans.take(rows), vectors))
+        tables.append(Vectors(spans.take(rows), vectors, display_name(spec)))
         rejects = {reject.row: reject for reject in rejected} | rejects
     joined = join_tables(tables, requested_encoder.name, joined_encoder, options.device)
     if joined_encoder != requested_encoder:
@@ -449,17 +443,3 @@ def check_rates(spec: EncoderSpec, spans: Spans) -> None:
                 f"row {row + 1} ({spans.paths[row]}) is at {rate_hz}; "
                 f"cut the segments again with --rate-hz {spec.rate_hz}"
             )
-
-
-def make_table(encoder: str, spans: Spans, vectors: Float32Array) -> Embeddings:
-    """Return vectors as a table, with the names and labels of their spans."""
-    return Embeddings(
-        encoder=encoder,
-        vectors=vectors,
-        segment=spans["segment"],
-        recording=spans["recording"],
-        label=spans["label"],
-        labels=[tuple(labels) for labels in spans["labels"]],
-        fold=given_folds(spans),
-        source=spans.source,
-    )

@@ -31,8 +31,8 @@ from callshot.encoders.encode import encoder_fingerprint
 from callshot.encoders.spec import EncoderSpec, format_option
 from callshot.errors import InputError, OptionError, check_choice
 from callshot.files import sha256_text
-from callshot.records import Embeddings
 from callshot.records.terms import NO_LICENCE
+from callshot.vectors import Vectors
 
 SCALES = ("equal", "none")
 JOIN = "+"
@@ -186,11 +186,11 @@ def parse_encoder(text: str) -> tuple[str, dict[str, str]]:
 
 
 def join_tables(
-    tables: Sequence[Embeddings],
+    tables: Sequence[Vectors],
     encoder: str,
     joined_encoder: JoinedEncoder,
     device: str = "cpu",
-) -> Embeddings:
+) -> Vectors:
     """Return the vectors of several specs side by side, of the segments that all of them have."""
     names = frozenset(tables[0].segment)
     for table in tables[1:]:
@@ -200,12 +200,12 @@ def join_tables(
             f"{tables[0].source}: no segment could be embedded by all parts of {encoder}"
         )
     shared = [table.only(names) for table in tables]
-    vectors = np.concatenate([table.vectors for table in shared], axis=1)
+    vectors = np.concatenate([table.matrix for table in shared], axis=1)
     fingerprint = json.dumps(joined_fingerprint(joined_encoder, device), sort_keys=True)
     return replace(
         shared[0],
         encoder=encoder,
-        vectors=vectors,
+        matrix=vectors,
         joined_dimensions=joined_encoder.scaled_dimensions,
         fingerprint=sha256_text(fingerprint)[:32],
     )

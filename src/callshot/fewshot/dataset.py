@@ -15,20 +15,14 @@ import polars as pl
 from callshot.errors import count_text, quote_names
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import complete_shots, count_classes
-from callshot.records import (
-    COMMON_FOLD,
-    ClassCount,
-    Embeddings,
-    Evaluation,
-    Folds,
-    IntArray,
-)
+from callshot.records import COMMON_FOLD, ClassCount, Evaluation, Folds, IntArray
 from callshot.records.duplicates import (
     NO_GROUP,
     describe_duplicates,
     find_equal_vectors,
 )
 from callshot.records.frames import DUPLICATES, Frame, make_frame
+from callshot.vectors import Vectors
 
 Names = AbstractSet[str]
 
@@ -42,7 +36,7 @@ class Dataset:
     """
 
     corpus: str
-    tables: Sequence[Embeddings]
+    tables: Sequence[Vectors]
     folds: Folds
     categories: Mapping[str, str] | None = None
     files: Sequence[Mapping[str, Any]] = ()
@@ -59,7 +53,7 @@ class Dataset:
         return (EncoderDataset(self, table) for table in self.tables)
 
     @property
-    def first(self) -> Embeddings:
+    def first(self) -> Vectors:
         """The table of the first encoder."""
         return self.tables[0]
 
@@ -84,7 +78,7 @@ class Dataset:
             overlapping = [
                 tuple(filter(labels.__contains__, names)) for names in selected.labels
             ]
-            tables.append(replace(selected, labels=overlapping))
+            tables.append(selected.with_columns(labels=overlapping))
         return replace(
             self,
             tables=tables,
@@ -92,13 +86,13 @@ class Dataset:
         )
 
 
-def equal_tables(tables: Sequence[Embeddings]) -> dict[int, int]:
+def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
     """Return which tables have the vectors of an earlier one, by position, and the first of those.
 
     An encoder with speed=auto is the plain one where the chosen speed is 1.
 
-    >>> table = Embeddings("a", np.eye(2), ["x", "y"], ["x", "y"], ["b", "c"], [(), ()])
-    >>> equal_tables([table, replace(table, vectors=np.ones((2, 1))), table])
+    >>> table = Vectors.from_columns("a", np.eye(2), ["x", "y"], ["x", "y"], ["b", "c"], [(), ()])
+    >>> equal_tables([table, replace(table, matrix=np.ones((2, 1))), table])
     {2: 0}
     """
     equal: dict[int, int] = {}
@@ -109,7 +103,7 @@ def equal_tables(tables: Sequence[Embeddings]) -> dict[int, int]:
             is_equal = (
                 earlier not in equal
                 and table.joined_dimensions == other.joined_dimensions
-                and np.array_equal(table.vectors, other.vectors)
+                and np.array_equal(table.matrix, other.matrix)
             )
             if is_equal:
                 equal[position] = earlier
@@ -117,7 +111,7 @@ def equal_tables(tables: Sequence[Embeddings]) -> dict[int, int]:
     return equal
 
 
-def distinct_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:
+def distinct_tables(tables: Sequence[Vectors]) -> list[Vectors]:
     """Return the tables whose vectors no earlier one has."""
     equal = equal_tables(tables)
     return [table for number, table in enumerate(tables) if number not in equal]
@@ -133,7 +127,7 @@ class EncoderDataset:
     """The data of one encoder: its table, and the episodes made from the rows of that table."""
 
     dataset: Dataset
-    table: Embeddings
+    table: Vectors
 
     @cached_property
     def episodes(self) -> Episodes:
@@ -160,19 +154,19 @@ class EncoderDataset:
             queries=int((self.episodes.fold >= 0).sum()),
             classes=dataset.classes,
             folds=dataset.folds,
-            segments=self.table,
+            segments=self.table.spans,
         )
 
 
 def describe_labels(
-    table: Embeddings,
+    table: Vectors,
     categories: Mapping[str, str] | None = None,
     counts: Sequence[ClassCount] = (),
 ) -> Iterator[str]:
     """Yield notes on labels: similar ones, overlapping ones only, those without a category.
 
     >>> labels = [("roar, rumble",), ()]
-    >>> table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
+    >>> table = Vectors.from_columns("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
     >>> for note in describe_labels(table): print(note)
     the labels 'Roar ', 'roar' differ only in space or case; they count as different classes
     only in the column labels, never a segment's own label: 'roar, rumble'
@@ -198,7 +192,7 @@ def describe_labels(
             yield f"without a category, so not in the reduced scoring: {quote_names(names)}"
 
 
-def list_duplicates(corpus: str, table: Embeddings, folds: Folds) -> Frame:
+def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
     """Return the segments whose vector is also in another recording."""
     columns = {
         "group": find_equal_vectors(table),

@@ -26,7 +26,6 @@ import polars as pl
 
 from callshot.errors import InputError
 from callshot.records import Evaluation
-from callshot.records.embeddings import FloatArray, IntArray
 from callshot.records.frames import (
     CROSSOVERS,
     DIFFERENCES,
@@ -38,6 +37,7 @@ from callshot.records.frames import (
     value_matrix,
 )
 from callshot.records.terms import RANKING_METRICS
+from callshot.spans import FloatArray, IntArray
 
 PAIR_KEY = ("corpus", "classifier", "scoring", "metric", "spread")
 MIN_SAMPLES = 101  # that a 98 % interval needs; fewer give a count of wins

@@ -16,14 +16,8 @@ from callshot.errors import InputError
 from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.kernels.ranks import Truth
 from callshot.fewshot.kernels.streams import key
-from callshot.records import (
-    COMMON_FOLD,
-    ClassCount,
-    Embeddings,
-    FloatArray,
-    Folds,
-    IntArray,
-)
+from callshot.records import COMMON_FOLD, ClassCount, FloatArray, Folds, IntArray
+from callshot.vectors import Vectors
 
 Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
@@ -142,7 +136,7 @@ class Split:
 
 
 def plan_episodes(
-    embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]
+    embeddings: Vectors, folds: Folds, counts: Sequence[ClassCount]
 ) -> Episodes:
     """Select the eligible classes, centre the vectors, and order all by class and segment id."""
     try:
@@ -152,7 +146,7 @@ def plan_episodes(
         eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
         eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
         rows = np.array(eligible, np.int64)
-        vectors, origin = centre(embeddings.vectors[rows])
+        vectors, origin = centre(embeddings.matrix[rows])
     except InputError as error:
         raise InputError(f"{embeddings.source}: {error}") from None
     label = np.array(class_of_row)[rows]

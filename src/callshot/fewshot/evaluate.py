@@ -83,7 +83,6 @@ from callshot.fewshot.variation import (
 from callshot.jobs import Cluster
 from callshot.records import (
     ClassCount,
-    Embeddings,
     Episode,
     Evaluation,
     Folds,
@@ -92,6 +91,7 @@ from callshot.records import (
     no_progress,
 )
 from callshot.records.frames import Frame
+from callshot.vectors import Vectors
 
 
 @dataclass
@@ -138,7 +138,7 @@ class _Evaluator:
 
         return run_with_fallback(gpu, self.notes, run_on)
 
-    def evaluate(self, table: Embeddings, step: Step) -> int:
+    def evaluate(self, table: Vectors, step: Step) -> int:
         """Collect the results of one encoder; return the number of queries."""
         protocol = self.protocol
         episodes = plan_episodes(table, self.folds, self.counts)
@@ -220,7 +220,7 @@ class _Evaluator:
                 if folds
             ]
 
-    def vary_folds(self, table: Embeddings, step: Step) -> None:
+    def vary_folds(self, table: Vectors, step: Step) -> None:
         """Collect mAP of the reference in other partitions, and where its spread comes from."""
         protocol = self.protocol
         seeds = protocol.seeds
@@ -253,7 +253,7 @@ class _Evaluator:
 
 
 def evaluate_tables(
-    tables: Sequence[Embeddings],
+    tables: Sequence[Vectors],
     protocol: Protocol | None = None,
     *,
     folds: Folds | None = None,
@@ -269,7 +269,7 @@ def evaluate_tables(
 
     Parameters
     ----------
-    tables : sequence of Embeddings
+    tables : sequence of Vectors
         One table per encoder, with the same segments in the same order. Tables with the same
         vectors are evaluated once, under the first name; a note says so.
     protocol : Protocol, optional
@@ -307,7 +307,7 @@ def evaluate_tables(
     >>> recording = [f"rec{i // 4}" for i in range(20)]
     >>> label = ["rumble", "rumble", "roar", "roar"] * 5
     >>> segment = [f"s{i:02}" for i in range(20)]
-    >>> table = Embeddings("mine", vectors, segment, recording, label, [()] * 20)
+    >>> table = Vectors.from_columns("mine", vectors, segment, recording, label, [()] * 20)
     >>> protocol = Protocol(shots=(1, 2), draws=5, bootstraps=20, shared_draws=10)
     >>> result = evaluate_tables([table], protocol)
     >>> result.curve.filter(spread="shared", metric="map").select("k", "mean").rows()
@@ -381,7 +381,7 @@ def evaluate_tables(
         queries=queries,
         classes=counts,
         folds=folds,
-        segments=first,
+        segments=first.spans,
         notes=notes,
         settings=asdict(protocol),
         **frames,
@@ -399,7 +399,7 @@ def machine_memory() -> int:
 
 
 def rerun_episode(
-    embeddings: Embeddings,
+    embeddings: Vectors,
     folds: Folds,
     segment: str,
     k: int,
@@ -412,7 +412,7 @@ def rerun_episode(
 
     Parameters
     ----------
-    embeddings : Embeddings
+    embeddings : Vectors
         The table of the sweep.
     folds : Folds
         Its folds.
@@ -444,7 +444,7 @@ def rerun_episode(
     --------
     >>> vectors = np.array([[0.0], [0.1], [1.0], [1.2]] * 2)
     >>> label = ["rumble", "rumble", "roar", "roar"] * 2
-    >>> table = Embeddings("mine", vectors, "abcdefgh", "xxxxyyyy", label, [()] * 8)
+    >>> table = Vectors.from_columns("mine", vectors, "abcdefgh", "xxxxyyyy", label, [()] * 8)
     >>> folds = Folds(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 2, "given")
     >>> rerun_episode(table, folds, "a", k=1, draw=0, protocol=Protocol()).support
     {'roar': ('g',), 'rumble': ('e',)}

@@ -17,7 +17,9 @@ from callshot.errors import (
     count_text,
 )
 from callshot.fewshot.fold_optimizer import build_folds
-from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds, IntArray
+from callshot.records import COMMON_FOLD, ClassCount, Folds, IntArray
+from callshot.spans import Spans, given_folds
+from callshot.vectors import Vectors
 
 DEFAULT_FOLDS = 5  # the paper's, for Elephant Voices
 
@@ -124,7 +126,7 @@ def make_folds(
 
 
 def choose_folds(
-    embeddings: Embeddings,
+    segments: Spans,
     count: int | None = None,
     fold: IntArray | None = None,
     source: object = None,
@@ -136,13 +138,13 @@ def choose_folds(
     `count` is the number that the user asked for; without it `default` folds are built.
     """
     if fold is None:
-        fold = embeddings.fold
+        fold = given_folds(segments)
     if fold is None:
         number = default if count is None else count
-        return make_folds(embeddings.label, embeddings.recording, number)
-    column = f"{embeddings.source if source is None else source}: column fold"
+        return make_folds(segments["label"], segments["recording"], number)
+    column = f"{segments.source if source is None else source}: column fold"
     try:
-        folds = check_folds(embeddings.recording, fold)
+        folds = check_folds(segments["recording"], fold)
     except InputError as error:
         raise type(error)(f"{column}: {error}") from None
     if count not in (None, folds.count):
@@ -239,7 +241,7 @@ def new_exemplars(counts: Sequence[ClassCount], k: int) -> int:
     return sum(c.eligible and c.complete_to_k >= k for c in counts)
 
 
-def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
+def check_tables(tables: Sequence[Vectors], folds: Folds | None) -> Folds:
     """Check the tables and their folds; return the folds."""
     if not tables:
         raise InputError("no table of embeddings was given")
@@ -255,7 +257,7 @@ def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
                     f"{table.source}: column {name}: differs from that of {first.source}; "
                     "all tables need the same segments in the same order"
                 )
-        is_finite = np.isfinite(table.vectors).all(axis=1)
+        is_finite = np.isfinite(table.matrix).all(axis=1)
         if not is_finite.all():
             row = int(np.argmin(is_finite)) + 1
             raise InputError(
@@ -265,7 +267,7 @@ def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two tables have the encoder name {name!r}; rename one")
-    folds = folds or choose_folds(first)
+    folds = folds or choose_folds(first.spans)
     if len(folds.fold) != len(first):
         raise InputError(
             f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments"

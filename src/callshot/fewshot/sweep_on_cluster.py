@@ -18,7 +18,8 @@ from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import Categories, sweep
 from callshot.jobs import Cluster, Job
-from callshot.records import ClassCount, Embeddings, Folds, IntArray
+from callshot.records import ClassCount, Folds, IntArray
+from callshot.vectors import Vectors
 
 BLOCKS = 4  # of shots, in a sweep
 
@@ -26,7 +27,7 @@ SweepKey = tuple[str, str, str]
 """Encoder, classifier and spread."""
 Swept = tuple[IntArray, MetricSums]
 """k of each row, and the values."""
-Block = tuple[Embeddings, str, str, Protocol]
+Block = tuple[Vectors, str, str, Protocol]
 """A table, a classifier, a spread, and a protocol with some of the shots."""
 
 
@@ -45,7 +46,7 @@ class SweepWork:
 def sweep_on_cluster(
     cluster: Cluster,
     work: SweepWork,
-    tables: Sequence[Embeddings],
+    tables: Sequence[Vectors],
     report: Callable[[str, int], None],
 ) -> dict[SweepKey, Swept]:
     """Return every sweep of tables; `report` is called with an encoder and a number of shots.
@@ -78,7 +79,7 @@ def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
     return choose_device(device if cluster is None else "cpu")
 
 
-def _cut(table: Embeddings, protocol: Protocol) -> list[Block]:
+def _cut(table: Vectors, protocol: Protocol) -> list[Block]:
     """Return blocks of the shots of every classifier and spread; the last has the whole pool."""
     count = max(1, min(BLOCKS, len(protocol.shots)))
     blocks = []

@@ -24,7 +24,6 @@ from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
     COMMON_FOLD,
-    Embeddings,
     Evaluation,
     Progress,
     TransferEvaluation,
@@ -32,19 +31,21 @@ from callshot.records import (
 )
 from callshot.records.evaluation import TARGET_EXAMPLES
 from callshot.records.frames import Frame, split_curves, value_matrix
+from callshot.spans import concat_spans
+from callshot.vectors import Vectors
 
 CENTRED = "{}, centred"
 # Of names in the source that the target has too. Random numbers depend on it.
 PREFIX = "library: "
 
 
-def find_partner(table: Embeddings, candidates: Sequence[Embeddings]) -> Embeddings:
+def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
     """Return the table that is by the same encoder, with the same options and weights.
 
     A single candidate is, too, if one of both has no name of an encoder but that of its file.
 
-    >>> from callshot.records import Embeddings
-    >>> one = Embeddings("mfcc", [[0.0]], "a", "x", ["roar"], [()])
+    >>> from callshot.vectors import Vectors
+    >>> one = Vectors.from_columns("mfcc", [[0.0]], "a", "x", ["roar"], [()])
     >>> find_partner(one, [one]).encoder
     'mfcc'
     """
@@ -67,8 +68,8 @@ def find_partner(table: Embeddings, candidates: Sequence[Embeddings]) -> Embeddi
             f"{table.source}: its encoder is {table.encoder!r}{how}, "
             f"that of the queries is {listed}; embed both with the same encoder and options"
         )
-    size = table.vectors.shape[1]
-    other_size = other.vectors.shape[1]
+    size = table.matrix.shape[1]
+    other_size = other.matrix.shape[1]
     if size != other_size or table.joined_dimensions != other.joined_dimensions:
         raise InputError(
             f"{table.source}: expected vectors of {other_size} dimensions, as in "
@@ -84,10 +85,10 @@ def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
     """
     tables = list(corpus.tables)
     for table, named in zip(corpus.tables, source.tables, strict=True):
-        vectors = np.asarray(table.vectors, np.float64)
+        vectors = np.asarray(table.matrix, np.float64)
         centred = vectors - vectors.mean(axis=0)
         name = CENTRED.format(named.encoder)
-        tables.append(replace(table, encoder=name, vectors=centred))
+        tables.append(replace(table, encoder=name, matrix=centred))
     return replace(corpus, tables=tables)
 
 
@@ -103,16 +104,20 @@ def join_corpora(source: Dataset, target: Dataset) -> Dataset:
     tables = []
     for examples, partner in zip(source.tables, target.tables, strict=True):
         queries = partner.only(names)
-        vectors = np.concatenate([examples.vectors, queries.vectors])
-        columns: dict[str, Any] = {}
-        for column in ("segment", "recording", "label", "labels"):
-            own = getattr(examples, column)
-            taken = getattr(queries, column)
-            if column in ("segment", "recording"):
-                used = set(taken)
-                own = [PREFIX + name if name in used else name for name in own]
-            columns[column] = [*own, *taken]
-        tables.append(replace(examples, vectors=vectors, fold=None, **columns))
+        columns = {}
+        for column in ("segment", "recording"):
+            used = set(queries.spans[column])
+            columns[column] = [
+                PREFIX + name if name in used else name
+                for name in examples.spans[column]
+            ]
+        renamed = examples.spans.with_columns(**columns)
+        table = replace(
+            examples,
+            spans=concat_spans([renamed, queries.spans]),
+            matrix=np.concatenate([examples.matrix, queries.matrix]),
+        )
+        tables.append(table)
     example_fold = np.full(len(source.first), COMMON_FOLD)
     fold = np.concatenate([example_fold, target.folds.fold[is_query]])
     folds = replace(target.folds, fold=fold, only_common=True)

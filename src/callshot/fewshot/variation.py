@@ -30,7 +30,7 @@ from callshot.fewshot.folds import count_classes
 from callshot.fewshot.kernels.streams import key, make_stream
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import UNIT, Spread, draw_orders, draw_units
-from callshot.records import Embeddings, FloatArray, Folds, IntArray
+from callshot.records import FloatArray, Folds, IntArray
 from callshot.records.frames import (
     PARTITIONS,
     SENSITIVITY,
@@ -39,10 +39,11 @@ from callshot.records.frames import (
     concat_frames,
     make_frame,
 )
+from callshot.vectors import Vectors
 
 
 def other_partitions(
-    table: Embeddings, folds: Folds, protocol: Protocol
+    table: Vectors, folds: Folds, protocol: Protocol
 ) -> dict[int, Folds]:
     """Return the other partitions that the protocol asks for, by number from 1 on.
 
@@ -67,7 +68,7 @@ def partition_frame(curve: Frame, number: int) -> Frame:
     return points.with_columns(partition=pl.lit(number, pl.Int64)).select(*PARTITIONS)
 
 
-def make_partition(table: Embeddings, count: int, seed: int, number: int) -> Folds:
+def make_partition(table: Vectors, count: int, seed: int, number: int) -> Folds:
     """Build folds whose search takes the recordings in another order, by seed and number."""
     recordings = sorted(set(table.recording))
     rank = [make_stream(seed, "folds", key(name), number) for name in recordings]
@@ -109,7 +110,7 @@ def describe_repetition(partitions: Frame, k: int) -> list[str]:
     return lines
 
 
-def _eligible(table: Embeddings, folds: Folds) -> set[str]:
+def _eligible(table: Vectors, folds: Folds) -> set[str]:
     return {c.label for c in count_classes(table.label, folds) if c.eligible}
 
 

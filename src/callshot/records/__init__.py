@@ -3,7 +3,6 @@
 Recording          one audio file
 Reject             a row or a file that was left out, and why
 Segmentation       all of these, for a corpus
-Embeddings         the vectors of one encoder, one per segment
 Folds              the fold of each segment, and how folds were made
 ClassCount         one class: its exemplars, its complete shots, whether it is eligible
 Episode            one query against one draw
@@ -13,7 +12,6 @@ TransferEvaluation that of examples from another corpus than the queries
 CorpusResults      everything that one corpus's part of a report is made from
 """
 
-from callshot.records.embeddings import Embeddings, FloatArray, IntArray
 from callshot.records.evaluation import (
     ClassCount,
     CorpusResults,
@@ -32,7 +30,6 @@ from callshot.records.recordings import (
 )
 from callshot.records.terms import (
     BASELINE_KINDS,
-    COMMON_FOLD,
     DECISION_METRICS,
     FAILURES,
     METRIC_NAMES,
@@ -42,11 +39,16 @@ from callshot.records.terms import (
     STATES,
     Finding,
     Progress,
-    given_folds,
     no_progress,
-    number_folds,
     reference_classifier,
     scale_progress,
+)
+from callshot.spans import (
+    COMMON_FOLD,
+    FloatArray,
+    IntArray,
+    given_folds,
+    number_folds,
 )
 
 __all__ = [
@@ -63,7 +65,6 @@ __all__ = [
     "CorpusResults",
     "CorpusStats",
     "DurationStats",
-    "Embeddings",
     "Episode",
     "Evaluation",
     "Finding",

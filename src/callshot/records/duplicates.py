@@ -9,7 +9,8 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from callshot.records.embeddings import Embeddings, IntArray
+from callshot.spans import IntArray
+from callshot.vectors import Vectors
 
 NO_GROUP = -1
 
@@ -32,9 +33,9 @@ def find_duplicates(content: Sequence[Hashable], recording: Sequence[str]) -> In
     return groups
 
 
-def find_equal_vectors(table: Embeddings) -> IntArray:
+def find_equal_vectors(table: Vectors) -> IntArray:
     """Return the group of each segment whose vector is also in another recording, −1 for others."""
-    vectors = np.ascontiguousarray(table.vectors + 0.0)  # −0 is 0
+    vectors = np.ascontiguousarray(table.matrix + 0.0)  # −0 is 0
     hashes = [hashlib.sha256(vector).digest() for vector in vectors]
     return find_duplicates(hashes, table.recording)
 

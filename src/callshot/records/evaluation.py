@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 
 from callshot.records import frames, notebook
-from callshot.records.embeddings import Embeddings, IntArray
 from callshot.records.frames import Frame, empty_default, unique_values
 from callshot.records.recordings import Reject, Segmentation
 from callshot.records.terms import reference_classifier
+from callshot.spans import IntArray, Spans
+from callshot.vectors import Vectors
 
 TARGET_EXAMPLES = "examples of {}"  # what a transfer is compared with
 
@@ -90,8 +91,8 @@ class Evaluation:
     classes : list of ClassCount
         The exemplars of each class, and why it is or is not eligible.
     folds : Folds
-    segments : Embeddings
-        The evaluated segments, by the first encoder.
+    segments : Spans
+        The evaluated segments.
     notes : list of str
         What a reader of the numbers should know.
     settings : mapping
@@ -103,7 +104,7 @@ class Evaluation:
     queries: int
     classes: list[ClassCount]
     folds: Folds
-    segments: Embeddings
+    segments: Spans
     notes: list[str] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=dict)
     curve: Frame = empty_default(frames.CURVE)
@@ -348,7 +349,7 @@ class CorpusResults:
     evaluation: Evaluation
     stats: CorpusStats
     evaluated: DurationStats
-    tables: Sequence[Embeddings]
+    tables: Sequence[Vectors]
     categories: Mapping[str, str] | None = None
     rejects: Sequence[Reject] = ()
     notes: Sequence[str] = ()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.records.embeddings import FloatArray, IntArray
+from callshot.spans import FloatArray, IntArray
 
 Schema = Mapping[str, Any]
 Frame = pl.DataFrame

@@ -15,22 +15,23 @@ import numpy as np
 from callshot.corpus.audio import load_audio
 from callshot.errors import CallshotError
 from callshot.files import make_folder, sha256_text, write_atomic
-from callshot.records import CorpusResults, Embeddings, FloatArray, Folds
+from callshot.records import CorpusResults, FloatArray, Folds
 from callshot.report.figures.projection import principal_plane
 from callshot.report.summary.context import is_random
 from callshot.results import content_key
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 
 MAX_CALLS = 12  # that a cell of the heat map lists
 
 
-def score_calls(table: Embeddings, folds: Folds, labels: Sequence[str]) -> FloatArray:
+def score_calls(table: Vectors, folds: Folds, labels: Sequence[str]) -> FloatArray:
     """Return the score of every call for every label, (calls, labels), as the centroid gives it.
 
     A score is 2 c·z − |c|², c the mean of all examples of the label in other folds: up to a
     constant of the call, minus its squared distance. NaN if other folds have no example.
     """
-    vectors = np.asarray(table.vectors, np.float64)
+    vectors = np.asarray(table.matrix, np.float64)
     label = np.array(table.label)
     scores = np.full((len(vectors), len(labels)), np.nan)
     for fold in np.unique(folds.fold):
@@ -79,10 +80,10 @@ class Picks:
 
 
 def pick_calls(
-    table: Embeddings, scores: FloatArray, labels: Sequence[str]
+    table: Vectors, scores: FloatArray, labels: Sequence[str]
 ) -> list[Picks]:
     """Return for each label its most typical call, the one nearest to another, and the farthest."""
-    vectors = np.asarray(table.vectors, np.float64)
+    vectors = np.asarray(table.matrix, np.float64)
     squares = np.einsum("ij,ij->i", vectors, vectors)
     names = np.array(table.label)
     finite_scores = np.nan_to_num(scores, nan=-np.inf)
@@ -322,14 +323,14 @@ def find_calls(results: CorpusResults) -> CorpusCalls:
     return CorpusCalls(labels, encoders, method)
 
 
-def place_calls(table: Embeddings) -> FloatArray:
+def place_calls(table: Vectors) -> FloatArray:
     """Return calls in the plane, (calls, 2), by UMAP if it is installed, else by variance."""
     if find_spec("umap") and len(table) >= MIN_FOR_UMAP:
         import umap
 
         reducer = umap.UMAP(random_state=SEED, n_jobs=1)
-        return np.asarray(reducer.fit_transform(table.vectors), np.float64)
-    points, _ = principal_plane(table.vectors)
+        return np.asarray(reducer.fit_transform(table.matrix), np.float64)
+    points, _ = principal_plane(table.matrix)
     return points
 
 
@@ -340,12 +341,13 @@ def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
         if not is_random(table.encoder):
             for pick in encoder.picks:
                 rows += [pick.typical, pick.nearest, pick.farthest]
-    segments = results.evaluation.segments
+    segments = results.evaluation.segments["segment"]
+    segment_labels = results.evaluation.segments["label"]
     most = max(MIN_EXTRA, EXTRA // max(len(calls.labels), 1))
     members = []
     for label in calls.labels:  # a few calls of each, from the first to the last
-        own = [row for row, name in enumerate(segments.label) if name == label]
+        own = [row for row, name in enumerate(segment_labels) if name == label]
         members.append(own[:: max(1, len(own) // most)][:most])
     for together in zip_longest(*members):
         rows += [row for row in together if row is not None]
-    return [segments.segment[row] for row in dict.fromkeys(rows)]
+    return [segments[row] for row in dict.fromkeys(rows)]

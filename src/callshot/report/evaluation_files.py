@@ -21,7 +21,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import polars as pl
 
 from callshot.errors import InputError
@@ -30,7 +29,6 @@ from callshot.files import sha256_file
 from callshot.records import (
     ClassCount,
     CorpusStats,
-    Embeddings,
     Evaluation,
     Folds,
     Segmentation,
@@ -45,6 +43,7 @@ from callshot.records.table_files import (
     write_parquet,
 )
 from callshot.results import OutputFolder, open_output_folder
+from callshot.spans import Spans
 from callshot.version import __version__
 
 DrawFigures = Callable[[Path], Sequence[Path]]
@@ -197,16 +196,16 @@ def write_evaluation(
         write_values(evaluation.values, list(CURVE_KEY), folder / VALUES_FILE)
 
 
-def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
+def write_folds(segments: Spans, folds: Folds, path: Path) -> str:
     """Write `folds.csv`; return its name."""
-    write_csv_frame(_make_folds_frame(table, folds), path)
+    write_csv_frame(_make_folds_frame(segments, folds), path)
     return path.name
 
 
-def _make_folds_frame(table: Embeddings, folds: Folds) -> Frame:
+def _make_folds_frame(segments: Spans, folds: Folds) -> Frame:
     """Return the fold of each segment; examples of a source corpus are in the common fold, −1."""
-    columns = (table.segment, table.recording, table.label, folds.fold)
-    return pl.DataFrame(columns, schema=dict(FOLDS))
+    numbered = segments.with_columns(fold=folds.fold)
+    return numbered.frame.select(*FOLDS)
 
 
 def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
@@ -265,15 +264,9 @@ def read_results(folder: Path) -> Evaluation:
         for name, schema in RESULT_FRAMES.items()
     }
     rows = read_frame(folder / "folds.csv", FOLDS)
-    segments = Embeddings(
-        tables["curve"]["encoder"][0],
-        np.zeros((len(rows), 1)),
-        segment=rows["segment"].to_list(),
-        recording=rows["recording"].to_list(),
-        label=rows["label"].to_list(),
-        labels=[()] * len(rows),
-        source=str(folder / "folds.csv"),
-    )
+    no_times = dict.fromkeys(("start_s", "end_s"))
+    segments = Spans(rows.with_columns(**no_times), source=str(folder / "folds.csv"))
+    segments = segments.with_columns(labels=[[]] * len(rows))
     folds = Folds(rows["fold"].to_numpy(), **fold_facts)
     exemplars = Counter(rows.select("label", "fold").iter_rows())
     classes = []
@@ -333,7 +326,7 @@ def _task_facts(evaluation: Evaluation) -> dict[str, object]:
     )
     return {
         "corpus": evaluation.corpus,
-        "segments": (segments.segment, segments.recording, segments.label),
+        "segments": segments.frame.select("segment", "recording", "label").rows(),
         "folds": (folds.count, folds.fold.tolist()),
         "classes": evaluation.classes,
         "queries": (evaluation.queries, evaluation.complete_shots),

@@ -269,7 +269,7 @@ def _find_strongest(
         name = part["recording"][0]
         if name not in indexed:
             raise InputError(f"{index.folder}: {name} is not in the index")
-        blocks = [block.rows for block in index.read_recording(indexed[name])]
+        blocks = list(index.read_recording(indexed[name]))
         for row in part.iter_rows(named=True):
             if row["label"] not in model.classes:
                 raise InputError(f"{model.source}: has no label {row['label']}")
@@ -278,8 +278,9 @@ def _find_strongest(
             limits_s = [row["start_s"] - index.settings.window_s, row["end_s"]]
             overlapping = []
             for block in blocks:
-                first, last = np.searchsorted(block["start_s"], limits_s)
-                overlapping.append(np.asarray(block[first:last]["vector"], np.float64))
+                starts_s = block.spans.frame["start_s"].to_numpy()
+                first, last = np.searchsorted(starts_s, limits_s)
+                overlapping.append(np.asarray(block.matrix[first:last], np.float64))
             windows = np.concatenate(overlapping)
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")

@@ -260,7 +260,7 @@ def _open_segments(
         why_no_scores = f"{embeddings}: not of these segments"
         vector_rows = {name: row for row, name in enumerate(embedded.segment)}
         if vector_rows.keys() >= set(table["segment"]):
-            vectors = embedded.vectors[[vector_rows[name] for name in table["segment"]]]
+            vectors = embedded.matrix[[vector_rows[name] for name in table["segment"]]]
             scores = HeldOutScores(
                 np.asarray(vectors, np.float32), items["label"], table["recording"]
             )

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from callshot import pipeline
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
 from callshot.corpus.options import (
@@ -41,7 +39,6 @@ from callshot.encoders.embed import (
     EmbedOptions,
     check_store,
     default_store,
-    make_table,
 )
 from callshot.encoders.joined_encoder import check_title
 from callshot.errors import OptionError
@@ -56,7 +53,6 @@ from callshot.fewshot.protocol import Protocol
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.jobs import Cluster
 from callshot.records import (
-    Embeddings,
     Evaluation,
     Folds,
     Progress,
@@ -84,7 +80,6 @@ from callshot.results import open_output_folder
 from callshot.storage import to_path
 from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import (
-    check_new_sequences,
     check_new_table,
     read_table,
     sequences_path,
@@ -93,6 +88,7 @@ from callshot.tables.embedding_tables import (
     write_table,
 )
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
+from callshot.vectors import Vectors
 
 SEGMENTS_INFO = "segments.json"
 REJECTS_SUFFIX = ".rejects.csv"  # of files beside a table of embeddings
@@ -179,7 +175,7 @@ def embed_files(
     mix: BackgroundMix | None = None,
     progress: Progress = no_progress,
     **options: Any,
-) -> tuple[Embeddings, list[Reject]]:
+) -> tuple[Vectors, list[Reject]]:
     """Embed the segments of a table; write the embeddings, and the rejects beside them.
 
     `name` is the name of the encoder in results, instead of its own. With a `mix`, calls are
@@ -200,7 +196,7 @@ def embed_files(
     for path, names in columns.items():
         check_new_file(path, "list of segments", partial(has_header, columns=names))
     if sequences:
-        check_new_sequences(sequences_path(out))
+        check_new_table(sequences_path(out))
     if name is not None:
         check_title(name, "name")
     check_store(embedding.store or default_store())
@@ -261,21 +257,19 @@ def fold_files(
     """
     with open_output_folder(out, (FOLDS,), FOLDS_INFO) as output:
         segments = read_segments(source)
-        vectors = np.zeros((len(segments), 1), np.float32)
-        whole = make_table("segments", segments, vectors)
-        names = frozenset(whole.segment)
-        shared = whole.only(names.intersection(*map(table_segments, tables)))
+        names = frozenset(segments["segment"])
+        shared = segments.only(names.intersection(*map(table_segments, tables)))
         fold = None if file is None else read_folds(file, shared)
         if group_duplicates:
-            kept = frozenset(shared.segment)
+            kept = frozenset(shared["segment"])
             read = [read_table(path).only(kept) for path in tables]
             groups = [find_equal_vectors(table) for table in read]
-            recordings = group_recordings(shared.recording, groups)
-            shared = replace(shared, recording=recordings)
+            recordings = group_recordings(shared["recording"], groups)
+            shared = shared.with_columns(recording=recordings)
         folds = choose_folds(shared, count, fold, file, default=default)
-        classes = count_classes(shared.label, folds, shared.recording)
+        classes = count_classes(shared["label"], folds, shared["recording"])
         evaluated_classes(classes)
-        missing = sorted(names.difference(shared.segment))
+        missing = sorted(names.difference(shared["segment"]))
         provenance = describe_folds(folds, classes, missing=missing)
         output.write(
             lambda folder: [write_folds(shared, folds, folder / FOLDS)], provenance

@@ -108,7 +108,7 @@ def read_corpus_results(
     evaluations = [step.folder for step in steps if step.kind == "evaluate"]
     measured = [path for path in evaluations if is_measured(path)]
     whole = merge_results([read_results(path) for path in measured])
-    names = set(whole.segments.segment)
+    names = set(whole.segments["segment"])
     tables = [read_table(embed.table).only(names) for embed in embeds]
     tables = [table for table in tables if table.encoder in whole.encoders]
 
@@ -143,13 +143,14 @@ def read_corpus_results(
 
     categories = None
     if corpus.categories is not None:
-        categories = read_categories(corpus.categories, tables[0])
+        categories = read_categories(corpus.categories, tables[0].spans)
     elif corpus.known_corpus is not None:
         categories = corpus.known_corpus.categories_of(set(tables[0].label))
 
     eligible = {count.label for count in evaluation.eligible_classes}
     segments = evaluation.segments
-    rows = zip(segments.segment, segments.label, evaluation.folds.fold, strict=True)
+    columns = (segments["segment"], segments["label"], evaluation.folds.fold)
+    rows = zip(*columns, strict=True)
     queries = {name for name, label, fold in rows if label in eligible and fold >= 0}
     durations_s = read_segments(folder / SEGMENTS).only(queries).durations_s.tolist()
 
@@ -162,7 +163,7 @@ def read_corpus_results(
     stats, notes = read_stats(folder / SEGMENTS_INFO)
     equal = describe_equal_encoders(evaluations)
     return CorpusResults(
-        replace(evaluation, segments=tables[0]),  # with the overlapping labels
+        replace(evaluation, segments=tables[0].spans),  # with the overlapping labels
         stats,
         measure_durations(durations_s),
         tables,

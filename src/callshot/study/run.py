@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from callshot.baselines.options import check_trainable
 from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
 from callshot.corpus.segment_table import inspect_corpus, read_rejects
@@ -20,7 +18,6 @@ from callshot.encoders.embed import (
     check_rates,
     check_store,
     default_store,
-    make_table,
 )
 from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
@@ -218,14 +215,13 @@ def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
     for encoder in study.encoders:
         for spec in encoder.joined_encoder.specs:
             check_rates(spec, segments)
-    vectors = np.zeros((len(segments), 1), np.float32)
-    table = make_table("segments", segments, vectors)
     if corpus.categories is not None:
-        read_categories(corpus.categories, table)
+        read_categories(corpus.categories, segments)
     classes = inspection.classes
     if corpus.fold_file is not None:
-        folds = check_folds(table.recording, read_folds(corpus.fold_file, table))
-        classes = count_classes(table.label, folds, table.recording)
+        recordings = segments["recording"]
+        folds = check_folds(recordings, read_folds(corpus.fold_file, segments))
+        classes = count_classes(segments["label"], folds, recordings)
     evaluated_classes(classes)
 
     networks = [kind for kind in study.baselines.train if kind != "logistic"]

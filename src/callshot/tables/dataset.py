@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,14 @@ from callshot.fewshot.folds import (
     choose_folds,
 )
 from callshot.files import describe_file
-from callshot.records import Embeddings, Evaluation, Folds
+from callshot.records import Evaluation, Folds
 from callshot.records.duplicates import (
     describe_grouping,
     find_equal_vectors,
     group_recordings,
 )
 from callshot.storage import to_path
-from callshot.tables.embedding_tables import read_tables, table_corpus
+from callshot.tables.embedding_tables import read_tables
 from callshot.tables.fold_files import (
     FOLDS,
     read_categories,
@@ -33,6 +32,7 @@ from callshot.tables.fold_files import (
     read_folds_dir,
     take_recordings,
 )
+from callshot.vectors import Vectors
 
 
 def read_dataset(
@@ -56,15 +56,17 @@ def read_dataset(
     paths = [to_path(path) for path in paths]
     tables = read_tables(paths)
     recordings = tables[0].recording
-    table_name = table_corpus(paths[0]) or ""
+    table_name = tables[0].spans.metadata.get("corpus", "")
     name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
     known_corpus = CORPORA.get(name) or CORPORA.get(table_name)
     if folds_dir is None:
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
-        fold = None if fold_file is None else read_folds(fold_file, tables[0])
+        fold = None if fold_file is None else read_folds(fold_file, tables[0].spans)
         if group_duplicates:
             tables = group_tables(tables)
-        chosen_folds = choose_folds(tables[0], folds, fold, fold_file, default=default)
+        chosen_folds = choose_folds(
+            tables[0].spans, folds, fold, fold_file, default=default
+        )
     else:
         fold_file = folds_dir / FOLDS
         parts = [read_folds_dir(folds_dir, table) for table in tables]
@@ -83,7 +85,7 @@ def read_dataset(
             files.append(describe_file(file, role=role))
     category_of: Mapping[str, str] | None = None
     if categories is not None:
-        category_of = read_categories(categories, tables[0])
+        category_of = read_categories(categories, tables[0].spans)
     elif known_corpus is not None:
         category_of = known_corpus.categories_of(set(tables[0].label))
     return Dataset(
@@ -97,14 +99,14 @@ def read_dataset(
     )
 
 
-def group_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:
+def group_tables(tables: Sequence[Vectors]) -> list[Vectors]:
     """Return tables in which recordings that share an equal vector are one recording."""
     groups = [find_equal_vectors(table) for table in tables]
     recordings = group_recordings(tables[0].recording, groups)
-    return [replace(table, recording=recordings) for table in tables]
+    return [table.with_columns(recording=recordings) for table in tables]
 
 
-Data = Embeddings | Sequence[Embeddings] | Any
+Data = Vectors | Sequence[Vectors] | Any
 
 
 def collect_tables(
@@ -112,14 +114,14 @@ def collect_tables(
     y: Sequence[str] | None,
     groups: Sequence[Any] | None,
     prefix: str = "",
-) -> Sequence[Embeddings]:
+) -> Sequence[Vectors]:
     """Return tables of embeddings, from tables or from arrays.
 
     `prefix` begins the names of rows of an array.
     """
-    if isinstance(X, Embeddings):
+    if isinstance(X, Vectors):
         return [X]
-    if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Embeddings):
+    if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Vectors):
         return X
     if y is None:
         raise InputError("y: an array X needs the label of each row")
@@ -127,13 +129,15 @@ def collect_tables(
     recordings = _texts("groups", names if groups is None else groups)
     vectors: Any = X
     labels = [()] * len(y)
-    return [Embeddings("X", vectors, names, recordings, _texts("y", y), labels)]
+    return [
+        Vectors.from_columns("X", vectors, names, recordings, _texts("y", y), labels)
+    ]
 
 
-def collect_queries(queries: Any) -> Sequence[Embeddings]:
+def collect_queries(queries: Any) -> Sequence[Vectors]:
     """Return tables of queries, from tables, or from arrays (X, y) or (X, y, groups)."""
     is_arrays = isinstance(queries, tuple) and len(queries) in (2, 3)
-    if is_arrays and not isinstance(queries[0], Embeddings):
+    if is_arrays and not isinstance(queries[0], Vectors):
         X, y, groups = (*queries, None)[:3]
         return collect_tables(X, y, groups, prefix="query ")
     try:
@@ -156,19 +160,19 @@ def _texts(name: str, values: Iterable[Any]) -> list[str]:
     return texts
 
 
-def resolve_folds(tables: Sequence[Embeddings], folds: Folds | int | None) -> Folds:
+def resolve_folds(tables: Sequence[Vectors], folds: Folds | int | None) -> Folds:
     """Check the tables; return their folds, given, or built by number."""
     if not isinstance(folds, Folds):
         count = None if folds is None else operator.index(folds)
         one_fold = np.zeros(len(tables[0]), np.int64)
         check_tables(tables, Folds(one_fold, 1, "given"))
-        folds = choose_folds(tables[0], count)
+        folds = choose_folds(tables[0].spans, count)
     return check_tables(tables, folds)
 
 
 def make_dataset(
     corpus: str,
-    tables: Sequence[Embeddings],
+    tables: Sequence[Vectors],
     folds: Folds | int | None,
     group_duplicates: bool,
     categories: Mapping[str, str] | None = None,
@@ -186,10 +190,10 @@ def make_dataset(
     )
 
 
-def check_same_data(tables: Sequence[Embeddings], against: Evaluation) -> None:
+def check_same_data(tables: Sequence[Vectors], against: Evaluation) -> None:
     """Check that results come from the same segments and encoders."""
     for name in ("segment", "recording", "label"):
-        if getattr(tables[0], name) != getattr(against.segments, name):
+        if tables[0].spans[name] != against.segments[name]:
             raise InputError(
                 f"against: column {name} differs; pass the results of the same data"
             )

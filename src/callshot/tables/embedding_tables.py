@@ -1,4 +1,4 @@
-"""Tables of embeddings: Parquet, CSV or `.npz` in, `Embeddings` out, and back to Parquet.
+"""Tables of embeddings: Parquet, CSV or `.npz` in, `Vectors` out, and back to Parquet.
 
     recording   text or integers       the file that the segment was cut from
     label       text or integers       the label at the segment's centre
@@ -35,13 +35,7 @@ from numpy.typing import NDArray
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import CallshotError, InputError, OutputError
 from callshot.files import atomic_path, check_new_file, error_reason, make_folder
-from callshot.records import Embeddings, Finding
-from callshot.records.columns import (
-    BROKEN_TEXT,
-    check_columns,
-    contiguous_floats,
-    select_columns,
-)
+from callshot.records import Finding
 from callshot.records.table_files import (
     describe_parquet,
     open_npz,
@@ -50,6 +44,13 @@ from callshot.records.table_files import (
     write_parquet,
 )
 from callshot.storage import to_path
+from callshot.vectors import (
+    BROKEN_TEXT,
+    Vectors,
+    check_columns,
+    contiguous_floats,
+    select_columns,
+)
 
 Metadata = dict[str, str]
 Frames = NDArray[np.float32]
@@ -65,7 +66,7 @@ EMBED_AGAIN = "embed the segments again with --sequence"
 SEGMENT_COLUMNS = {"path", "start_s", "end_s"}
 
 
-def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
+def read_table(path: Path, *, need_segment: bool = False) -> Vectors:
     """Read one table; raise with the file, column and row of the first error.
 
     Without a column `segment` the ids are the recording and a count, "a.wav#0"; `need_segment`
@@ -87,16 +88,17 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
         )
     encoder = metadata.get("encoder", "")
     name = encoder if encoder.strip() else path.stem
-    table = Embeddings.from_frame(frame, encoder=name, source=str(path))
+    table = Vectors.from_frame(frame, encoder=name, source=str(path))
     return replace(
         table,
+        spans=replace(table.spans, metadata=metadata),
         joined_dimensions=joined_dimensions,
         note=metadata.get("note", ""),
         fingerprint=metadata.get("fingerprint", ""),
     )
 
 
-def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
+def read_tables(paths: Sequence[Path]) -> list[Vectors]:
     """Read tables of several encoders over the same segments, all in the row order of the first."""
     tables = [read_table(to_path(path), need_segment=len(paths) > 1) for path in paths]
     sources: dict[str, str] = {}
@@ -111,7 +113,7 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
     return tables[:1] + [_align_rows(tables[0], table) for table in tables[1:]]
 
 
-def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
+def _align_rows(first: Vectors, other: Vectors) -> Vectors:
     """Return another encoder's table in the row order of the first; raise if they disagree."""
     unmatched = sorted(set(first.segment) ^ set(other.segment))
     if unmatched:
@@ -124,38 +126,28 @@ def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
         )
     positions = {segment: row for row, segment in enumerate(other.segment)}
     rows = [positions[segment] for segment in first.segment]
+    aligned = other.take(rows)
     for name in ("recording", "label", "labels", "fold"):
-        for first_row, row in enumerate(rows):
-            expected, value = _cell(first, name, first_row), _cell(other, name, row)
+        pairs = zip(_column(first, name), _column(aligned, name), strict=True)
+        for row, (expected, value) in zip(rows, pairs, strict=True):
             if value != expected:
                 raise InputError(
                     f"{other.source}: column {name}, row {row + 1}: expected {expected!r} "
                     f"as in {first.source}, got {value!r}; all tables must agree"
                 )
-    return replace(
-        other,
-        vectors=other.vectors[rows],
-        segment=first.segment,
-        recording=first.recording,
-        label=first.label,
-        labels=first.labels,
-        fold=first.fold,
-    )
+    spans = replace(first.spans, source=other.source)
+    return replace(aligned, spans=spans)
 
 
-def _cell(table: Embeddings, name: str, row: int) -> Any:
-    """Return an entry of a column: labels in alphabetical order, None without a column."""
-    column = getattr(table, name)
-    if column is None:
-        return None
+def _column(table: Vectors, name: str) -> list[Any]:
+    """Return a column: labels in alphabetical order, None without folds."""
     if name == "fold":
-        return int(column[row])
-    return sorted(column[row]) if name == "labels" else column[row]
+        return [None] * len(table) if table.fold is None else table.fold.tolist()
+    column = table.spans[name]
+    return list(map(sorted, column)) if name == "labels" else column
 
 
-def write_table(
-    embeddings: Embeddings, path: Path, *, corpus: str | None = None
-) -> None:
+def write_table(embeddings: Vectors, path: Path, *, corpus: str | None = None) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
     path = to_path(path)
     check_suffix(path)
@@ -217,15 +209,6 @@ def _is_own_table(path: Path) -> bool:
     except InputError:
         return False
     return "encoder" in metadata or columns == list(SEQUENCES)
-
-
-def table_corpus(path: Path) -> str | None:
-    """Return the name of the corpus that a table belongs to, if it is in the table."""
-    with explain_read_errors(path):
-        kind = _check_kind(path)
-        if kind == ".parquet":
-            return describe_parquet(path).metadata.get("corpus")
-        return READERS[kind](path)[1].get("corpus")
 
 
 def table_segments(path: Path) -> frozenset[str]:
@@ -351,11 +334,6 @@ READERS = {".parquet": _read_parquet, ".csv": _read_csv, ".npz": _read_npz}
 def sequences_path(table: Path) -> Path:
     """Return the path of the sequences behind a table of embeddings."""
     return table.with_suffix(".sequences.parquet")
-
-
-def check_new_sequences(path: Path) -> None:
-    """Check, before any work, that sequences can be written and replace no file of others."""
-    check_new_file(path, "table of sequences", _is_own_table)
 
 
 def write_sequences(

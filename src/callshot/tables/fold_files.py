@@ -11,7 +11,6 @@ Windows-1252.
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +23,14 @@ from callshot.records import (
     BASELINE_KINDS,
     COMMON_FOLD,
     RANKING_METRICS,
-    Embeddings,
     Folds,
     IntArray,
     number_folds,
 )
-from callshot.records.columns import check_columns, check_rows
 from callshot.records.frames import BASELINES
+from callshot.spans import Spans
 from callshot.tables.embedding_tables import check_repeated
+from callshot.vectors import Vectors, check_columns, check_rows
 
 Rows = list[dict[str, str]]
 
@@ -43,23 +42,23 @@ REFERENCE_KEY = ("corpus", "encoder", "name", "scoring", "metric")
 NOT_RESAMPLED = {"p01": np.nan, "p99": np.nan, "how": "", "samples": []}
 
 
-def read_folds(path: Path, table: Embeddings) -> IntArray:
-    """Return the fold of each segment of a table, by segment id if the file has that column."""
+def read_folds(path: Path, segments: Spans) -> IntArray:
+    """Return the fold of each segment, by segment id if the file has that column."""
     rows = read_csv_records(path, ["fold"])
     key = "segment" if "segment" in rows[0] else "recording"
     check_columns(path, list(rows[0]), [key])
     folds = _map_values(path, rows, key, "fold")
-    names = getattr(table, key)
+    names = segments[key]
     for row, name in enumerate(names, 1):
         if name not in folds:
             raise InputError(
-                f"{path}: column {key}: {name!r} is missing (row {row} of {table.source}); "
+                f"{path}: column {key}: {name!r} is missing (row {row} of {segments.source}); "
                 "add its fold"
             )
     return np.array(number_folds(folds[name] for name in names), np.int64)
 
 
-def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
+def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
     """Return the segments of a table that have a fold in a folder, and these folds."""
     path = folder / FOLDS
     info_path = folder / FOLDS_INFO
@@ -75,7 +74,7 @@ def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
         ) from error
     rows = read_csv_records(path, ["segment", "fold"])
     part = table.only({row["segment"] for row in rows})
-    folds = Folds(read_folds(path, part), *facts)
+    folds = Folds(read_folds(path, part.spans), *facts)
     numbers = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
     if numbers != list(range(folds.count)):
         listed = ", ".join(map(str, numbers[:12]))
@@ -86,7 +85,7 @@ def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
     return part, folds
 
 
-def take_recordings(path: Path, table: Embeddings) -> Embeddings:
+def take_recordings(path: Path, table: Vectors) -> Vectors:
     """Return a table with the recordings of a file of folds, if that has segments and recordings.
 
     There, recordings that are kept together have one name.
@@ -95,15 +94,15 @@ def take_recordings(path: Path, table: Embeddings) -> Embeddings:
     if not {"segment", "recording"} <= rows[0].keys():
         return table
     recordings = _map_values(path, rows, "segment", "recording")
-    return replace(table, recording=[recordings[name] for name in table.segment])
+    return table.with_columns(recording=[recordings[name] for name in table.segment])
 
 
-def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
+def read_categories(path: Path, segments: Spans) -> dict[str, str]:
     """Return the category of each label; a label without segments is rejected as a likely typo."""
     rows = read_csv_records(path, ["label", "category"])
     _check_values(path, rows, "category", str.strip, "text")
     expected = "a label that a segment has"
-    _check_values(path, rows, "label", set(table.label).__contains__, expected)
+    _check_values(path, rows, "label", set(segments["label"]).__contains__, expected)
     return _map_values(path, rows, "label", "category")
 
 

@@ -12,7 +12,7 @@ and fold, as in a table.
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,7 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import InputError, OptionError, count_text
-from callshot.records import Embeddings, Reject
-from callshot.records.columns import (
-    check_columns,
-    check_rows,
-    filled_column,
-    table_columns,
-    text_column,
-)
+from callshot.records import Reject
 from callshot.records.table_files import describe_parquet, open_npz, read_parquet
 from callshot.spans import name_spans
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
@@ -39,6 +32,15 @@ from callshot.tables.window_pooling import (
     WindowReaders,
     overlapping_labels,
     pool_spans,
+)
+from callshot.vectors import (
+    Vectors,
+    check_columns,
+    check_rows,
+    contiguous_floats,
+    filled_column,
+    read_columns,
+    text_column,
 )
 
 KINDS = ("auto", "arrays", "hoplite", "birdnet-analyzer")
@@ -63,7 +65,7 @@ Outcomes = list[Vector | str]
 class ImportResult:
     """A table, what was left out of it, notes for the user, and the corpus that a file names."""
 
-    table: Embeddings
+    table: Vectors
     rejects: list[Reject]
     notes: list[str]
     corpus: str | None = None
@@ -185,7 +187,7 @@ def _pool_rows(
 
 def _build_table(
     source: Path, encoder: str, path: Path, rows: pl.DataFrame, outcomes: Outcomes
-) -> tuple[Embeddings, list[Reject]]:
+) -> tuple[Vectors, list[Reject]]:
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
     labels = _read_labels(path, rows)
     numbers = rows["row"].to_list()
@@ -215,13 +217,8 @@ def _build_table(
         columns = columns.drop("fold")
     matrix = np.zeros((rows.height, first.size), first.dtype)
     matrix[list(vectors)] = list(vectors.values())
-    table = Embeddings(
-        encoder=encoder,
-        vectors=matrix,
-        source=str(source),
-        **table_columns(path, columns),
-    )
-    return table.only({table.segment[row] for row in vectors}), rejects
+    spans = replace(read_columns(path, columns), source=str(source))
+    return Vectors(spans, matrix, encoder).take(list(vectors)), rejects
 
 
 def _read_array(path: Path) -> Vector:
@@ -253,7 +250,7 @@ def _read_array(path: Path) -> Vector:
             "or remove it from both files"
         )
     is_half = matrix.dtype == np.float16
-    return np.asarray(matrix, np.float32 if is_half else matrix.dtype)
+    return contiguous_floats(matrix.astype(np.float32) if is_half else matrix)
 
 
 def _read_span_rows(

@@ -18,7 +18,6 @@ from callshot.records import (
     ClassCount,
     CorpusResults,
     CorpusStats,
-    Embeddings,
     Evaluation,
     FloatArray,
     Folds,
@@ -38,6 +37,7 @@ from callshot.records.frames import (
 )
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import open_figure
+from callshot.vectors import Vectors
 from corpus_results import make_baselines, make_durations, make_tables
 
 TextBoxes = dict[Text, NDArray[np.float64]]  # left, bottom, right, top, in inches
@@ -117,7 +117,7 @@ def make_results(
         9,
         counts,
         given,
-        tables[0],
+        tables[0].spans,
         curve=pl.concat([_make_curve(curve, counts) for curve in split_curves(values)]),
         values=values,
         per_class=_make_class_curves(values.filter(scoring="all"), labels),
@@ -141,11 +141,11 @@ def make_results(
     )
 
 
-def _recording_numbers(table: Embeddings) -> NDArray[np.int64]:
+def _recording_numbers(table: Vectors) -> NDArray[np.int64]:
     return np.array([int(name.split()[1]) for name in table.recording])
 
 
-def _thin_out(table: Embeddings) -> Embeddings:
+def _thin_out(table: Vectors) -> Vectors:
     """Remove the second segment of later labels from the first folds: classes differ in size."""
     fold = _recording_numbers(table)
     names = list(dict.fromkeys(table.label))
@@ -158,7 +158,7 @@ def _thin_out(table: Embeddings) -> Embeddings:
         [column[row] for row in rows]
         for column in (table.segment, table.recording, table.label, table.labels)
     ]
-    return Embeddings(table.encoder, table.vectors[rows], *columns)
+    return Vectors.from_columns(table.encoder, table.matrix[rows], *columns)
 
 
 def _make_values(

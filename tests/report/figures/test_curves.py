@@ -9,12 +9,13 @@ import pytest
 
 from callshot import files
 from callshot.errors import OutputError
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds
+from callshot.records import ClassCount, Evaluation, Folds
 from callshot.records.frames import CURVE, CURVE_KEY, make_frame
 from callshot.report.figures import draw_sweep
 from callshot.report.figures.curves import density, sweep_page
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.style import STYLE
+from callshot.vectors import Vectors
 from corpus_results import make_baselines
 from report.figures.made_up_results import legend_texts, line_values, panel_titles
 
@@ -31,7 +32,7 @@ def make_evaluation(
         for spread in spreads
         for metric in ("map", "auroc", "accuracy")
     ]
-    segments = Embeddings(
+    segments = Vectors.from_columns(
         "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
     )
     return Evaluation(
@@ -40,7 +41,7 @@ def make_evaluation(
         18,
         [ClassCount("rumble", 9, 7, True), ClassCount("roar", 9, complete, True)],
         Folds(np.array([0, 1]), 2, "given"),
-        segments,
+        segments.spans,
         curve=pl.concat(curves),
     )
 

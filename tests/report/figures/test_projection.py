@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from matplotlib.text import Text
 
-from callshot import Embeddings
+from callshot import Vectors
 from callshot.report.figures.figure_io import freeze, open_figure
 from callshot.report.figures.projection import draw_map, place_names, principal_plane
 
@@ -50,10 +50,12 @@ def test_vectors_that_span_no_plane_are_projected_too(vectors):
 
 def test_a_centroid_is_the_mean_of_its_label_and_other_labels_have_none():
     vectors = [[0.0, 1], [2, 1], [8, 0], [9, 9]]
-    table = Embeddings("e", vectors, "abcd", "abcd", ["x", "x", "y", "rare"], [()] * 4)
+    table = Vectors.from_columns(
+        "e", vectors, "abcd", "abcd", ["x", "x", "y", "rare"], [()] * 4
+    )
     with open_figure() as figure:
         centroids = draw_map(figure.subplots(), table, ["y", "x"])
-    points, _ = principal_plane(table.vectors)
+    points, _ = principal_plane(table.matrix)
     assert np.allclose(centroids, [points[2], points[:2].mean(axis=0)])
 
 

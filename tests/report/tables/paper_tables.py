@@ -15,11 +15,11 @@ from callshot.records import (
     CorpusResults,
     CorpusStats,
     DurationStats,
-    Embeddings,
     Evaluation,
     Folds,
 )
 from callshot.records.frames import CURVE
+from callshot.vectors import Vectors
 from corpus_results import make_baselines, make_rows
 
 ENCODERS = ("mfcc", "perch-v1", "perch-v2", "hubert-base-l2")
@@ -175,7 +175,9 @@ def _make_results(
         *_curve_rows(corpus, table, "all", ENCODERS, complete_shots),
         *_curve_rows(corpus, reduced, "reduced", PERCHES, complete_shots),
     ]
-    segments = Embeddings("mfcc", np.zeros((1, 1)), ["s"], ["r"], ["x"], [("x",)])
+    segments = Vectors.from_columns(
+        "mfcc", np.zeros((1, 1)), ["s"], ["r"], ["x"], [("x",)]
+    )
     given = Folds(np.zeros(1, np.int64), folds, "given")
     evaluation = Evaluation(
         corpus,
@@ -183,7 +185,7 @@ def _make_results(
         queries,
         counts,
         given,
-        segments,
+        segments.spans,
         curve=make_rows(CURVE, *curve),
     )
     baselines = make_baselines(*_baseline_rows(corpus, table, reduced))

@@ -208,22 +208,17 @@ def _search(
 ) -> pl.DataFrame:
     """Return the nearest windows of a recording, none of which overlap."""
     blocks = list(index.read_recording(recording))
-    parts = [measure_distances(block.vectors, vector, distance) for block in blocks]
+    parts = [measure_distances(block.matrix, vector, distance) for block in blocks]
+    windows = pl.concat([block.spans.frame for block in blocks])
     distances = np.concatenate(parts)
-    rows = {
-        name: np.concatenate([block.rows[name] for block in blocks])
-        for name in ("start_s", "end_s", "rms_dbfs")
-    }
-    best_rows = choose_apart(distances, rows["start_s"], rows["end_s"], most)
-    starts_s = rows["start_s"][best_rows].tolist()
-    columns = {
-        "rank": np.zeros(len(best_rows), np.int64),
-        "recording": [recording.path] * len(best_rows),
-        "clock": [shift_clock(recording.clock, start_s) for start_s in starts_s],
-        "distance": distances[best_rows],
-        **{name: values[best_rows] for name, values in rows.items()},
-    }
-    return pl.DataFrame(columns, schema_overrides=COLUMNS).select(*COLUMNS)
+    rank = pl.lit(0, pl.Int64).alias("rank")
+    windows = windows.with_columns(rank, pl.Series("distance", distances))
+    start_s = windows["start_s"].to_numpy()
+    end_s = windows["end_s"].to_numpy()
+    best = windows[choose_apart(distances, start_s, end_s, most)]
+    clocks = [shift_clock(recording.clock, start_s) for start_s in best["start_s"]]
+    clock = pl.Series("clock", clocks, pl.String)
+    return best.with_columns(clock).select(*COLUMNS)
 
 
 def measure_distances(

@@ -11,6 +11,7 @@
 and the time of the audio file, and of a damaged one for where the damage begins.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from callshot.chunks import (
     Rows,
@@ -35,8 +35,10 @@ from callshot.chunks import (
 from callshot.encoders.catalogue import format_encoder
 from callshot.errors import InputError, count_text
 from callshot.files import error_reason, explain_unreadable, sha256_text
-from callshot.records import Finding, FloatArray, Reject
+from callshot.records import Finding, Reject
+from callshot.spans import Spans
 from callshot.storage import is_remote, map_requests, to_path
+from callshot.vectors import Vectors
 
 INDEX = "index.json"
 RECORDINGS = "recordings"
@@ -45,6 +47,7 @@ REJECTS = "rejects.csv"
 LOCK = ".lock"
 OWN_NAMES = (INDEX, RECORDINGS, REJECTS, LOCK)
 VERSION = 1
+WINDOW_COLUMNS = ("start_s", "end_s", "rms_dbfs")
 DTYPES = ("float16", "float32")
 SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
 MAKE_AGAIN = "run callshot verify --repair and callshot index again"
@@ -104,34 +107,6 @@ class IndexedRecording:
 
 
 @dataclass(frozen=True)
-class WindowBlock:
-    """Neighbouring windows of a recording; their arrays are read from the disk when used."""
-
-    recording: IndexedRecording
-    rows: Rows
-
-    @property
-    def start_s(self) -> FloatArray:
-        """When each window begins, in seconds of the recording."""
-        return np.asarray(self.rows["start_s"])
-
-    @property
-    def end_s(self) -> FloatArray:
-        """When each window ends."""
-        return np.asarray(self.rows["end_s"])
-
-    @property
-    def rms_dbfs(self) -> NDArray[np.float32]:
-        """The root mean square of each window."""
-        return np.asarray(self.rows["rms_dbfs"])
-
-    @property
-    def vectors(self) -> NDArray[np.floating[Any]]:
-        """The vector of each window, windows × dimension."""
-        return np.asarray(self.rows["vector"])
-
-
-@dataclass(frozen=True)
 class Index:
     """An open index, made by `open_index`; `rejects` are recordings whose entry is damaged."""
 
@@ -151,9 +126,10 @@ class Index:
             f"{self.settings.name})"
         )
 
-    def read_blocks(self, *, verify: bool = True) -> Iterator[WindowBlock]:
+    def read_blocks(self, *, verify: bool = True) -> Iterator[Vectors]:
         """Yield the windows of all recordings, up to 1024 at a time, in order.
 
+        Their spans have the column rms_dbfs; their matrix is read from the disk when it is used.
         With `verify`, each file is compared with its checksum first.
         """
         for recording in self.recordings:
@@ -161,23 +137,26 @@ class Index:
 
     def read_recording(
         self, recording: IndexedRecording, *, verify: bool = True
-    ) -> Iterator[WindowBlock]:
+    ) -> Iterator[Vectors]:
         """Yield the windows of one recording."""
+        fingerprint = sha256_text(
+            json.dumps(self.settings.fingerprint, sort_keys=True)
+        )[:32]
         for path in span_paths(self.folder, recording):
             rows = read_span(path, self.settings, verify=verify)
-            yield WindowBlock(recording, rows)
+            name = pl.Series("recording", [recording.path])
+            names = name.new_from_index(0, len(rows))
+            columns = [
+                pl.Series(column, np.ascontiguousarray(rows[column]))
+                for column in WINDOW_COLUMNS
+            ]
+            frame = pl.DataFrame([names, *columns])
+            spans = Spans(frame, Path(recording.root), source=str(path))
+            yield Vectors(spans, rows["vector"], self.settings.name, fingerprint)
 
     def to_frame(self) -> pl.DataFrame:
         """Return all windows without their vectors: recording, start_s, end_s, rms_dbfs."""
-        frames = []
-        for block in self.read_blocks():
-            columns = {
-                "recording": [block.recording.path] * len(block.rows),
-                "start_s": block.start_s,
-                "end_s": block.end_s,
-                "rms_dbfs": block.rms_dbfs,
-            }
-            frames.append(pl.DataFrame(columns))
+        frames = [block.spans.frame for block in self.read_blocks()]
         return pl.concat(frames) if frames else pl.DataFrame()
 
 
@@ -209,7 +188,7 @@ def open_index(folder: Path | str) -> Index:
     >>> index = open_index(folder / "index")
     >>> index
     Index(3 windows of 1 recording, mfcc)
-    >>> [block.start_s.tolist() for block in index.read_blocks()]
+    >>> [block.spans["start_s"] for block in index.read_blocks()]
     [[0.0, 1.0, 1.5]]
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'

@@ -13,7 +13,7 @@ import polars as pl
 
 from callshot.errors import count_text
 from callshot.fewshot.protocol import Protocol
-from callshot.records import COMMON_FOLD, CorpusResults, Embeddings, Episode, Evaluation
+from callshot.records import COMMON_FOLD, CorpusResults, Episode, Evaluation
 from callshot.report.figures.figure_io import FigurePage, Pages, figure_of_report
 from callshot.report.figures.style import (
     BLUE,
@@ -34,6 +34,7 @@ from callshot.report.figures.style import (
     shorten_all,
     text_width_pt,
 )
+from callshot.vectors import Vectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +102,7 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     table = max(results.tables, key=lambda table: last_mean[table.encoder])
     segments = evaluation.segments
     eligible = {count.label for count in evaluation.eligible_classes}
-    columns = (segments.segment, segments.label, evaluation.folds.fold)
+    columns = (segments["segment"], segments["label"], evaluation.folds.fold)
     queries = sorted(
         segment
         for segment, label, fold in zip(*columns, strict=True)
@@ -121,7 +122,7 @@ def decide(episode: Episode) -> str:
 
 
 def _describe_episode(
-    evaluation: Evaluation, table: Embeddings, episode: Episode
+    evaluation: Evaluation, table: Vectors, episode: Episode
 ) -> ExampleEpisode:
     folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
     rows = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.records import CorpusResults, Embeddings, FloatArray
+from callshot.records import CorpusResults, FloatArray
 from callshot.report.figures.figure_io import (
     Pages,
     figure_of_report,
@@ -32,6 +32,7 @@ from callshot.report.figures.style import (
     shorten_all,
     text_width_pt,
 )
+from callshot.vectors import Vectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +108,7 @@ def principal_plane(
 
 
 def _compose(
-    figure: "Figure", tables: Sequence[Embeddings], labels: Sequence[str]
+    figure: "Figure", tables: Sequence[Vectors], labels: Sequence[str]
 ) -> None:
     maps = len(tables)
     columns = 2 if maps == 4 else min(maps, 3)
@@ -142,9 +143,9 @@ def _compose(
         place_names(ax, points, names)
 
 
-def draw_map(ax: "Axes", table: Embeddings, labels: Sequence[str]) -> FloatArray:
+def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> FloatArray:
     """Draw segments; draw and return the centroids of labels, the means of their segments."""
-    points, (first, second) = principal_plane(table.vectors)
+    points, (first, second) = principal_plane(table.matrix)
     label = np.array(table.label, object)
     dots: Style = {
         "s": 9.0 if len(label) < FEW_SEGMENTS else 5.0,

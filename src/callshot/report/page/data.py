@@ -87,9 +87,9 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     segments = evaluation.segments
     folds = evaluation.folds
     classes = sorted(count.label for count in evaluation.eligible_classes)
-    is_query = (folds.fold >= 0) & np.isin(segments.label, classes)
+    is_query = (folds.fold >= 0) & np.isin(segments["label"], classes)
     queries = np.bincount(folds.fold[is_query], minlength=folds.count)
-    pairs = zip(segments.label, segments.labels, strict=True)
+    pairs = zip(segments["label"], segments["labels"], strict=True)
     labels = [{label, *others} for label, others in pairs]
     chances = {}
     for name in classes:
@@ -254,8 +254,8 @@ def call_data(results: CorpusResults, calls: CorpusCalls | None) -> Data:
     ]
     return {
         "labels": list(map(clean, calls.labels)),
-        "calls": list(map(clean, segments.segment)),
-        "call_labels": [numbers.get(label, -1) for label in segments.label],
+        "calls": list(map(clean, segments["segment"])),
+        "call_labels": [numbers.get(label, -1) for label in segments["label"]],
         "encoder_calls": encoders,
         "map_method": calls.method,
         "has_clips": bool(calls.clips),
@@ -267,7 +267,7 @@ def clip_data(results: CorpusResults, calls: CorpusCalls | None) -> dict[int, An
     if calls is None:
         return {}
     segments = results.evaluation.segments
-    rows = {name: row for row, name in enumerate(segments.segment)}
+    rows = {name: row for row, name in enumerate(segments["segment"])}
     return {rows[name]: astuple(clip) for name, clip in calls.clips.items()}
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError
-from callshot.records import Embeddings
+from callshot.vectors import Vectors
 
 COLUMNS: dict[str, Any] = {
     "segment": ["s1", "s2", "s3"],
@@ -35,7 +35,7 @@ def change_columns(**changes: Any) -> dict[str, Any]:
 
 def check_error(frame: Any, match: str) -> None:
     with pytest.raises(InputError, match=match) as caught:
-        Embeddings.from_frame(frame, encoder="mfcc", source="herd")
+        Vectors.from_frame(frame, encoder="mfcc", source="herd")
     assert str(caught.value).startswith("herd: ")
     assert len(str(caught.value).splitlines()) == 1
 
@@ -48,7 +48,7 @@ def test_a_frame_gives_its_columns_and_vectors(
     make: Any, vectors: dict[str, Any]
 ) -> None:
     frame = make(change_columns(**vectors, notes=[1.5, None, 2.5]))
-    table = Embeddings.from_frame(frame, encoder="mfcc", source="herd")
+    table = Vectors.from_frame(frame, encoder="mfcc", source="herd")
     assert (table.encoder, table.source) == ("mfcc", "herd")
     assert table.segment == ("s1", "s2", "s3")
     assert table.recording == ("a.wav", "a.wav", "b.wav")
@@ -56,14 +56,14 @@ def test_a_frame_gives_its_columns_and_vectors(
     assert table.labels == (("rumble", "roar"), ("roar",), ("rumble", "bark"))
     assert table.fold is not None
     assert table.fold.tolist() == [0, 0, 1]
-    assert table.vectors.tolist() == COLUMNS["embedding"]
-    assert table.vectors.dtype == np.float64
+    assert table.matrix.tolist() == COLUMNS["embedding"]
+    assert table.matrix.dtype == np.float64
 
 
 @every_frame
 def test_segment_labels_and_fold_are_optional(make: Any) -> None:
     frame = make(change_columns(segment=None, labels=None, fold=None))
-    table = Embeddings.from_frame(frame, encoder="mfcc")
+    table = Vectors.from_frame(frame, encoder="mfcc")
     assert table.segment == ("a.wav#0", "a.wav#1", "b.wav#0")
     assert table.labels == (("rumble",), ("roar",), ("rumble",))
     assert table.fold is None
@@ -72,41 +72,41 @@ def test_segment_labels_and_fold_are_optional(make: Any) -> None:
 def test_float32_columns_stay_float32_and_a_mixture_becomes_float64() -> None:
     single = {name: np.array(values, np.float32) for name, values in NUMBERED.items()}
     frame = pl.DataFrame(change_columns(embedding=None, **single))
-    assert Embeddings.from_frame(frame, encoder="mfcc").vectors.dtype == np.float32
+    assert Vectors.from_frame(frame, encoder="mfcc").matrix.dtype == np.float32
     mixed = frame.with_columns(e1=pl.col("e1").cast(pl.Float64))
-    assert Embeddings.from_frame(mixed, encoder="mfcc").vectors.dtype == np.float64
+    assert Vectors.from_frame(mixed, encoder="mfcc").matrix.dtype == np.float64
 
 
 def test_arrays_in_a_pandas_column_are_vectors() -> None:
     vectors = list(np.array(COLUMNS["embedding"], np.float32))
     frame = pd.DataFrame(change_columns(embedding=None)).assign(embedding=vectors)
-    table = Embeddings.from_frame(frame, encoder="mfcc")
-    assert table.vectors.tolist() == COLUMNS["embedding"]
+    table = Vectors.from_frame(frame, encoder="mfcc")
+    assert table.matrix.tolist() == COLUMNS["embedding"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fold", [None, np.array([0, 0, 1])])
 def test_a_round_trip_through_a_frame_changes_nothing(dtype: Any, fold: Any) -> None:
-    table = Embeddings(
+    table = Vectors.from_columns(
         encoder="mfcc",
-        vectors=np.array(COLUMNS["embedding"], dtype),
+        matrix=np.array(COLUMNS["embedding"], dtype),
         segment=COLUMNS["segment"],
         recording=COLUMNS["recording"],
         label=COLUMNS["label"],
         labels=(("rumble", "roar"), ("roar",), ("rumble",)),
         fold=fold,
     )
-    again = Embeddings.from_frame(table.to_frame(), encoder="mfcc")
+    again = Vectors.from_frame(table.to_frame(), encoder="mfcc")
     for name in ("segment", "recording", "label", "labels"):
         assert getattr(again, name) == getattr(table, name)
-    np.testing.assert_array_equal(again.vectors, table.vectors)
-    assert again.vectors.dtype == dtype
+    np.testing.assert_array_equal(again.matrix, table.matrix)
+    assert again.matrix.dtype == dtype
     np.testing.assert_array_equal(again.fold, table.fold)
 
 
 def test_a_frame_without_folds_has_no_column_fold() -> None:
     frame = pl.DataFrame(change_columns(fold=None))
-    table = Embeddings.from_frame(frame, encoder="mfcc")
+    table = Vectors.from_frame(frame, encoder="mfcc")
     assert "fold" not in table.to_frame().columns
 
 
