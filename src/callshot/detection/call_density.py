@@ -16,7 +16,6 @@ another label, it is not a call of its own label, but one of the other.
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -62,7 +61,7 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
     spans = detections.select("start_s", "end_s").to_numpy()
     partners = find_partners(rows, detections, ANY_OVERLAP)
     is_call: dict[int, bool] = {}  # by the row of a detection
-    new_labels: set[tuple[int, str]] = set()
+    new_labels = set()
     elsewhere = 0
     verdicts = rows.select("start_s", "end_s", "label", "confirmed").rows()
     for (*span, label, confirmed), near in zip(verdicts, partners, strict=True):
@@ -150,7 +149,7 @@ def _estimate_class(
     calls = (shares.ppf(uniform) * sizes).sum(axis=1)
     total_low, total_high = np.percentile(calls / len(scores), INTERVAL)
     # The last row is on all bins together.
-    columns: dict[str, Any] = {
+    columns = {
         "bin": [*range(1, len(sizes) + 1), None],
         "lowest_score": [*edges[:-1], edges[0]],
         "highest_score": [*edges[1:], edges[-1]],

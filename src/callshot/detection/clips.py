@@ -109,8 +109,8 @@ def write_clips(
     chosen = choose_events(complete_events(events), options.count, seed=options.seed)
     labels = unique_values(chosen, "label")
     folders = dict(zip(labels, safe_names(labels, "class"), strict=True))
-    rows: list[Row] = []
-    rejects: list[Reject] = []
+    rows = []
+    rejects = []
 
     def make(folder: Path) -> list[str]:
         for event in chosen.iter_rows(named=True):

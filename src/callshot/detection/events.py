@@ -183,8 +183,8 @@ def _read_named(
         if not paths:
             raise InputError(f"{path}: no file of events found")
         files = [read_annotations(file, options=annotation_options) for file in paths]
-    rejects: Rejects = []
-    notes: list[str] = []
+    rejects = []
+    notes = []
     for file in files:
         rejects += file.rejects
         notes += file.notes
@@ -202,7 +202,7 @@ def _read_named(
 def _parse_cells(annotation: Row) -> Row:
     """Return the columns of an event that an annotation has among its others."""
     cells = {normalize_name(name): cell for name, cell in annotation.items()}
-    row: Row = {}
+    row = {}
     for name, synonyms in NUMBERS.items():
         cell = next((cells[one] for one in synonyms if one in cells), None)
         text = "" if cell is None else str(cell)

@@ -197,8 +197,8 @@ def default_window_s(calls: Spans) -> float:
 
 def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors]:
     """Read the header of each recording once; return headers, and errors by row of call."""
-    headers: Headers = {}
-    failed: dict[str, InputError] = {}
+    headers = {}
+    failed = {}
     for path in dict.fromkeys(calls.paths):
         try:
             headers[path] = probe(calls.root / path, path, settings.source_rate_hz)
@@ -216,7 +216,7 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
         max(MIN_RATE_HZ, round(headers[path].rate_hz)) for path in readable.paths
     ]
     spans = read_as(readable, rates_hz, settings)
-    errors: Errors = {}
+    errors = {}
     for n, signal in load_audio(spans):
         if isinstance(signal, InputError):
             errors[rows[n]] = signal

@@ -58,7 +58,7 @@ def write_files(
     events: Frame, format: str, folder: Path, recordings: RecordingFolder | None
 ) -> list[str]:
     """Write events to a folder in one of EXPORTS; return the names of the files."""
-    names: list[str] = []
+    names = []
     for name, content in EXPORTS[format](events, recordings):
         if not is_inside(folder, name):
             raise InputError(

@@ -80,7 +80,7 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     number = np.arange(len(active))
     distances = detector.distances(vectors[active])
     names = np.array(detector.classes, object)
-    columns: Columns = {
+    columns = {
         "start_s": rows["start_s"][active],
         "end_s": rows["end_s"][active],
         "label": names[label],
@@ -188,8 +188,8 @@ def merge_windows(windows: Columns, spacing: Spacing, duration_s: float) -> Colu
     ends_run = np.diff(starts_s, append=np.inf) > step_s
     names = windows["label"]
     ends_stretch = np.append(names[1:] != names[:-1], True)
-    calls: list[_Stretch] = []
-    run: list[_Stretch] = []
+    calls = []
+    run = []
     first = 0
     for last in np.flatnonzero(ends_run | ends_stretch).tolist():
         strongest = first + int(scores[first : last + 1].argmax())

@@ -342,7 +342,7 @@ class Calls:
 def read_calls(examples: Path, options: LearningOptions) -> Calls:
     """Read the examples of recordings with annotations, of a folder per label, or of a table."""
     if examples.suffix == TABLE_SUFFIX:  # whose segments are embedded as they were cut
-        unused_options: dict[str, object] = {
+        unused_options = {
             "--annotations": options.annotations,
             "--window": options.window_s,
             "--channel": options.channel,

@@ -93,7 +93,7 @@ def match_events(partners: Sequence[Sequence[int]]) -> IntArray:
     matches = np.full(len(partners), UNMATCHED, np.int64)
     owner: dict[int, int] = {}
     for detection in range(len(partners)):
-        reached_from: dict[int, int] = {}
+        reached_from = {}
         waiting = deque([detection])
         free = UNMATCHED
         while waiting and free == UNMATCHED:

@@ -353,7 +353,7 @@ def write_model(model: Model, path: Path) -> None:
     """Write a model; an earlier file of that name is replaced when the new one is whole."""
     check_model_path(path)
     examples = model.examples
-    facts: dict[str, Any] = {
+    facts = {
         "format": FORMAT,
         "version": VERSION,
         "callshot": __version__,

@@ -200,8 +200,8 @@ def score_detections(
         inputs.durations_s = inputs.folder.durations_s
         errors = inputs.folder.errors.items()
         inputs.rejects += [Reject(path, None, str(error)) for path, error in errors]
-    frames: dict[str, Frame] = {}
-    warnings: list[str] = []
+    frames = {}
+    warnings = []
     found = inputs.read_once(detections, "detections")
     if annotations is not None:
         truth = inputs.read_once(annotations, "annotations", columns)
@@ -462,7 +462,7 @@ def write_scores(
 
 def plan_curves(result: DetectionScores) -> Pages:
     """Yield pages of precision over recall, a panel for each class that has annotations."""
-    panels: list[Panel] = []
+    panels = []
     for label in unique_values(result.curve, "label"):
         scores = result.scores.filter(label=label)
         if scores["average_precision"].is_not_null().any():

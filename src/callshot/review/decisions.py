@@ -107,7 +107,7 @@ class Decisions:
 
     def apply(self, entry: Entry) -> set[int]:
         """Add a row; return the items that it changed."""
-        touched: set[int] = set()
+        touched = set()
         batches = self.batches[entry.reviewer]
         undone = self.undone[entry.reviewer]
         if entry.action == LABEL:

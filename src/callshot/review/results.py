@@ -24,7 +24,7 @@ from callshot.detection.learn import (
     LearningResult,
     learn_examples,
 )
-from callshot.detection.model import Model, check_model_path, load_model, merge_models
+from callshot.detection.model import check_model_path, load_model, merge_models
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import (
@@ -35,7 +35,7 @@ from callshot.errors import (
     check_choice,
 )
 from callshot.files import is_inside, sha256_file, write_atomic
-from callshot.records import Finding, Progress, Recording, Reject, no_progress
+from callshot.records import Finding, Progress, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
@@ -72,7 +72,7 @@ class ReviewResults:
     def list_recordings(self) -> RecordingFolder:
         """Return the recordings of the calls, those that can be read."""
         files = RecordingFiles(self.roots)
-        recordings: dict[str, Recording] = {}
+        recordings = {}
         for name in sorted(set(self.events["recording"])):
             try:
                 recordings[name] = files.describe(name)
@@ -214,7 +214,7 @@ def learn_review_files(
         raise InputError(
             f"{review}: nothing was confirmed yet, so there is nothing to learn"
         )
-    earlier: Model | None = None
+    earlier = None
     if add is not None:
         earlier = load_model(_find_model(results, review) if add == review else add)
     similar = earlier
@@ -253,7 +253,7 @@ def learn_review_files(
     for row in results.events.select(PLACE).iter_rows():
         by_root.setdefault(results.roots[row[0]], []).append(row)
     model = earlier
-    rejects: list[Reject] = []
+    rejects = []
     notes = list(results.notes)
     journal = (review / JOURNAL).absolute()
     source = (journal.as_posix(), sha256_file(journal))  # of these calls
@@ -326,7 +326,7 @@ def verify_review(folder: Path) -> Iterator[Finding]:
             is_torn = path.name == TORN
             yield Finding(path, "quarantined" if is_torn else "not from callshot")
             continue
-        known: object = read_vector_facts(path.parent)
+        known = read_vector_facts(path.parent)
         if path.name == ADDRESS:
             known = read_address(path.parent)[0]
         if known is None:

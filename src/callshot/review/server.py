@@ -213,7 +213,7 @@ def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.so
     ports = [earlier_port, *range(FIRST_PORT, FIRST_PORT + PORTS), 0]
     if options.port is not None:
         ports = [options.port]
-    reason: Exception | None = None
+    reason = None
     for port in ports:
         if port is None:
             continue

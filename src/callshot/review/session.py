@@ -113,7 +113,7 @@ class Review:
         self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
         self._curve: Future[Answer] | None = None
         self._curve_of: Any = None
-        self._last_curve: Answer = {"why": "the curve is being computed"}
+        self._last_curve = {"why": "the curve is being computed"}
         if source.load_scores is not None:
             self.why_no_scores = "the vectors of the detections are being read"
             self._score_worker.submit(self._load_scores)
@@ -370,7 +370,7 @@ class Review:
     def list_changes(self, after: int) -> Answer:
         """Return what changed after a row of the journal."""
         with self.lock:
-            touched: set[int] = set()
+            touched = set()
             for seq, changed in reversed(self.decisions.changes):
                 if seq <= after:
                     break
@@ -393,7 +393,7 @@ class Review:
                 reviewers.append({"name": name, "decisions": int(decided)})
             # A blind reviewer learns how far others agree after the last item: each step of it
             # would show what others said.
-            agreement: Answer = {"pairs": 0, "agreed": 0, "kappa": None}
+            agreement = {"pairs": 0, "agreed": 0, "kappa": None}
             if not self.blind or counts["undecided"] == 0:
                 agreement = measure_agreement(decisions)
             conflicts = [] if self.blind else sorted(decisions.conflicts)
@@ -525,7 +525,7 @@ class Review:
         if len(set(names)) < len(names):
             raise RequestError("uuid: the same twice in one request")
         new = [row for row in rows if row["uuid"] not in self.journal.by_uuid]
-        touched: set[int] = set()
+        touched = set()
         if new:
             for entry in self.journal.append(names[0], reviewer, new):
                 touched |= self.decisions.apply(entry)

@@ -110,7 +110,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     names = set(events["recording"])
     scanned = facts.get("index", facts)  # how recordings were read
 
-    index: Index | None = None
+    index = None
     index_folder = Path(str(scanned.get("folder", INDEX_FOLDER)))
     places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
     place = options.index or next(filter(is_index, places), None)
@@ -129,9 +129,9 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         models = [folder / ADAPTED_MODEL]
     model = options.model or next(filter(Path.is_file, models), None)
 
-    load: Callable[[Path], Scores] | None = None
+    load = None
     why_no_scores = ""
-    reading: dict[str, Any] = {}
+    reading = {}
     if has_labels:
         why_no_scores = (
             "scores of segments are those of the scan; scan again after learn"
@@ -248,7 +248,7 @@ def _open_segments(
     )
     items = make_items(complete_events(events))
 
-    scores: Scores | None = None
+    scores = None
     encoder = None
     why_no_scores = (
         "segments have no scores; review a study, or what callshot scan found, "

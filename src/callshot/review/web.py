@@ -109,7 +109,7 @@ def make_app(review: Review, access: Access) -> Starlette:
         table.append(Route(path, routes.post(save), methods=["POST"]))
     table.append(Route("/api/reviewer", routes.reviewer, methods=["POST"]))
     table.append(Route("/api/changes", routes.changes))
-    handled: Any = (CallshotError, HTTPException, Exception)
+    handled = (CallshotError, HTTPException, Exception)
     return Starlette(
         routes=table,
         middleware=[Middleware(Guard, access=access)],

@@ -14,14 +14,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.corpus.audio import MARGIN, Reader, open_recording, probe
+from callshot.corpus.audio import MARGIN, open_recording, probe
 from callshot.encoders.encode import change_speed
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array, check_signal
 from callshot.encoders.workers import Output, Workers, keep_ahead
 from callshot.errors import OptionError, check_range
-from callshot.records import FloatArray, IntArray, Recording
+from callshot.records import FloatArray, IntArray
 
 BLOCK_SAMPLES = 2**22  # of the windows that are read and encoded at once
 BLOCKS_AHEAD = 2  # that wait for the model
@@ -143,11 +143,11 @@ class RecordingAtSpeed:
         channel: str,
         end_frame: int | None = None,
     ) -> None:
-        self.recording: Recording = probe(path, name)
+        self.recording = probe(path, name)
         self.spec = replace(spec, speed=1.0)
         self.channel = channel
         effective_rate_hz = self.recording.rate_hz * spec.speed
-        self.reader: Reader = open_recording(path, name, effective_rate_hz)
+        self.reader = open_recording(path, name, effective_rate_hz)
         if end_frame is not None:
             self.recording = self.recording.shorten(end_frame)
             self.reader.recording = self.reader.recording.shorten(end_frame)
