@@ -78,12 +78,6 @@ def excel_csv_german(name: str) -> File:
     return ".csv", text.encode("cp1252")
 
 
-def excel_sep_line(name: str) -> File:
-    rows = sheet(name, CALLS, mark=",")
-    text = "".join(";".join(row) + "\r\n" for row in rows)
-    return ".csv", f"sep=;\r\n{text}".encode("cp1252")
-
-
 def excel_text(name: str) -> File:
     return ".txt", join(sheet(name, CALLS), "\t").encode("cp1252")
 
@@ -112,15 +106,6 @@ def excel_minutes(name: str) -> File:
     ]
     header = ["File", "Start time", "End time", "Call type"]
     return ".csv", join([header, *rows], ",").encode("cp1252")
-
-
-def excel_milliseconds_with_thousands(name: str) -> File:
-    rows = [
-        [name, f"{1000 * start:,.2f}", f"{1000 * end:,.2f}", text]
-        for start, end, text in CALLS
-    ]
-    header = ["File", "Start (ms)", "End (ms)", "Species"]
-    return ".csv", join([header, *rows], ",").encode("utf-8-sig")
 
 
 def excel_durations(name: str) -> File:
@@ -187,12 +172,6 @@ def raven_with_offsets(name: str) -> File:
         times = f"{start + 3600:.3f}\t{end + 3600:.3f}\t{path}\t{start:.3f}"
         lines.append(f"{selection}\tSpectrogram 1\t1\t{times}\t{text}")
     return ".txt", "\n".join([*lines, ""]).encode()
-
-
-def raven_saved_by_excel(name: str) -> File:
-    """Return a table that was opened and saved in Excel, which quotes cells with commas."""
-    rows = [line.split("\t") for line in raven().splitlines()]
-    return ".selections.txt", join(rows, "\t").encode("cp1252")
 
 
 # Audacity
@@ -287,12 +266,6 @@ def r_write_csv2(name: str) -> File:
     return ".csv", "\r\n".join(map(";".join, lines)).encode("cp1252")
 
 
-def r_write_table(name: str) -> File:
-    header, *rows = r_rows(name)
-    lines = [header, *([f'"{n}"', *row] for n, row in enumerate(rows, 1))]
-    return ".txt", "\n".join([*map(" ".join, lines), ""]).encode()
-
-
 def r_write_table_of_raven(name: str) -> File:
     header, *lines = [line.split("\t") for line in raven().splitlines()]
     rows = [[f'"{name}"' for name in header]]
@@ -313,13 +286,11 @@ FILES: tuple[Callable[[str], File], ...] = (
     excel_csv_utf8,
     excel_csv,
     excel_csv_german,
-    excel_sep_line,
     excel_text,
     excel_unicode_text,
     excel_csv_macintosh,
     excel_hours,
     excel_minutes,
-    excel_milliseconds_with_thousands,
     excel_durations,
     libreoffice_csv,
     libreoffice_csv_with_decimal_commas,
@@ -328,7 +299,6 @@ FILES: tuple[Callable[[str], File], ...] = (
     raven_plain,
     raven_with_decimal_commas,
     raven_with_offsets,
-    raven_saved_by_excel,
     audacity,
     audacity_with_frequencies,
     praat_utf16,
@@ -337,7 +307,6 @@ FILES: tuple[Callable[[str], File], ...] = (
     praat_overlapping_calls,
     r_write_csv,
     r_write_csv2,
-    r_write_table,
     r_write_table_of_raven,
     r_write_tsv,
 )

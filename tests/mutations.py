@@ -92,14 +92,14 @@ def seeds() -> list[Seed]:
         Seed(
             "csv",
             "excel.csv",
-            "sep=;\r\nDatei;Start (ms);Dauer;Art\r\na.wav;1234,5;0:01,5;Lö–we\r\n".encode(
+            "Datei;Start (ms);Dauer;Art\r\na.wav;1234,5;0:01,5;Lö–we\r\n".encode(
                 "cp1252"
             ),
         ),
         Seed(
             "csv",
             "r.txt",
-            b'"sound.files" "start" "end" "label"\n"1" "a.wav" 0.5 "00:00:02" "roar"\n',
+            b'"sound.files"\t"start"\t"end"\t"label"\n"a.wav"\t0.5\t"00:00:02"\t"roar"\n',
         ),
         Seed("raven", "a.Table.1.selections.txt", RAVEN.encode()),
         Seed(

@@ -271,8 +271,8 @@ FOLDS = "recording,fold\na.wav,1\nb.wav,2\n"
 AS_PEOPLE_HAVE_THEM = {
     "semicolons": (FOLDS.replace(",", ";"), "utf-8"),
     "tabs": (FOLDS.replace(",", "\t"), "utf-8"),
-    "Excel": ("sep=;\r\n" + FOLDS.replace(",", ";").replace("\n", "\r\n"), "utf-16"),
-    "R": ('"recording" "fold"\n"1" "a.wav" 1\n"2" "b.wav" 2\n', "utf-8"),
+    "Excel": (FOLDS.replace(",", ";").replace("\n", "\r\n"), "utf-16"),
+    "R": ('"","recording","fold"\n"1","a.wav",1\n"2","b.wav",2\n', "utf-8"),
 }
 
 

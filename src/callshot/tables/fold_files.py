@@ -5,7 +5,7 @@ folds        segment,fold  or  recording,fold     integers or names; −1 or emp
 categories   label,category                       labels without a row have none
 references   encoder,kind,name,metric,value       optionally corpus and scoring
 
-Separators and encodings are found as for annotations: commas, semicolons or tabs, `sep=;`, UTF-8 or
+Separators and encodings are found as for annotations: commas, semicolons or tabs, UTF-8 or
 Windows-1252.
 """
 

@@ -185,7 +185,7 @@ class Table:
 
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise a header with at least two of: times, labels, recordings."""
-    _, _, header = find_delimiter(head)
+    _, header = find_delimiter(head)
     columns = _find_columns(header, options)
     has_end = "end_s" in columns or "duration_s" in columns
     has_times = ("start_s" in columns and has_end) or columns.keys() >= {*FRAMES}

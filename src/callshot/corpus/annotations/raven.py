@@ -1,10 +1,11 @@
 """Raven selection tables: columns separated by tabs, one row per selection.
 
 A table of many recordings names the file of each selection, and where in that file it begins. A
-selection that is listed once for each view of the sound becomes one annotation. Cells may be
-quoted, as Excel and R write them.
+selection that is listed once for each view of the sound becomes one annotation. Raven quotes
+nothing, and a label may have quotes of its own; cells are quoted where the header is.
 """
 
+import csv
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -77,7 +78,6 @@ REWRITTEN = """
 """
 # Times of so few files may happen to increase from file to file.
 MAX_FILES_BY_CHANCE = 4
-QUOTED = re.compile(r'"(?:[^"]|""|(?<=\\)")*"')  # R may put a backslash before a quote
 UNIT = re.compile(r"\([^()]*\)$")
 
 
@@ -92,17 +92,10 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 def read(file: AnnotationFile) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
-    text = read_text(file.path, file.notes)
-    lines = [line.split("\t") for line in split_lines(text)] or [[""]]
-    # R quotes the header, Excel cells with a comma or a quote. Raven quotes nothing, and a label
-    # may have quotes of its own.
-    is_quoted = any(QUOTED.fullmatch(name.strip()) for name in lines[0])
-    if "\r\n" in text:
-        marked = [cell for cells in lines for cell in cells if re.search('[,"]', cell)]
-        is_quoted |= bool(marked) and all(map(QUOTED.fullmatch, marked))
-    if is_quoted:
-        lines = [[*map(_unquote, cells)] for cells in lines]
-    header, *rows = lines
+    lines = split_lines(read_text(file.path, file.notes)) or [""]
+    header, *rows = [line.split("\t") for line in lines]
+    if '"' in lines[0]:
+        header, *rows = csv.reader(lines, delimiter="\t")
     table = Table(file.path, 1, header, rows)
     given_path = file.options.columns.get("path", "Begin Path")
     columns = find_columns(table.names, {"path": [given_path, *PATHS], **COLUMNS})
@@ -146,12 +139,6 @@ def read(file: AnnotationFile) -> None:
         file.notes.append(
             f"no column {OFFSET}: times are taken to start anew with each file"
         )
-
-
-def _unquote(cell: str) -> str:
-    if QUOTED.fullmatch(cell.strip()) is None:
-        return cell
-    return cell.strip()[1:-1].replace('""', '"').replace('\\"', '"')
 
 
 def _find_label_column(file: AnnotationFile, table: Table) -> int | None:

@@ -2,9 +2,9 @@
 
 Lines end at \\n, \\r\\n or \\r and nowhere else: a label may hold other Unicode line separators.
 
-Separators of tables are commas, semicolons or tabs, spaces in tables of R, or what the first line
-says. Numbers have a point before their decimals, or a comma where no number of the table has a
-point. A time is a number of seconds or milliseconds, or hh:mm:ss or mm:ss.
+Separators of tables are commas, semicolons or tabs. Numbers have a point before their decimals, or
+a comma where no number of the table has a point. A time is a number of seconds or milliseconds, or
+hh:mm:ss or mm:ss.
 """
 
 import codecs
@@ -27,13 +27,12 @@ HEAD_BYTES = 65536
 QUOTED_LENGTH = 60
 LISTED_NAMES = 12
 DELIMITERS = ("\t", ";", ",")
-SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
-QUOTED_BY_SPACES = re.compile(r'(?:"[^"\r\n]*" )+"[^"\r\n]*"[\r\n]')
 # No two parts of it match the same digits: a long run of them is tried in one way only.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}(?:\.0{1,18})?")  # 2.0: pandas, beside NaN
 MISSING = ("", "na", "nan")  # as R and pandas write it
 FREQUENCIES = ("low_freq_hz", "high_freq_hz")
+csv.field_size_limit(2**31 - 1)
 CLOCK = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,2}(?:[.,][0-9]{0,30})?)")
 
 
@@ -64,10 +63,7 @@ def read_text(path: Path, notes: list[str], size: int = -1) -> str:
                 f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8"
             ) from None
     notes.append("not UTF-8: read as Windows-1252")
-    try:
-        return raw.decode("cp1252")
-    except UnicodeDecodeError:  # five bytes are undefined
-        return raw.decode("latin-1")
+    return raw.decode("cp1252", "replace")  # five bytes are undefined
 
 
 def split_lines(text: str) -> list[str]:
@@ -102,64 +98,42 @@ def list_names(names: Sequence[str]) -> str:
     return join_names([quote(name) for name in names], LISTED_NAMES) or "none"
 
 
-def find_delimiter(text: str) -> tuple[str, int, list[str]]:
-    """Return the delimiter of a table, the offset of its header, and the header.
-
-    The first line may name the delimiter, as Excel takes it: `sep=;`. Tables of R are separated by
-    spaces if all names in their header are quoted.
-    """
-    line = SEPARATOR_LINE.match(text)
-    begin = 0
-    delimiters: tuple[str, ...] = DELIMITERS
-    if line is not None:
-        delimiters = (line[1],)
-        begin = line.end()
-    elif QUOTED_BY_SPACES.match(text):
-        delimiters = (" ",)
-    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
+def find_delimiter(text: str) -> tuple[str, list[str]]:
+    """Return the delimiter of a table, and its header."""
     headers = {}
-    for delimiter in delimiters:
-        lines = io.StringIO(text[begin:], newline="")
+    for delimiter in DELIMITERS:
+        lines = io.StringIO(text, newline="")
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
             headers[delimiter] = next(filter(any, reader), [])
         except csv.Error:
             headers[delimiter] = []
     best = max(headers, key=lambda delimiter: len(headers[delimiter]))
-    return best, begin, headers[best]
+    return best, headers[best]
 
 
 def read_table(path: Path, notes: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
     """Return the delimiter of a table, and its rows that are not empty, with the line of each.
 
-    The first row is the header. R writes no name for a first column of names of rows; it is "".
+    The first row is the header.
     """
     text = read_text(path, notes)
-    delimiter, begin, _ = find_delimiter(text)
-    first_line = 2 if begin else 1
-    reader = csv.reader(
-        io.StringIO(text[begin:], newline=""), delimiter=delimiter, strict=True
-    )
-    line = first_line
+    delimiter, _ = find_delimiter(text)
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    line = 1
     rows = []
     try:
         for cells in reader:
             if any(cells):
                 rows.append((line, [restore_text(cell) for cell in cells]))
-            line = reader.line_num + first_line
+            line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
             f"{path}: line {line}: the row that begins here has a wrong quote ({error}); "
             "close every quote, and double those inside a quoted field"
         ) from None
-    if not rows:
-        return delimiter, [(1, [])]
-    header, *others = [cells for _, cells in rows]
-    has_one_more = {len(cells) for cells in others} == {len(header) + 1}
-    is_named = len({cells[0] for cells in others}) == len(others)
-    if has_one_more and is_named and any(cells[-1] for cells in others):
-        header.insert(0, "")
-    return delimiter, rows
+    return delimiter, rows or [(1, [])]
 
 
 def parse_number(text: str, name: str, *, allow_comma: bool = True) -> float:
@@ -169,9 +143,7 @@ def parse_number(text: str, name: str, *, allow_comma: bool = True) -> float:
     1.5
     """
     digits = text.strip()
-    if "." in digits:
-        digits = re.sub(r"(?<=[0-9]),(?=[0-9]{3}[,.])", "", digits)  # 1,234.5
-    elif allow_comma:
+    if allow_comma and "." not in digits:
         digits = digits.replace(",", ".", 1)
     if NUMBER.fullmatch(digits) is None or math.isinf(float(digits)):
         raise RowError(f"{name}: expected a number, got {quote(text)}")

@@ -104,7 +104,8 @@ def stream(seed: int, purpose: str, *numbers: int) -> Random:
     >>> stream(0, "voice", 3, 1).random() == stream(0, "voice", 3, 1).random()
     True
     """
-    key = np.random.SeedSequence(seed, spawn_key=(crc32(purpose.encode()), *numbers))
+    purpose_key = crc32(purpose.encode())
+    key = np.random.SeedSequence(seed, spawn_key=(purpose_key, *numbers))
     return np.random.Generator(np.random.Philox(key))
 
 
@@ -176,8 +177,8 @@ def synthesise_call(
             break
         part = max(1, int(share * size))
         first = int(position * (size - part))
-        call_type = CALL_TYPES[labels[random.integers(len(labels))]]
-        call = _synthesise(call_type, caller, part, rate_hz, random)
+        label = labels[random.integers(len(labels))]
+        call = _synthesise(CALL_TYPES[label], caller, part, rate_hz, random)
         gain = random.uniform(0.5, 1.0)
         mixture[first : first + part] += gain * call
     return _unit_power(mixture)
@@ -193,30 +194,37 @@ def _synthesise(
     attack = call_type.attack * random.uniform(0.6, 1.4)
     decay = call_type.decay * random.uniform(0.6, 1.4)
     time = np.linspace(0, 1, size)
-    envelope = np.interp(time, [0, attack, 1 - decay, 1], [0.1, 1, 1, 0.1])
+    corners = [0, attack, 1 - decay, 1]
+    envelope = np.interp(time, corners, [0.1, 1, 1, 0.1])
     shimmer_hz = 12 + 40 * call_type.rough
     shimmer = draw_slow_noise(size, rate_hz, shimmer_hz, random)
-    envelope *= np.exp((0.1 + 0.4 * call_type.rough) * shimmer)
+    shimmer_depth = 0.1 + 0.4 * call_type.rough
+    envelope *= np.exp(shimmer_depth * shimmer)
     pulse_hz = random.uniform(*call_type.pulse_hz)
     if pulse_hz > 0:
         cycles = pulse_hz / rate_hz * np.arange(size)
         cycles += random.random()
-        envelope *= 0.1 + 0.9 * np.sin(np.pi * cycles) ** 2
+        pulse = np.sin(np.pi * cycles) ** 2
+        envelope *= 0.1 + 0.9 * pulse
     source *= envelope.astype(np.float32)
 
     # Parallel resonances, which fall above the highest, and a ripple: of the caller, and of the
     # posture of head and trunk.
     deviation = 0.12 + 0.1 * call_type.rough
     variation = np.exp(deviation * random.standard_normal(3))
-    formants_hz = (call_type.formants_hz / (caller.tract * variation)).tolist()
-    ripple = caller.ripple + RIPPLE * random.standard_normal(RIPPLE_POINTS)
+    tract = caller.tract * variation
+    formants_hz = (call_type.formants_hz / tract).tolist()
+    posture = RIPPLE * random.standard_normal(RIPPLE_POINTS)
+    ripple = caller.ripple + posture
     padded, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
     gain = np.full(frequency_hz.size, LEAK, np.complex64)
     for number, formant_hz in enumerate(formants_hz):
-        damping = 1j * frequency_hz * (formant_hz / FORMANT_Q)
+        width_hz = formant_hz / FORMANT_Q
+        damping = 1j * frequency_hz * width_hz
         distance = formant_hz**2 - frequency_hz**2 + damping
         gain += FORMANT_STEP**number * damping / distance
-    gain = gain / (1 + (frequency_hz / (1.5 * formants_hz[-1])) ** 2)
+    limit_hz = 1.5 * formants_hz[-1]
+    gain = gain / (1 + (frequency_hz / limit_hz) ** 2)
     thirds = 3 * np.log2(1 + frequency_hz / 40)
     nepers = np.interp(thirds, np.arange(ripple.size), ripple)
     gain *= np.exp(nepers).astype(np.float32)
@@ -240,8 +248,10 @@ def _draw_source(
     mean_hz = min(max(mean_hz, low_hz), high_hz)
     time = np.linspace(0, 1, size)
     contour = CONTOURS[call_type.contour](time)
-    sweep = call_type.sweep * random.uniform(0.6, 1.2) * contour
-    cycles = random.uniform(1, 4) * size / rate_hz * time
+    depth = call_type.sweep * random.uniform(0.6, 1.2)
+    sweep = depth * contour
+    vibrato_hz = random.uniform(1, 4)
+    cycles = vibrato_hz * size / rate_hz * time
     cycles += random.random()
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
     jitter_depth = 0.01 + 0.05 * call_type.rough
@@ -250,13 +260,16 @@ def _draw_source(
     f0_hz = mean_hz * change.clip(0.4, 2.0)
 
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
-    tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
-    source = _unit_power(read_wave(phase, tilt, f0_hz.max(), rate_hz))
+    deviation = 0.08 * random.standard_normal()
+    tilt = call_type.tilt + caller.tilt + deviation
+    wave = read_wave(phase, tilt, f0_hz.max(), rate_hz)
+    source = _unit_power(wave)
     # Every second period is weaker.
     subharmonic = np.cos(np.pi * phase).astype(np.float32)
     source *= 1 + call_type.rough * subharmonic
-    breath = math.sqrt(call_type.breath * random.uniform(0.5, 2.0))
-    source += breath * random.standard_normal(size, np.float32)
+    breath_power = call_type.breath * random.uniform(0.5, 2.0)
+    noise = random.standard_normal(size, np.float32)
+    source += math.sqrt(breath_power) * noise
     return source
 
 

@@ -216,7 +216,8 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     delay = round(random.uniform(0.002, 0.015) * rate_hz)
     second_channel = np.zeros_like(first_channel)
     gain = random.uniform(0.2, 0.6)
-    second_channel[delay:] = np.round(gain * first_channel[: mixture.size - delay])
+    earlier = first_channel[: mixture.size - delay]
+    second_channel[delay:] = np.round(gain * earlier)
     channels = [first_channel, second_channel]
     return np.stack(channels[: plan.channels], axis=1)
 
@@ -238,9 +239,9 @@ def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
         low_hz, high_hz = draw_band_hz(call["label"], random)
         high_hz = min(high_hz, rate_hz / 2)
         times = f"{call['start_s']:.9f}\t{call['end_s']:.9f}"
+        band = f"{low_hz:.3f}\t{high_hz:.3f}"
         for view in views:
-            text += f"{number + 1}\t{view}\t1\t{times}\t{low_hz:.3f}\t{high_hz:.3f}"
-            text += f"\t{call['label']}\n"
+            text += f"{number + 1}\t{view}\t1\t{times}\t{band}\t{call['label']}\n"
     return text
 
 
@@ -263,7 +264,8 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
         position = half + random.uniform(0, 0.6)
         start_s = round(position * plan.duration_s / 2, 3)
         end_s = round(start_s + 0.15 * plan.duration_s, 3)
-        notes.append((start_s, end_s, NOTES[random.integers(len(NOTES))]))
+        note = NOTES[random.integers(len(NOTES))]
+        notes.append((start_s, end_s, note))
     tiers = {"call": first, "call 2": second, "notes": notes}
     if not second:
         del tiers["call 2"]

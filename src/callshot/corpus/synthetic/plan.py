@@ -142,7 +142,8 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
         for recording, calls in enumerate(recordings)
         for call in range(1, len(calls), 2)
     ]
-    count = max(1, round(OVERLAP_SHARE * sum(map(len, recordings))))
+    total = sum(map(len, recordings))
+    count = max(1, round(OVERLAP_SHARE * total))
     order = stream(seed, "overlaps").permutation(len(candidates))
     overlaps = {candidates[index] for index in order[:count]}
     plans = []
@@ -158,8 +159,9 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
             start_s = free_s
             if (number, i) in overlaps:
                 share = random.uniform(0.4, 0.8)
-                previous_s = rows[-1]["end_s"] - rows[-1]["start_s"]
-                start_s = rows[-1]["start_s"] + share * previous_s
+                previous = rows[-1]
+                previous_s = previous["end_s"] - previous["start_s"]
+                start_s = previous["start_s"] + share * previous_s
             end_s = round(start_s + length_s, 3)
             rows.append({"start_s": round(start_s, 3), "end_s": end_s, "label": label})
             last_s = max(last_s, end_s)
@@ -184,9 +186,9 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     of each type, the rare ones, each short call.
     """
     random = stream(seed, "labels")
-    counts = {
-        label: max(MIN_CALLS, round(scale * count)) for label, count in COUNTS.items()
-    }
+    counts = {}
+    for label, count in COUNTS.items():
+        counts[label] = max(MIN_CALLS, round(scale * count))
     total = sum(counts.values())
     shares = [count / total for count in counts.values()]
     short = random.choice(list(counts), round(SHORT_SHARE * total), p=shares)
@@ -197,8 +199,11 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
         parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
         calls = [(label, False)] * count
         groups.append([calls[part::parts] for part in range(parts)])
-    rare = [[(label, False)] for label in RARE for _ in range(RARE[label])]
-    groups.append([clump for clump in rare if clump[0][0] != ALONE])
+    rare = []
+    for label, count in RARE.items():
+        if label != ALONE:
+            rare += [[(label, False)]] * count
+    groups.append(rare)
     groups += [[[(label, True)]] for label in short.tolist()]
     recordings: list[list[LabelledCall]] = [[] for _ in range(size)]
     for clumps in groups:
@@ -267,9 +272,12 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
         while start_s < length_s:
             next_hour = clock.replace(minute=0, second=0, microsecond=0)
             next_hour += timedelta(hours=1)
-            end_s = min(length_s, start_s + (next_hour - clock).total_seconds())
+            rest = next_hour - clock
+            end_s = min(length_s, start_s + rest.total_seconds())
             piece_s = end_s - start_s
-            weight = 0.0 if piece_s < MIN_PIECE_S else ACTIVITY[clock.hour] * piece_s
+            weight = 0.0
+            if piece_s >= MIN_PIECE_S:
+                weight = ACTIVITY[clock.hour] * piece_s
             pieces.append((number, start_s, end_s, weight))
             start_s = end_s
             clock = next_hour
@@ -279,7 +287,8 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
         hours = options.recordings * options.minutes / 60
         count = round(options.calls_per_hour * hours)
         shares = weights / sum(weights.tolist())
-        counts = stream(options.seed, "hours").multinomial(count, shares).tolist()
+        random = stream(options.seed, "hours")
+        counts = random.multinomial(count, shares).tolist()
     calls: list[list[Row]] = [[] for _ in starts]
     for piece, (number, start_s, end_s, _) in enumerate(pieces):
         random = stream(options.seed, "site calls", piece)
@@ -332,7 +341,8 @@ def _draw_calls(
         before_s = np.cumsum(taken_s) - taken_s
         starts_s = begin_s + GAP_S + gaps_s + before_s
     # Each of the ratios is equally often, in random order.
-    snrs_db = list(options.snr_db) * ceil(len(labels) / len(options.snr_db))
+    repeats = ceil(len(labels) / len(options.snr_db))
+    snrs_db = options.snr_db * repeats
     snr_order = random.permutation(len(snrs_db))
     calls = []
     order = np.argsort(starts_s, kind="stable").tolist()
@@ -368,9 +378,8 @@ def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
         labels = random.permutation(list(options.labels) * count).tolist()
         duration_s = EXAMPLE_S * len(labels)
         rows = _draw_calls(options, labels, (0.0, duration_s), random)
-        hours = (6 + 2 * number) % 24
-        start = midnight - timedelta(days=number + 1) + timedelta(hours=hours)
-        plans.append(
-            _plan_at_site(options, "examples", number, start, duration_s, rows)
-        )
+        day = midnight - timedelta(days=number + 1)
+        start = day + timedelta(hours=(6 + 2 * number) % 24)
+        plan = _plan_at_site(options, "examples", number, start, duration_s, rows)
+        plans.append(plan)
     return plans

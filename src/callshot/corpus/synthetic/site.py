@@ -203,10 +203,12 @@ def synthesise_soundscape(
                 progress(plan.duration_s / total_s, plan.name)
     for plan in examples:
         for call in plan.calls.rows():
-            make_folder(folder / "clips" / call["label"])
-            name = f"clip-{plan.number + 1}-{call['number'] + 1:02d}.wav"
+            clips = folder / "clips" / call["label"]
+            make_folder(clips)
+            number = call["number"] + 1
+            path = clips / f"clip-{plan.number + 1}-{number:02d}.wav"
             clip = make_clip(site, plan, call)
-            _write_audio(folder / "clips" / call["label"] / name, [clip], site, "WAV")
+            _write_audio(path, [clip], site, "WAV")
     return summary
 
 
@@ -250,7 +252,8 @@ def generate_recording(
             distance_m = random.uniform(*DISTANCES_M)
             soundscape = replace(site.soundscape, distance_m=distance_m)
             samples = record_call(dry, soundscape, rate_hz, random)
-            recorded.append((call, round(call["start_s"] * rate_hz), samples))
+            first = round(call["start_s"] * rate_hz)
+            recorded.append((call, first, samples))
         return background, recorded
 
     block_size = BLOCK_S * rate_hz
@@ -277,17 +280,23 @@ def generate_recording(
         calls = np.concatenate([calls, np.zeros_like(block)])
         end = begin + noise.size
         waiting.extend(recorded)
-        while waiting and min(waiting[0][1] + waiting[0][2].size, size) <= end:
-            call, first, samples = waiting.popleft()
+        while waiting:
+            call, first, samples = waiting[0]
+            last = min(first + samples.size, size)
+            if last > end:
+                break
+            waiting.popleft()
             length = round(call["end_s"] * rate_hz) - first
             band_hz = (call["low_freq_hz"], call["high_freq_hz"])
             beside = noise[first - begin :][:length]
             noise_power = band_power(beside, rate_hz, band_hz)
             call_power = band_power(samples[:length], rate_hz, band_hz)
-            gain = np.sqrt(10 ** (call["snr_db"] / 10) * noise_power / call_power)
+            ratio = 10 ** (call["snr_db"] / 10)
+            gain = np.sqrt(ratio * noise_power / call_power)
             covered = calls[first - begin :][: samples.size]
             covered += np.float32(gain) * samples[: covered.size]
-        done = min(waiting[0][1] if waiting else size, end) - begin
+        next_first = waiting[0][1] if waiting else size
+        done = min(next_first, end) - begin
         yield to_pcm(noise[:done] + calls[:done])
         noise = noise[done:]
         calls = calls[done:]
@@ -314,10 +323,12 @@ def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> 
     >>> round(band_power(wave, 8000, (90, 110)), 6), round(band_power(wave, 8000, (200, 300)), 6)
     (0.5, 0.0)
     """
+    low_hz, high_hz = band_hz
     frequency_hz = fft.rfftfreq(samples.size, 1 / rate_hz)
-    inside = (frequency_hz >= band_hz[0]) & (frequency_hz <= band_hz[1])
-    size = np.abs(fft.rfft(samples)[inside])
-    energy = np.sum(size**2, dtype=np.float64)
+    inside = (frequency_hz >= low_hz) & (frequency_hz <= high_hz)
+    spectrum = fft.rfft(samples)
+    magnitude = np.abs(spectrum[inside])
+    energy = np.sum(magnitude**2, dtype=np.float64)
     return float(2 * energy / samples.size**2)
 
 
@@ -329,5 +340,6 @@ def make_clip(site: SyntheticSite, recording: RecordingPlan, call: Row) -> Pcm:
     soundscape = draw_soundscape(random)
     noises_db = {name: getattr(soundscape, name) + CLIP_NOISE_DB for name in NOISES_DB}
     quiet = replace(soundscape, distance_m=10.0, birds_per_s=0.0, **noises_db)
-    clip = mix_soundscape(np.pad(dry, margin), quiet, site.rate_hz, random)
+    padded = np.pad(dry, margin)
+    clip = mix_soundscape(padded, quiet, site.rate_hz, random)
     return to_pcm(clip)

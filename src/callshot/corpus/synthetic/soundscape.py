@@ -93,9 +93,11 @@ def draw_soundscape(random: Random) -> Soundscape:
     """Draw a soundscape; distant callers are closer to the level of the noise."""
     distance_m = 10 * 10 ** random.uniform(0, 1)
     noise_db = -17 + 8 * np.log10(distance_m / 10)
-    values = {name: random.uniform(*limits) for name, limits in RANGES.items()}
-    for name in NOISES_DB:
-        values[name] += noise_db
+    values = {}
+    for name, limits in RANGES.items():
+        values[name] = random.uniform(*limits)
+        if name in NOISES_DB:
+            values[name] += noise_db
     return Soundscape(
         distance_m=distance_m,
         **values,
@@ -128,8 +130,10 @@ def mix_soundscape(
     noise = np.zeros(size, np.float32)
     for name, swell in swells.items():
         part = fft.irfft(spectrum * gains[name], size)
-        level = 10 ** (getattr(soundscape, f"{name}_db") / 20)
-        part = part * np.float32(level / np.sqrt(np.mean(part**2)))
+        level_db = getattr(soundscape, f"{name}_db")
+        level = 10 ** (level_db / 20)
+        power = np.mean(part**2)
+        part = part * np.float32(level / np.sqrt(power))
         if swell is not None:
             points_hz, depth = swell
             nepers = draw_slow_noise(
@@ -138,8 +142,9 @@ def mix_soundscape(
             part = part * np.exp(nepers)
         noise += part
     mixture += noise[: calls.size]
-    birds = (soundscape.birds_per_s, soundscape.birds_hz)
-    mixture += draw_birds(*birds, calls.size, rate_hz, random)
+    mixture += draw_birds(
+        soundscape.birds_per_s, soundscape.birds_hz, calls.size, rate_hz, random
+    )
     peak = max(np.abs(mixture).max(), 1e-9)
     return mixture * np.float32(soundscape.peak / peak)
 
@@ -168,12 +173,17 @@ def _draw_path_gain(
     """Draw the gain from a caller to the recording: air, reverberation, microphone."""
     # Air, leaves and soil absorb more at high frequencies.
     distance_m = soundscape.distance_m
-    exponent: Samples = -(distance_m / 100) * (frequency_hz / 1000) * 0.35
-    gain = microphone_gain(frequency_hz, soundscape) * 10**exponent
+    far = distance_m / 100
+    exponent: Samples = -far * (frequency_hz / 1000) * 0.35
+    gain = microphone_gain(frequency_hz, soundscape)
+    gain = gain * 10**exponent
     # An impulse and its decaying tail of noise, which is stronger when distant.
-    decay = np.exp(np.linspace(0, -6.9, tail_size, dtype=np.float32))  # by 60 dB
-    level = np.sqrt(distance_m / 100) / np.sqrt((decay**2).sum())
-    tail = random.standard_normal(tail_size, np.float32) * decay
+    nepers = np.linspace(0, -6.9, tail_size, dtype=np.float32)  # 60 dB
+    decay = np.exp(nepers)
+    energy = (decay**2).sum()
+    level = np.sqrt(far) / np.sqrt(energy)
+    tail = random.standard_normal(tail_size, np.float32)
+    tail *= decay
     tail *= np.float32(level)
     tail[0] += 1
     reverberant: Spectrum = gain * fft.rfft(tail, size)
@@ -184,7 +194,8 @@ def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
     """Return a gain that falls by 12 dB per octave below the low cut, with a colour above it."""
     square = (frequency_hz / soundscape.low_cut_hz) ** 2
     colour = (1 + frequency_hz / 300) ** soundscape.colour
-    gain: Samples = colour * square / np.sqrt(1 + square**2)
+    damping = np.sqrt(1 + square**2)
+    gain: Samples = colour * square / damping
     return gain
 
 
@@ -195,9 +206,10 @@ def _noise_gains(
     microphone = microphone_gain(frequency_hz, soundscape)
     insects_hz = min(soundscape.insects_hz, 0.4 * rate_hz)
     detuning = frequency_hz / insects_hz - 1
+    wind_fall = 1 + (frequency_hz / soundscape.wind_hz) ** 1.5
     return {
         "floor": 1 / np.sqrt(1 + frequency_hz / 1000),
-        "wind": microphone / (1 + (frequency_hz / soundscape.wind_hz) ** 1.5),
+        "wind": microphone / wind_fall,
         "insects": np.exp(-(detuning**2) / 0.005),
     }
 
@@ -211,14 +223,19 @@ def draw_birds(
     for _ in range(random.poisson(phrases)):
         first = int(random.uniform(0, size))
         notes = random.integers(2, 7)
-        length = int(random.uniform(0.06, 0.2) * rate_hz)
+        length_s = random.uniform(0.06, 0.2)
+        length = int(length_s * rate_hz)
         time = np.linspace(0, 1, length)
-        start_hz = min(birds_hz * random.uniform(0.8, 1.2), 0.35 * rate_hz)
+        start_hz = birds_hz * random.uniform(0.8, 1.2)
+        start_hz = min(start_hz, 0.35 * rate_hz)
         sweep = random.uniform(-0.25, 0.25)
-        phase = 2 * np.pi * np.cumsum(start_hz * (1 + sweep * time)) / rate_hz
-        whistle = (np.sin(phase) * np.sin(np.pi * time)).astype(np.float32)
+        pitch_hz = start_hz * (1 + sweep * time)
+        phase = 2 * np.pi * np.cumsum(pitch_hz) / rate_hz
+        envelope = np.sin(np.pi * time)
+        whistle = (np.sin(phase) * envelope).astype(np.float32)
         level_db = random.uniform(-20, 0)
-        whistle *= 10 ** (level_db / 20) * 0.3
+        level = 10 ** (level_db / 20) * 0.3
+        whistle *= level
         for _ in range(notes):
             note = samples[first : first + whistle.size]
             note += whistle[: note.size]
@@ -242,7 +259,9 @@ class Engine:
     def is_present(self, start_s: float, end_s: float) -> bool:
         """Return whether it is in a span of the recording."""
         reach_s = ENGINE_REACH * self.length_s
-        return self.peak_s - reach_s < end_s and self.peak_s + reach_s > start_s
+        comes_before = self.peak_s - reach_s < end_s
+        leaves_after = self.peak_s + reach_s > start_s
+        return comes_before and leaves_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,39 +290,46 @@ def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
     midnight = recording.start.replace(hour=0, minute=0, second=0, microsecond=0)
     first_s = (recording.start - midnight).total_seconds()
     hour = (first_s + second) / 3600 % 24
-    afternoon = np.sin(np.pi * (hour - 8) / 12).clip(0)
+    after_eight = np.pi * (hour - 8) / 12
+    afternoon = np.sin(after_eight).clip(0)
     weather_db = draw_slow_noise(size, 1, 1 / 1200, random, scale=3.0)
     gusts_db = 2.5 * random.standard_normal(size)
-    night = np.cos(np.pi * hour / 12).clip(0)
+    after_midnight = np.pi * hour / 12
+    night = np.cos(after_midnight).clip(0)
     swell_db = draw_slow_noise(size, 1, 1 / 10, random, scale=1.5)
     levels_db = {
         "floor": np.full(size, FLOOR_DB),
         "wind": WIND_DB + 8 * afternoon + weather_db + gusts_db,
         "insects": INSECTS_DB + 12 * night + swell_db,
     }
-    levels = {
-        name: (10 ** (level_db / 20)).astype(np.float32)
-        for name, level_db in levels_db.items()
-    }
-    dawn = ((hour - 6.5) / 1.5) ** 2
-    dusk = (hour - 18) ** 2
-    birds_per_s = 0.02 + 0.8 * np.exp(-dawn) + 0.3 * np.exp(-dusk)
+    levels = {}
+    for name, level_db in levels_db.items():
+        level = 10 ** (level_db / 20)
+        levels[name] = level.astype(np.float32)
+    from_dawn = (hour - 6.5) / 1.5
+    from_dusk = hour - 18
+    at_dawn = np.exp(-(from_dawn**2))
+    at_dusk = np.exp(-(from_dusk**2))
+    birds_per_s = 0.02 + 0.8 * at_dawn + 0.3 * at_dusk
 
     # Showers and engines belong to the day, or to the one before.
     levels["rain"] = np.zeros(size, np.float32)
     engines = []
     end = recording.start + timedelta(seconds=recording.duration_s)
     for day in range(recording.start.toordinal() - 1, end.toordinal() + 1):
-        begin_s = (datetime.fromordinal(day) - recording.start).total_seconds()
+        after_start = datetime.fromordinal(day) - recording.start
+        begin_s = after_start.total_seconds()
         of_day_s = second - begin_s
         random = stream(seed, "showers", day)
         for _ in range(random.poisson(SHOWERS_PER_DAY)):
             start_s = random.uniform(0, DAY_S)
             end_s = start_s + random.uniform(*SHOWER_S)
-            level = 10 ** (random.uniform(*SHOWER_DB) / 20)
+            shower_db = random.uniform(*SHOWER_DB)
             inside_s = np.minimum(of_day_s - start_s, end_s - of_day_s)
-            shower = level * (inside_s / SHOWER_RAMP_S).clip(0, 1)
-            levels["rain"] = np.maximum(levels["rain"], shower.astype(np.float32))
+            ramp = (inside_s / SHOWER_RAMP_S).clip(0, 1)
+            shower = 10 ** (shower_db / 20) * ramp
+            shower = shower.astype(np.float32)
+            levels["rain"] = np.maximum(levels["rain"], shower)
         random = stream(seed, "engines", day)
         for _ in range(random.poisson(ENGINES_PER_DAY)):
             engine = Engine(
@@ -337,13 +363,15 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     # White noise through the gain of a kind of noise has unit power.
     size = (BLOCK_S + FADE_S) * rate_hz
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
+    microphone = microphone_gain(frequency_hz, soundscape)
     hiss = frequency_hz / (frequency_hz + 1500)
     gains = _noise_gains(soundscape, frequency_hz, rate_hz)
-    gains["rain"] = microphone_gain(frequency_hz, soundscape) * np.sqrt(hiss)
+    gains["rain"] = microphone * np.sqrt(hiss)
     spectra = {}
     for name, gain in gains.items():
         energy = 4 * np.sum(gain**2, dtype=np.float64)
-        spectra[name] = (gain * size / np.sqrt(energy)).astype(np.float32)
+        spectrum = gain * size / np.sqrt(energy)
+        spectra[name] = spectrum.astype(np.float32)
     return SyntheticSite(seed, rate_hz, soundscape, callers, spectra)
 
 
@@ -357,15 +385,18 @@ def make_background(
     end_s = start_s + BLOCK_S
     size = (BLOCK_S + FADE_S) * rate_hz
     samples = np.zeros(size, np.float32)
-    spectrum = random.standard_normal(size + 2, np.float32).view(np.complex64)
+    white = random.standard_normal(size + 2, np.float32)
+    spectrum = white.view(np.complex64)
     # The level of every sample between those of whole seconds.
-    ramp = np.arange(rate_hz, dtype=np.float32) / np.float32(rate_hz)
+    ramp = np.arange(rate_hz, dtype=np.float32)
+    ramp /= np.float32(rate_hz)
     seconds = slice(start_s, end_s + FADE_S + 1)
     for name, level_of_recording in conditions.levels.items():
         level = level_of_recording[seconds]
         if level.any():
             part = fft.irfft(spectrum * site.spectra[name], size)
-            steps = level[:-1, None] + np.diff(level)[:, None] * ramp
+            slopes = np.outer(np.diff(level), ramp)
+            steps = level[:-1, None] + slopes
             part *= steps.ravel()
             samples += part
 
@@ -376,16 +407,19 @@ def make_background(
         count = random.poisson(DROPS_PER_S * size / rate_hz)
         first = random.integers(0, size - length, count)
         variation = np.exp(0.7 * random.standard_normal(count))
-        loudness = 6 * variation * rain[first // rate_hz]
+        heaviness = rain[first // rate_hz]
+        loudness = 6 * variation * heaviness
         decay = np.exp(np.linspace(0, -5, length))
-        clicks = random.standard_normal((count, length)) * decay
+        clicks = random.standard_normal((count, length))
+        clicks *= decay
         clicks *= loudness[:, None]
         for position, click in zip(first.tolist(), clicks, strict=True):
             samples[position : position + length] += click
 
     birds_hz = random.uniform(0.7, 1.4) * site.soundscape.birds_hz
-    birds = (conditions.birds_per_s[start_s], birds_hz)
-    samples += BIRD_LEVEL * draw_birds(*birds, size, rate_hz, random)
+    birds_per_s = conditions.birds_per_s[start_s]
+    birds = draw_birds(birds_per_s, birds_hz, size, rate_hz, random)
+    samples += BIRD_LEVEL * birds
     # The power of two added blocks stays the same.
     fade = FADE_S * rate_hz
     angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
@@ -401,13 +435,16 @@ def make_background(
             # The integral of a pitch that falls like tanh as the engine passes: the logarithm of
             # the hyperbolic cosine, also where that would overflow.
             far = np.abs(share)
-            log_cosh = far + np.log1p(np.exp(-2 * far)) - np.log(2)
+            rest = np.log1p(np.exp(-2 * far))
+            log_cosh = far + rest - np.log(2)
             fall_s = engine.drift * engine.length_s * log_cosh
             cycles = engine.pitch_hz * (time_s - fall_s)
-            harmonics = (ENGINE_TILT, (1 + engine.drift) * engine.pitch_hz, rate_hz)
-            wave = read_wave(cycles, *harmonics)
-            period = read_wave(np.linspace(0, 1, 4096), *harmonics)
+            highest_hz = (1 + engine.drift) * engine.pitch_hz
+            wave = read_wave(cycles, ENGINE_TILT, highest_hz, rate_hz)
+            one_cycle = np.linspace(0, 1, 4096)
+            period = read_wave(one_cycle, ENGINE_TILT, highest_hz, rate_hz)
             scale = engine.level / np.sqrt(np.mean(period**2))
-            passing = scale * np.exp(-(share**2) / 2) * wave
+            envelope = np.exp(-(share**2) / 2)
+            passing = scale * envelope * wave
             samples[: passing.size] += passing.astype(np.float32)
     return samples
