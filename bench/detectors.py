@@ -38,6 +38,7 @@ from callshot.detection.model import (
     make_model,
 )
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 from detector_examples import (
     Array,
     Embedder,
@@ -80,8 +81,9 @@ def make_shipped(
     places = {"label": labels, "recording": names, "path": names}
     times = {"start_s": 0.0, "end_s": 1.0, "windows": 1}
     model = make_model(
-        Spans(pl.DataFrame(places | times)),
-        examples.vectors.astype(np.float32),
+        Vectors(
+            Spans(pl.DataFrame(places | times)), examples.vectors.astype(np.float32)
+        ),
         encoder="",
         fingerprint={},
         settings=AudioSettings(),

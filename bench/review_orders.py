@@ -156,8 +156,8 @@ def draw_examples(
     """Return a model of examples in a share of the recordings, and these recordings."""
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(model.examples)).tolist()
-    labels = model.examples["label"]
-    paths = model.examples.paths
+    labels = model.examples.spans["label"]
+    paths = model.examples.spans.paths
     recordings = sorted(set(paths))
     count = round(share * len(recordings))
     allowed = set(generator.permutation(recordings)[:count])
@@ -168,7 +168,6 @@ def draw_examples(
         rows += first[:shots]
     small = make_model(
         model.examples.take(rows),
-        model.vectors[rows],
         encoder=model.encoder,
         fingerprint=model.fingerprint,
         settings=model.settings,

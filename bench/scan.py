@@ -40,6 +40,7 @@ from callshot.detection.scan import scan
 from callshot.detection.scan_files import scan_files
 from callshot.files import sha256_text
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 from child_processes import peak_mb, run_child, run_to_end, start_child
 from kills import kill_and_resume, list_files
 from noise import make_recording
@@ -108,8 +109,7 @@ def make_synthetic_model(path: Path) -> None:
     vectors = np.repeat(make_centres(), EXAMPLES, axis=0)
     vectors += generator.normal(0, 0.25, vectors.shape)
     model = make_model(
-        Spans.from_rows(examples),
-        vectors.astype(np.float32),
+        Vectors(Spans.from_rows(examples), vectors.astype(np.float32)),
         encoder="synthetic",
         fingerprint=FINGERPRINT,
         settings=AudioSettings(),

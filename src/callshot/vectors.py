@@ -19,7 +19,14 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from callshot.errors import InputError, count_text, quote_names
-from callshot.spans import COLUMN_TYPES, IntArray, Spans, given_folds, number_folds
+from callshot.spans import (
+    COLUMN_TYPES,
+    IntArray,
+    Spans,
+    concat_spans,
+    given_folds,
+    number_folds,
+)
 
 Source = str | Path
 FloatMatrix = NDArray[np.floating[Any]]
@@ -232,6 +239,13 @@ class Vectors:
     def with_columns(self, **columns: Any) -> Self:
         """Return vectors with columns of their spans added or replaced."""
         return replace(self, spans=self.spans.with_columns(**columns))
+
+
+def concat_vectors(parts: Sequence[Vectors]) -> Vectors:
+    """Concatenate vectors of one encoder; a column that a part does not have is empty there."""
+    spans = concat_spans([part.spans for part in parts])
+    matrix = np.concatenate([part.matrix for part in parts])
+    return replace(parts[0], spans=spans, matrix=matrix)
 
 
 def _make_spans(columns: dict[str, Any], source: str) -> Spans:

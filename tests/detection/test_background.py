@@ -62,7 +62,7 @@ def test_labels_that_are_no_examples_count_too(tmp_path, site, store):
     shutil.copytree(site, other)
     sf.write(other / "a.wav", np.zeros(13 * 16000), 16000, subtype="FLOAT")
     model = learn_site(other, store)
-    silent = set(model.examples.paths)
+    silent = set(model.examples.spans.paths)
     assert silent == {"b.wav", "c.wav"}
     plain = learn_site(site, store)
     assert len(model.background.vectors) == len(plain.background.vectors)

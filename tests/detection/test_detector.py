@@ -26,6 +26,7 @@ from callshot.detection.model import (
 )
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import shrink_covariance
+from callshot.vectors import Vectors
 from rows_of_spans import make_examples
 
 DIMENSION = 6
@@ -52,8 +53,7 @@ def make_small_model(rng, counts=(3, 4), shift=4.0):
             vector[number] += shift
             vectors.append(vector)
     return make_model(
-        make_examples(examples),
-        np.array(vectors, np.float32),
+        Vectors(make_examples(examples), np.array(vectors, np.float32)),
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
@@ -343,6 +343,6 @@ def test_silence_as_background_does_not_fail():
     model = make_small_model(np.random.default_rng(10))
     background = make_background(np.zeros((30, DIMENSION)))
     detector = make_detector(model, background, 1.0)
-    assert np.isfinite(detector.score(model.vectors)).all()
+    assert np.isfinite(detector.score(model.examples.matrix)).all()
     assert (detector.thresholds > 0.0).all()  # silence is none of the classes
     assert (detector.thresholds < 1e-9).all()

@@ -22,19 +22,18 @@ def model(tmp_path_factory):
 def test_recall_is_what_leaving_one_recording_out_gives(model):
     expected = expect_recall(model, 60.0)
     found = dict.fromkeys(model.classes, 0)
-    for row, example in enumerate(list_rows(model.examples)):
+    for row, example in enumerate(list_rows(model.examples.spans)):
         others = [
             n
-            for n, other in enumerate(model.examples["recording"])
+            for n, other in enumerate(model.examples.spans["recording"])
             if other != example.recording
         ]
         part = replace(
             model,
             examples=model.examples.take(others),
-            vectors=model.vectors[others],
         )
         detector = make_detector(part, model.background, 60.0)
-        [scores] = detector.score(model.vectors[row : row + 1])
+        [scores] = detector.score(model.examples.matrix[row : row + 1])
         best = int(np.argmax(scores))
         if scores[best] >= detector.thresholds[best]:
             found[example.label] += detector.classes[best] == example.label
@@ -46,13 +45,12 @@ def test_recall_is_what_leaving_one_recording_out_gives(model):
 def test_a_class_of_one_recording_is_not_tested(model):
     rows = [
         n
-        for n, example in enumerate(list_rows(model.examples))
+        for n, example in enumerate(list_rows(model.examples.spans))
         if example.label != "hoot" or example.path == "a.wav"
     ]
     part = replace(
         model,
         examples=model.examples.take(rows),
-        vectors=model.vectors[rows],
     )
     expected = expect_recall(part, 60.0)
     hoot = part.classes.index("hoot")

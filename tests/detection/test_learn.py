@@ -36,15 +36,17 @@ def model(site, store):
 def test_a_model_has_every_example_once_with_file_and_time(model):
     assert model.classes == ("bark", "hoot", "trill")
     assert model.counts.tolist() == [6, 6, 6]
-    assert model.vectors.shape == (18, 40)
-    assert set(model.examples.paths) == {"a.wav", "b.wav", "c.wav"}
-    assert model.examples.durations_s == pytest.approx(np.full(18, 0.5), abs=0.01)
+    assert model.examples.matrix.shape == (18, 40)
+    assert set(model.examples.spans.paths) == {"a.wav", "b.wav", "c.wav"}
+    assert model.examples.spans.durations_s == pytest.approx(np.full(18, 0.5), abs=0.01)
 
 
 def test_an_example_is_the_vector_of_its_window_with_the_sound_around_it(site, model):
     """The literal way: read the file, take one second around the call, run the encoder."""
     encoder = open_encoder(find_encoder("mfcc"))
-    for example, vector in zip(list_rows(model.examples), model.vectors, strict=True):
+    for example, vector in zip(
+        list_rows(model.examples.spans), model.examples.matrix, strict=True
+    ):
         signal, rate_hz = sf.read(site / example.path, dtype="float32")
         centre_s = (example.start_s + example.end_s) / 2
         start = round((centre_s - 0.5) * rate_hz)
@@ -81,7 +83,7 @@ def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, spee
         site, "mfcc", encoder_options={"speed": speed}, window_s=3.0, store=store
     ).model
     [block] = index.read_blocks()
-    hoot = model.vectors[model.classes.index("hoot")]
+    hoot = model.examples.matrix[model.classes.index("hoot")]
     assert block.spans["start_s"][1] == 3.0
     np.testing.assert_allclose(hoot, block.matrix[1], rtol=1e-5, atol=1e-5)
 
@@ -89,14 +91,14 @@ def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, spee
 def test_a_long_call_is_the_mean_of_its_windows_and_counts_once(tmp_path, store):
     site = write_site(tmp_path / "site", ("a",), call_s=1.0)
     model = learn(site, "mfcc", window_s=0.5, store=store).model
-    assert set(model.examples["windows"]) == {2}
+    assert set(model.examples.spans["windows"]) == {2}
     encoder = open_encoder(find_encoder("mfcc"))
-    example = list_rows(model.examples)[0]
+    example = list_rows(model.examples.spans)[0]
     signal, _ = sf.read(site / "a.wav", dtype="float32")
     start = round(example.start_s * 16000)
     halves = [signal[start : start + 8000], signal[start + 8000 : start + 16000]]
     expected = np.mean([encoder.run(half).mean(axis=0) for half in halves], axis=0)
-    np.testing.assert_allclose(model.vectors[0], expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(model.examples.matrix[0], expected, rtol=1e-4, atol=1e-3)
     assert len(model.examples) == 6
 
 
@@ -155,7 +157,9 @@ def test_examples_of_a_segment_table_are_embedded_as_they_were_cut(
         (places[name].path, places[name].start_s): vector
         for name, vector in zip(table.segment, table.matrix, strict=True)
     }
-    for example, vector in zip(list_rows(model.examples), model.vectors, strict=True):
+    for example, vector in zip(
+        list_rows(model.examples.spans), model.examples.matrix, strict=True
+    ):
         expected = by_place[example.path, example.start_s]
         assert vector.tolist() == expected.tolist()
 
@@ -216,7 +220,6 @@ def test_a_changed_encoder_is_refused(tmp_path, site, store, model):
         fingerprint,
         model.settings,
         model.examples,
-        model.vectors,
         model.licence,
         model.inputs,
     )
@@ -254,8 +257,8 @@ def test_the_classifier_of_a_file_names_the_examples(tmp_path, model):
     path = tmp_path / "model.npz"
     write_model(model, path)
     loaded = load_model(path)
-    labels = loaded.examples["label"]
-    assert loaded.classifier.predict(model.vectors).tolist() == labels
+    labels = loaded.examples.spans["label"]
+    assert loaded.classifier.predict(model.examples.matrix).tolist() == labels
 
 
 def test_labels_that_look_alike_and_filled_labels_are_noted(site, tmp_path, store):

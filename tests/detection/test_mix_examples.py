@@ -78,7 +78,7 @@ def test_a_model_keeps_the_audio_of_its_examples(tmp_path, field, model):
     write_model(model, tmp_path / "model.npz")
     clips = load_model(tmp_path / "model.npz").clips
     assert clips.rate_hz == 16000
-    for path, samples in zip(model.examples.paths, clips.samples, strict=True):
+    for path, samples in zip(model.examples.spans.paths, clips.samples, strict=True):
         signal, _ = sf.read(folder / "clips" / path, dtype="float32")
         expected = np.round(signal / np.abs(signal).max() * 32767)
         np.testing.assert_allclose(samples, expected, atol=1)
@@ -87,7 +87,7 @@ def test_a_model_keeps_the_audio_of_its_examples(tmp_path, field, model):
 def test_a_call_in_a_recording_is_kept_without_what_is_around_it(tmp_path):
     site = write_site(tmp_path / "site", ("a",))
     model = learn(site, "mfcc", window_s=1.0, store=tmp_path / "store").model
-    starts_s = model.examples["start_s"]
+    starts_s = model.examples.spans["start_s"]
     for start_s, samples in zip(starts_s, model.clips.samples, strict=True):
         signal, _ = sf.read(site / "a.wav", dtype="float32")
         first = round(start_s * RATE_HZ)
@@ -114,8 +114,8 @@ def test_the_audio_of_some_examples_is_kept_whatever_the_order(tmp_path):
         assert [one is not None for one in merged.clips.samples] == kept
         write_model(merged, tmp_path / "merged.npz")
         write_model(whole, tmp_path / "whole.npz")
-        merged_examples = load_model(tmp_path / "merged.npz").examples.frame
-        assert merged_examples.equals(whole.examples.frame)
+        merged_examples = load_model(tmp_path / "merged.npz").examples.spans.frame
+        assert merged_examples.equals(whole.examples.spans.frame)
         sizes = [(tmp_path / f"{n}.npz").stat().st_size for n in ("merged", "whole")]
         assert abs(sizes[0] - sizes[1]) < 10_000
 
@@ -179,13 +179,13 @@ def test_learning_for_a_site_embeds_mixtures(field, model):
     windows = read_quiet_windows(files, spec, make_grid(spec, 0.5), "first")
     with open_workers(spec, threads=1) as encoder:
         for row in (0, 5, 11):
-            location = describe_locations(model.examples)[row]
+            location = describe_locations(model.examples.spans)[row]
             clip = model.clips.samples[row].astype(np.float32) / np.float32(32767)
             mixtures = mix_example(clip, windows, location, 16000)
             vectors = [encoder.submit_windows([one])()[0] for one in mixtures]
             expected = np.mean(vectors, axis=0)
-            found_row = describe_locations(result.model.examples).index(location)
-            found = result.model.vectors[found_row]
+            found_row = describe_locations(result.model.examples.spans).index(location)
+            found = result.model.examples.matrix[found_row]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert set(result.model.background.origins) == {"unlabelled"}
 

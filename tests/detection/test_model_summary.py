@@ -13,6 +13,7 @@ from callshot.detection.model_summary import (
     doubtful_examples,
     similar_pairs,
 )
+from callshot.vectors import Vectors
 from rows_of_spans import make_examples
 
 
@@ -30,8 +31,7 @@ def make_planted_model(wrong=True, per_class=6, spread=1.0):
         examples.append(("hoot", "r9", "r9.wav", 12.5, 13.5))
         vectors.append(rng.normal(centres["bark"], spread))
     return make_model(
-        make_examples(examples),
-        np.array(vectors, np.float32),
+        Vectors(make_examples(examples), np.array(vectors, np.float32)),
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
@@ -67,8 +67,7 @@ def test_recall_leaves_out_the_recording_of_the_example():
         for n, (label, name) in enumerate(places)
     ]
     model = make_model(
-        make_examples(examples),
-        vectors,
+        Vectors(make_examples(examples), vectors),
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
@@ -83,11 +82,11 @@ def test_recall_leaves_out_the_recording_of_the_example():
 
 def test_distances_leave_the_example_itself_out():
     model = make_planted_model()
-    for row, vector in enumerate(model.vectors):
+    for row, vector in enumerate(model.examples.matrix):
         others = (model.label == model.label[row]) & (
-            np.arange(len(model.vectors)) != row
+            np.arange(len(model.examples.matrix)) != row
         )
-        mean = model.vectors[others].astype(float).mean(axis=0)
+        mean = model.examples.matrix[others].astype(float).mean(axis=0)
         expected = np.linalg.norm(vector - mean)
         np.testing.assert_allclose(model.distances[row], expected, rtol=1e-6)
 
@@ -99,8 +98,7 @@ def test_single_and_identical_examples_are_named():
         ("bark", "c", "c.wav", 0.0, 1.0),
     ]
     model = make_model(
-        make_examples(examples),
-        np.array([[1.0], [1.0], [2.0]], np.float32),
+        Vectors(make_examples(examples), np.array([[1.0], [1.0], [2.0]], np.float32)),
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),

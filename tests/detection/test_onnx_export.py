@@ -12,6 +12,7 @@ from callshot.detection.model import (
 from callshot.detection.onnx_export import export_onnx
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
+from callshot.vectors import Vectors
 from rows_of_spans import make_examples
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -28,8 +29,7 @@ def make_random_model(classes=4, offset=0.0, dimensions=40, labels=None):
         (name, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, name in enumerate(label)
     ]
     return make_model(
-        make_examples(examples),
-        vectors,
+        Vectors(make_examples(examples), vectors),
         encoder="mfcc",
         fingerprint={"encoder": "mfcc"},
         settings=AudioSettings(),

@@ -103,7 +103,7 @@ def read_rows(index, recording):
 
 def test_events_are_those_of_literal_loops(field):
     result = scan(field / "model.npz", field / "index")
-    call_s = find_medians(result.model, result.model.examples.durations_s)
+    call_s = find_medians(result.model, result.model.examples.spans.durations_s)
     expected = []
     for recording in result.index.recordings:
         labels, scores = literal_decisions(

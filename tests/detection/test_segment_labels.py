@@ -22,6 +22,7 @@ from callshot.detection.segment_labels import (
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError
+from callshot.vectors import Vectors
 from field_recordings import write_site
 from rows_of_spans import list_rows, make_examples
 
@@ -111,7 +112,7 @@ def test_segments_are_embedded_with_the_sound_around_them_if_the_examples_were(s
             vector - model.means[model.classes.index(example.label)]
         )
         for example, vector in zip(
-            list_rows(model.examples), model.vectors, strict=True
+            list_rows(model.examples.spans), model.examples.matrix, strict=True
         )
     }
     for row in result.frame.iter_rows(named=True):
@@ -145,8 +146,7 @@ def make_small_model(labels, vectors):
         (label, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, label in enumerate(labels)
     ]
     return make_model(
-        make_examples(examples),
-        np.array(vectors, np.float32),
+        Vectors(make_examples(examples), np.array(vectors, np.float32)),
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),

@@ -16,6 +16,7 @@ from callshot.detection.model import (
 from callshot.review.scores import ModelScores
 from callshot.review.session import make_example_clip
 from callshot.spans import concat_spans
+from callshot.vectors import Vectors
 from rows_of_spans import make_examples
 from served_review import serve
 
@@ -56,8 +57,10 @@ def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, 
         for label, row in zip(labels, rows, strict=True)
     ]
     whole = make_model(
-        concat_spans([model.examples, make_examples(added)]),
-        np.concatenate([model.vectors, review.scores.vectors[rows]]),
+        Vectors(
+            concat_spans([model.examples.spans, make_examples(added)]),
+            np.concatenate([model.examples.matrix, review.scores.vectors[rows]]),
+        ),
         encoder=model.encoder,
         fingerprint=model.fingerprint,
         settings=model.settings,
@@ -103,8 +106,7 @@ def test_undoing_the_only_call_of_a_new_label_changes_only_the_other_scores():
     rng = np.random.default_rng(0)
     examples = [("ab"[n % 2], "r", "r", float(n), n + 1.0) for n in range(6)]
     model = make_model(
-        make_examples(examples),
-        rng.normal(size=(6, 4)).astype(np.float32),
+        Vectors(make_examples(examples), rng.normal(size=(6, 4)).astype(np.float32)),
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
@@ -157,8 +159,10 @@ def test_a_new_label_is_scored_once_it_has_a_call(served):
 def test_the_sound_of_an_example_lasts_as_long_as_the_call(speed):
     samples = np.arange(round(16000 * 1.5 / speed), dtype=np.int16)
     model = make_model(
-        make_examples([("hoot", "a.wav", "a.wav", 2.0, 3.5)]),
-        np.ones((1, 4), np.float32),
+        Vectors(
+            make_examples([("hoot", "a.wav", "a.wav", 2.0, 3.5)]),
+            np.ones((1, 4), np.float32),
+        ),
         encoder="mfcc",
         fingerprint={"encoder": "mfcc", "options": {"speed": speed}},
         settings=AudioSettings(),

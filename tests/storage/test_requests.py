@@ -91,7 +91,9 @@ def test_learn_sees_a_recording_that_has_changed(bucket: Any, tmp_path: Path) ->
         upload(bucket, tmp_path / place, f"{BUCKET}/in")
         for folder in (f"{URL}/in", tmp_path / place):
             options = {"window_s": 1, "store": tmp_path / "store"}
-            learned[str(folder), place] = learn(folder, "mfcc", **options).model.vectors
+            learned[str(folder), place] = learn(
+                folder, "mfcc", **options
+            ).model.examples.matrix
     first, plain, second, other = learned.values()
     assert first.tobytes() == plain.tobytes()
     assert second.tobytes() == other.tobytes()

@@ -30,7 +30,7 @@ from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, IntArray
 
-Vectors = NDArray[np.float32]
+Float32Matrix = NDArray[np.float32]
 Span = tuple[float, float]
 
 MAX_WINDOWS = 4096
@@ -70,7 +70,7 @@ class Background:
     """
 
     recordings: tuple[BackgroundRecording, ...]
-    vectors: Vectors
+    vectors: Float32Matrix
     number: IntArray
     start_s: FloatArray
     window_s: float
@@ -151,7 +151,7 @@ def merge_backgrounds(
 def select_windows(
     recordings: Sequence[BackgroundRecording],
     windows: pl.DataFrame,
-    vectors: Vectors,
+    vectors: Float32Matrix,
     window_s: float,
     hop_s: float,
 ) -> Background:

@@ -37,7 +37,7 @@ from callshot.detection.model import Model
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray
 
-Vectors = NDArray[np.floating]
+FloatMatrix = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
 USUAL_AIM = (
     1.0  # false alarms per hour, at which it is decided whether calls were missed
@@ -69,13 +69,13 @@ class Detector:
     thresholds: FloatArray
     origin: str
 
-    def score(self, vectors: Vectors) -> FloatArray:
+    def score(self, vectors: FloatMatrix) -> FloatArray:
         """Return the score of each class for each window, windows × classes."""
         if self.weights is None:
             return -_squared_distances(vectors, self.means)
         return np.asarray(vectors @ self.weights.T + self.bias, np.float64)
 
-    def distances(self, vectors: Vectors) -> FloatArray:
+    def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""
         return np.asarray(np.sqrt(_squared_distances(vectors, self.means)))
 
@@ -168,7 +168,7 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
     return keep
 
 
-def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
+def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
     rows = np.asarray(vectors, np.float64)
     squares = np.einsum("nd,nd->n", rows, rows)[:, None]
     lengths = np.einsum("nd,nd->n", means, means)
@@ -180,7 +180,7 @@ def _median_example_scores(model: Model, spreads: Spreads) -> FloatArray:
     """Return the median score of the examples of each class, for that class."""
     weights, bias = spreads.whole.find_discriminants(model.means)
     label = model.label
-    scores = np.einsum("nd,nd->n", model.vectors, weights[label]) + bias[label]
+    scores = np.einsum("nd,nd->n", model.examples.matrix, weights[label]) + bias[label]
     return find_medians(model, scores)
 
 

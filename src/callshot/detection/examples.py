@@ -10,7 +10,7 @@ padded, unless the recording is shorter than a window.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ from callshot.detection.background import (
     select_windows,
 )
 from callshot.detection.index.windows import WindowGrid, make_grid
-from callshot.detection.model import SEGMENT, AudioSettings, Vectors
+from callshot.detection.model import SEGMENT, AudioSettings
 from callshot.encoders.embed import EmbedOptions, embed_rows
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
@@ -35,6 +35,7 @@ from callshot.records import (
     scale_progress,
 )
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 
 Headers = dict[str, Recording]
 Errors = dict[int, InputError]
@@ -46,19 +47,6 @@ HEARD_SHARE = 0.75  # of the highest frequency of an encoder that recordings sho
 OWNER = "call_row"  # a column of windows: the row of their call
 
 
-@dataclass(frozen=True)
-class EmbeddedCalls:
-    """The calls that have a vector, the vectors, the other calls, and notes on recordings.
-
-    The column `windows` of `calls` is the number of windows that a vector is the mean of.
-    """
-
-    calls: Spans
-    vectors: Vectors
-    rejects: Sequence[Reject]
-    notes: Sequence[str]
-
-
 def embed_calls(
     calls: Spans,
     joined_encoder: JoinedEncoder,
@@ -67,8 +55,11 @@ def embed_calls(
     *,
     refuse_silence: bool = False,
     progress: Progress = no_progress,
-) -> EmbeddedCalls:
-    """Return the vector of each call; long calls get the mean of their windows."""
+) -> tuple[Vectors, list[Reject], list[str]]:
+    """Return the vectors of calls, the calls without one, and notes on recordings.
+
+    Long calls get the mean of their windows; the column `windows` is the number of these.
+    """
     if joined_encoder.scaled_dimensions:  # whose scale depends on a split
         raise OptionError(
             f"{joined_encoder.name}: a model does not scale joined encoders; use one encoder, or "
@@ -113,7 +104,8 @@ def embed_calls(
         recordings = [headers[path] for path in sorted(set(kept.paths))]
         for spec in joined_encoder.specs:
             notes += describe_recordings(recordings, spec, settings)
-    return EmbeddedCalls(kept, np.concatenate(columns, axis=1)[keep], rejects, notes)
+    matrix = np.concatenate(columns, axis=1)[keep]
+    return Vectors(kept, matrix, joined_encoder.name), rejects, notes
 
 
 def cut_windows(

@@ -270,7 +270,7 @@ def learn_examples(
     if can_scan:
         recordings, windows = find_background(calls, spec, settings, options)
     share = len(calls.spans) / (len(calls.spans) + len(windows))
-    embedded = embed_calls(
+    vectors, rejects, call_notes = embed_calls(
         calls.spans,
         joined_encoder,
         settings,
@@ -291,14 +291,13 @@ def learn_examples(
 
     clips = None
     if can_scan:
-        clips = read_clips(embedded.calls, find_grid(spec, settings), settings)
-    vectors = embedded.vectors
+        clips = read_clips(vectors.spans, find_grid(spec, settings), settings)
     if options.site is not None:
-        vectors = embed_mixed_examples(
-            embedded.calls, clips, joined_encoder, settings, options.site, embedding
+        mixed = embed_mixed_examples(
+            vectors.spans, clips, joined_encoder, settings, options.site, embedding
         )
+        vectors = replace(vectors, matrix=mixed)
     model = make_model(
-        embedded.calls,
         vectors,
         encoder=joined_encoder.name,
         fingerprint=fingerprint,
@@ -313,7 +312,7 @@ def learn_examples(
         model = merge_models(earlier, model)
         new = len(model.examples) - len(earlier.examples)
     notes = [] if calls.segmentation is None else list(calls.segmentation.notes)
-    notes += embedded.notes
+    notes += call_notes
     if model.background is not None and len(model.background.vectors) > 0:
         notes += say("few_windows", model.background)
     elif settings.source == RECORDING:
@@ -321,7 +320,7 @@ def learn_examples(
             "no windows without calls: scan mixes the examples into background of what it scans, "
             "and takes thresholds from there; --background names recordings without calls"
         )
-    return LearningResult(model, new, [*calls.rejects, *embedded.rejects], notes)
+    return LearningResult(model, new, [*calls.rejects, *rejects], notes)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from callshot.detection.model import (
     Clips,
     Model,
     Pcm,
-    Vectors,
     describe_locations,
     to_pcm,
 )
@@ -121,7 +120,7 @@ def mix_clips(
     backgrounds: Sequence[Float32Array],
     workers: Workers,
     window: int,
-) -> tuple[list[int], Vectors]:
+) -> tuple[list[int], Float32Array]:
     """Mix examples into background; return the rows of those that have audio, and their vectors.
 
     The vector of an example is the mean over the windows of all its mixtures.
@@ -148,7 +147,7 @@ def embed_mixed_examples(
     settings: AudioSettings,
     recordings: Path,
     options: EmbedOptions,
-) -> Vectors:
+) -> Float32Array:
     """Return the vectors of examples that are mixed into background of recordings."""
     if clips is None:
         raise OptionError(
@@ -196,11 +195,10 @@ def adapt_examples(
         )
     backgrounds = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
     rows, vectors = mix_clips(
-        model.examples, model.clips, backgrounds, workers, grid.window
+        model.examples.spans, model.clips, backgrounds, workers, grid.window
     )
-    examples = model.examples.take(rows)
-    clips = model.clips.select(rows)
-    return replace(model, examples=examples, vectors=vectors, clips=clips)
+    examples = replace(model.examples.take(rows), matrix=vectors)
+    return replace(model, examples=examples, clips=model.clips.select(rows))
 
 
 def sample_index(index: Index) -> Background | None:

@@ -30,7 +30,7 @@ A model without background or clips has no entries for them.
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,9 @@ from callshot.files import (
 )
 from callshot.records import FloatArray, IntArray
 from callshot.records.table_files import open_npz
-from callshot.spans import Spans, concat_spans
+from callshot.spans import Spans
 from callshot.storage import to_path
+from callshot.vectors import Vectors, concat_vectors
 from callshot.version import __version__
 
 Pcm = NDArray[np.int16]
@@ -90,8 +91,6 @@ def to_pcm(signal: NDArray[np.float32]) -> Pcm:
     scaled = signal * (FULL_SCALE / peak) if peak > 0 else signal
     return np.round(scaled).astype(np.int16)
 
-
-Vectors = NDArray[np.float32]
 
 RECORDING = "recording"
 SEGMENT = "segment"
@@ -137,9 +136,9 @@ class Model:
     scikit-learn classifier; `classes`, `counts`, `means` and `distances` describe its examples.
 
     encoder      its name, with options, by which it is found again
-    examples     spans with a label; `windows` is how many windows a vector is the mean of
+    examples     vectors with a label, as the encoder gave them; `windows` is how many windows a
+                 vector is the mean of
     fingerprint  everything that decides its vectors, with the checksums of its weights
-    vectors      one row per example, as the encoder gave them
     background   windows without calls, by which thresholds are found; None if there are none
     licence      of the weights of the encoder
     inputs       role, file and sha256 of recordings and annotations, without repetitions
@@ -150,8 +149,7 @@ class Model:
     encoder: str
     fingerprint: Mapping[str, Any]
     settings: AudioSettings
-    examples: Spans
-    vectors: Vectors
+    examples: Vectors
     licence: str
     inputs: tuple[tuple[str, str, str], ...] = ()
     background: Background | None = None
@@ -168,13 +166,13 @@ class Model:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The labels, sorted."""
-        return tuple(sorted(set(self.examples["label"])))
+        return tuple(sorted(set(self.examples.label)))
 
     @cached_property
     def label(self) -> IntArray:
         """The number of the class of each example."""
         numbers = {name: n for n, name in enumerate(self.classes)}
-        return np.array([numbers[label] for label in self.examples["label"]])
+        return np.array([numbers[label] for label in self.examples.label])
 
     @cached_property
     def counts(self) -> IntArray:
@@ -184,11 +182,12 @@ class Model:
     @cached_property
     def classifier(self) -> CentroidClassifier:
         """The nearest class mean; its sums are exact, so the order of examples has no effect."""
-        labels = self.examples["label"]
         with warnings.catch_warnings():
             # scikit-learn takes many labels with one example each for numbers.
             warnings.filterwarnings("ignore", "The number of unique classes")
-            return CentroidClassifier().fit(self.vectors, labels)
+            return CentroidClassifier().fit(
+                self.examples.matrix, list(self.examples.label)
+            )
 
     @property
     def means(self) -> FloatArray:
@@ -204,7 +203,7 @@ class Model:
     @cached_property
     def distances(self) -> FloatArray:
         """The distance of each example from the mean of the others of its class; NaN if alone."""
-        vectors = self.vectors.astype(np.float64)
+        vectors = self.examples.matrix.astype(np.float64)
         count = self.counts[self.label].astype(np.float64)
         from_mean = np.linalg.norm(vectors - self.means[self.label], axis=1)
         # x − mean of the others = (x − mean of all) · n / (n − 1)
@@ -220,17 +219,17 @@ def describe_locations(examples: Spans) -> list[str]:
 
 
 def make_model(
-    examples: Spans, vectors: Vectors, *, clips: Clips | None = None, **fields: Any
+    examples: Vectors, *, clips: Clips | None = None, **fields: Any
 ) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once.
 
     Of each label, the examples with the lowest hash keep their audio. `fields` are the others of
     `Model`.
     """
-    frame = examples.frame.select(EXAMPLE_COLUMNS)
+    frame = examples.spans.frame.select(EXAMPLE_COLUMNS)
     unique: dict[tuple[Any, ...], int] = {}
     for row, cells in enumerate(frame.iter_rows()):
-        unique.setdefault((*cells, vectors[row].tobytes()), row)
+        unique.setdefault((*cells, examples.matrix[row].tobytes()), row)
     rows = [unique[key] for key in sorted(unique)]
     ordered = Spans(frame[rows])
     if clips is not None:
@@ -244,8 +243,9 @@ def make_model(
             for _, place in sorted(keys)[:MAX_CLIPS]:
                 kept[place] = clips.samples[rows[place]]
         clips = Clips(clips.rate_hz, tuple(kept))
-    ordered_vectors = np.ascontiguousarray(vectors[rows], np.float32)
-    return Model(examples=ordered, vectors=ordered_vectors, clips=clips, **fields)
+    matrix = np.ascontiguousarray(examples.matrix[rows], np.float32)
+    ordered_examples = replace(examples, spans=ordered, matrix=matrix)
+    return Model(examples=ordered_examples, clips=clips, **fields)
 
 
 def merge_models(first: Model, second: Model) -> Model:
@@ -257,8 +257,7 @@ def merge_models(first: Model, second: Model) -> Model:
         samples += model.clips.samples if model.clips else [None] * len(model.examples)
     clips = first.clips or second.clips
     return make_model(
-        concat_spans([first.examples, second.examples]),
-        np.concatenate([first.vectors, second.vectors]),
+        concat_vectors([first.examples, second.examples]),
         encoder=first.encoder,
         fingerprint=first.fingerprint,
         settings=first.settings,
@@ -352,7 +351,7 @@ def _is_model(path: Path) -> bool:
 def write_model(model: Model, path: Path) -> None:
     """Write a model; an earlier file of that name is replaced when the new one is whole."""
     check_model_path(path)
-    examples = model.examples
+    examples = model.examples.spans
     facts = {
         "format": FORMAT,
         "version": VERSION,
@@ -368,7 +367,7 @@ def write_model(model: Model, path: Path) -> None:
         "inputs": model.inputs,
     }
     arrays: Arrays = {
-        "vectors": model.vectors,
+        "vectors": model.examples.matrix,
         "label": model.label.astype(np.int64),
         "start_s": np.array(examples["start_s"]),
         "end_s": np.array(examples["end_s"]),
@@ -487,8 +486,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         if background.vectors.shape[1] != vectors.shape[1]:
             raise ValueError("background: of another dimension")
     return make_model(
-        Spans(pl.DataFrame(columns)),
-        vectors,
+        Vectors(Spans(pl.DataFrame(columns)), vectors, facts["encoder"]),
         encoder=facts["encoder"],
         fingerprint=facts["fingerprint"],
         settings=AudioSettings(**facts["settings"]),

@@ -152,7 +152,9 @@ class ExpectedRecall:
         if self.detector.weights is None:  # a scan sets other thresholds, where it can
             return []
         label = model.label
-        scores = self.detector.score(model.vectors)[np.arange(len(label)), label]
+        scores = self.detector.score(model.examples.matrix)[
+            np.arange(len(label)), label
+        ]
         reached = scores >= self.detector.thresholds[label]
         own_recall = np.bincount(label, reached) / model.counts
         recall = np.where(self.testable > 0, self.recall, own_recall)
@@ -177,7 +179,7 @@ def expect_recall(
     detector = make_detector(model, model.background, false_alarms_per_h, spreads)
     testable = np.zeros(len(model.classes), np.int64)
     hit_counts = np.zeros(len(model.classes), np.int64)
-    recordings = model.examples["recording"]
+    recordings = model.examples.recording
     parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
     part_numbers = {name: n % parts for n, name in enumerate(sorted(set(recordings)))}
     part = np.array([part_numbers[name] for name in recordings])
@@ -186,11 +188,7 @@ def expect_recall(
         inside = part == number
         if inside.all():
             continue
-        others = replace(
-            model,
-            examples=model.examples.take(np.flatnonzero(~inside)),
-            vectors=model.vectors[~inside],
-        )
+        others = replace(model, examples=model.examples.take(np.flatnonzero(~inside)))
         try:
             other_detector = make_detector(
                 others, model.background, false_alarms_per_h, spreads
@@ -198,7 +196,7 @@ def expect_recall(
         except InputError:  # a class of one example, and no background
             continue
         rows = np.flatnonzero(inside & np.isin(names, other_detector.classes))
-        scores = other_detector.score(model.vectors[rows])
+        scores = other_detector.score(model.examples.matrix[rows])
         best = scores.argmax(axis=1)
         best_scores = scores[np.arange(len(best)), best]
         reached = best_scores >= other_detector.thresholds[best]
@@ -217,9 +215,9 @@ def class_table(model: Model) -> pl.DataFrame:
     the examples of other recordings name right; `one_more` is what one more example of the class
     would add to the mean recall of all classes.
     """
-    vectors = model.vectors.astype(np.float64)
+    vectors = model.examples.matrix.astype(np.float64)
     vectors -= vectors.mean(axis=0)  # near the origin, for fewer rounding errors
-    recording = np.unique(model.examples["recording"], return_inverse=True)[1]
+    recording = np.unique(model.examples.recording, return_inverse=True)[1]
     data = LabelledVectors(vectors, model.label, recording, len(model.classes))
     is_hit = data.testable & (data.evidence.argmax(axis=1) == data.label)
     totals = np.bincount(data.label[data.testable], minlength=data.classes)
@@ -241,7 +239,7 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     `ratio` is the distance of their means over the typical distance (root mean square) of their
     examples from the mean; below 1 they overlap much. It is empty if no class has two examples.
     """
-    deviation = model.vectors - model.means[model.label]
+    deviation = model.examples.matrix - model.means[model.label]
     squares = np.einsum("nd,nd->n", deviation, deviation)
     within = np.asarray(np.bincount(model.label, squares) / model.counts)
     first, second = np.triu_indices(len(model.classes), 1)
@@ -265,13 +263,13 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     median of that class; or 1.5 times, if the mean of another class is nearer (`nearer_to`).
     """
     own_distance = model.distances
-    distances = cdist(model.vectors.astype(np.float64), model.means)
+    distances = cdist(model.examples.matrix.astype(np.float64), model.means)
     distances[np.arange(len(distances)), model.label] = np.inf
     excess = own_distance - distances.min(axis=1)
     names = pl.Series(model.classes, dtype=pl.String)
     medians = find_medians(model, own_distance)
     limit = np.where(excess > 0, DOUBTFUL_FROM, FAR) * medians[model.label]
-    frame = model.examples.frame.select(
+    frame = model.examples.spans.frame.select(
         "path",
         "start_s",
         "end_s",
@@ -290,7 +288,7 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
 def describe_model(model: Model) -> list[str]:
     """Return the lines of `callshot model`."""
     # If all examples begin where their files do, the files were cut out: they are clips.
-    has_clips = not any(model.examples["start_s"])
+    has_clips = not any(model.examples.spans["start_s"])
     expected = None
     problem = ""
     if model.settings.source != SEGMENT:
@@ -320,12 +318,12 @@ def describe_limits(model: Model) -> list[str]:
     """Return a line for each weakness of a model: few labels, single or identical examples."""
     single = [model.classes[number] for number in np.flatnonzero(model.counts == 1)]
     groups: dict[bytes, list[int]] = {}
-    for row, vector in enumerate(model.vectors):
+    for row, vector in enumerate(model.examples.matrix):
         groups.setdefault(vector.tobytes(), []).append(row)
     identical = []
     for group in groups.values():
         if len(group) > 1:
-            examples = model.examples.take(group)
+            examples = model.examples.spans.take(group)
             labels = sorted(set(examples["label"]))
             identical.append((describe_locations(examples), labels))
     return say("limits", model, single, identical)

@@ -66,7 +66,7 @@ def export_onnx(model: Model, path: Path) -> None:
     check_classes(model)
     onnx = import_package("onnx", "onnx")
     count = len(model.classes)
-    text = GRAPH.format(dimensions=model.vectors.shape[1], count=count)
+    text = GRAPH.format(dimensions=model.examples.matrix.shape[1], count=count)
     made = onnx.parser.parse_model(text)
     layer = model.layer
     others = [[m for m in range(count) if m != n] for n in range(count)]

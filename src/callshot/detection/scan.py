@@ -251,7 +251,7 @@ def scan(
     aim = find_window_aim(false_alarms, opened, adapted.background)
     detector = make_detector(adapted, adapted.background, aim)
     settings = opened.settings
-    lengths_s = find_medians(model, model.examples.durations_s)
+    lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
     finished = []

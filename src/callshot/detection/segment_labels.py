@@ -81,17 +81,17 @@ def label_segments(
     spans = read_call_table(segments, audio)
     if model.settings.source == SEGMENT:
         check_settings(model, segment_settings(spans), str(segments))
-    embedded = embed_calls(
+    vectors, rejects, notes = embed_calls(
         spans, joined_encoder, model.settings, options, progress=progress
     )
-    scores = log_odds(model.layer(embedded.vectors))
+    scores = log_odds(model.layer(vectors.matrix))
     order = np.argsort(-scores, axis=1, kind="stable")
     best = order[:, 0]
     second = order[:, 1]
     rows = np.arange(len(scores))
     names = pl.Series(model.classes)
-    distance = np.linalg.norm(embedded.vectors - model.means[best], axis=1)
-    frame = embedded.calls.frame.with_columns(
+    distance = np.linalg.norm(vectors.matrix - model.means[best], axis=1)
+    frame = vectors.spans.frame.with_columns(
         annotated=pl.col("label"),
         label=names.gather(best),
         score=scores[rows, best],
@@ -100,7 +100,6 @@ def label_segments(
         distance=distance,
     )
     frame = frame.select(*SEGMENT_LABELS).cast(pl.Schema(SEGMENT_LABELS))
-    notes = list(embedded.notes)
     # Clips of clear calls are no guide to calls in noise, although they name each other well.
     own_distance = model.distances[~np.isnan(model.distances)]
     if len(own_distance) > 0:
@@ -108,4 +107,4 @@ def label_segments(
         ratio = float(np.median(distance)) / typical
         if ratio > UNLIKE:
             notes += say("unlike", ratio, model)
-    return LabelledSegments(frame, scores, embedded.rejects, notes, spans)
+    return LabelledSegments(frame, scores, rejects, notes, spans)

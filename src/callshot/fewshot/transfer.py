@@ -31,8 +31,7 @@ from callshot.records import (
 )
 from callshot.records.evaluation import TARGET_EXAMPLES
 from callshot.records.frames import Frame, split_curves, value_matrix
-from callshot.spans import concat_spans
-from callshot.vectors import Vectors
+from callshot.vectors import Vectors, concat_vectors
 
 CENTRED = "{}, centred"
 # Of names in the source that the target has too. Random numbers depend on it.
@@ -44,7 +43,7 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
 
     A single candidate is, too, if one of both has no name of an encoder but that of its file.
 
-    >>> from callshot.vectors import Vectors
+    >>> from callshot.vectors import Vectors, concat_vectors
     >>> one = Vectors.from_columns("mfcc", [[0.0]], "a", "x", ["roar"], [()])
     >>> find_partner(one, [one]).encoder
     'mfcc'
@@ -111,13 +110,8 @@ def join_corpora(source: Dataset, target: Dataset) -> Dataset:
                 PREFIX + name if name in used else name
                 for name in examples.spans[column]
             ]
-        renamed = examples.spans.with_columns(**columns)
-        table = replace(
-            examples,
-            spans=concat_spans([renamed, queries.spans]),
-            matrix=np.concatenate([examples.matrix, queries.matrix]),
-        )
-        tables.append(table)
+        renamed = examples.with_columns(**columns)
+        tables.append(concat_vectors([renamed, queries]))
     example_fold = np.full(len(source.first), COMMON_FOLD)
     fold = np.concatenate([example_fold, target.folds.fold[is_query]])
     folds = replace(target.folds, fold=fold, only_common=True)

@@ -38,7 +38,7 @@ VECTORS = "vectors.npy"
 VECTOR_FACTS = "vectors.json"
 BLOCK = 16384  # items that are scored at once
 
-Vectors = NDArray[np.float32]
+Float32Matrix = NDArray[np.float32]
 Confirmed = Mapping[str, Sequence[int]]
 """The items that were confirmed, by label."""
 
@@ -53,7 +53,7 @@ class Scores:
     scores: NDArray[np.floating]
     distances: NDArray[np.floating]
 
-    def __init__(self, vectors: Vectors, labels: Sequence[str]) -> None:
+    def __init__(self, vectors: Float32Matrix, labels: Sequence[str]) -> None:
         self.vectors = vectors
         self.labels = list(labels)
 
@@ -92,7 +92,7 @@ class Scores:
         order = np.argsort(-scores, kind="stable")  # NaN is sorted last
         return [self.labels[n] for n in order[:count] if np.isfinite(scores[n])]
 
-    def measure(self, row: int, vectors: Vectors) -> FloatArray:
+    def measure(self, row: int, vectors: Float32Matrix) -> FloatArray:
         """Return the distances of vectors from that of an item."""
         return np.asarray(np.linalg.norm(vectors - self.vectors[row], axis=1))
 
@@ -103,7 +103,7 @@ class ModelScores(Scores):
     model: "Model"
 
     def __init__(
-        self, model: "Model", vectors: Vectors, background: "Spread | None"
+        self, model: "Model", vectors: Float32Matrix, background: "Spread | None"
     ) -> None:
         super().__init__(vectors, model.classes)
         self.model = model
@@ -173,7 +173,10 @@ class HeldOutScores(Scores):
     """Scores of segments, each by those of other recordings."""
 
     def __init__(
-        self, vectors: Vectors, label: Sequence[str | None], recording: Sequence[str]
+        self,
+        vectors: Float32Matrix,
+        label: Sequence[str | None],
+        recording: Sequence[str],
     ) -> None:
         super().__init__(vectors, sorted({name for name in label if name is not None}))
         numbers = {name: number for number, name in enumerate(self.labels)}
@@ -230,7 +233,7 @@ def open_vectors(
     index: "Index",
     model: "Model",
     background: "Spread | None",
-) -> Vectors:
+) -> Float32Matrix:
     """Map the vectors of the items of a scan into memory; copy them from the index first."""
     shape = (len(items), index.settings.dimension)
     facts = {"items": find_checksum(items), "shape": list(shape)}

@@ -399,7 +399,7 @@ class Review:
             conflicts = [] if self.blind else sorted(decisions.conflicts)
 
             added = [verdict["label"] for verdict in decisions.verdicts.values()]
-            examples = [] if self.model is None else self.model.examples["label"]
+            examples = [] if self.model is None else self.model.examples.label
             sampled = self.source.items.frame["label"].gather(self.sample)
             classes = []
             for label in decisions.labels:
@@ -566,16 +566,14 @@ class Review:
             if scores is not None:
                 vectors = scores.vectors[calls]
                 if model is not None and model.clips is not None:
-                    sounds = zip(
-                        model.clips.samples, model.examples["label"], strict=True
-                    )
+                    sounds = zip(model.clips.samples, model.examples.label, strict=True)
                     kept = [
                         number
                         for number, (samples, name) in enumerate(sounds)
                         if samples is not None and name == label
                     ]
                     numbers = [*kept, *numbers]
-                    vectors = np.concatenate([model.vectors[kept], vectors])
+                    vectors = np.concatenate([model.examples.matrix[kept], vectors])
                 distances = scores.measure(row, vectors).tolist()
             pairs = sorted(zip(distances, numbers, strict=True))
             nearest = [self._describe_example(*pair) for pair in pairs[:MAX_EXAMPLES]]
@@ -586,7 +584,7 @@ class Review:
         """Return where an example is; a confirmed call as it was decided."""
         item = number - self.first_call
         if item < 0 and self.model is not None:
-            place = self.model.examples.frame.row(number, named=True)
+            place = self.model.examples.spans.frame.row(number, named=True)
             place["recording"] = place["path"]
         else:
             place = self.items.frame.row(item, named=True)
@@ -609,7 +607,7 @@ def make_example_clip(model: "Model", number: int) -> Clip:
     speed = model.fingerprint.get("options", {}).get("speed", 1.0)
     rate_hz = model.clips.rate_hz / float(speed)
     signal = samples.astype(np.float32) / np.float32(FULL_SCALE)
-    example = model.examples.frame.row(number, named=True)
+    example = model.examples.spans.frame.row(number, named=True)
     length_s = example["end_s"] - example["start_s"]
     excess_s = max(0.0, length_s - len(signal) / rate_hz)
     return Clip(signal, rate_hz, example["start_s"] + excess_s / 2)
