@@ -610,4 +610,7 @@ def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
 
 
 def _mean(curve: Frame, metric: str, spread: str, k: int) -> float:
-    return float(_select(curve, metric, spread, k=k)["mean"][0])
+    """Return the mean at k, or at the last shot of a curve that does not have this k."""
+    points = _select(curve, metric, spread)
+    at_k = points.filter(k=k)
+    return float((points if at_k.is_empty() else at_k)["mean"][-1])
