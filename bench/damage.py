@@ -33,7 +33,7 @@ from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.store import Store, open_store
 from callshot.errors import CallshotError
 from callshot.spans import Spans
-from callshot.study.file_steps import DatasetChoice
+from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import write_table
 from callshot.vectors import Vectors
 from mutations import mutate
@@ -219,7 +219,7 @@ def try_table(folder: Path, number: int) -> str:
     path = folder / f"table{suffix}"
     path.write_bytes(raw)
     try:
-        DatasetChoice(folds=2).read([path])
+        read_dataset([path], folds=2)
     except CallshotError as error:
         message = str(error)
         is_line = "\n" not in message and str(path) in message

@@ -23,10 +23,8 @@ from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
-    check_no_cluster,
 )
 from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.joined_encoder import check_title
 from callshot.encoders.spec import format_options
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
@@ -200,13 +198,10 @@ def embed(
     >>> embed(segment(folder), "mfcc", store=folder / "store").vectors.shape
     (1, 40)
     """
-    if name is not None:
-        check_title(name, "name")
     if isinstance(segments, Path | str):
         segments = read_segments(to_path(segments))
     spans = segments.segments if isinstance(segments, Segmentation) else segments
     mix = None if site is None else BackgroundMix(to_path(site), snr_db)
-    check_no_cluster(mix, cluster)
     texts = format_options(encoder_options)
     options = EmbedOptions(texts, store, device, threads, cluster)
     table, _ = pipeline.embed(

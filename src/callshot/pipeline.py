@@ -28,6 +28,7 @@ from callshot.detection.embed_mixed_segments import (
     embed_recorded_segments,
 )
 from callshot.encoders.embed import EmbedOptions, WriteSequences
+from callshot.encoders.joined_encoder import check_title
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.differences import compare_baselines, compare_encoders
@@ -114,6 +115,8 @@ def embed(
     `name` is the name of the encoder in results, `audio` the folder of the recordings, where they
     are not those that the encoder and the segments have.
     """
+    if name is not None:
+        check_title(name, "name")
     if audio is not None:
         segments = replace(segments, root=to_path(audio))
     table, rejects = embed_recorded_segments(

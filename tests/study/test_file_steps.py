@@ -13,7 +13,7 @@ from callshot.errors import InputError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
 from callshot.spans import Spans
-from callshot.study.file_steps import DatasetChoice, evaluate_files, fold_files
+from callshot.study.file_steps import evaluate_files, fold_files
 from rows_of_spans import make_row, make_spans
 
 SMALL = Protocol(shots=(1, 2), draws=4, bootstraps=16, shared_draws=8, total_samples=8)
@@ -67,7 +67,7 @@ def test_folds_have_the_segments_of_every_table_and_name_the_missing_ones(
     assert folds["segment"].to_list() == segments["segment"][1:-1]
     facts = json.loads((tmp_path / "folds" / "folds.json").read_text())
     assert facts["missing"] == [segments["segment"][0], segments["segment"][-1]]
-    choice = DatasetChoice(folds_dir=tmp_path / "folds")
+    choice = {"folds_dir": tmp_path / "folds"}
     result = evaluate_files(
         tables[:1], tmp_path / "a", SMALL, choice=choice, figure=False
     )
@@ -81,8 +81,8 @@ def test_folds_from_a_step_give_the_same_results_as_folds_built_for_the_evaluati
     table = write_random_table(segments, tmp_path / "a.parquet", seed=0)
     fold_files(source, tmp_path / "folds", [table], count=3)
     choices = {
-        "step": DatasetChoice(folds_dir=tmp_path / "folds", corpus="c"),
-        "built": DatasetChoice(folds=3, corpus="c"),
+        "step": {"folds_dir": tmp_path / "folds", "corpus": "c"},
+        "built": {"folds": 3, "corpus": "c"},
     }
     results = {}
     for name, choice in choices.items():

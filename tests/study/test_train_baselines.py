@@ -10,13 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from callshot.baselines.options import BaselineOptions
-from callshot.baselines.run import TrainingContext
 from callshot.cli import app
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.report.evaluation_files import PROVENANCE, RESULT_FILES
-from callshot.study.file_steps import DatasetChoice, evaluate_files
-from callshot.study.train_baselines import (
+from callshot.study.file_steps import (
+    evaluate_files,
     protocol_of_results,
     read_baseline_results,
     train_baseline_files,
@@ -114,9 +113,8 @@ def test_the_number_of_threads_does_not_change_a_byte(
     tables: list[Path], tmp_path: Path
 ) -> None:
     for threads in (1, 2):
-        context = TrainingContext(PROTOCOL.seed, threads=threads)
         train_baseline_files(
-            tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, context=context
+            tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, threads=threads
         )
     for path in sorted((tmp_path / "1").iterdir()):
         if path.suffix != ".parquet" or path.stem == "baselines":
@@ -191,7 +189,7 @@ def test_an_option_that_differs_from_the_evaluation_is_an_error(
             tmp_path / "out",
             LOGISTIC,
             protocol,
-            choice=DatasetChoice(**choice),
+            choice=choice,
             against=results,
         )
 

@@ -125,7 +125,7 @@ def evaluate(
             checked,
             queries=queries,
             centre=centre,
-            choice=dataset.choice(),
+            choice=vars(dataset),
             memory=memory_bytes,
             figure=figure,
             **running,
@@ -279,11 +279,10 @@ def baselines(
     """
     from rich.console import Console
 
-    from callshot.baselines.run import TrainingContext
     from callshot.fewshot.protocol import parse_shots
     from callshot.files import NETWORKS
     from callshot.report.terminal import show_baselines, show_crossovers
-    from callshot.study.train_baselines import (
+    from callshot.study.file_steps import (
         protocol_of_results,
         train_baseline_files,
     )
@@ -295,18 +294,20 @@ def baselines(
     if shots is not None:
         changes["shots"], changes["whole_pool"] = parse_shots(shots)
     protocol = protocol_of_results(against, changes)
-    folder = keep or out / NETWORKS
     with run_with_progress(quiet=quiet) as progress:
         results = train_baseline_files(
             tables,
             out,
             options,
             protocol,
-            choice=dataset.choice(),
+            choice=vars(dataset),
             segments=segments,
             audio=audio,
             against=against,
-            context=TrainingContext(protocol.seed, device, threads, folder, progress),
+            device=device,
+            threads=threads,
+            networks=keep or out / NETWORKS,
+            progress=progress,
         )
     if not quiet:
         console = Console()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions
     from callshot.distributed import DaskCluster
     from callshot.fewshot.protocol import Protocol
-    from callshot.study.file_steps import DatasetChoice
 
 NO_NAME = Path("\0")  # no file can have this name
 
@@ -381,12 +380,6 @@ class DatasetOptions:
         "Name of the corpus in the results.",
         show_default="the name in the table, or the name of its folder",
     )
-
-    def choice(self) -> "DatasetChoice":
-        """Return how folds and categories are chosen."""
-        from callshot.study.file_steps import DatasetChoice
-
-        return DatasetChoice(**vars(self))
 
 
 @dataclass

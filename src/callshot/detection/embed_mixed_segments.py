@@ -13,7 +13,6 @@ import numpy as np
 from callshot.corpus.mixing import SNRS_DB, mix_spans
 from callshot.encoders.embed import EmbedOptions, WriteSequences, embed
 from callshot.errors import InputError, OptionError, check_range
-from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, no_progress
 from callshot.spans import Spans
 from callshot.storage import know_files
@@ -46,16 +45,6 @@ class BackgroundMix:
             check_range("snr_db", value, *RATIOS_DB, "dB")
 
 
-def check_no_cluster(
-    mix: BackgroundMix | None, cluster: Cluster | None, prefix: str = ""
-) -> None:
-    """Raise OptionError if calls are to be mixed on a cluster; options begin with `prefix`."""
-    if mix is not None and cluster is not None:
-        raise OptionError(
-            f"cluster: cannot be combined with {prefix}site; remove {prefix}cluster"
-        )
-
-
 def embed_recorded_segments(
     segments: Spans,
     encoder: str,
@@ -70,6 +59,10 @@ def embed_recorded_segments(
     `write_sequences` and what is returned are those of `embed`. With a `mix`, each segment gets
     the mean of its mixtures; one of which a mixture fails is a reject.
     """
+    if mix is not None and options.cluster is not None:
+        raise OptionError(
+            "cluster: cannot be combined with site; remove one of the two"
+        )
     segments = replace(segments, root=know_files(segments.root, segments.paths))
     if mix is None:
         return embed(

@@ -4,16 +4,33 @@ segment_files    recordings and annotations → segments.parquet, rejects.csv
 embed_files      segments → a table of embeddings
 fold_files       segments and tables → folds.csv
 evaluate_files   tables → k-shot curves with intervals
+train_baseline_files   tables, sequences or audio → a folder with the scores of baselines
+
+baselines.csv       what each scored, trained on all labels of the support side of every split
+baselines.parquet   the same, with its samples of the spread total
+refinement.csv      what gradient steps from the centroid add, up to logistic regression
+crossovers.csv      where the centroid passes a baseline, and training at every k the centroid
+curve.csv …         logistic regression at every k, as callshot evaluate writes it
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from callshot import pipeline
+from callshot.baselines.options import BaselineOptions, check_trainable
+from callshot.baselines.run import (
+    BaselineResults,
+    Signal,
+    TrainingContext,
+)
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
+from callshot.corpus.audio import load_audio
 from callshot.corpus.options import (
     Corpus,
     SegmentationOptions,
@@ -33,25 +50,30 @@ from callshot.corpus.segment_table import (
 from callshot.corpus.segments import check_any_segments, segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
-    check_no_cluster,
 )
 from callshot.encoders.embed import (
     EmbedOptions,
     check_store,
     default_store,
 )
-from callshot.encoders.joined_encoder import check_title
-from callshot.errors import OptionError
-from callshot.fewshot.dataset import Dataset
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.dataset import Dataset, EncoderDataset
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
     choose_folds,
     count_classes,
     evaluated_classes,
 )
+from callshot.fewshot.gpu.device import check_device, network_device
 from callshot.fewshot.protocol import Protocol
-from callshot.files import atomic_path, check_new_file, has_header, make_folder
-from callshot.jobs import Cluster
+from callshot.files import (
+    atomic_path,
+    check_new_file,
+    check_writable,
+    has_header,
+    make_folder,
+    sha256_file,
+)
 from callshot.records import (
     Evaluation,
     Folds,
@@ -66,11 +88,21 @@ from callshot.records.duplicates import (
     find_equal_vectors,
     group_recordings,
 )
+from callshot.records.frames import BASELINES, REFINEMENT
+from callshot.records.table_files import read_parquet, write_csv_frame, write_parquet
 from callshot.report.evaluation_files import (
+    PROVENANCE,
+    RESULT_FILES,
     describe_evaluation,
     describe_folds,
     describe_segmentation,
+    merge_results,
+    open_provenance,
     open_results,
+    protocol_settings,
+    read_frame,
+    read_results,
+    write_evaluation,
     write_folds,
     write_results,
 )
@@ -78,9 +110,11 @@ from callshot.report.figures import draw_sweep
 from callshot.report.figures.differences import draw_transfer
 from callshot.results import open_output_folder
 from callshot.storage import to_path
+from callshot.study.steps import optional
 from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import (
     check_new_table,
+    read_sequences,
     read_table,
     sequences_path,
     table_segments,
@@ -91,24 +125,22 @@ from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
 from callshot.vectors import Vectors
 
 SEGMENTS_INFO = "segments.json"
+NO_CHOICE: Mapping[str, Any] = {}  # of folds, categories and the name of a corpus
 REJECTS_SUFFIX = ".rejects.csv"  # of files beside a table of embeddings
 DUPLICATES_SUFFIX = ".duplicates.csv"
-
-
-@dataclass(frozen=True)
-class DatasetChoice:
-    """How the folds, categories and name of a dataset are chosen; see `read_dataset`."""
-
-    fold_file: Path | None = None
-    folds: int | None = None
-    folds_dir: Path | None = None
-    categories: Path | None = None
-    corpus: str | None = None
-    group_duplicates: bool = False
-
-    def read(self, paths: Sequence[Path]) -> Dataset:
-        """Read tables, and choose their folds and categories."""
-        return read_dataset(paths, **asdict(self))
+BASELINES_FILE = "baselines.csv"
+SAMPLES_FILE = "baselines.parquet"  # with the samples of the spread total
+REFINEMENT_FILE = "refinement.csv"
+CROSSOVERS_FILE = "crossovers.csv"
+OWNER = "callshot baselines"  # the command that wrote a folder, in its results
+ALL_FILES = (
+    BASELINES_FILE,
+    SAMPLES_FILE,
+    REFINEMENT_FILE,
+    CROSSOVERS_FILE,
+    *RESULT_FILES,
+)
+AUDIO_RATE_HZ = 16_000  # what the end-to-end baseline reads
 
 
 def segment_files(
@@ -121,8 +153,8 @@ def segment_files(
     annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     check: bool = True,
-    threads: int | None = None,
     progress: Progress = no_progress,
+    **machine: Any,
 ) -> Segmentation:
     """Cut recordings into segments; write segments, rejects and a known corpus's categories."""
     options = options or default_options(corpus)
@@ -136,8 +168,8 @@ def segment_files(
             annotation_options=annotation_options,
             corpus=corpus,
             check=check,
-            threads=threads,
             progress=progress,
+            **machine,
         )
         check_any_segments(segmentation)
         facts = {"audio": segmentation.audio}
@@ -186,19 +218,15 @@ def embed_files(
         raise OptionError(
             "sequence: cannot be combined with --site; remove one of the two"
         )
-    check_no_cluster(mix, embedding.cluster, "--")
     source = to_path(source)
     out = to_path(out)
     check_new_table(out)
-    rejects_path = out.with_suffix(REJECTS_SUFFIX)
-    duplicates_path = out.with_suffix(DUPLICATES_SUFFIX)
-    columns = {rejects_path: REJECT_SCHEMA, duplicates_path: DUPLICATE_COLUMNS}
-    for path, names in columns.items():
-        check_new_file(path, "list of segments", partial(has_header, columns=names))
+    columns = {REJECTS_SUFFIX: REJECT_SCHEMA, DUPLICATES_SUFFIX: DUPLICATE_COLUMNS}
+    for suffix, names in columns.items():
+        is_own = partial(has_header, columns=names)
+        check_new_file(out.with_suffix(suffix), "list of segments", is_own)
     if sequences:
         check_new_table(sequences_path(out))
-    if name is not None:
-        check_title(name, "name")
     check_store(embedding.store or default_store())
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: this is the table of segments; choose another name")
@@ -218,8 +246,8 @@ def embed_files(
     groups = find_equal_vectors(table).tolist()
     rows = zip(groups, table.segment, table.recording, table.label, strict=True)
     duplicates = [row for row in rows if row[0] != NO_GROUP]
-    _write_list(rejects_path, rejects, write_rejects)
-    _write_list(duplicates_path, duplicates, write_duplicates)
+    _write_list(out.with_suffix(REJECTS_SUFFIX), rejects, write_rejects)
+    _write_list(out.with_suffix(DUPLICATES_SUFFIX), duplicates, write_duplicates)
     write_table(table, out, corpus=segments.metadata.get("corpus"))
     return table, rejects
 
@@ -283,28 +311,26 @@ def evaluate_files(
     protocol: Protocol,
     *,
     queries: Sequence[Path] | None = None,
-    choice: DatasetChoice | None = None,
+    choice: Mapping[str, Any] = NO_CHOICE,
     centre: bool = False,
+    figure: bool = True,
     threads: int | None = None,
     memory: int | None = None,
     device: str = "auto",
-    cluster: Cluster | None = None,
-    figure: bool = True,
-    progress: Progress = no_progress,
+    **machine: Any,
 ) -> Evaluation:
     """Read tables, evaluate them and write the results to a folder.
 
-    With `queries`, the tables have the examples, and these have the queries: another corpus. Then
-    the file of folds, the categories and the name of the corpus are those of the queries.
+    `choice` and `machine` are options of `read_dataset` and of `evaluate_tables`. With `queries`,
+    the tables have the examples, and these have the queries: another corpus. Then the file of
+    folds, the categories and the name of the corpus are those of the queries.
     """
-    choice = choice or DatasetChoice()
+    running = {"threads": threads, "memory": memory, "device": device}
     options = {
-        "folds": choice.folds,
-        "corpus": choice.corpus,
-        "group_duplicates": choice.group_duplicates,
-        "threads": threads,
-        "memory": memory,
-        "device": device,
+        "folds": choice.get("folds"),
+        "corpus": choice.get("corpus"),
+        "group_duplicates": choice.get("group_duplicates", False),
+        **running,
         "figure": figure,
     }
     target = None
@@ -319,18 +345,10 @@ def evaluate_files(
                     files.append({**file, "role": own_role})
             options["centre"] = centre
         else:
-            dataset = choice.read(paths)
+            dataset = read_dataset(paths, **choice)
             files += dataset.files
         result = pipeline.evaluate(
-            dataset,
-            protocol,
-            queries=target,
-            centre=centre,
-            threads=threads,
-            memory=memory,
-            device=device,
-            cluster=cluster,
-            progress=progress,
+            dataset, protocol, queries=target, centre=centre, **running, **machine
         )
         provenance = describe_evaluation(result, protocol, files, options)
         draw = None
@@ -342,7 +360,11 @@ def evaluate_files(
             for name in ("within_target", "within_source"):
                 within = getattr(result, name)
                 if within is not None:
-                    provenance[name] = _describe_folds(within)
+                    facts = describe_evaluation(within, protocol, (), {})
+                    labels = [count.label for count in within.eligible_classes]
+                    provenance[name] = {"classes": labels}
+                    for fact in ("queries", "complete_shots", "folds"):
+                        provenance[name][fact] = facts[fact]
         elif figure:
             draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
         write_results(output, result, provenance, draw)
@@ -350,27 +372,204 @@ def evaluate_files(
 
 
 def _read_corpora(
-    paths: Sequence[Path], queries: Sequence[Path], choice: DatasetChoice
+    paths: Sequence[Path], queries: Sequence[Path], choice: Mapping[str, Any]
 ) -> tuple[Dataset, Dataset]:
     """Read the tables of a source and a target corpus; their names differ.
 
     Names are those in the tables or of their folders, else those of the files.
     """
-    own = replace(choice, fold_file=None, categories=None, corpus=None)
-    source = own.read(paths)
-    target = choice.read(queries)
+    own = {**choice, "fold_file": None, "categories": None, "corpus": None}
+    source = read_dataset(paths, **own)
+    target = read_dataset(queries, **choice)
     for one, other in ((paths[0].stem, queries[0].stem), ("source", "target")):
         if source.corpus == target.corpus:
             source = replace(source, corpus=one)
-            target = replace(target, corpus=choice.corpus or other)
+            target = replace(target, corpus=choice.get("corpus") or other)
     return source, target
 
 
-def _describe_folds(evaluation: Evaluation) -> dict[str, Any]:
-    folds = evaluation.folds
-    return {
-        "classes": [count.label for count in evaluation.eligible_classes],
-        "queries": evaluation.queries,
-        "complete_shots": evaluation.complete_shots,
-        "folds": {"count": folds.count, "origin": folds.origin, "proof": folds.proof},
-    }
+def train_baseline_files(
+    paths: Sequence[Path],
+    out: Path,
+    options: BaselineOptions,
+    protocol: Protocol,
+    *,
+    choice: Mapping[str, Any] = NO_CHOICE,
+    sequences: Sequence[Path] = (),
+    segments: Path | None = None,
+    audio: Path | None = None,
+    against: Path | None = None,
+    device: str = "cpu",
+    networks: Path | None = None,
+    **machine: Any,
+) -> BaselineResults:
+    """Train baselines on tables of embeddings and write their scores to a folder.
+
+    By default, sequences lie beside their table, and the table of segments names its audio folder.
+    `against` are results of `evaluate_files`: the same folds are taken, and crossovers are found.
+    The folder `networks` stores networks, so that none is trained twice. `machine` are further
+    fields of `TrainingContext`.
+    """
+    context = TrainingContext(protocol.seed, device, folder=networks, **machine)
+    if not options.train and not options.per_k and not options.published:
+        raise OptionError("train: nothing to train; name a baseline, or use per_k")
+    check_device(device)
+    used_device = network_device(device)
+    check_trainable(options, used_device)
+    if options.needs_torch and networks is not None:
+        check_writable(networks)
+    centroid = None
+    if against is not None:
+        categories = choice.get("categories")
+        centroid = read_centroid_results(against, paths, protocol, categories)
+        if choice.get("folds") or choice.get("fold_file"):
+            raise OptionError(
+                f"folds: the folds of {against} are used; remove --folds or --fold-file"
+            )
+        if choice.get("corpus") not in (None, centroid.corpus):
+            raise OptionError(
+                f"corpus: its name in {against} is {centroid.corpus!r}; remove --corpus"
+            )
+        folds = against / "folds.csv"
+        choice = {**choice, "corpus": centroid.corpus, "fold_file": folds}
+    with open_output_folder(out, ALL_FILES, PROVENANCE, owner=OWNER) as output:
+        # Everything is read before anything is trained.
+        dataset = read_dataset(paths, **choice)
+        encoders = list(dataset.per_encoder())
+        signals: list[Signal] = []
+        of_encoders = []
+        if "recurrent" in options.train:
+            files = sequences or [sequences_path(path) for path in paths]
+            for encoder_data, path in zip(encoders, files, strict=True):
+                of_encoders.append(read_sequences(path, encoder_data.segments))
+        if options.reads_audio:
+            signals = _read_signals(encoders[0], segments, audio, context.threads)
+
+        results = pipeline.train(
+            dataset,
+            options,
+            protocol,
+            against=centroid,
+            sequences=of_encoders,
+            signals=signals,
+            context=context,
+        )
+        per_k = merge_results(results.per_k) if results.per_k else None
+        training = asdict(options) | {"init": str(options.init or "")}
+        facts: dict[str, Any] = {"training": training}
+        if options.needs_torch or options.published:
+            facts["device"] = used_device
+            facts["torch"] = version("torch")
+            facts["networks"] = list(results.networks)
+        provenance = describe_evaluation(
+            per_k or encoders[0].empty_evaluation(), protocol, dataset.files, facts
+        )
+
+        def write(folder: Path) -> list[str]:
+            # Empty frames get no file, but baselines do.
+            frames = {BASELINES_FILE: results.baselines.drop("samples")}
+            if not results.refinement.is_empty():
+                frames[REFINEMENT_FILE] = results.refinement
+            if not results.crossovers.is_empty():
+                frames[CROSSOVERS_FILE] = results.crossovers
+            for name, frame in frames.items():
+                write_csv_frame(frame, folder / name)
+            write_parquet(results.baselines, folder / SAMPLES_FILE)
+            names = [*frames, SAMPLES_FILE]
+            if per_k is not None:
+                write_evaluation(per_k, folder)
+                names += RESULT_FILES
+            return names
+
+        output.write(write, provenance)
+    return results
+
+
+def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
+    """Return the protocol of earlier results, with changes."""
+    if against is None:
+        return Protocol(**changes)
+    with open_provenance(against) as provenance:
+        protocol = Protocol(**protocol_settings(provenance))
+    return replace(protocol, **changes)
+
+
+def read_centroid_results(
+    against: Path, paths: Sequence[Path], protocol: Protocol, categories: Path | None
+) -> Evaluation:
+    """Return the results of the centroid, after a check that they come from the same task.
+
+    The tables and categories must be the files that were evaluated, with the same seed and sampler.
+    """
+    with open_provenance(against) as provenance:
+        evaluated = Protocol(**protocol_settings(provenance))
+        files = provenance["inputs"]
+        inputs = {(str(file["role"]), str(file["sha256"])) for file in files}
+    centroid = read_results(against).select_classifiers(["centroid"])
+    if centroid.curve.is_empty():
+        raise InputError(
+            f"{against}: has no curve of the centroid; pass a folder that callshot evaluate wrote"
+        )
+    for name in ("seed", "sampler"):
+        value = getattr(protocol, name)
+        expected = getattr(evaluated, name)
+        if value != expected:
+            raise OptionError(
+                f"{name}: expected {expected} as in {against}, got {value}; only results of the "
+                f"same draws can be compared; remove --{name}"
+            )
+    used = [("table", path) for path in paths]
+    used += [("categories", path) for path in optional(categories)]
+    for role, path in used:
+        if (role, sha256_file(path)) not in inputs:
+            raise InputError(
+                f"{path}: {against} was made from another file (the SHA-256 differs); "
+                "evaluate this one first"
+            )
+    return centroid
+
+
+def read_baseline_results(folder: Path) -> BaselineResults:
+    """Read what `train_baseline_files` wrote, without crossovers."""
+    refinement = BaselineResults().refinement
+    if (folder / REFINEMENT_FILE).exists():
+        refinement = read_frame(folder / REFINEMENT_FILE, REFINEMENT)
+    per_k = [read_results(folder)] if (folder / "curve.csv").exists() else []
+    return BaselineResults(read_baselines(folder), refinement, per_k=per_k)
+
+
+def read_baselines(folder: Path) -> pl.DataFrame:
+    """Read what each baseline scored, with its samples."""
+    try:
+        return read_parquet(folder / SAMPLES_FILE, list(BASELINES))
+    except InputError as error:
+        raise InputError(f"{error}; train the baselines again") from None
+
+
+def _read_signals(
+    encoder_data: EncoderDataset,
+    segments: Path | None,
+    audio: Path | None,
+    threads: int | None,
+) -> list[Signal]:
+    """Read the audio of every row of the episodes, recording by recording."""
+    if segments is None:
+        raise OptionError("end-to-end needs audio; pass --segments")
+    table = read_segments(segments)
+    names = set(table["segment"])
+    for name in encoder_data.segments:
+        if name not in names:
+            raise InputError(
+                f"{segments}: has no segment {name!r}, which {encoder_data.table.source} has"
+            )
+    rows = table.only(encoder_data.segments).with_columns(rate_hz=AUDIO_RATE_HZ)
+    frame = rows.frame.sort("path", "start_s")
+    by_recording = replace(rows, frame=frame, root=audio or table.root)
+    paths = by_recording.paths
+    names_in_order = by_recording["segment"]
+    signals: dict[str, Signal] = {}
+    for row, signal in load_audio(by_recording, threads=threads):
+        if isinstance(signal, InputError):
+            raise InputError(f"{paths[row]}: its audio cannot be read ({signal})")
+        signals[names_in_order[row]] = signal
+    return [signals[name] for name in encoder_data.segments]

@@ -24,7 +24,11 @@ from callshot.report.figures.figure_io import open_workers
 from callshot.report.summary import write_summary
 from callshot.report.write_report import write_report
 from callshot.results import EarlierFiles, open_output_folder
-from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO
+from callshot.study.file_steps import (
+    REJECTS_SUFFIX,
+    SEGMENTS_INFO,
+    read_baseline_results,
+)
 from callshot.study.steps import (
     FIRST_KINDS,
     Step,
@@ -33,7 +37,6 @@ from callshot.study.steps import (
     read_json,
 )
 from callshot.study.study_file import Study, StudyCorpus
-from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.fold_files import read_categories, read_references
 

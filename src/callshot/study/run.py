@@ -29,7 +29,7 @@ from callshot.records import BASELINE_KINDS, METRIC_NAMES, Progress, no_progress
 from callshot.report.evaluation_files import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
-from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO
+from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO, read_baselines
 from callshot.study.plan import PER_K, PUBLISHED, plan
 from callshot.study.steps import (
     Step,
@@ -38,7 +38,6 @@ from callshot.study.steps import (
     read_json,
 )
 from callshot.study.study_file import Study, StudyCorpus
-from callshot.study.train_baselines import read_baselines
 from callshot.tables.fold_files import (
     FOLDS_INFO,
     read_categories,
@@ -196,12 +195,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
 
 def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
     """Check that there are segments, recordings, rates and exemplars enough, by their headers."""
-    inspection = inspect_corpus(
-        corpus.audio,
-        corpus.annotations,
-        **corpus.reading,
-        folds=corpus.folds,
-    )
+    inspection = inspect_corpus(corpus.audio, **corpus.reading, folds=corpus.folds)
     check_any_segments(inspection.segmentation)
     segments = inspection.segmentation.segments
     if inspection.folds is None and corpus.fold_file is None:

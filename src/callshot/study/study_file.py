@@ -189,6 +189,7 @@ class StudyCorpus:
     def reading(self) -> dict[str, Any]:
         """How it is read and segmented, as `segment_corpus` takes it."""
         return {
+            "annotations": self.annotations,
             "options": self.segmentation,
             "format": self.format,
             "annotation_options": self.annotation_options,
