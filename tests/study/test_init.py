@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
-from callshot.corpus.options import find_corpus, make_annotation_options
+from callshot.corpus.annotations import describe_annotation_options
+from callshot.corpus.options import Corpus, find_corpus, make_annotation_options
 from callshot.corpus.segment_table import inspect_corpus
 from callshot.encoders.catalogue import ENCODERS
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.study.init import CorpusSource, write_study
+from callshot.study.init import write_study
 from callshot.study.study_file import read_study
 from studies import make_corpus
 
@@ -20,18 +20,18 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def init_study(
-    folder: Path, audio: Path, annotations: Path | None = None, **options: Any
+    folder: Path,
+    audio: Path,
+    annotations: Path | None = None,
+    format: str = "auto",
+    corpus: Corpus | None = None,
+    **keys: Any,
 ) -> Path:
     path = folder / "study.toml"
-    source = CorpusSource(audio, annotations, **options)
-    inspection = inspect_corpus(
-        audio,
-        annotations,
-        format=source.format,
-        annotation_options=source.annotation_options,
-        corpus=source.corpus,
-    )
-    write_study(path, inspection, source)
+    source: Any = {"annotations": annotations, "format": format, "corpus": corpus}
+    annotation_options = make_annotation_options(**keys)
+    inspection = inspect_corpus(audio, **source, annotation_options=annotation_options)
+    write_study(path, inspection, audio, **source, **keys)
     return path
 
 
@@ -51,7 +51,7 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -
 def test_the_shots_of_a_study_can_be_given(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     path = tmp_path / "study.toml"
-    write_study(path, inspect_corpus(audio), CorpusSource(audio), "1-3,10")
+    write_study(path, inspect_corpus(audio), audio, "1-3,10")
     assert read_study(path).protocol.shots == (1, 2, 3, 10)
 
 
@@ -70,12 +70,9 @@ def test_the_options_of_annotations_are_written_to_the_study(tmp_path: Path) -> 
     audio = make_corpus(tmp_path / "recordings")
     rename = tmp_path / "labels.csv"
     rename.write_text("label,new_label\nroar,trumpet\n")
-    annotation_options = make_annotation_options(
-        rename=rename, time_unit="s", follow_links=True
-    )
-    path = init_study(
-        tmp_path, audio, annotation_options=annotation_options, rename=rename
-    )
+    keys: Any = {"rename": rename, "time_unit": "s", "follow_links": True}
+    annotation_options = make_annotation_options(**keys)
+    path = init_study(tmp_path, audio, **keys)
     (corpus,) = read_study(path).corpora
     assert describe_annotation_options(
         corpus.annotation_options
@@ -117,10 +114,8 @@ def test_annotation_options_are_written_to_the_study(tmp_path: Path) -> None:
             start_s = 1.2 * position
             lines.append(f"r{number}.wav,{start_s},{start_s + 1.2},{label}")
     (tables / "calls.csv").write_text("\n".join(lines) + "\n")
-    annotation_options = AnnotationOptions({"label": "Art \\ Spezies"})
-    path = init_study(
-        tmp_path, audio, tables, format="csv", annotation_options=annotation_options
-    )
+    columns = {"label": "Art \\ Spezies"}
+    path = init_study(tmp_path, audio, tables, "csv", columns=columns)
     corpus = read_study(path).corpora[0]
     assert (corpus.annotations, corpus.format) == (tables, "csv")
     assert corpus.annotation_options.columns == {"label": "Art \\ Spezies"}

@@ -35,23 +35,13 @@ MAX_REASONS = 3  # in the line about what was left out
 
 
 def option(default: Any, metavar: str, help: str, *names: str, **more: Any) -> Any:
-    """Return an option of a command; flags have no metavar, `...` is no default."""
+    """Return an option, or an annotation of one; flags have no metavar, `...` is no default."""
     return typer.Option(default, *names, metavar=metavar, help=help, **more)
 
 
 def argument(default: Any, metavar: str, help: str, **more: Any) -> Any:
-    """Return an argument of a command; `...` is no default."""
+    """Return an argument, or an annotation of one; `...` is no default."""
     return typer.Argument(default, metavar=metavar, help=help, **more)
-
-
-def shared_option(metavar: str, help: str, *names: str, **more: Any) -> Any:
-    """Return an option for the annotation of parameters of several commands."""
-    return typer.Option(*names, metavar=metavar, help=help, **more)
-
-
-def shared_argument(metavar: str, help: str) -> Any:
-    """Return an argument for the annotation of parameters of several commands."""
-    return typer.Argument(metavar=metavar, help=help)
 
 
 class Command(TyperCommand):

@@ -15,7 +15,6 @@ from callshot.cli.app import (
     echo,
     option,
     run_with_progress,
-    shared_argument,
 )
 from callshot.cli.options import Quiet
 from callshot.errors import count_text
@@ -28,7 +27,8 @@ app.add_typer(cluster, name="cluster", rich_help_panel=OTHER)
 
 Words = Annotated[
     list[str],
-    shared_argument(
+    argument(
+        ...,
         "-- COMMAND...",
         "Command of callshot with its options: index, embed, scan, evaluate or run.",
     ),

@@ -10,12 +10,11 @@ from callshot.cli.app import (
     STEPS,
     Program,
     app,
+    argument,
     echo,
     option,
     report_left_out,
     run_with_progress,
-    shared_argument,
-    shared_option,
 )
 from callshot.cli.options import (
     AudioFolder,
@@ -39,11 +38,12 @@ app.add_typer(encoders, name="encoders", rich_help_panel=OTHER)
 
 Name = Annotated[
     str,
-    shared_argument("NAME", "Name of an encoder. callshot encoders shows all names."),
+    argument(..., "NAME", "Name of an encoder. callshot encoders shows all names."),
 ]
 Choices = Annotated[
     list[str] | None,
-    shared_option(
+    option(
+        ...,
         "OPTION=VALUE",
         "Option of the encoder, for example speed=2. Can be repeated. callshot encoders show "
         "NAME lists the options.",

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from callshot.cli.app import (
     STEPS,
     app,
+    argument,
     option,
     run_with_progress,
-    shared_argument,
-    shared_option,
 )
 from callshot.cli.options import (
     AudioFolder,
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 Tables = Annotated[
     list[Path],
-    shared_argument(
+    argument(
+        ...,
         "TABLE",
         "Table of embeddings: Parquet, CSV or .npz with the columns recording, label and "
         "embedding (in CSV: e0, e1, …); segment, labels and fold are optional. To compare "
@@ -147,7 +147,8 @@ def evaluate(
 
 BaselineDevice = Annotated[
     str,
-    shared_option(
+    option(
+        ...,
         "auto|cpu|cuda",
         "Processor: cpu, or cuda for the GPU. auto: logistic regression at every k on the GPU "
         "if there is one, networks on the CPU.",

@@ -13,7 +13,6 @@ from callshot.cli.app import (
     print_first,
     report_left_out,
     run_with_progress,
-    shared_argument,
 )
 from callshot.cli.encoders import Choices
 from callshot.cli.options import (
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from callshot.records import Reject
 
 ModelFile = Annotated[
-    Path, shared_argument("MODEL", "Model that callshot learn made (.npz).")
+    Path, argument(..., "MODEL", "Model that callshot learn made (.npz).")
 ]
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from callshot.cli.app import (
+    argument,
     option,
     run_with_progress,
-    shared_argument,
-    shared_option,
 )
 from callshot.errors import OptionError, check_range, count_text, printable
 from callshot.files import check_own_folder, check_results_folder
@@ -36,7 +35,7 @@ def at_least(name: str, low: int) -> Callable[[int | None], int | None]:
 
 
 Audio = Annotated[
-    Path, shared_argument("AUDIO_DIR", "Folder of the recordings, or one recording.")
+    Path, argument(..., "AUDIO_DIR", "Folder of the recordings, or one recording.")
 ]
 
 
@@ -54,7 +53,8 @@ def parse_out(text: str) -> Path:
 
 Out = Annotated[
     Path,
-    shared_option(
+    option(
+        ...,
         "DIR",
         "Folder for the results: a new one, an empty one, or one with results of callshot.",
         "--out",
@@ -64,18 +64,19 @@ Out = Annotated[
     ),
 ]
 OutTable = Annotated[
-    Path, shared_option("TABLE", "Table to write (.parquet).", "--out", "-o")
+    Path, option(..., "TABLE", "Table to write (.parquet).", "--out", "-o")
 ]
 Seed = Annotated[
-    int, shared_option("N", "Random seed. The same seed gives the same results.")
+    int, option(..., "N", "Random seed. The same seed gives the same results.")
 ]
 Quiet = Annotated[
     bool,
-    shared_option("", "Print only errors, and how much was left out.", "--quiet", "-q"),
+    option(..., "", "Print only errors, and how much was left out.", "--quiet", "-q"),
 ]
 Threads = Annotated[
     int | None,
-    shared_option(
+    option(
+        ...,
         "N",
         "Number of threads. Results do not depend on it.",
         callback=at_least("threads", 1),
@@ -84,7 +85,8 @@ Threads = Annotated[
 ]
 ClusterName = Annotated[
     str | None,
-    shared_option(
+    option(
+        ...,
         "local:N|ADDRESS|FILE",
         "Dask cluster that does the work: local:N starts N processes on this machine; or "
         "the address or the scheduler file of a running cluster. Results do not depend on it.",
@@ -94,7 +96,8 @@ ClusterName = Annotated[
 ]
 FollowLinks = Annotated[
     bool,
-    shared_option(
+    option(
+        ...,
         "",
         "Also read files through links that point outside the folder. Data managed with "
         "git-annex, DataLad or DVC has such links.",
@@ -103,18 +106,20 @@ FollowLinks = Annotated[
 ]
 Device = Annotated[
     str,
-    shared_option("cpu|cuda", "Processor for the encoder: cpu, or cuda for the GPU."),
+    option(..., "cpu|cuda", "Processor for the encoder: cpu, or cuda for the GPU."),
 ]
 SweepDevice = Annotated[
     str,
-    shared_option(
+    option(
+        ...,
         "auto|cpu|cuda",
         "Processor: cpu, cuda for the GPU, or auto for the GPU if there is one.",
     ),
 ]
 Shots = Annotated[
     str,
-    shared_option(
+    option(
+        ...,
         "K",
         "Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
         "every example.",
@@ -122,7 +127,8 @@ Shots = Annotated[
 ]
 FoldCount = Annotated[
     int | None,
-    shared_option(
+    option(
+        ...,
         "N",
         "Number of folds to build. All calls of a recording are in the same fold.",
         callback=at_least("folds", 2),
@@ -131,7 +137,8 @@ FoldCount = Annotated[
 ]
 Columns = Annotated[
     list[str] | None,
-    shared_option(
+    option(
+        ...,
         "NAME=COLUMN",
         "Name of a column in your files: label=Species reads the labels from the column "
         "Species. Can be repeated.",
@@ -141,13 +148,14 @@ Columns = Annotated[
 ]
 SegmentTable = Annotated[
     Path,
-    shared_argument(
-        "SEGMENTS", "Table of segments: the segments.parquet of callshot segment."
+    argument(
+        ..., "SEGMENTS", "Table of segments: the segments.parquet of callshot segment."
     ),
 ]
 AudioFolder = Annotated[
     Path | None,
-    shared_option(
+    option(
+        ...,
         "DIR",
         "Folder of the recordings.",
         show_default="the folder in the table of segments",
@@ -155,7 +163,8 @@ AudioFolder = Annotated[
 ]
 Store = Annotated[
     Path | None,
-    shared_option(
+    option(
+        ...,
         "DIR",
         "Folder where embeddings are stored, so that none is computed twice.",
         show_default="a folder in the cache of the user",
@@ -163,7 +172,8 @@ Store = Annotated[
 ]
 Clips = Annotated[
     int | None,
-    shared_option(
+    option(
+        ...,
         "N",
         "Number of audio clips with spectrograms to write. For each class: the N events "
         "with the highest scores, the N most uncertain ones, and N from the whole range of "
@@ -173,7 +183,8 @@ Clips = Annotated[
 ]
 MinLength = Annotated[
     float | None,
-    shared_option(
+    option(
+        ...,
         "S",
         "Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is "
         "1.",
@@ -182,7 +193,8 @@ MinLength = Annotated[
 ]
 SourceRate = Annotated[
     float | None,
-    shared_option(
+    option(
+        ...,
         "HZ",
         "True sample rate, if recordings are time-expanded (slowed down). The times of "
         "annotations are then true times too.",

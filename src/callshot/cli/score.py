@@ -11,7 +11,6 @@ from callshot.cli.app import (
     argument,
     option,
     run_with_progress,
-    shared_option,
 )
 from callshot.cli.options import Clips, Columns, Out, Quiet, Seed, parse_pairs
 from callshot.errors import InputError, OptionError, check_choice, count_text
@@ -24,7 +23,7 @@ RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|d))?\s*")
 
 Recordings = Annotated[
     Path | None,
-    shared_option("DIR", "Folder of all recordings, also of those without events."),
+    option(..., "DIR", "Folder of all recordings, also of those without events."),
 ]
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from callshot.cli.app import (
     STUDY,
     app,
+    argument,
     echo,
     option,
     run_with_progress,
-    shared_argument,
 )
 from callshot.cli.options import (
     Audio,
@@ -46,7 +46,7 @@ class StudyMachine(Machine):
 
 
 StudyFile = Annotated[
-    Path, shared_argument("STUDY", "Study file. The command callshot init makes one.")
+    Path, argument(..., "STUDY", "Study file. The command callshot init makes one.")
 ]
 
 
@@ -73,7 +73,7 @@ def init(
     from callshot.corpus.segments import describe_minimum
     from callshot.fewshot.protocol import parse_shots
     from callshot.storage import check_no_url
-    from callshot.study.init import CorpusSource, write_study
+    from callshot.study.init import write_study
 
     check_no_url(audio)
     check_no_url(out)
@@ -86,9 +86,11 @@ def init(
     reading = source.reading(min_length_s=min_length_s)
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
         inspection = inspect_corpus(audio, **reading, progress=progress)
-    del reading["options"]
-    corpus_source = CorpusSource(audio, rename=source.rename, **reading)
-    write_study(out, inspection, corpus_source, shots)
+    keys = vars(source) | {
+        "columns": reading["annotation_options"].columns,
+        "corpus": reading["corpus"],
+    }
+    write_study(out, inspection, audio, shots, **keys)
     if not quiet:
         calls = count_text(len(inspection.segmentation.segments), "call")
         recordings = count_text(len(inspection.segmentation.recordings), "recording")

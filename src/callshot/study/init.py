@@ -5,11 +5,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
 from callshot.corpus.segments import check_any_segments
 from callshot.encoders.catalogue import find_encoder
@@ -18,6 +16,7 @@ from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.files import write_atomic
 from callshot.records import Inspection, given_folds
+from callshot.study.study_file import READING_KEYS
 
 GENERIC_NAMES = frozenset(
     [
@@ -78,33 +77,31 @@ per_k = true                    # also at every k, on the same examples
 """
 
 
-@dataclass(frozen=True)
-class CorpusSource:
-    """Where a corpus is, what annotates it, and how annotations are read."""
-
-    audio: Path
-    annotations: Path | None = None
-    format: str = "auto"
-    annotation_options: AnnotationOptions = field(default_factory=AnnotationOptions)
-    corpus: Corpus | None = None
-    rename: Path | None = None
-
-
 def write_study(
-    path: Path, inspection: Inspection, source: CorpusSource, shots: str = DEFAULT_SHOTS
+    path: Path,
+    inspection: Inspection,
+    audio: Path,
+    shots: str = DEFAULT_SHOTS,
+    *,
+    corpus: Corpus | None = None,
+    **reading: Any,
 ) -> None:
-    """Write a study file for a folder; an existing file is not replaced."""
+    """Write a study file for a folder; an existing file is not replaced.
+
+    `reading` are the keys of a corpus that say what annotates it, and how that is read.
+    """
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
     # A corpus is named after its folder, or after the one around it where the name is generic.
-    audio = source.audio.absolute()
-    names = [folder.name for folder in (audio, *audio.parents) if folder.name]
+    place = audio.absolute()
+    names = [folder.name for folder in (place, *place.parents) if folder.name]
     telling = [name for name in names if name.casefold() not in GENERIC_NAMES]
     title = next(iter([*telling, *names]), "corpus")
     name = re.sub(r"[^A-Za-z0-9_]+", "-", title).strip("-") or "corpus"
-    if source.corpus is not None:
-        name = source.corpus.name
-        title = source.corpus.title
+    if corpus is not None:
+        name = corpus.name
+        title = corpus.title
+    base = path.absolute().parent
     calls = count_text(len(segmentation.segments), "call")
     recordings = count_text(len(segmentation.recordings), "recording")
     types = count_text(len(set(segmentation.segments["label"])), "type")
@@ -117,7 +114,7 @@ def write_study(
         'out = "results"                 # report.html, tables, figures and all numbers go here',
         "",
         f"[corpus.{name}]",
-        *_corpus_lines(inspection, source, path.absolute().parent),
+        *_corpus_lines(inspection, corpus, {"audio": audio, **reading}, base),
         "",
         "[[encoder]]",
         'name = "mfcc"                   # needs no weights',
@@ -149,34 +146,26 @@ def write_study(
 
 
 def _corpus_lines(
-    inspection: Inspection, source: CorpusSource, base: Path
+    inspection: Inspection,
+    corpus: Corpus | None,
+    reading: Mapping[str, Any],
+    base: Path,
 ) -> Iterator[str]:
-    reading = source.annotation_options
-    values = {
-        "audio": source.audio,
-        "annotations": source.annotations,
-        "format": None if source.format == "auto" else source.format,
-        "columns": reading.columns,
-        "tiers": reading.tiers,
-        "label": reading.label,
-        "rename": source.rename,
-        "time_unit": reading.time_unit,
-        "follow_links": reading.follow_links,
-    }
-    for key, value in values.items():
-        if value:
+    for key in ("audio", "annotations", "format", *READING_KEYS):
+        value = reading.get(key)
+        if value and (key, value) != ("format", "auto"):
             yield f"{key} = {_format_value(value, base)}"
         elif key == "annotations":
             yield '# annotations = "selection-tables"   # by default: found beside the recordings'
-    if source.corpus is None:
+    if corpus is None:
         yield _minimum_line(inspection)
         if given_folds(inspection.segmentation.segments) is None:
             yield _fold_line(inspection)
         yield "# collar_s = 0.25               # audio added at each end"
         yield '# channel = "first"             # or "mean", or a number from 1'
     else:
-        yield f"known = {_quote(source.corpus.name)}        # its labels, folds and categories"
-        if inspection.segmentation.min_length_s != source.corpus.options.min_length_s:
+        yield f"known = {_quote(corpus.name)}        # its labels, folds and categories"
+        if inspection.segmentation.min_length_s != corpus.options.min_length_s:
             yield _minimum_line(inspection)
     yield '# categories = "categories.csv"   # label,category: adds the reduced scoring'
 
@@ -188,7 +177,7 @@ def _format_value(value: Any, base: Path) -> str:
     if isinstance(value, Mapping):
         pairs = [f"{_quote(key)} = {_quote(text)}" for key, text in value.items()]
         return f"{{ {', '.join(pairs)} }}"
-    if isinstance(value, tuple):
+    if isinstance(value, list | tuple):
         return f"[{', '.join(map(_quote, value))}]"
     if isinstance(value, Path):
         whole = value.absolute()
