@@ -25,9 +25,10 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
-    embed_recorded_segments,
+    embed_mixed_segments,
 )
 from callshot.encoders.embed import EmbedOptions, WriteSequences
+from callshot.encoders.embed import embed as embed_spans
 from callshot.encoders.joined_encoder import check_title
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
@@ -44,7 +45,7 @@ from callshot.records import (
 )
 from callshot.records.frames import unique_values
 from callshot.spans import Spans
-from callshot.storage import to_path
+from callshot.storage import know_files, to_path
 from callshot.tables.dataset import make_dataset
 from callshot.vectors import Vectors
 
@@ -117,16 +118,18 @@ def embed(
     """
     if name is not None:
         check_title(name, "name")
-    if audio is not None:
-        segments = replace(segments, root=to_path(audio))
-    table, rejects = embed_recorded_segments(
-        segments,
-        encoder,
-        options,
-        mix=mix,
-        write_sequences=write_sequences,
-        progress=progress,
-    )
+    root = segments.root if audio is None else to_path(audio)
+    segments = replace(segments, root=know_files(root, segments.paths))
+    if mix is None:
+        table, rejects = embed_spans(
+            segments,
+            encoder,
+            options,
+            write_sequences=write_sequences,
+            progress=progress,
+        )
+    else:
+        table, rejects = embed_mixed_segments(segments, mix, encoder, options, progress)
     return table if name is None else replace(table, encoder=name), rejects
 
 

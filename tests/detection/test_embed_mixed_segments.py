@@ -21,7 +21,7 @@ from callshot.corpus.mixing import (
 )
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
-    embed_recorded_segments,
+    embed_mixed_segments,
 )
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import EmbedOptions, embed
@@ -75,9 +75,7 @@ def options(tmp_path):
 
 
 def embed_mfcc(calls, site, folder):
-    return embed_recorded_segments(
-        calls, "mfcc", options(folder), mix=BackgroundMix(site)
-    )
+    return embed_mixed_segments(calls, BackgroundMix(site), "mfcc", options(folder))
 
 
 def test_the_python_function_lays_segments_into_a_site(calls, site, tmp_path):

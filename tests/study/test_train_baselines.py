@@ -159,11 +159,6 @@ def test_a_folder_that_is_not_an_evaluation_is_an_error(tmp_path: Path) -> None:
             {},
             "seed: expected 5 as in .*, got 7; only results of the same draws",
         ),
-        (
-            {"sampler": "replacement"},
-            {},
-            "sampler: expected .*, got replacement; only results",
-        ),
         ({}, {"folds": 3}, "folds: the folds of .* are used"),
         ({}, {"corpus": "zebras"}, "corpus: its name in .* is 'herd"),
         ({}, {"fold_file": "folds.csv"}, "folds: the folds of .* are used"),

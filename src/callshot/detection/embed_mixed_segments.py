@@ -1,7 +1,7 @@
 """Embed segments as if they had been recorded at another site.
 
 Each segment is mixed into background of the site once at each signal-to-noise ratio, scaled as the
-segment is, and embedded; its vector is the mean. Without a site, segments are embedded as they are.
+segment is, and embedded; its vector is the mean.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.mixing import SNRS_DB, mix_spans
-from callshot.encoders.embed import EmbedOptions, WriteSequences, embed
+from callshot.encoders.embed import EmbedOptions, embed
 from callshot.errors import InputError, OptionError, check_range
 from callshot.records import Progress, Reject, no_progress
 from callshot.spans import Spans
-from callshot.storage import know_files
 from callshot.vectors import Vectors
 
 RATIOS_DB = (-30, 60)
@@ -45,32 +44,20 @@ class BackgroundMix:
             check_range("snr_db", value, *RATIOS_DB, "dB")
 
 
-def embed_recorded_segments(
+def embed_mixed_segments(
     segments: Spans,
+    mix: BackgroundMix,
     encoder: str,
     options: EmbedOptions,
-    *,
-    mix: BackgroundMix | None = None,
-    write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Vectors, list[Reject]]:
-    """Embed segments, mixed into background if there is a `mix`.
+    """Embed segments, mixed into background: each gets the mean of its mixtures.
 
-    `write_sequences` and what is returned are those of `embed`. With a `mix`, each segment gets
-    the mean of its mixtures; one of which a mixture fails is a reject.
+    A segment of which a mixture fails is a reject.
     """
-    if mix is not None and options.cluster is not None:
+    if options.cluster is not None:
         raise OptionError(
             "cluster: cannot be combined with site; remove one of the two"
-        )
-    segments = replace(segments, root=know_files(segments.root, segments.paths))
-    if mix is None:
-        return embed(
-            segments,
-            encoder,
-            options,
-            write_sequences=write_sequences,
-            progress=progress,
         )
     mixed = mix_spans(segments, mix.recordings, mix.snr_db)
     table, rejects = embed(mixed, encoder, options, progress=progress)

@@ -499,7 +499,7 @@ def read_centroid_results(
 ) -> Evaluation:
     """Return the results of the centroid, after a check that they come from the same task.
 
-    The tables and categories must be the files that were evaluated, with the same seed and sampler.
+    The tables and categories must be the files that were evaluated, with the same seed.
     """
     with open_provenance(against) as provenance:
         evaluated = Protocol(**protocol_settings(provenance))
@@ -510,14 +510,11 @@ def read_centroid_results(
         raise InputError(
             f"{against}: has no curve of the centroid; pass a folder that callshot evaluate wrote"
         )
-    for name in ("seed", "sampler"):
-        value = getattr(protocol, name)
-        expected = getattr(evaluated, name)
-        if value != expected:
-            raise OptionError(
-                f"{name}: expected {expected} as in {against}, got {value}; only results of the "
-                f"same draws can be compared; remove --{name}"
-            )
+    if protocol.seed != evaluated.seed:
+        raise OptionError(
+            f"seed: expected {evaluated.seed} as in {against}, got {protocol.seed}; only results "
+            "of the same draws can be compared; remove --seed"
+        )
     used = [("table", path) for path in paths]
     used += [("categories", path) for path in optional(categories)]
     for role, path in used:
@@ -556,12 +553,12 @@ def _read_signals(
     if segments is None:
         raise OptionError("end-to-end needs audio; pass --segments")
     table = read_segments(segments)
-    names = set(table["segment"])
-    for name in encoder_data.segments:
-        if name not in names:
-            raise InputError(
-                f"{segments}: has no segment {name!r}, which {encoder_data.table.source} has"
-            )
+    missing = sorted(set(encoder_data.segments).difference(table["segment"]))
+    if missing:
+        source = encoder_data.table.source
+        raise InputError(
+            f"{segments}: has no segment {missing[0]!r}, which {source} has"
+        )
     rows = table.only(encoder_data.segments).with_columns(rate_hz=AUDIO_RATE_HZ)
     frame = rows.frame.sort("path", "start_s")
     by_recording = replace(rows, frame=frame, root=audio or table.root)
