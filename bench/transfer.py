@@ -24,7 +24,7 @@ from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.synthetic import make_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
-    embed_recorded_segments,
+    embed_mixed_segments,
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.records import Segmentation, TransferEvaluation
@@ -158,7 +158,7 @@ def measure(
     plain = callshot.embed(source, encoder, store=store)
     options = EmbedOptions(store=store)
     mix = BackgroundMix(target.root, snr_db)
-    mixed, _ = embed_recorded_segments(source, encoder, options, mix=mix)
+    mixed, _ = embed_mixed_segments(source, mix, encoder, options)
     result = callshot.evaluate(
         [plain, mixed],
         queries=callshot.embed(target, encoder, store=store),
