@@ -42,7 +42,7 @@ def test_a_segment_that_is_no_query_has_no_episode():
     folds = folds_of(table)
     with pytest.raises(InputError, match="is no query"):
         rerun_episode(table, folds, "nobody", 1, 0, Protocol())
-    with pytest.raises(OptionError, match="k ≥ 1"):
+    with pytest.raises(OptionError, match="k: expected 1 or more, got 0"):
         rerun_episode(table, folds, table.segment[0], 0, 0, Protocol())
     common = table.segment[int(np.flatnonzero(table.fold < 0)[0])]
     with pytest.raises(InputError, match="is no query"):

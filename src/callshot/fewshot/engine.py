@@ -45,7 +45,6 @@ class Engine:
     episodes: Episodes
     protocol: Protocol
     threads: Pool
-    workers: int
     memory: int
     step: Step
     classifier: Classifier = CENTROID
@@ -141,9 +140,7 @@ def open_engine(
     """Start the threads, on the vectors that the classifier reads."""
     if not classifier.centred:
         episodes = episodes.uncentred()
-    return Engine(
-        episodes, protocol, Pool(workers), workers, memory, step, classifier, gpu
-    )
+    return Engine(episodes, protocol, Pool(workers), memory, step, classifier, gpu)
 
 
 def transform_split(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, check_range
 from callshot.fewshot.centroid import log_odds, softmax
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.dataset import (
@@ -449,10 +449,8 @@ def rerun_episode(
     >>> rerun_episode(table, folds, "a", k=1, draw=0, protocol=Protocol()).support
     {'roar': ('g',), 'rumble': ('e',)}
     """
-    if k < 1 or draw < 0:
-        raise OptionError(
-            f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}"
-        )
+    check_range("k", k, 1)
+    check_range("draw", draw, 0)
     episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
     is_segment = np.array(episodes.segment) == segment
     queries = np.flatnonzero(is_segment & (episodes.fold >= 0))

@@ -125,15 +125,11 @@ def describe_ties(ties: pl.DataFrame) -> list[str]:
     if ties["ties"].sum() == 0:
         return []
     worst = ties.row(int(ties["share"].arg_max() or 0), named=True)
-    costliest = ties.row(int(ties["cost_map"].arg_max() or 0), named=True)
-    cost = ""
-    if costliest["cost_map"] > 0:
-        where = f"'{costliest['label']}', k = {costliest['k']}"
-        cost = f", at a cost of up to {costliest['cost_map']:.3f} AP ({where})"
-    most = f"{worst['share']:.0%} of those of '{worst['label']}' at k = {worst['k']}"
-    who = f"{worst['encoder']}, {worst['spread']}"
+    cost = float(ties["cost_map"].to_numpy().max())
     return [
-        f"{who}: scores of positives tie with other queries, {most}{cost}; see ties.csv"
+        f"{worst['encoder']}, {worst['spread']}: scores of positives tie with other queries, "
+        f"{worst['share']:.0%} of those of '{worst['label']}' at k = {worst['k']}, at a cost of "
+        f"up to {max(cost, 0.0):.3f} AP; see ties.csv"
     ]
 
 

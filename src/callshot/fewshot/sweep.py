@@ -384,7 +384,7 @@ def score_queries(
         count_decisions(span.start, span.stop, decided, split.truth, hits, counts)
         return counts
 
-    queries_per_task = -(-queries // (8 * engine.workers))
+    queries_per_task = -(-queries // (8 * engine.threads.threads))
     tasks = [partial(score, span) for span in blocks(queries, queries_per_task)]
     counts = engine.run(tasks, SCORING_SHARE * len(shots) / engine.episodes.folds)
     return scores, hits, np.sum(counts, axis=0)
