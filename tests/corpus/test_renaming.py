@@ -20,7 +20,7 @@ def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
     ("text", "encoding"),
     [
         ("label,new_label\nRmbl,rumble\nBröll,roar\nwind,\n", "utf-8"),
-        ("sep=;\r\nOld;New\r\nRmbl;rumble\r\nBröll;roar\r\nwind;\r\n", "cp1252"),
+        ("Old;New\r\nRmbl;rumble\r\nBröll;roar\r\nwind;\r\n", "cp1252"),
         ("note\tLabel\tName\nx\tRmbl\trumble\n\tBröll\troar\n\twind\t\n", "utf-16"),
     ],
 )

@@ -50,12 +50,11 @@ MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which we look for one that coincides with a frame
 SignalOrError = Signal | InputError
 LoadedAudio = Generator[tuple[int, SignalOrError], None, None]
-# fmt: off
-SUFFIXES = frozenset((
-    ".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3",
-    ".mp2", ".aif", ".aiff", ".aifc", ".au", ".snd", ".caf", ".sph", ".nist", ".voc",
-))
-# fmt: on
+LIBSNDFILE_SUFFIXES = """
+    .wav .wave .bwf .rf64 .w64 .flac .ogg .oga .opus .mp3 .mp2 .aif .aiff .aifc .au .snd .caf
+    .sph .nist .voc
+"""
+SUFFIXES = frozenset(LIBSNDFILE_SUFFIXES.split())
 MAX_PENDING_SAMPLES = 2**24
 MAX_BATCH = 8  # spans; handing over single short ones costs about 5 %
 
@@ -99,7 +98,8 @@ class Reader(FrameReader):
             )
         ratio = Fraction(recording.rate_hz) / rate_hz  # how many frames a sample lasts
         first = max(0, round(start_s * rate_hz))
-        last = min(round(end_s * rate_hz), math.ceil(recording.frames / ratio))
+        samples = math.ceil(recording.frames / ratio)
+        last = min(round(end_s * rate_hz), samples)
         if first >= last:
             reason = f"the recording is {recording.duration_s:.3f} s long"
             if note := recording.describe_length():
@@ -110,8 +110,8 @@ class Reader(FrameReader):
             )
         if ratio == 1:
             return np.concatenate(list(self._read_channel(first, last, channel)))
-        sample_margin = math.ceil(MARGIN * max(Fraction(1), 1 / ratio))
-        frame_margin = math.ceil(MARGIN * max(Fraction(1), ratio))
+        sample_margin = max(MARGIN, math.ceil(MARGIN / ratio))
+        frame_margin = max(MARGIN, math.ceil(MARGIN * ratio))
         begin = _find_aligned_sample(first - sample_margin, ratio)
         stop = math.ceil(last * ratio) + frame_margin
         end = min(stop, recording.frames)
@@ -122,7 +122,8 @@ class Reader(FrameReader):
         parts = [stream.resample_chunk(block) for block in blocks]
         silence = np.zeros(stop - end, np.float32)
         parts.append(stream.resample_chunk(silence, last=True))
-        return np.concatenate(parts)[first - begin : last - begin]
+        resampled = np.concatenate(parts)
+        return resampled[first - begin : last - begin]
 
     def read_decodable(
         self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
@@ -176,7 +177,8 @@ def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
         frames = candidate * ratio.numerator
         return min(frames % step, -frames % step)
 
-    return min(range(max(0, sample - GRID), sample + 1), key=distance)
+    candidates = range(max(0, sample - GRID), sample + 1)
+    return min(candidates, key=distance)
 
 
 def probe(
@@ -307,9 +309,9 @@ def _load_ahead(spans: Spans, threads: int, ahead: int) -> LoadedAudio:
     rows = list(spans.rows())
     batch_size = max(1, min(MAX_BATCH, ahead // (2 * threads)))
     # The recording that each thread has open.
-    readers: dict[int, tuple[tuple[str, float | None], Reader]] = {}
+    readers: dict[int, tuple[object, Reader]] = {}
     # Rows of spans, about how many samples they have, and their audio.
-    pending: deque[tuple[range, int, Future[list[SignalOrError]]]] = deque()
+    pending = deque[tuple[range, int, Future[list[SignalOrError]]]]()
     with Pool(threads, thread_name_prefix="callshot-audio") as pool:
 
         def read(batch: range) -> list[SignalOrError]:
@@ -332,10 +334,12 @@ def _load_ahead(spans: Spans, threads: int, ahead: int) -> LoadedAudio:
             return signals
 
         for batch, samples in _make_batches(rows, batch_size):
-            while pending and (
-                len(batch) + sum(len(one) for one, _, _ in pending) > ahead
-                or samples + sum(size for _, size, _ in pending) > MAX_PENDING_SAMPLES
-            ):
+            while pending:
+                waiting = sum(len(one) for one, _, _ in pending)
+                waiting_samples = sum(size for _, size, _ in pending)
+                fits = samples + waiting_samples <= MAX_PENDING_SAMPLES
+                if fits and len(batch) + waiting <= ahead:
+                    break
                 first, _, future = pending.popleft()
                 yield from zip(first, future.result(), strict=True)
             pending.append((batch, samples, pool.submit(read, batch)))
@@ -355,7 +359,8 @@ def _make_batches(spans: Sequence[Row], batch_size: int) -> Iterator[tuple[range
         more = length_s * span["rate_hz"]
         more = int(more) if math.isfinite(more) else 0
         is_long = samples + more > MAX_PENDING_SAMPLES // 16
-        if index > first and (index - first >= batch_size or is_long):
+        is_full = index - first >= batch_size
+        if index > first and (is_full or is_long):
             yield range(first, index), samples
             first = index
             samples = 0

@@ -56,16 +56,12 @@ ENDLESS_BYTES = 2**50
 MIN_SOUND_S = 0.1  # after the data chunk; a shorter rest is some program's mark
 BLOCK_BYTES = 2**20
 MAX_CHUNKS = 1000
-# No sound, whatever size they have: a file may be cut inside one.
-# fmt: off
-KNOWN_CHUNKS = frozenset((
-    b"LIST", b"bext", b"iXML", b"axml", b"_PMX", b"id3 ", b"ID3 ", b"guan", b"wamd", b"cue ",
-    b"plst", b"smpl", b"inst", b"fact", b"PEAK", b"cart", b"DISP", b"acid", b"afsp", b"umid",
-    b"minf", b"elm1", b"regn", b"chna", b"JUNK", b"junk", b"PAD ", b"FLLR",
-))
-# fmt: on
-# Tags that programs append to files of any kind.
-APPENDED_TAGS = (b"TAG", b"ID3", b"APETAGEX", b"LYRICS")
+# Chunks, and tags that programs append to files of any kind: no sound, whatever size they have,
+# because a file may be cut inside one.
+KNOWN_CHUNK = re.compile(
+    rb"LIST|bext|iXML|axml|_PMX|id3 |guan|wamd|cue |plst|smpl|inst|fact|PEAK|cart|DISP|acid|afsp"
+    rb"|umid|minf|elm1|regn|chna|JUNK|junk|PAD |FLLR|TAG|ID3|APETAGEX|LYRICS"
+)
 PRINTABLE = re.compile(rb"[\x20-\x7e]{4}")
 FRAME_COUNT = re.compile(rb"(?:Xing|Info)\0\0\0(.)(.{4})(.{4})|VBRI", re.DOTALL)
 FIRST_FRAME_BYTES = 256  # contain the header with the number of frames
@@ -161,7 +157,9 @@ def find_unfinished_data(file: BinaryIO) -> int | None:
             bytes_per_s = int.from_bytes(chunk[16:20], "little")
         if chunk[:4] == b"data":
             is_long = size - end >= max(1, MIN_SOUND_S * bytes_per_s)
-            return position + 4 if is_long and _is_sound(file, end, size) else None
+            if is_long and _is_sound(file, end, size):
+                return position + 4
+            return None
         position = end + length % 2
     return None
 
@@ -173,11 +171,12 @@ def _is_sound(file: BinaryIO, position: int, size: int) -> bool:
     # Chunks of odd length should be followed by a byte; some programs leave it out.
     for chunk in (start, start[1:]):
         end = position + 8 + int.from_bytes(chunk[4:8], "little")
-        is_chunk = end <= size and PRINTABLE.match(chunk) is not None
-        if is_chunk or chunk[:4] in KNOWN_CHUNKS or chunk.startswith(APPENDED_TAGS):
+        fits = end <= size and PRINTABLE.match(chunk)
+        if fits or KNOWN_CHUNK.match(chunk):
             return False
     file.seek(position)
-    return any(any(block) for block in iter(partial(file.read, BLOCK_BYTES), b""))
+    blocks = iter(partial(file.read, BLOCK_BYTES), b"")
+    return any(map(any, blocks))
 
 
 def count_missing_bytes(file: BinaryIO) -> int | None:
@@ -251,14 +250,17 @@ class FrameReader:
         try:
             if self._cache and first >= self._cache[0][0]:
                 for position, block in [*self._cache]:
-                    part = block[max(0, first - position) : max(0, last - position)]
+                    begin = max(0, first - position)
+                    end = max(0, last - position)
+                    part = block[begin:end]
                     if len(part) > 0:
                         yield first, part
                         first += len(part)
             if first < last:
                 ahead = 0  # a seek reads little, in some places
                 if self._is_sequential:
-                    ahead = last - (self._position if first >= self._position else 0)
+                    is_behind = first < self._position
+                    ahead = last if is_behind else last - self._position
                 self._expect(ahead)
                 self._move_to(first)
                 self._expect(last - first)
@@ -293,13 +295,13 @@ class FrameReader:
                 f"expected a rate of {low_hz:,.0f} to {high_hz:,.0f} Hz, "
                 f"got {rate_hz:g} Hz {origin}"
             )
-        announced: int | None = None
+        announced = None
         if handle.frames < UNKNOWN_FRAMES:
             announced = handle.frames
-            match = ANNOUNCED_BYTES.search(handle.extra_info)
-            if match is not None and int(match[1]) < STREAMED_BYTES:
-                scaled = handle.frames * int(match[1]) // max(1, int(match[2]))
-                announced = max(handle.frames, scaled)
+            for expected, found in ANNOUNCED_BYTES.findall(handle.extra_info)[:1]:
+                if int(expected) < STREAMED_BYTES:
+                    scaled = handle.frames * int(expected) // max(1, int(found))
+                    announced = max(handle.frames, scaled)
         missing: int | None = 0
         if handle.format == "MP3":
             with self._open_apart(self._open_bytes) as file:
@@ -313,7 +315,7 @@ class FrameReader:
         if frames <= 0:
             raise self.error("the file has no audio (0 frames)")
         announced_s = None
-        if announced is not None and announced != frames:
+        if announced not in (None, frames):
             announced_s = announced / rate_hz
         return Recording(
             path=self._name,
@@ -338,7 +340,6 @@ class FrameReader:
         is_unknown = is_wrong or frames >= UNKNOWN_FRAMES
         if not is_unknown and self._handle.format != "FLAC":
             return frames
-        version: FileVersion
         if self._stream is not None:
             version = self._stream.version
         else:
@@ -355,11 +356,9 @@ class FrameReader:
                 with suppress(InputError):  # some MP3 files are known by their suffix
                     count = max(count, self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES))
                 self._mend = None
-        elif not self._can_read(frames - 1):
+        elif self._is_damaged(frames - 1):
             candidates = range(frames - 1)
-            count = bisect_left(
-                candidates, True, key=lambda frame: not self._can_read(frame)
-            )
+            count = bisect_left(candidates, True, key=self._is_damaged)
         _counted_frames[version] = count
         if count > frames:
             self._reopen(MendedFile)
@@ -437,8 +436,8 @@ class FrameReader:
             position = first - first % SEQUENTIAL_BLOCK_FRAMES
         return self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
 
-    def _can_read(self, frame: int) -> bool:
-        return self._decode(frame, frame + 1, 1) > frame
+    def _is_damaged(self, frame: int) -> bool:
+        return self._decode(frame, frame + 1, 1) <= frame
 
     def _check_stream(self) -> None:
         """Raise what happened to a file behind a URL, which libsndfile takes for its end."""
@@ -463,13 +462,14 @@ class FrameReader:
             self._stream = stream
 
     def _open(self) -> "_SoundFile":
-        source: Any
         if self._mend is not None:
             source = self._mend(self._open_bytes())
         elif is_remote(self._path):
             source = self._open_bytes()
+        elif os.name == "posix":
+            source = os.fsencode(self._path)
         else:
-            source = os.fsencode(self._path) if os.name == "posix" else str(self._path)
+            source = str(self._path)
         try:
             with OPEN_LOCK:
                 return _SoundFile(source)
@@ -535,7 +535,8 @@ def _check_file(path: Path, name: str) -> None:
 
 def _error_text(error: Exception) -> str:
     """Return the message of libsndfile on one line."""
-    return " ".join(str(getattr(error, "error_string", error)).split()).rstrip(".")
+    text = str(getattr(error, "error_string", error))
+    return " ".join(text.split()).rstrip(".")
 
 
 def check_channel_rule(rule: str) -> None:

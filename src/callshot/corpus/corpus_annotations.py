@@ -86,7 +86,8 @@ class CorpusAnnotations:
             except InputError as error:
                 self.rejects += [reject_row(row, error) for row in rows]
                 continue
-            self.rows += [row | {"path": path, "path_written": name} for row in rows]
+            place = {"path": path, "path_written": name}
+            self.rows += [row | place for row in rows]
             found.add(path)
         self.annotated |= found
         return found
@@ -186,7 +187,10 @@ def _read_folder(
 ) -> None:
     """Read the files that hold annotations; note why not if a suffix suggests that one does."""
     formats = defaultdict[str, dict[str, Path]](dict)  # of each recording
-    likely = {path for path in files if path.name.lower().endswith(ANNOTATION_SUFFIXES)}
+    likely = set()
+    for path in files:
+        if path.name.lower().endswith(ANNOTATION_SUFFIXES):
+            likely.add(path)
     is_one_folder = len({path.parent for path in likely}) == 1
     for path in files:
         progress(1 / len(files), "reading annotations")
@@ -233,39 +237,34 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
     # What rows call a recording, with the folders that its path does not have.
     names = defaultdict[str, dict[str, str]](dict)
     for row in read.rows:
+        path = row["path"]
         name = row["path_written"] or ""
-        names[row["path"]][name] = unmatched_folders(name, row["path"])
+        names[path][name] = unmatched_folders(name, path)
     root = read.library.root.absolute().name.casefold()
-    guesses = []
-    reasons = {}
-    for path, unmatched in names.items():
-        guessed = [
-            name
-            for name, folders in unmatched.items()
-            if folders and folders.rpartition("/")[2] != root
-        ]
-        guesses += guessed[:1]
-        for name in guessed:
-            folders = unmatched[name]
-            others = [
-                one for one, other in unmatched.items() if one and other != folders
-            ]
-            if others:
-                reasons[path, name] = (
-                    f"{name} may be another recording than {path}, which other rows call "
-                    f"{min(others)}"
-                )
     rows = read.rows
     read.rows = []
+    guesses: dict[str, str] = {}
     for row in rows:
-        reason = reasons.get((row["path"], row["path_written"]))
-        if reason is None:
-            read.rows.append(row)
-        else:
+        path = row["path"]
+        name = row["path_written"] or ""
+        folders = names[path][name]
+        others = []
+        if folders and folders.rpartition("/")[2] != root:
+            guesses.setdefault(path, name)
+            for other, other_folders in names[path].items():
+                if other and other_folders != folders:
+                    others.append(other)
+        if others:
+            reason = (
+                f"{name} may be another recording than {path}, which other rows call "
+                f"{min(others)}"
+            )
             read.rejects.append(reject_row(row, reason))
-    if guesses:
+        else:
+            read.rows.append(row)
+    for first in [*guesses.values()][:1]:
         count = count_text(len(guesses), "recording")
-        read.notes[f"{count} found by file name only, the first from {guesses[0]}"] += 1
+        read.notes[f"{count} found by file name only, the first from {first}"] += 1
 
 
 def find_input_files(
@@ -289,8 +288,9 @@ def find_input_files(
                 content = json.loads(manifest.read_bytes())
                 ignored.add(manifest)
                 for name, checksum in content["files"].items():
-                    if sha256_file(parent / name) == checksum:
-                        ignored.add(parent / name)
+                    output = parent / name
+                    if sha256_file(output) == checksum:
+                        ignored.add(output)
         visited.add(parent)
         absolute = path.absolute()
         is_ignored = not ignored.isdisjoint([absolute, *absolute.parents])

@@ -52,8 +52,10 @@ def mix_example(
     `name` alone decides which of the backgrounds are used, so the order of examples has no effect.
     """
     numbers = choose_backgrounds(name, len(snrs_db), len(backgrounds))
-    pairs = zip(numbers, snrs_db, strict=True)
-    return [mix_call(call, backgrounds[n], snr_db, rate_hz) for n, snr_db in pairs]
+    mixed = []
+    for number, snr_db in zip(numbers, snrs_db, strict=True):
+        mixed.append(mix_call(call, backgrounds[number], snr_db, rate_hz))
+    return mixed
 
 
 def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
@@ -62,8 +64,9 @@ def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
     >>> choose_backgrounds("a.wav at 1.00 s", 3, 100)
     [37, 34, 83]
     """
-    key = int(streams.make_stream(0, "site", streams.key(name)))
-    order = np.random.Generator(np.random.Philox(key)).permutation(backgrounds)
+    key = streams.make_stream(0, "site", streams.key(name))
+    random = np.random.Generator(np.random.Philox(int(key)))
+    order = random.permutation(backgrounds)
     return np.resize(order, count).tolist()
 
 
@@ -79,7 +82,8 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
     >>> bool((mixed[:400] == noise[:400]).all()), mixed.shape
     (True, (1600,))
     """
-    window = np.resize(background, max(len(call), len(background)))
+    size = max(len(call), len(background))
+    window = np.resize(background, size)
     start = (len(window) - len(call)) // 2
     covered = slice(start, start + len(call))
     energy = _spectrum(call)
@@ -92,7 +96,8 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
         )
     gain = 1.0
     if noise_energy != 0:
-        gain = np.sqrt(10 ** (snr_db / 10) * noise_energy / call_energy)
+        ratio = 10 ** (snr_db / 10)
+        gain = np.sqrt(ratio * noise_energy / call_energy)
     length = min(round(FADE_S * rate_hz), len(call) // 2)
     rising = (np.arange(length) + 0.5) / max(length, 1)
     faded = call.astype(np.float32)
@@ -105,7 +110,8 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
 
 def _spectrum(signal: Signal) -> FloatArray:
     """Return the energy at each frequency; the mean of the signal does not count."""
-    energy = np.abs(fft.rfft(signal.astype(np.float64))) ** 2
+    spectrum = fft.rfft(signal.astype(np.float64))
+    energy = np.abs(spectrum) ** 2
     energy[0] = 0.0
     return np.asarray(energy)
 
@@ -124,9 +130,11 @@ def find_band(energy: FloatArray, step_hz: float) -> slice:
     low_hz = max(int(low), 1) * step_hz
     high_hz = max(int(high), 1) * step_hz
     centre_hz = np.sqrt(low_hz * high_hz)
-    first = min(low_hz, centre_hz / NARROWEST) / step_hz
-    last = max(high_hz, centre_hz * NARROWEST) / step_hz
-    return slice(int(first), int(np.ceil(last)) + 1)
+    lowest_hz = min(low_hz, centre_hz / NARROWEST)
+    highest_hz = max(high_hz, centre_hz * NARROWEST)
+    first = int(lowest_hz / step_hz)
+    last = int(np.ceil(highest_hz / step_hz))
+    return slice(first, last + 1)
 
 
 def load_spans(
@@ -225,7 +233,8 @@ def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]
     with closing(load_audio(spans)) as signals:
         for row, signal in signals:
             if not isinstance(signal, InputError) and signal.any():
-                powers[row] = float(np.mean(np.square(signal, dtype=np.float64)))
+                squares = np.square(signal, dtype=np.float64)
+                powers[row] = float(np.mean(squares))
     if len(powers) < MIN_SPANS:
         raise InputError(
             f"--site: {folder}: {len(powers)} of {len(spans)} spans have sound that can be read; "
@@ -253,10 +262,12 @@ def distribute_spans(
     if not lengths_s.any():
         return []
     ends_s = np.cumsum(lengths_s)
-    times_s = (np.arange(SPANS) + 0.5) / SPANS * ends_s[-1]
+    positions = (np.arange(SPANS) + 0.5) / SPANS
+    times_s = positions * ends_s[-1]
     numbers = np.searchsorted(ends_s, times_s, side="right")
-    shares = 1 - (ends_s[numbers] - times_s) / lengths_s[numbers]
-    starts_s = shares * (lengths_s[numbers] - length_s)
+    own_s = lengths_s[numbers]
+    shares = 1 - (ends_s[numbers] - times_s) / own_s
+    starts_s = shares * (own_s - length_s)
     return list(zip(numbers.tolist(), starts_s.tolist(), strict=True))
 
 

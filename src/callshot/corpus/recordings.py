@@ -29,11 +29,8 @@ PathIndex = dict[str, list[str]]
 Recordings = dict[str, Recording]
 Errors = dict[str, InputError]
 
-# fmt: off
-UNSUPPORTED_SUFFIXES = frozenset((
-    ".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf",
-))
-# fmt: on
+OTHER_SUFFIXES = ".m4a .aac .mp4 .wma .amr .wv .ape .alac .ra .wac .dsf"
+UNSUPPORTED_SUFFIXES = frozenset(OTHER_SUFFIXES.split())
 MAX_OVERLAP = 100  # windows that may begin in the time of one
 WINDOW_COLUMNS = ("recording", "path", "start_s", "end_s", "label")
 AUDIO_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
@@ -63,9 +60,7 @@ class Library:
 
     def __post_init__(self) -> None:
         for path in self.paths:
-            parts = _normalise(path).split("/")
-            for n in range(len(parts)):
-                ending = "/".join(parts[n:])
+            for ending in _list_endings(path):
                 self._by_ending[ending].append(path)
                 self._by_ending[_drop_suffix(ending)].append(path)
 
@@ -80,9 +75,8 @@ class Library:
         'a/x.wav'
         """
         text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/"))
-        inner = text.removeprefix("./").rpartition("../")[2]
-        parts = _normalise(inner).split("/")
-        endings = ["/".join(parts[n:]) for n in range(len(parts))]
+        _, _, inner = text.removeprefix("./").rpartition("../")
+        endings = _list_endings(inner)
         for ending in endings:
             stem = _drop_suffix(ending)
             fitting = self._find_ending(ending)
@@ -112,18 +106,20 @@ class Library:
         name = _normalise(file.name)
         # A stem ends at the end of the name, before a dot, or before a word such as "labels":
         # `rec_2.txt` does not belong to `rec.wav`.
-        ends = [match.start() for match in INFIX.finditer(name) if match.start() > 0]
-        stems = [name[:end] for end in (len(name), *reversed(ends))]
-        paths = next(filter(None, map(self._by_ending.get, stems)), None)
-        if paths is None:
+        stems = [name[: match.start()] for match in INFIX.finditer(name)]
+        paths: list[str] = []
+        for stem in [*stems, name]:
+            paths = self._by_ending.get(stem, paths)
+        if not paths:
             raise InputError(
                 f"no recording under {self.root} matches the name {file.name}"
             )
+        folder = file.parent
         parents = {path: PurePosixPath(path).parent for path in paths}
-        same_folder = [path for path in paths if parents[path] == file.parent]
-        same_name = [path for path in paths if parents[path].name == file.parent.name]
+        same_folder = [path for path in paths if parents[path] == folder]
+        same_name = [path for path in paths if parents[path].name == folder.name]
         nearest = same_folder or same_name
-        if not nearest and file.parent.name and self._has_folders:
+        if not nearest and folder.name and self._has_folders:
             raise InputError(
                 f"no recording for {file} under {self.root}; "
                 f"{paths[0]} has the same name but is in another folder"
@@ -142,15 +138,15 @@ class Library:
         )
 
     def _choose(self, name: str, paths: Iterable[str]) -> str:
-        first, *further_paths = sorted(set(paths))
-        exact = [path for path in (first, *further_paths) if name.endswith(path)]
+        found = sorted(set(paths))
+        exact = [path for path in found if name.endswith(path)]
         if len(exact) == 1:
             return exact[0]
-        if further_paths:
+        if len(found) > 1:
             raise InputError(
-                f"{name} may mean {first} or {further_paths[0]}; give its folder and suffix too"
+                f"{name} may mean {found[0]} or {found[1]}; give its folder and suffix too"
             )
-        return first
+        return found[0]
 
 
 def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
@@ -337,11 +333,11 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
                 folders.append(name)
                 continue
             target = path.resolve()
-            overlaps = [
-                target.is_relative_to(other) or other.is_relative_to(target)
-                for other in entered
-            ]
-            if follow_links and not any(overlaps):
+            is_new = True
+            for other in entered:
+                is_inside = target.is_relative_to(other)
+                is_new &= not is_inside and not other.is_relative_to(target)
+            if follow_links and is_new:
                 entered.append(target)
                 folders.append(name)
             else:
@@ -385,6 +381,12 @@ def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str 
 def _normalise(name: str) -> str:
     """Return a name without case and with composed accents; macOS stores them apart."""
     return unicodedata.normalize("NFC", name).casefold()
+
+
+def _list_endings(path: str) -> list[str]:
+    """Return a path with all its folders, with fewer of them, and at last its name alone."""
+    parts = _normalise(path).split("/")
+    return ["/".join(parts[n:]) for n in range(len(parts))]
 
 
 def _drop_suffix(name: str) -> str:

@@ -60,7 +60,7 @@ REJECTS = "rejects.csv"
 CATEGORIES = "categories.csv"
 DUPLICATES = "duplicates.csv"
 SEGMENTATION = (SEGMENTS, REJECTS, CATEGORIES, DUPLICATES)
-SCHEMA: dict[str, Any] = {name: COLUMN_TYPES[name] for name in SEGMENT_COLUMNS}
+SCHEMA = pl.Schema({name: COLUMN_TYPES[name] for name in SEGMENT_COLUMNS})
 REJECT_SCHEMA = {"file": pl.String, "row": pl.Int64, "reason": pl.String}
 DUPLICATE_COLUMNS = ("group", "segment", "recording", "label")
 OPTIONAL = ("peak_dbfs", "source_rate_hz")
@@ -84,7 +84,8 @@ def write_segmentation(
     write_rejects(left_out, folder / REJECTS)
     names = [SEGMENTS, REJECTS]
     if categories is not None:  # for `evaluate --categories`
-        write_csv([("label", "category"), *categories.items()], folder / CATEGORIES)
+        rows = [("label", "category"), *categories.items()]
+        write_csv(rows, folder / CATEGORIES)
         names.append(CATEGORIES)
     if segmentation.duplicates:
         write_duplicates(segmentation.duplicates, folder / DUPLICATES)
@@ -144,17 +145,17 @@ def read_segments(path: Path | str) -> Spans:
             raise InputError(
                 f"{path}: column {name}: expected {dtype}, got {column.dtype}"
             )
-        empty = column.is_null().arg_true()
-        if len(empty) > 0 and name not in OPTIONAL:
-            raise InputError(f"{path}: column {name}, row {empty[0] + 1}: empty")
-    for row in frame["path"].cast(pl.String).str.contains(OUTSIDE).arg_true():
+        if name not in OPTIONAL:
+            for row in column.is_null().arg_true():
+                raise InputError(f"{path}: column {name}, row {row + 1}: empty")
+    frame = frame.cast(SCHEMA)
+    paths = frame["path"]
+    for row in paths.str.contains(OUTSIDE).arg_true():
         raise InputError(
-            f"{path}: column path, row {row + 1}: {frame['path'][row]!r} leads outside the "
-            "audio folder"
+            f"{path}: column path, row {row + 1}: {paths[row]!r} leads outside the audio folder"
         )
-    known = {name: pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()}
     root = to_path(metadata.get("audio", ""))
-    return Spans(frame.with_columns(**known), root, metadata, str(path))
+    return Spans(frame, root, metadata, str(path))
 
 
 def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
@@ -268,9 +269,9 @@ def inspect_corpus(
     classes = []
     if assignment is not None:
         classes = count_classes(label, assignment, recording)
-    recordings_of = Counter(name for name, _ in {*zip(label, recording, strict=True)})
+    pairs = set(zip(label, recording, strict=True))
+    counts = Counter(name for name, _ in pairs).values()
     numbers = range(2, min(MAX_FOLDS, number) + 1)
-    counts = recordings_of.values()
     return Inspection(
         segmentation=segmentation,
         possible={n: sum(count >= n for count in counts) for n in numbers},
@@ -321,13 +322,14 @@ def measure_corpus(
 def read_stats(path: Path) -> tuple[CorpusStats, list[str]]:
     """Read the statistics and the notes in the `segments.json` of a run."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        values = dict(content["facts"])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        values = content["facts"]
         for name in ("rates_hz", "channels", "kinds"):
             values[name] = tuple(values[name])
         for name in ("recordings", "annotated", "calls", "segments"):
             values[name] = DurationStats(**values[name])
-        return CorpusStats(**values), [str(note) for note in content["notes"]]
+        notes = [str(note) for note in content["notes"]]
+        return CorpusStats(**values), notes
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: expected the segments.json of callshot segment, cannot read it ({error!r})"

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,10 @@ def read_spans(
 
 
 def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:
-    return sorted(rejects, key=lambda reject: (reject.file, reject.row or 0))
+    def place(reject: Reject) -> tuple[str, int]:
+        return reject.file, reject.row or 0
+
+    return sorted(rejects, key=place)
 
 
 def audio_root(audio: Path) -> Path:
@@ -241,12 +245,11 @@ def make_calls(
     Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
     Calls are sorted by path, start, end and label; they keep all cells of their annotations.
     """
-    counts = Counter((row["path"], row["recording"] or "") for row in annotations)
     # A file belongs to the recording that most rows name.
+    pairs = [(row["path"], row["recording"]) for row in annotations if row["recording"]]
     groups: dict[str, str] = {}
-    for path, name in sorted(sorted(counts), key=counts.__getitem__, reverse=True):
-        if name:
-            groups.setdefault(path, name)
+    for (path, name), _ in Counter(sorted(pairs)).most_common():
+        groups.setdefault(path, name)
     rows = []
     rejects = []
     first_rows: dict[tuple[object, ...], Row] = {}
@@ -289,8 +292,9 @@ def make_calls(
                 name += "_annotated"
             row[name] = value
         rows.append(row)
-    rows.sort(key=lambda row: (row["path"], row["start_s"], row["end_s"], row["label"]))
-    return Spans.from_rows(rows, CALL_COLUMNS, root=root, source=str(root)), rejects
+    rows.sort(key=itemgetter("path", "start_s", "end_s", "label"))
+    calls = Spans.from_rows(rows, CALL_COLUMNS, root=root, source=str(root))
+    return calls, rejects
 
 
 def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
@@ -339,7 +343,8 @@ def cut_segments(
     is_long = lengths_s >= options.min_length_s - ROUNDING_S
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
-        reason = f"shorter than {options.min_length_s:g} s: {lengths_s[row]:.6g} s"
+        length_s = lengths_s[row]
+        reason = f"shorter than {options.min_length_s:g} s: {length_s:.6g} s"
         call = calls.frame.row(row, named=True)
         note = recordings[call["path"]].describe_length()
         if note and ends_s[row] >= last_s[row]:
@@ -357,7 +362,8 @@ def cut_segments(
         source_rate_hz=options.source_rate_hz,
     )
     names = dict.fromkeys([*SEGMENT_COLUMNS, *segments.frame.columns])
-    return replace(segments, frame=segments.frame.select(list(names))), rejects
+    ordered = segments.frame.select(list(names))
+    return replace(segments, frame=ordered), rejects
 
 
 def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
@@ -375,14 +381,17 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     start_s, end_s = calls.frame.select("start_s", "end_s").to_numpy().T
     label = np.array(calls["label"], object)
     labels = [{name} for name in label]
-    edges = np.flatnonzero(path[1:] != path[:-1]) + 1
+    is_new = path[1:] != path[:-1]
+    edges = np.flatnonzero(is_new) + 1
     for rows in np.split(np.arange(len(path)), edges):
+        lasts_s = end_s[rows] - ROUNDING_S
+        firsts_s = start_s[rows] + ROUNDING_S
         for name in set(label[rows]):
             same = rows[label[rows] == name]
-            lasts_s = end_s[rows] - ROUNDING_S
-            firsts_s = start_s[rows] + ROUNDING_S
-            started = np.searchsorted(np.sort(start_s[same]), lasts_s, "left")
-            ended = np.searchsorted(np.sort(end_s[same]), firsts_s, "right")
+            starts_s = np.sort(start_s[same])
+            ends_s = np.sort(end_s[same])
+            started = np.searchsorted(starts_s, lasts_s, "left")
+            ended = np.searchsorted(ends_s, firsts_s, "right")
             for row in rows[started > ended]:
                 labels[row].add(name)
     return [tuple(sorted(names)) for names in labels]
@@ -414,12 +423,17 @@ def check_audio(
                 rejects.append(reject_row(row, signal))
                 continue
             readable.append(number)
-            start_s = max(0.0, row["start_s"] - row["collar_s"])
-            end_s = min(row["end_s"] + row["collar_s"], lengths_s[row["path"]])
-            if len(signal) < (end_s - start_s) * row["rate_hz"] - 2:
-                damage[f"{row['path']}: {DAMAGED}"] = None
-            peaks.append(float(np.abs(signal).max()))
-            checksums.append(hashlib.sha256(signal.tobytes()).digest())
+            path = row["path"]
+            collar_s = row["collar_s"]
+            start_s = max(0.0, row["start_s"] - collar_s)
+            end_s = min(row["end_s"] + collar_s, lengths_s[path])
+            samples = (end_s - start_s) * row["rate_hz"]
+            if len(signal) < samples - 2:
+                damage[f"{path}: {DAMAGED}"] = None
+            peak = np.abs(signal).max()
+            peaks.append(float(peak))
+            checksum = hashlib.sha256(signal.tobytes())
+            checksums.append(checksum.digest())
     kept = segmentation.segments.take(readable)
     groups = find_duplicates(checksums, kept["recording"])
     notes = [*segmentation.notes, *damage]
@@ -464,7 +478,8 @@ def check_any_segments(segmentation: Segmentation) -> None:
     if groups:
         first = groups[0][0]
         row = "" if first.row is None else f", row {first.row}"
-        count = f"{len(groups[0]):,} of {count_text(sum(map(len, groups)), 'reject')}"
+        total = sum(map(len, groups))
+        count = f"{len(groups[0]):,} of {count_text(total, 'reject')}"
         reason = f"{count} like {first.file}{row}: {first.reason}"
         if first.reason == NO_LABEL:
             reason += "; --label NAME labels rows that have none"
@@ -492,16 +507,19 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
     rows = Counter[str]()
     files = Counter[str]()
     for note, count in notes.items():
-        match = COUNTED_NOTE.fullmatch(note)
-        text = match[2] if match else note
+        text = note
+        if match := COUNTED_NOTE.fullmatch(note):
+            number, text = match.groups()
+            rows[text] += count * int(number.replace(",", ""))
         files[text] += count
-        if match:
-            rows[text] += int(match[1].replace(",", "")) * count
     merged = []
     for text, count in files.items():
-        number = count_text(rows[text], "row") if text in rows else ""
-        of_files = f" ({count} files)" if count > 1 else ""
-        merged.append(f"{number}{text}{of_files}")
+        note = text
+        if text in rows:
+            note = count_text(rows[text], "row") + text
+        if count > 1:
+            note += f" ({count} files)"
+        merged.append(note)
     return merged
 
 
@@ -516,7 +534,8 @@ def describe_doubts(
     lengths_s = np.sort(calls.durations_s)
     if 2 * (lengths_s < minimum_s).sum() > len(lengths_s):
         limit_s = lengths_s[len(lengths_s) // 20]
-        round_s = max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
+        lower = [step for step in ROUND_MINIMA_S if step <= limit_s]
+        round_s = max(lower, default=0.0)
         yield (
             f"most calls are shorter than {minimum_s:g} s; "
             f"--min-length-s {round_s:g} would keep nearly all"

@@ -59,12 +59,16 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
         first += numbers[is_grouped].tolist()
         second += (count + rows[is_grouped]).tolist()
         count += len(rows)
-    links = coo_array((np.ones(len(first)), (first, second)), (count, count))
-    parts = connected_components(links, directed=False)[1][: len(names)]
+    weights = np.ones(len(first))
+    links = coo_array((weights, (first, second)), (count, count))
+    _, parts = connected_components(links, directed=False)
+    parts = parts[: len(names)]
     merged = {}
     for part in np.unique(parts):
-        name, *others = names[parts == part]
-        merged[part] = f"{name} and {len(others)} more" if others else str(name)
+        name, *others = names[parts == part].tolist()
+        if others:
+            name += f" and {len(others)} more"
+        merged[part] = name
     return [merged[parts[number]] for number in numbers]
 
 
@@ -82,7 +86,8 @@ group_duplicates = true in a study, keeps such recordings in one fold
     rows = np.flatnonzero(groups != NO_GROUP)
     if rows.size == 0:
         return
-    pair = np.flatnonzero(groups == groups[rows[0]])[:2]
+    first = groups[rows[0]]
+    pair = np.flatnonzero(groups == first)[:2]
     names = " and ".join(segment[row] for row in pair)
     yield (
         f"{rows.size} segments have the same {what} as a segment of another recording "
@@ -97,9 +102,11 @@ def describe_grouping(before: Sequence[str], after: Sequence[str]) -> Iterator[s
     >>> list(describe_grouping(["a", "b", "c"], ["a and 1 more", "a and 1 more", "c"]))
     ['2 recordings are kept together as 1, because they share segments with the same vector']
     """
-    changed = {old: new for old, new in zip(before, after, strict=True) if old != new}
+    new_names = dict(zip(before, after, strict=True))
+    changed = {old for old, new in new_names.items() if old != new}
     if changed:
+        merged = {new_names[old] for old in changed}
         yield (
-            f"{len(changed)} recordings are kept together as {len(set(changed.values()))}, "
+            f"{len(changed)} recordings are kept together as {len(merged)}, "
             "because they share segments with the same vector"
         )

@@ -49,7 +49,8 @@ def _columns(*parts: str | Iterable[str], **types: Any) -> Schema:
     schema = {}
     for part in parts:
         for name in part.split() if isinstance(part, str) else part:
-            schema[name] = types.get(name, TYPES.get(name, pl.Float64))
+            usual = TYPES.get(name, pl.Float64)
+            schema[name] = types.get(name, usual)
     return schema
 
 
@@ -210,8 +211,7 @@ def make_frame(
     """Return a frame of a schema from columns, and from values that are the same in every row."""
     literals = {name: pl.lit(value) for name, value in constants.items()}
     frame = pl.DataFrame(columns).with_columns(**literals)
-    casts = [pl.col(name).cast(dtype) for name, dtype in schema.items()]
-    return frame.select(casts)
+    return frame.select(*schema).cast(pl.Schema(schema))
 
 
 def concat_frames(frames: list[Frame], schema: Schema) -> Frame:
@@ -234,7 +234,8 @@ def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Fr
     >>> frame["k"].to_list(), frame["value"].to_list()
     ([1, 2], [[0.5, 0.7], [0.6, 0.8]])
     """
-    series = pl.Series("value", samples, dtype=pl.Array(pl.Float64, samples.shape[1]))
+    dtype = pl.Array(pl.Float64, samples.shape[1])
+    series = pl.Series("value", samples, dtype=dtype)
     return make_frame(VALUES, {"k": k, "value": series}, key)
 
 

@@ -28,11 +28,12 @@ def plot_curves(
         name, classifier = rows.select("encoder", "classifier").row(0)
         if classifier != "centroid":
             name += f", {classifier}"
-        (line,) = ax.plot(rows["k"], rows["mean"], label=name)
+        k = rows["k"]
+        (line,) = ax.plot(k, rows["mean"], label=name)
         color = line.get_color()
-        ax.fill_between(rows["k"], rows["p01"], rows["p99"], color=color, alpha=0.2)
+        ax.fill_between(k, rows["p01"], rows["p99"], color=color, alpha=0.2)
         label = "chance" if number == 0 else None
-        ax.plot(rows["k"], rows["chance"], color="grey", linestyle=":", label=label)
+        ax.plot(k, rows["chance"], color="grey", linestyle=":", label=label)
     ax.set_xlabel("examples per call type (k)")
     ax.set_ylabel(METRIC_NAMES[metric])
     ax.legend()
@@ -50,8 +51,10 @@ def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
         name = ", ".join(line.select("encoder", "classifier").row(0))
         cells = {f"mAP, {spread}": name}
         for k in shots:
-            mean, low, high = line.filter(k=k).select("mean", "p01", "p99").row(0)
-            cells[f"k = {k}"] = f"{mean:.2f} [{low:.2f}–{high:.2f}]"
+            point = line.filter(k=k).select("mean", "p01", "p99")
+            mean, low, high = point.row(0)
+            interval = f"[{low:.2f}–{high:.2f}]"
+            cells[f"k = {k}"] = f"{mean:.2f} {interval}"
         rows.append(cells)
     return pl.DataFrame(rows)
 

@@ -83,7 +83,8 @@ def write_csv(rows: Iterable[Sequence[object]], path: Path) -> None:
 def write_csv_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write a frame as CSV; numbers are written in full."""
     column = pl.col(pl.String)
-    is_formula = column.str.contains(FORMULA) & ~column.str.contains(NUMBER)
+    is_number = column.str.contains(NUMBER)
+    is_formula = column.str.contains(FORMULA) & ~is_number
     protected = pl.when(is_formula).then("'" + column).otherwise(column)
     frame.with_columns(protected.name.keep()).write_csv(path)
 
@@ -136,7 +137,9 @@ def describe_parquet(path: Path) -> ParquetInfo:
     """Return the columns and metadata of a Parquet file; InputError if it is damaged."""
     with _open_parquet(path) as file:
         entries = file.metadata.metadata or {}
-        metadata = {name.decode(): value.decode() for name, value in entries.items()}
+        metadata = {}
+        for name, value in entries.items():
+            metadata[name.decode()] = value.decode()
         return ParquetInfo(file.schema_arrow.names, metadata)
 
 
@@ -174,7 +177,8 @@ def read_parquet(
             if columns is not None:
                 frame = frame.select(columns)
             if where is not None:
-                frame = frame.filter(pl.col(where[0]).is_in(where[1]))
+                column, values = where
+                frame = frame.filter(pl.col(column).is_in(values))
             frames.append(frame)
         return pl.concat(frames, rechunk=False)
 
@@ -220,7 +224,8 @@ def write_parquet(
     frames = iter([rows] if isinstance(rows, pl.DataFrame) else rows)
     first = next(frames)
     # Floats hardly repeat: a dictionary of them would only take space.
-    repeating = first.select(pl.selectors.string() | pl.selectors.integer()).columns
+    can_repeat = pl.selectors.string() | pl.selectors.integer()
+    repeating = first.select(can_repeat).columns
     try:
         with (
             pyarrow.OSFile(os.fsencode(path), "wb") as stream,

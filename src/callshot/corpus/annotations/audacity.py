@@ -35,10 +35,11 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
             are_labels.append(start_s <= end_s)
         except RowError:
             are_labels.append(line.startswith(FREQUENCY_MARK))
-    has_label = are_labels[:1] == [True] and not head.startswith(FREQUENCY_MARK)
-    if has_label and 2 * sum(are_labels) >= len(are_labels):
-        return "its lines are start, end and label, separated by tabs"
-    return None
+    if are_labels[:1] != [True] or head.startswith(FREQUENCY_MARK):
+        return None
+    if 2 * sum(are_labels) < len(are_labels):
+        return None
+    return "its lines are start, end and label, separated by tabs"
 
 
 def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, str]:
@@ -48,8 +49,10 @@ def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, s
         raise RowError(
             f"expected start, end and label separated by tabs, got {quote(line)}"
         )
+    start_s = parse_number(cells[0], "start")
+    end_s = parse_number(cells[1], "end")
     label = cells[2] if len(cells) == 3 else ""
-    return parse_number(cells[0], "start"), parse_number(cells[1], "end"), label
+    return start_s, end_s, label
 
 
 def read(file: AnnotationFile) -> None:
@@ -84,7 +87,8 @@ def write(rows: Rows, path: Path) -> str:
     check_writable(rows, path, is_one_recording=True)
     text = ""
     for row in rows:
-        text += join_cells([float(row["start_s"]), float(row["end_s"]), row["label"]])
+        times_s = [float(row["start_s"]), float(row["end_s"])]
+        text += join_cells([*times_s, row["label"]])
         band_hz = [row.get(name) for name in FREQUENCIES]
         if band_hz != [None, None]:
             known = ["-1" if value is None else float(value) for value in band_hz]

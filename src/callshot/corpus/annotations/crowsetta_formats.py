@@ -24,7 +24,6 @@ CallReader = Callable[[Any], Calls]
 
 EXTRA = "annotations"
 MISSING = ("<NA>", "nan", "None")
-SIMPLE_COLUMNS = {"start_s": "onset_s", "end_s": "offset_s", "label": "label"}
 
 
 def make_format(
@@ -54,19 +53,9 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
                 f"{path}: format {name} needs crowsetta ({error}); "
                 f"install it with: pip install 'callshot[{EXTRA}]'"
             ) from error
-        arguments: dict[str, Any] = {}
+        arguments = {}
         if name == "birdsong-recognition-dataset":
             arguments["concat_seqs_into_songs"] = False
-        if name == "simple-seq":
-            columns = file.options.columns
-            names = {
-                columns[ours]: theirs
-                for ours, theirs in SIMPLE_COLUMNS.items()
-                if ours in columns
-            }
-            arguments |= {"columns_map": names} if names else {}
-            if file.options.label is not None:
-                arguments["default_label"] = file.options.label
         try:
             read = formats.by_name(name).from_file(local_copy(path), **arguments)
             rows = [

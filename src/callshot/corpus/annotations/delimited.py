@@ -43,6 +43,7 @@ ParsedRow = tuple[int, dict[str, str], dict[str, Cell]]
 SECONDS = ("start_s", "end_s")
 FRAMES = ("start_frame", "end_frame")
 TIMES = (*SECONDS, "duration_s", *FRAMES, "offset_s")
+TIME_PAIRS = (SECONDS, SECONDS[::-1], FRAMES, FRAMES[::-1])
 NUMBERS = (*TIMES, *FREQUENCIES)
 # Columns with a type of their own, by their normalised names.
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
@@ -85,10 +86,12 @@ def find_columns(
     names: Sequence[str], synonyms_by_key: Mapping[str, Iterable[str]]
 ) -> dict[str, int]:
     """Find several columns, each by any of its names; missing ones are left out."""
-    columns = {
-        key: find_column(names, synonyms) for key, synonyms in synonyms_by_key.items()
-    }
-    return {key: column for key, column in columns.items() if column is not None}
+    columns = {}
+    for key, synonyms in synonyms_by_key.items():
+        column = find_column(names, synonyms)
+        if column is not None:
+            columns[key] = column
+    return columns
 
 
 class Table:
@@ -148,7 +151,8 @@ class Table:
             if index in columns.values():
                 continue
             if typed in self.extra:
-                names = list_names([self.names[self.extra[typed]], name])
+                first = self.names[self.extra[typed]]
+                names = list_names([first, name])
                 raise self.error(f"columns {names} are both {typed}; remove one")
             self.extra[typed] = index
         numbered = self.extra | self.columns
@@ -188,7 +192,8 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     _, header = find_delimiter(head)
     columns = _find_columns(header, options)
     has_end = "end_s" in columns or "duration_s" in columns
-    has_times = ("start_s" in columns and has_end) or columns.keys() >= {*FRAMES}
+    has_seconds = "start_s" in columns and has_end
+    has_times = has_seconds or columns.keys() >= {*FRAMES}
     has_label = "label" in columns or options.label is not None
     has_recording = "path" in columns or "recording" in columns
     if has_times + has_label + has_recording < 2:
@@ -232,11 +237,12 @@ def read(file: AnnotationFile) -> None:
     for name, column_name in options.columns.items():
         table.find_given(name, column_name)
     columns = _find_columns(table.names, options)
-    for one, other in (SECONDS, SECONDS[::-1], FRAMES, FRAMES[::-1]):
+    for one, other in TIME_PAIRS:
         if one in columns and not columns.keys() & {other, "duration_s"}:
+            name = table.names[columns[one]]
             raise table.error(
-                f"column {quote(table.names[columns[one]])} is {one}, but no column is "
-                f"{other}; give it (--columns {other}=…); available: {list_names(table.names)}"
+                f"column {quote(name)} is {one}, but no column is {other}; "
+                f"give it (--columns {other}=…); available: {list_names(table.names)}"
             )
     if "label" not in columns and options.label is None:
         raise table.missing_label()
@@ -264,7 +270,8 @@ def read(file: AnnotationFile) -> None:
         listed = list_names([names[name] for name in milliseconds])
         file.notes.append(f"times in milliseconds: {listed}")
     parsed = table.parse(file)
-    if any(":" in cells[name] for _, cells, _ in parsed for name in times):
+    texts = [cells[name] for _, cells, _ in parsed for name in times]
+    if any(":" in text for text in texts):
         file.notes.append("times with colons are hh:mm:ss or mm:ss")
     add_rows(file, table, parsed, milliseconds)
 
@@ -331,24 +338,28 @@ def write(rows: Rows, path: Path) -> str:
     has_path = {row["path"] is not None for row in rows}
     has_group = any(row["recording"] is not None for row in rows)
     in_frames = {bool(row.get("in_frames")) for row in rows}
-    if len(has_path) > 1 or len(in_frames) > 1 or (has_group and False in has_path):
+    is_mixed = len(has_path) > 1 or len(in_frames) > 1
+    if is_mixed or (has_group and False in has_path):
         raise OutputError(
             f"{path}: some annotations name their recording or count frames, and some do not; "
             "write them to two files"
         )
     times = FRAMES if True in in_frames else SECONDS
     extra = extra_columns(rows, (*times, "label"), path)
-    path_columns: list[str] = []
+    columns = {}  # of the table, and of the rows
     if has_group:
-        path_columns = ["path", "recording"]
+        columns = {"path": "path", "recording": "recording"}
     elif True in has_path:
         is_unclear = "path" in _find_columns(extra, AnnotationOptions())
-        path_columns = ["path" if is_unclear else "recording"]
-    table: list[Sequence[Cell]] = [[*path_columns, *times, "label", *extra]]
+        columns["path" if is_unclear else "recording"] = "path"
+    columns |= {times[0]: "start_s", times[1]: "end_s", "label": "label"}
+    columns |= {name: name for name in extra}
+    table: list[list[Cell]] = [list(columns)]
     for row in rows:
-        cells: list[Cell] = [row["path"], row["recording"]][: len(path_columns)]
-        span: list[Cell] = [None, None]
-        if row["end_s"] is not None:
-            span = [float(row["start_s"]), float(row["end_s"])]
-        table.append([*cells, *span, row["label"], *map(row.get, extra)])
+        cells = dict(row)
+        if row["end_s"] is None:
+            cells["start_s"] = None
+        else:
+            cells |= {name: float(row[name]) for name in SECONDS}
+        table.append([cells.get(name) for name in columns.values()])
     return format_csv(table)

@@ -130,7 +130,8 @@ def read_annotations(
     if format == "auto":
         recognised = recognise(path, options)
         if recognised is None:
-            first, *_ = [*split_lines(read_text(path, [], HEAD_BYTES)), ""]
+            head = read_text(path, [], HEAD_BYTES)
+            first, *_ = [*split_lines(head), ""]
             raise InputError(
                 f"{path}: line 1: no annotation format fits, got {quote(first)}; "
                 "give its format (--format), or its columns (--columns)"
@@ -181,7 +182,8 @@ def write_annotations(spans: Spans, path: Path, format: str) -> None:
     path = to_path(path)
     write = find_format(format).write
     if write is None:
-        writable = ", ".join([row.name for row in FORMATS if row.write is not None])
+        names = [row.name for row in FORMATS if row.write is not None]
+        writable = ", ".join(names)
         raise OptionError(f"format {format!r} is read-only; expected one of {writable}")
     rows = list_rows(spans)
     for number, row in enumerate(rows, start=1):

@@ -127,9 +127,11 @@ def read(file: AnnotationFile) -> None:
     ends: dict[str, float] = {}
     is_increasing = True
     for row in file.rows:
-        own_end_s = ends.pop(row["path"], 0.0)
-        is_increasing &= row["start_s"] >= max(ends.values(), default=row["start_s"])
-        ends[row["path"]] = max(row["end_s"], own_end_s)
+        path = row["path"]
+        own_end_s = ends.pop(path, 0.0)
+        start_s = row["start_s"]
+        is_increasing &= start_s >= max(ends.values(), default=start_s)
+        ends[path] = max(row["end_s"], own_end_s)
     if len(ends) > MAX_FILES_BY_CHANCE and is_increasing:
         raise table.error(
             f"times run on over {len(ends)} files, and there is no column {OFFSET}; "
@@ -163,7 +165,7 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
 
 def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:
     """Return the rows that show a selection again; its first spectrogram is kept, if it has one."""
-    numbers = defaultdict[tuple[str | None, ...], list[int]](list)
+    numbers = defaultdict[object, list[int]](list)
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
             key = tuple(map(cells.get, SELECTION_KEY))

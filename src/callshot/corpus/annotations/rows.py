@@ -163,7 +163,8 @@ class AnnotationFile:
     @property
     def spans(self) -> Spans:
         """The annotations, with all columns of the file."""
-        return Spans.from_rows(self.rows, (*COLUMNS, *ORIGIN), source=str(self.path))
+        columns = (*COLUMNS, *ORIGIN)
+        return Spans.from_rows(self.rows, columns, source=str(self.path))
 
     @contextmanager
     def rejecting(self, number: int) -> Iterator[None]:
@@ -171,7 +172,8 @@ class AnnotationFile:
         try:
             yield
         except RowError as error:
-            self.rejects.append(Reject(str(self.path), number, str(error)))
+            reject = Reject(str(self.path), number, str(error))
+            self.rejects.append(reject)
 
     def add(
         self,
@@ -274,13 +276,11 @@ def extra_columns(
     rows: Rows, names: Sequence[str], path: Path, ignored: Collection[str] = ()
 ) -> list[str]:
     """Return the columns that are not callshot's own; raise OutputError if one is in `names`."""
-    found: dict[str, None] = {}
-    for row in rows:
-        found |= dict.fromkeys(row)
-    extra = [name for name in found if name not in (*OWN_COLUMNS, *ignored)]
+    own = (*OWN_COLUMNS, *ignored)
+    extra = {name: None for row in rows for name in row if name not in own}
     for name in extra:
         if name in names or not name.strip():
             raise OutputError(
                 f"{path}: extra column {name!r} has the name of another column or none; rename it"
             )
-    return extra
+    return list(extra)

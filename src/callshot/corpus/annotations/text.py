@@ -58,7 +58,8 @@ def read_text(path: Path, notes: list[str], size: int = -1) -> str:
         return decoder.decode(raw, final=size < 0)
     except UnicodeDecodeError as error:
         if has_mark:
-            line = raw[: error.start].decode(encoding, "replace").count("\n") + 1
+            before = raw[: error.start].decode(encoding, "replace")
+            line = before.count("\n") + 1
             raise InputError(
                 f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8"
             ) from None
@@ -83,7 +84,8 @@ def join_cells(cells: Sequence[object]) -> str:
     'two words\t1.5\t\n'
     """
     texts = ["" if cell is None else str(cell) for cell in cells]
-    return "\t".join(re.sub(r"[\t\r\n]", " ", text) for text in texts) + "\n"
+    plain = [re.sub(r"[\t\r\n]", " ", text) for text in texts]
+    return "\t".join(plain) + "\n"
 
 
 def quote(text: str) -> str:
@@ -166,7 +168,8 @@ def parse_time(
     seconds_s = Decimal(seconds.replace(",", "."))
     if seconds_s >= 60 or (match[1] and int(minutes) >= 60):
         raise RowError(f"{name}: expected hh:mm:ss or mm:ss, got {quote(text)}")
-    return float(3600 * int(hours) + 60 * int(minutes) + seconds_s)
+    whole_s = 3600 * int(hours) + 60 * int(minutes)
+    return float(whole_s + seconds_s)
 
 
 def add_times(*times_s: float) -> float:
@@ -190,4 +193,6 @@ def parse_cell(text: str, name: str, *, allow_comma: bool = True) -> Cell:
         return None
     if name in FREQUENCIES:
         return parse_number(text, name, allow_comma=allow_comma)
-    return int(value.partition(".")[0]) if INTEGER.fullmatch(value) else value
+    if INTEGER.fullmatch(value):
+        return int(value.partition(".")[0])
+    return value

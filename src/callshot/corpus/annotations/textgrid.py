@@ -83,8 +83,8 @@ def read(file: AnnotationFile) -> None:
     file.notes.append(note)
     spans = []
     for other in others:
-        times_s = np.array([entry[1:3] for entry in other.entries]).reshape(-1, 2)
-        starts_s, ends_s = times_s.T
+        starts_s = np.array([entry[1] for entry in other.entries])
+        ends_s = np.array([entry[2] for entry in other.entries])
         after_s = np.nextafter(starts_s, np.inf)  # a point overlaps what starts at it
         spans.append((other, starts_s, np.maximum(ends_s, after_s)))
     for tier in call_tiers:
@@ -95,9 +95,12 @@ def read(file: AnnotationFile) -> None:
             labels = defaultdict[str, list[str]](list)
             for other, starts_s, ends_s in spans:
                 overlaps = np.flatnonzero((starts_s < end_s) & (ends_s > start_s))
-                texts = [other.entries[n][3] for n in overlaps[:MAX_OVERLAPS]]
-                labels[f"tier {other.name}"] += filter(str.strip, texts)
-            extra |= {name: "; ".join(texts) for name, texts in labels.items() if texts}
+                overlapping = [other.entries[n] for n in overlaps[:MAX_OVERLAPS]]
+                texts = [text for *_, text in overlapping if text.strip()]
+                labels[f"tier {other.name}"] += texts
+            for name, texts in labels.items():
+                if texts:
+                    extra[name] = "; ".join(texts)
             with file.rejecting(line):
                 file.add(line, label, start_s, end_s, extra)
 
@@ -181,15 +184,20 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         return named, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
     if options.is_known_label is not None:
-        is_known = options.is_known_label
-        votes = [sum(is_known(label) for *_, label in one.entries) for one in intervals]
-        if any(votes):
-            best = intervals[np.argmax(votes)]
+        votes = []
+        for tier in intervals:
+            known = [
+                entry for entry in tier.entries if options.is_known_label(entry[3])
+            ]
+            votes.append(len(known))
+        most = max(votes, default=0)
+        if most > 0:
+            best = intervals[votes.index(most)]
             chosen = []
-            for tier, known in zip(intervals, votes, strict=True):
-                if tier is best or 2 * known > len(tier.entries):
+            for tier, vote in zip(intervals, votes, strict=True):
+                if tier is best or 2 * vote > len(tier.entries):
                     chosen.append(tier)
-                    labels = f"{count_text(known, 'label')} of {len(tier.entries)}"
+                    labels = f"{count_text(vote, 'label')} of {len(tier.entries)}"
                     file.notes.append(
                         f"{labels} on tier {quote(tier.name)} known to the corpus"
                     )
@@ -219,7 +227,8 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         different = dict.fromkeys(label for *_, label in tier.entries)
         count = count_text(len(tier.entries), "label")
         examples = list_names([*different][:LISTED_LABELS])
-        descriptions.append(f"{quote(tier.name)} ({count} such as {examples})")
+        name = quote(tier.name)
+        descriptions.append(f"{name} ({count} such as {examples})")
     first = quote(filled[0].name)
     raise OptionError(
         f"{file.path}: line 1: several tiers have labels, and it is not clear "

@@ -256,7 +256,8 @@ def _draw_source(
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
     jitter_depth = 0.01 + 0.05 * call_type.rough
     jitter = jitter_depth * draw_slow_noise(size, rate_hz, 25, random)
-    change = 1 + sweep - sweep.mean() + vibrato + jitter
+    change = 1 + sweep - sweep.mean()
+    change = change + vibrato + jitter
     f0_hz = mean_hz * change.clip(0.4, 2.0)
 
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
@@ -265,8 +266,8 @@ def _draw_source(
     wave = read_wave(phase, tilt, f0_hz.max(), rate_hz)
     source = _unit_power(wave)
     # Every second period is weaker.
-    subharmonic = np.cos(np.pi * phase).astype(np.float32)
-    source *= 1 + call_type.rough * subharmonic
+    subharmonic = np.cos(np.pi * phase)
+    source *= 1 + call_type.rough * subharmonic.astype(np.float32)
     breath_power = call_type.breath * random.uniform(0.5, 2.0)
     noise = random.standard_normal(size, np.float32)
     source += math.sqrt(breath_power) * noise

@@ -170,7 +170,8 @@ def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
     path = folder / "README.md"
     try:
         is_used = folder.is_dir() and any(folder.iterdir())
-        if is_used and not (path.is_file() and path.read_bytes() == readme.encode()):
+        is_same = path.is_file() and path.read_bytes() == readme.encode()
+        if is_used and not is_same:
             raise OutputError(
                 f"{folder}: the folder has other files; give a new folder"
             )
@@ -198,7 +199,8 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     for label in sorted(set(plan.calls["label"])):
         usual = random.integers(len(callers))
         choirs[label] = callers[usual:] + callers[:usual]
-    calls = np.zeros(round(plan.duration_s * rate_hz), np.float32)
+    size = round(plan.duration_s * rate_hz)
+    calls = np.zeros(size, np.float32)
     for number, call in enumerate(plan.calls.rows()):
         call_random = stream(seed, "voice", plan.number, number)
         label = call["label"]
@@ -240,8 +242,10 @@ def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
         high_hz = min(high_hz, rate_hz / 2)
         times = f"{call['start_s']:.9f}\t{call['end_s']:.9f}"
         band = f"{low_hz:.3f}\t{high_hz:.3f}"
+        selection = number + 1
+        label = call["label"]
         for view in views:
-            text += f"{number + 1}\t{view}\t1\t{times}\t{band}\t{call['label']}\n"
+            text += f"{selection}\t{view}\t1\t{times}\t{band}\t{label}\n"
     return text
 
 

@@ -191,7 +191,8 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
         counts[label] = max(MIN_CALLS, round(scale * count))
     total = sum(counts.values())
     shares = [count / total for count in counts.values()]
-    short = random.choice(list(counts), round(SHORT_SHARE * total), p=shares)
+    short_count = round(SHORT_SHARE * total)
+    short = random.choice(list(counts), short_count, p=shares)
     size = ceil((total + len(short)) / CALLS_PER_RECORDING)
     capacity = 0.7 + 1.9 * random.random(size) ** 3  # some recordings are busier
     groups: list[list[list[LabelledCall]]] = []

@@ -316,7 +316,8 @@ def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
     levels["rain"] = np.zeros(size, np.float32)
     engines = []
     end = recording.start + timedelta(seconds=recording.duration_s)
-    for day in range(recording.start.toordinal() - 1, end.toordinal() + 1):
+    day_before = recording.start.toordinal() - 1
+    for day in range(day_before, end.toordinal() + 1):
         after_start = datetime.fromordinal(day) - recording.start
         begin_s = after_start.total_seconds()
         of_day_s = second - begin_s
@@ -443,7 +444,8 @@ def make_background(
             wave = read_wave(cycles, ENGINE_TILT, highest_hz, rate_hz)
             one_cycle = np.linspace(0, 1, 4096)
             period = read_wave(one_cycle, ENGINE_TILT, highest_hz, rate_hz)
-            scale = engine.level / np.sqrt(np.mean(period**2))
+            power = np.mean(period**2)
+            scale = engine.level / np.sqrt(power)
             envelope = np.exp(-(share**2) / 2)
             passing = scale * envelope * wave
             samples[: passing.size] += passing.astype(np.float32)
