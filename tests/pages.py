@@ -11,7 +11,7 @@ import polars as pl
 
 from callshot.records import CorpusResults, Evaluation, Reject
 from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
-from callshot.report.calls import CorpusCalls, choose_sounds, find_calls, make_clip
+from callshot.report.calls import Clip, choose_sounds, find_calls, make_clip
 from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.summary import write_summary
 from callshot.report.tables.table import Cell, Column, Table
@@ -51,7 +51,8 @@ def make_study(folder: Path) -> dict[str, Any]:
         },
         "methods": {"reserve": ["We counted calls.", "[1] A reference."]},
         "confusion_shots": (1, 5),
-        "calls": {one.corpus: make_calls(one) for one in all_results},
+        "calls": {one.corpus: find_calls(one) for one in all_results},
+        "clips": {one.corpus: make_clips(one) for one in all_results},
         "provenance": {
             "seed": 0,
             "inputs": [{"file": QUOTED, "sha256": "ab" * 32}],
@@ -71,15 +72,15 @@ def write_study(path: Path, study: dict[str, Any]) -> Path:
     return path
 
 
-def make_calls(results: CorpusResults) -> CorpusCalls:
-    """Return the calls of a corpus, with a sound of those to play; every second one is low."""
+def make_clips(results: CorpusResults) -> dict[str, Clip]:
+    """Return a sound of the calls to play; every second one is low."""
     calls = find_calls(results)
     clips = {}
     for number, name in enumerate(choose_sounds(calls, results)):
         frequency_hz = (440.0, 30.0)[number % 2]
         signal = np.sin(2 * np.pi * frequency_hz * np.arange(8000) / 16000)
         clips[name] = make_clip(signal, 16000)
-    return replace(calls, clips=clips)
+    return clips
 
 
 def write_plain_page(path: Path, results: CorpusResults) -> Path:

@@ -20,7 +20,6 @@ from callshot.report.calls import (
     rank_confused,
     score_calls,
 )
-from callshot.report.page.data import call_data
 from callshot.spans import Spans
 from corpus_results import make_corpus_results, make_tables
 from rows_of_spans import make_row, make_spans
@@ -200,14 +199,15 @@ def test_every_label_is_played_and_random_vectors_choose_nothing():
     segments = results.evaluation.segments
     label = dict(zip(segments["segment"], segments["label"], strict=True))
     assert {label[name] for name in names} == set(LABELS)
-    first = [segments["segment"][pick.typical] for pick in calls.encoders[0].picks]
+    picks = calls["encoder_calls"][0]["picks"]
+    first = [segments["segment"][pick.typical] for pick in picks]
     assert set(first) <= set(names[:9])
 
 
 def test_the_map_has_every_call_inside_its_frame():
     results = make_corpus_results(make_tables(LABELS))
-    data = call_data(results, find_calls(results))
-    points = np.array(data["encoder_calls"][0]["map"])
+    calls = find_calls(results)
+    points = np.array(calls["encoder_calls"][0]["map"])
     assert points.shape == (len(results.tables[0]), 2)
     assert points.min() == 0
     assert points.max() == 1000

@@ -5,10 +5,11 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from callshot.files import make_folder, sha256_text, write_atomic
 from callshot.records import CorpusResults, FloatArray, Folds
 from callshot.report.figures.projection import principal_plane
 from callshot.report.summary.context import is_random
+from callshot.report.templates import clean
 from callshot.results import content_key
 from callshot.spans import Spans
 from callshot.vectors import Vectors
@@ -65,8 +67,7 @@ def rank_confused(
     return ranked
 
 
-@dataclass(frozen=True)
-class Picks:
+class Picks(NamedTuple):
     """The calls of one type that are worth hearing, by their row.
 
     `nearest` is the call most like another type, `other` that type; it equals the type itself if
@@ -123,8 +124,7 @@ RANGE_DB = 55.0
 QUIETEST = 1e-12  # of power
 
 
-@dataclass(frozen=True)
-class Clip:
+class Clip(NamedTuple):
     """A call to play and see; `fast` is the sound sped up by `speed`, if it is low."""
 
     sound: str
@@ -155,7 +155,7 @@ def make_clips(
     if clips is None:
         clips = dict(_load_clips(ordered))
         if store is not None:
-            facts = {name: asdict(clip) for name, clip in clips.items()}
+            facts = {name: clip._asdict() for name, clip in clips.items()}
             keys = [key, sha256_text(json.dumps(facts))]
             make_folder(store.parent)
             write_atomic(store, json.dumps({"key": keys, "clips": facts}))
@@ -223,7 +223,7 @@ def make_clip(signal: FloatArray, rate_hz: int) -> Clip:
     audible = [speed for speed in SPEEDS if speed * middle_hz >= AUDIBLE_HZ]
     speed = min(audible, default=SPEEDS[-1])
     fast = _encode(level, rate_hz * speed, out_hz)
-    return replace(clip, fast=fast, speed=speed)
+    return clip._replace(fast=fast, speed=speed)
 
 
 def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
@@ -288,39 +288,41 @@ EXTRA = 36  # calls with a sound besides those that are picked, over all types
 MIN_EXTRA = 3  # of each type
 MIN_FOR_UMAP = 20
 SEED = 0
+SIDE = 1000  # of the map, in whole numbers
 
 
-@dataclass(frozen=True)
-class EncoderCalls:
-    """The calls of one encoder: places in the plane, the calls behind confusions, and picks."""
-
-    plane: FloatArray
-    confused: Sequence[Sequence[Sequence[int]]]
-    picks: Sequence[Picks]
-
-
-@dataclass(frozen=True)
-class CorpusCalls:
-    """The calls of a corpus; `labels` are the evaluated ones, `clips` are by segment."""
-
-    labels: Sequence[str]
-    encoders: Sequence[EncoderCalls]
-    method: str
-    clips: Mapping[str, Clip] = field(default_factory=dict)
-
-
-def find_calls(results: CorpusResults) -> CorpusCalls:
-    """Return where the calls are, and which ones stand out, for every encoder."""
+def find_calls(results: CorpusResults) -> dict[str, Any]:
+    """Return all calls, and their places and picks by encoder, as the page reads them."""
     evaluation = results.evaluation
+    segments = evaluation.segments
     labels = [count.label for count in evaluation.eligible_classes]
+    numbers = {label: number for number, label in enumerate(labels)}
     encoders = []
     for table in results.tables:
         scores = score_calls(table, evaluation.folds, labels)
-        confused = rank_confused(scores, table.label, labels)
-        picks = pick_calls(table, scores, labels)
-        encoders.append(EncoderCalls(place_calls(table), confused, picks))
-    method = "UMAP" if find_spec("umap") else "principal components"
-    return CorpusCalls(labels, encoders, method)
+        encoder = {
+            "map": _scale(place_calls(table)),
+            "confused": rank_confused(scores, table["label"], labels),
+            "picks": pick_calls(table, scores, labels),
+        }
+        encoders.append(encoder)
+    return {
+        "labels": list(map(clean, labels)),
+        "calls": list(map(clean, segments["segment"])),
+        "call_labels": [numbers.get(label, -1) for label in segments["label"]],
+        "encoder_calls": encoders,
+        "map_method": "UMAP" if find_spec("umap") else "principal components",
+    }
+
+
+def _scale(points: FloatArray) -> list[list[int]]:
+    """Return points as whole numbers; both axes have the same unit."""
+    low = points.min(axis=0)
+    extent = points.max(axis=0) - low
+    width = float(extent.max()) or 1.0
+    middle = (SIDE - SIDE * extent / width) / 2
+    whole = np.rint(SIDE * (points - low) / width + middle).astype(int)
+    return [[int(x), int(y)] for x, y in whole]
 
 
 def place_calls(table: Vectors) -> FloatArray:
@@ -334,20 +336,21 @@ def place_calls(table: Vectors) -> FloatArray:
     return points
 
 
-def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
+def choose_sounds(calls: Mapping[str, Any], results: CorpusResults) -> list[str]:
     """Return the segments to play, the most important first: picks, then others of each label."""
     rows: list[int] = []
-    for table, encoder in zip(results.tables, calls.encoders, strict=True):
+    for table, encoder in zip(results.tables, calls["encoder_calls"], strict=True):
         if not is_random(table.encoder):
-            for pick in encoder.picks:
+            for pick in encoder["picks"]:
                 rows += [pick.typical, pick.nearest, pick.farthest]
-    segments = results.evaluation.segments["segment"]
-    segment_labels = results.evaluation.segments["label"]
-    most = max(MIN_EXTRA, EXTRA // max(len(calls.labels), 1))
+    numbers = np.array(calls["call_labels"])
+    labels = len(calls["labels"])
+    most = max(MIN_EXTRA, EXTRA // max(labels, 1))
     members = []
-    for label in calls.labels:  # a few calls of each, from the first to the last
-        own = [row for row, name in enumerate(segment_labels) if name == label]
+    for label in range(labels):  # a few calls of each, from the first to the last
+        own = np.flatnonzero(numbers == label).tolist()
         members.append(own[:: max(1, len(own) // most)][:most])
     for together in zip_longest(*members):
         rows += [row for row in together if row is not None]
+    segments = results.evaluation.segments["segment"]
     return [segments[row] for row in dict.fromkeys(rows)]

@@ -10,6 +10,21 @@ from markupsafe import Markup
 
 from callshot.errors import count_text
 
+# Control characters, half surrogates (of file names that are not UTF-8), changes of direction.
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def clean(text: str) -> str:
+    r"""Replace the characters that a page cannot hold or would obey instead of showing them.
+
+    >>> clean("a\x00b\udcff")
+    'a\ufffdb\ufffd'
+    """
+    unix_lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", unix_lines)
+
 
 class _Compact(Extension):
     """Drops the newlines and the indentation of templates, which are there for people."""

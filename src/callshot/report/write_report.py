@@ -9,7 +9,7 @@ CORPUS/figures/                  PNG, and PDF if that is asked for
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from callshot.records.frames import CURVE_KEY, Shots
 from callshot.records.table_files import write_csv_frame
 from callshot.report.calls import (
     MAX_BYTES,
-    CorpusCalls,
     choose_sounds,
     find_calls,
     make_clips,
@@ -115,16 +114,13 @@ def write_report(
     ]
     tables = write_tables(every, folder / "tables", **options.of_tables)
     names += [f"tables/{name}" for name in tables]
-    all_calls: dict[str, CorpusCalls] = {}
-    for results in every:  # with sounds of some calls where there is audio
-        calls = find_calls(results)
-        if options.sounds and results.corpus in segments:
-            store = earlier.beside(f"sounds-{results.corpus}.json")
-            spans = segments[results.corpus]
-            sounds = choose_sounds(calls, results)
-            clips = make_clips(spans, sounds, MAX_BYTES / len(every), store)
-            calls = replace(calls, clips=clips)
-        all_calls[results.corpus] = calls
+    calls = {results.corpus: find_calls(results) for results in every}
+    clips = {}
+    for corpus, spans in segments.items():
+        if options.sounds:
+            store = earlier.beside(f"sounds-{corpus}.json")
+            sounds = choose_sounds(calls[corpus], all_results[corpus])
+            clips[corpus] = make_clips(spans, sounds, MAX_BYTES / len(every), store)
     progress(0.3, "numbers and sounds")
 
     pictures = {}
@@ -148,7 +144,8 @@ def write_report(
         provenance,
         options.commands,
         options.confusion,
-        calls=all_calls,
+        calls,
+        clips,
     )
     write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")

@@ -150,7 +150,6 @@ def _describe_episode(
     )
 
 
-MAX_FOLDS = 10
 MARK_IN = 0.14
 TEXT_IN = 0.26
 FOLDS_IN = 1.5
@@ -257,31 +256,24 @@ def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
 
 
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
-    """Draw a column for each fold, with a cell for each class; beyond ten, the last share one."""
-    common = len(example.rows[0].segments) - 1
-    support_folds = [fold for fold in range(common) if fold != example.fold]
-    single = sorted([example.fold, *support_folds[: MAX_FOLDS - 1]])
-    rest = support_folds[MAX_FOLDS - 1 :]
-    columns = {str(fold): [fold] for fold in single}
-    if rest:
-        columns[f"+{len(rest)}"] = rest
-    width = min(MAX_FOLD_IN, ALL_FOLDS_IN / len(columns))
-    columns["common"] = [common]
-    x = FOLDS_IN + width / 2
+    """Draw a column for each fold, with a cell for each class."""
+    folds = len(example.rows[0].segments) - 1
+    width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
-    for heading, folds in columns.items():
-        if heading == "common":
-            x += COMMON_GAP_IN
-        is_query = example.fold in folds
+    for fold in (*range(folds), COMMON_FOLD):
+        heading, x = str(fold), FOLDS_IN + (fold + 0.5) * width
+        if fold == COMMON_FOLD:
+            heading, x = "common", FOLDS_IN + (folds + 0.5) * width + COMMON_GAP_IN
+        is_query = fold == example.fold
         weight = "bold" if is_query else "normal"
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
+        fill = MIST if is_query else "white"
+        box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
         for number, row in enumerate(example.rows):
             y = ROWS_IN + (number + 0.5) * ROW_IN
-            fill = MIST if is_query else "white"
-            box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
             ax.bar(x, ROW_IN, width, y - ROW_IN / 2, zorder=1, **box)
-            segments = sum(row.segments[fold] for fold in folds)
-            marks = [SQUARE] * sum(row.drawn[fold] for fold in folds)
+            segments = row.segments[fold]
+            marks = [SQUARE] * row.drawn[fold]
             if is_query and row.label == example.label:
                 marks.append(DIAMOND)
             text_y = y - 0.055 if marks else y
@@ -292,7 +284,6 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
                 mark_x = x + (place - (len(marks) - 1) / 2) * step
                 size = min(4.0, step * 65)
                 ax.plot(mark_x, y + 0.085, **{**mark, "markersize": size})
-        x += width
 
 
 def _draw_row(
@@ -308,9 +299,9 @@ def _draw_row(
     k = example.episode.k
     pool = sum(row.segments) - row.segments[example.fold]
     drawn = str(k) if len(support) >= k else f"{len(support)} of {k}"
-    _write(ax, POOL_IN, y, str(pool))
-    _write(ax, DRAWN_IN, y, drawn)
-    _write(ax, LEFT_IN, y, str(pool - len(set(support))))
+    left = pool - len(set(support))
+    for x, count in ((POOL_IN, pool), (DRAWN_IN, drawn), (LEFT_IN, left)):
+        _write(ax, x, y, str(count))
 
     # A bar from zero, the largest half as wide as the column; the number on the other side of zero.
     scores = [abs(one.score) for one in example.rows]
@@ -322,12 +313,7 @@ def _draw_row(
     half_in = ROW_IN / 2
     ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
     text = f"{row.score:#.3g}" if abs(row.score) < 1000 else f"{row.score:.0f}"
-    _write(
-        ax,
-        SCORE_IN - 0.04 if row.score > 0 else SCORE_IN + 0.04,
-        y,
-        text.rstrip(".").replace("-", "−"),
-        ha="right" if row.score > 0 else "left",
-        weight="bold" if is_decision else "normal",
-        fontsize=SMALL_PT,
-    )
+    side, x = ("right", SCORE_IN - 0.04) if row.score > 0 else ("left", SCORE_IN + 0.04)
+    weight = "bold" if is_decision else "normal"
+    number = text.rstrip(".").replace("-", "−")
+    _write(ax, x, y, number, ha=side, weight=weight, fontsize=SMALL_PT)

@@ -7,7 +7,6 @@ over `shots`. `lines["0.1.2.c0"]` is the same for the first of `classifiers`.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from itertools import product
 from math import isfinite
 from typing import Any
@@ -21,20 +20,20 @@ from callshot.records import (
     METRIC_NAMES,
     CorpusResults,
     Evaluation,
-    FloatArray,
 )
 from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
-from callshot.report.calls import CorpusCalls
+from callshot.report.calls import Clip
 from callshot.report.classifiers import classifier_name, list_classifiers
 from callshot.report.figures.confusion import fill_matrix
-from callshot.report.page.parts import class_metric_name, clean
+from callshot.report.page.parts import class_metric_name
+from callshot.report.templates import clean
 from callshot.report.terminal import largest_shot
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 INTERVAL = ("mean", "p01", "p99")
-SIDE = 1000  # of the map, in whole numbers
+NO_CALLS = {"labels": [], "calls": [], "has_clips": False, "encoder_calls": []}
 MEAN_CHANCE = "chance, mean over k and encoders"
 
 Data = dict[str, Any]  # as the scripts of the page read it
@@ -46,7 +45,8 @@ def chart_data(
     all_results: Sequence[CorpusResults],
     confusion_shots: Shots = (),
     first: Mapping[str, First] = {},
-    calls: Mapping[str, CorpusCalls] = {},
+    calls: Mapping[str, Data] = {},
+    clips: Mapping[str, Mapping[str, Clip]] = {},
 ) -> Data:
     """Return all that the charts show, one entry per corpus; `first` is what they open with."""
     corpora = []
@@ -54,7 +54,8 @@ def chart_data(
         evaluation = results.evaluation
         plain = (evaluation.encoders[0], evaluation.complete_shots)
         encoder, k = first.get(results.corpus, plain)
-        parts = _corpus_data(results) | call_data(results, calls.get(results.corpus))
+        parts = _corpus_data(results) | calls.get(results.corpus, NO_CALLS)
+        parts["has_clips"] = bool(clips.get(results.corpus))
         parts["confusion"] = confusion_data(evaluation, confusion_shots, k)
         parts["best"] = evaluation.encoders.index(encoder)
         parts["k"] = k
@@ -238,47 +239,8 @@ def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
     return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
 
 
-def call_data(results: CorpusResults, calls: CorpusCalls | None) -> Data:
-    """Return all calls, and their places and picks by encoder."""
-    if calls is None:
-        return {"labels": [], "calls": [], "has_clips": False, "encoder_calls": []}
-    segments = results.evaluation.segments
-    numbers = {label: number for number, label in enumerate(calls.labels)}
-    encoders = [
-        {
-            "map": _scale(encoder.plane),
-            "confused": encoder.confused,
-            "picks": [astuple(pick) for pick in encoder.picks],
-        }
-        for encoder in calls.encoders
-    ]
-    return {
-        "labels": list(map(clean, calls.labels)),
-        "calls": list(map(clean, segments["segment"])),
-        "call_labels": [numbers.get(label, -1) for label in segments["label"]],
-        "encoder_calls": encoders,
-        "map_method": calls.method,
-        "has_clips": bool(calls.clips),
-    }
-
-
-def clip_data(results: CorpusResults, calls: CorpusCalls | None) -> dict[int, Any]:
+def clip_data(results: CorpusResults, clips: Mapping[str, Clip]) -> dict[int, Clip]:
     """Return the clips of a corpus by the row of their call."""
-    if calls is None:
-        return {}
-    segments = results.evaluation.segments
-    rows = {name: row for row, name in enumerate(segments["segment"])}
-    return {rows[name]: astuple(clip) for name, clip in calls.clips.items()}
-
-
-def _scale(points: FloatArray) -> list[list[int]]:
-    """Return points as whole numbers; both axes have the same unit."""
-    if not len(points):
-        return []
-    low = points.min(axis=0)
-    width = float(np.max(points.max(axis=0) - low)) or 1.0
-    middle = (SIDE - SIDE * (points.max(axis=0) - low) / width) / 2
-    scaled: list[list[int]] = (
-        np.rint(SIDE * (points - low) / width + middle).astype(int).tolist()
-    )
-    return scaled
+    segments = results.evaluation.segments["segment"]
+    rows = {name: row for row, name in enumerate(segments)}
+    return {rows[name]: clip for name, clip in clips.items()}

@@ -15,14 +15,14 @@ from typing import Any
 
 from callshot.files import write_atomic
 from callshot.records import CorpusResults
-from callshot.report.calls import CorpusCalls
+from callshot.report.calls import Clip
 from callshot.report.page.curves import (
     show_first_screen,
     show_matrix,
     show_multiples,
     show_spreads,
 )
-from callshot.report.page.data import chart_data, clip_data, to_json
+from callshot.report.page.data import Data, chart_data, clip_data, to_json
 from callshot.report.page.parts import (
     MAX_ITEMS,
     get_template,
@@ -114,7 +114,8 @@ class PageContent:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     commands: Sequence[str] = ()
     confusion_shots: Sequence[int] = ()
-    calls: Mapping[str, CorpusCalls] = field(default_factory=dict)
+    calls: Mapping[str, Data] = field(default_factory=dict)
+    clips: Mapping[str, Mapping[str, Clip]] = field(default_factory=dict)
 
 
 def write_page(path: Path, title: str, content: PageContent) -> None:
@@ -124,10 +125,14 @@ def write_page(path: Path, title: str, content: PageContent) -> None:
         for corpus, summary in content.summaries.items()
     }
     numbers = chart_data(
-        content.all_results, content.confusion_shots, first_shown, content.calls
+        content.all_results,
+        content.confusion_shots,
+        first_shown,
+        content.calls,
+        content.clips,
     )
     clips = [
-        clip_data(results, content.calls.get(results.corpus))
+        clip_data(results, content.clips.get(results.corpus, {}))
         for results in content.all_results
     ]
     assets = files("callshot.report.page") / "assets"

@@ -6,7 +6,6 @@ that a page cannot hold are replaced.
 
 import base64
 import json
-import re
 import struct
 from collections.abc import Mapping
 from functools import cache
@@ -29,25 +28,11 @@ from callshot.report.tables.table import (
     make_rows,
     number_columns,
 )
-from callshot.report.templates import make_environment
+from callshot.report.templates import clean, make_environment
 
-# Control characters, half surrogates (of file names that are not UTF-8), changes of direction.
-UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
-)
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_REJECTS = 200
 MAX_ITEMS = 100  # of a list in the provenance, for example of recordings
-
-
-def clean(text: str) -> str:
-    r"""Replace the characters that a page cannot hold or would obey instead of showing them.
-
-    >>> clean("a\x00b\udcff")
-    'a\ufffdb\ufffd'
-    """
-    unix_lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", unix_lines)
 
 
 @cache
