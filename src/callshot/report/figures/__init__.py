@@ -15,7 +15,6 @@ from callshot.records import CorpusResults
 from callshot.report.figures import episode  # noqa: F401
 from callshot.report.figures.curves import draw_sweep
 from callshot.report.figures import differences  # noqa: F401
-from callshot.report.figures import training  # noqa: F401
 from callshot.report.figures import confusion  # noqa: F401
 from callshot.report.figures import projection  # noqa: F401
 

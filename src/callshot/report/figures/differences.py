@@ -1,14 +1,34 @@
-"""Paired differences, transfers beside curves within corpora, and sources of the spread."""
+"""Comparisons: paired differences, transfers, sources of the spread, and when training pays.
 
+Training is a trained baseline beside the centroid, and gradient steps between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from callshot.records import CorpusResults, TransferEvaluation
-from callshot.records.frames import Frame, unique_values
+from callshot.fewshot.differences import align_draws
+from callshot.records import METRIC_NAMES, CorpusResults, TransferEvaluation
+from callshot.records.frames import Frame, summarise_samples, unique_values
 from callshot.records.terms import preferred_spread
-from callshot.report.figures.curves import spread_legend
+from callshot.report.classifiers import (
+    classifier_name,
+    common_spread,
+    is_trained,
+    join_classifiers,
+    list_classifiers,
+    paired_values,
+)
+from callshot.report.figures.curves import (
+    baseline_legend,
+    draw_baselines,
+    drawable_baselines,
+    spread_legend,
+)
 from callshot.report.figures.figure_io import (
     FigurePage,
     Pages,
@@ -17,11 +37,15 @@ from callshot.report.figures.figure_io import (
     render,
 )
 from callshot.report.figures.layout import (
+    INTERVAL,
     Frames,
     Limits,
     PageLayout,
     add_legend,
+    area_handle,
     axis_limits,
+    curve_handle,
+    draw_band,
     draw_curve,
     draw_line,
     draw_series,
@@ -29,14 +53,24 @@ from callshot.report.figures.layout import (
     list_lines,
     list_series,
     mark_last_complete,
+    set_scales,
+    set_titles,
 )
 from callshot.report.figures.style import (
     BOLD_TICK_FONT,
     CHANCE,
+    CROSSOVER,
+    GREY,
     LINE,
+    PAGE_WIDTH_IN,
+    PALE_BLUE,
+    SMALL_FONT,
+    SMALL_PT,
     TICK_PT,
     ZERO,
+    Style,
     series_style,
+    shorten,
     wrap,
 )
 
@@ -180,3 +214,213 @@ def _compose_sensitivity(figure: "Figure", panels: Frames) -> None:
 def _draw_sources(panel: Frame, ax: "Axes") -> None:
     for number, line in enumerate(panel.partition_by("source")):
         draw_line(ax, line["sd"], series_style(number))
+
+
+TRAINING = PageLayout(
+    columns=3,
+    rows=3,
+    row_in=2.65,
+    left_in=0.7,
+    above_in=0.9,
+    heights=(2.2, 1.0),
+)
+ALPHA = 0.7
+CROSSOVER_KEY = ("corpus", "encoder", "baseline", "scoring", "metric", "spread")
+
+
+@dataclass(frozen=True)
+class TrainingPanel:
+    """The centroid and a trained classifier on one encoder, on the same draws.
+
+    `crossover` has the k from which the trained one is ahead, by `k_mean` and by `k_clear`.
+    """
+
+    encoder: str
+    classifier: str
+    centroid: Frame
+    trained: Frame
+    difference: Frame
+    crossover: dict[str, int | None]
+    baselines: Frame
+
+    @property
+    def shots(self) -> list[int]:
+        """The k of all curves."""
+        return self.centroid["k"].to_list()
+
+
+TrainingPanels = Sequence[TrainingPanel]
+
+
+@figure_of_report(
+    "training",
+    "training",
+    "When training pays: the centroid and a baseline trained on the same exemplars",
+)
+def plan_training(results: CorpusResults, *_: Any) -> Pages:
+    """Yield a panel for every encoder with a baseline trained at every k, nine to a page."""
+    panels = []
+    crossovers = results.evaluation.crossovers.filter(labels="k")
+    for trained, centroid in paired_values(results):
+        if not is_trained(trained["classifier"][0]):
+            continue
+        k, trained_samples, samples = align_draws(trained, centroid)
+        centroid_curve, curve, difference = [
+            pl.DataFrame({"k": k, **summarise_samples(values)})
+            for values in (samples, trained_samples, trained_samples - samples)
+        ]
+        key = trained.rename({"classifier": "baseline"}).row(0, named=True)
+        rows = crossovers.filter(**{name: key[name] for name in CROSSOVER_KEY})
+        found = rows.select(*CROSSOVER).iter_rows(named=True)
+        panel = TrainingPanel(
+            key["encoder"],
+            classifier_name(key["baseline"]),
+            centroid_curve,
+            curve,
+            difference,
+            next(found, dict.fromkeys(CROSSOVER)),
+            drawable_baselines(results.baselines, trained),
+        )
+        panels.append(panel)
+    yield from make_pages("training", panels, TRAINING.capacity, _compose_training)
+
+
+def _compose_training(figure: "Figure", panels: TrainingPanels) -> None:
+    stacks, width_in = TRAINING.add_panels(figure, len(panels), ("mAP", "difference"))
+    room_in = width_in - 0.5
+    curves = [curve for panel in panels for curve in (panel.centroid, panel.trained)]
+    values = [panel.baselines["value"] for panel in panels]
+    differences = [panel.difference.select("p01", "p99") for panel in panels]
+    limits = axis_limits(*(curve.select("p01", "p99") for curve in curves), *values)
+    difference_limits = axis_limits(*differences, [0.0], low=-1.04, high=1.04)
+    for (upper, lower), panel in zip(stacks, panels, strict=True):
+        draw_baselines(upper, panel.baselines)
+        draw_curve(upper, panel.trained, "trained", ALPHA)
+        draw_curve(upper, panel.centroid, "centroid", ALPHA)
+        _mark_crossover(upper, panel)
+        set_scales([upper], panel.shots, room_in, limits)
+        draw_curve(lower, panel.difference, "trained", ALPHA)
+        lower.axhline(0.0, **ZERO)
+        _mark_crossover(lower, panel)
+        lower.tick_params(labelbottom=True)  # the shots of encoders may differ
+        k_mean, k_clear = panel.crossover["k_mean"], panel.crossover["k_clear"]
+        ahead = f"is ahead from k = {k_mean}"
+        if k_mean is None:
+            ahead = "is not ahead at the last k"
+        title = wrap(f"{panel.classifier} {ahead}", room_in * 72, SMALL_FONT)
+        if k_clear is not None:
+            clear = f"98 % interval above 0 from k = {k_clear}"
+            title += "\n" + shorten(clear, room_in * 72, SMALL_FONT)
+        lower.set_title(title, fontsize=SMALL_PT, fontweight="normal", pad=3)
+        set_scales([lower], panel.shots, room_in, difference_limits)
+    set_titles(stacks[:, 0], [panel.encoder for panel in panels], room_in)
+    classifiers = " or ".join(dict.fromkeys(panel.classifier for panel in panels))
+    legend = {
+        f"centroid: {INTERVAL}": curve_handle("centroid"),
+        f"{classifiers}, on the same draws": curve_handle("trained"),
+        "mean difference above 0 from here on": line_handle(CROSSOVER["k_mean"]),
+        "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
+    }
+    baselines = baseline_legend(panel.baselines for panel in panels)
+    add_legend(figure, legend | baselines)
+
+
+def _mark_crossover(ax: "Axes", panel: TrainingPanel) -> None:
+    for kind, k in panel.crossover.items():
+        if k in panel.shots:
+            ax.axvline(panel.shots.index(k), **CROSSOVER[kind])
+
+
+CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
+
+
+@figure_of_report(
+    "classifiers",
+    "training",
+    "The centroid and other classifiers without training, against k",
+)
+def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:
+    """Yield the mean of every classifier for each encoder, nine to a page, if there are several."""
+    spread = common_spread(results)
+    all_curves = join_classifiers(results).curve
+    curves = all_curves.filter(scoring="all", metric="map", spread=spread)
+    rows = curves.sort("k", maintain_order=True)
+    evaluated = rows["classifier"]
+    classifiers = [name for name in list_classifiers(results) if name in evaluated]
+    if len(classifiers) == 1:
+        return
+    reference = rows.filter(classifier=classifiers[0])
+    yield from make_pages(
+        "classifiers",
+        rows.partition_by("encoder"),
+        CLASSIFIERS.capacity,
+        _compose_classifiers,
+        classifiers,
+        axis_limits(rows["mean"], reference.select("p01", "p99", "chance")),
+        f"mAP ({spread})",
+    )
+
+
+def _compose_classifiers(
+    figure: "Figure",
+    panels: Frames,
+    classifiers: Sequence[str],
+    limits: Limits,
+    label: str,
+) -> None:
+    draw = partial(_draw_classifiers, classifiers)
+    shots = unique_values(panels[0], "k")
+    encoders = [panel["encoder"][0] for panel in panels]
+    CLASSIFIERS.draw_panels(figure, panels, draw, shots, [limits], titles=encoders)
+    figure.supylabel(label)
+    legend = list_lines(map(classifier_name, classifiers))
+    band = {"facecolor": PALE_BLUE, "edgecolor": "none"}
+    reference = classifier_name(classifiers[0])
+    legend[f"{reference}: 1st–99th percentile"] = area_handle(band)
+    legend["chance"] = line_handle(CHANCE)
+    add_legend(figure, legend)
+
+
+def _draw_classifiers(classifiers: Sequence[str], panel: Frame, ax: "Axes") -> None:
+    reference = panel.filter(classifier=classifiers[0])
+    draw_band(ax, reference, PALE_BLUE)
+    ax.axhline(reference["chance"][0], **CHANCE)
+    shots = reference.select("k")
+    for number, name in enumerate(classifiers):
+        curve = panel.filter(classifier=name)
+        aligned = shots.join(curve, on="k", how="left", maintain_order="left")
+        width = 0.9 if number else 1.4
+        draw_line(ax, aligned["mean"], {**series_style(number), "linewidth": width})
+    mark_last_complete(ax, reference["complete"])
+
+
+@figure_of_report(
+    "refinement",
+    "training",
+    "Gradient steps from the centroid of all labels to logistic regression",
+)
+def plan_refinement(results: CorpusResults, *_: Any) -> Pages:
+    """Yield mAP and AUROC side by side, if centroids were refined."""
+    steps = results.refinement.filter(scoring="all").sort("step", maintain_order=True)
+    panels = steps.partition_by("metric")
+    if panels:
+        yield FigurePage("refinement", _compose_refinement, (panels,))
+
+
+def _compose_refinement(figure: "Figure", panels: Frames) -> None:
+    encoders = unique_values(panels[0], "encoder")
+    legend_in = 0.13 * min(len(encoders), 30)
+    figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
+    axes = figure.subplots(1, len(panels), squeeze=False)
+    small: Style = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}
+    for ax, panel in zip(axes[0], panels, strict=True):
+        for number, line in enumerate(panel.partition_by("encoder")):
+            ax.plot(line["step"], line["value"], **series_style(number))
+        ax.set_xscale("symlog", linthresh=1)
+        ax.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}".replace(",", " "))
+        ax.set_xlim(-0.2, 1.6 * panel["step"][-1])
+        ax.set_ylim(axis_limits(panel["value"]))
+        ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
+        ax.set_title("centroid", loc="left", **small)
+        ax.set_title("logistic regression", loc="right", **small)
+    add_legend(figure, list_lines(encoders), "gradient steps")
