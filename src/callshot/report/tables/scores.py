@@ -3,7 +3,8 @@
 All choose their shots and mark k* in the same way.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import inf, nan
 from typing import Any
@@ -31,7 +32,7 @@ from callshot.report.terminal import describe_crossover, starred_shot
 TABLE_METRICS = ("auroc", "map")  # in the order of the columns
 IS_SHOWN = pl.col("metric").is_in(TABLE_METRICS)
 PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
-UNDERLINES = {"logistic": 1, "recurrent": 2}
+UNDERLINES = {"logistic": 1, "recurrent": 2}  # lines by kind of baseline
 SPREADS = {
     "per-query": "the paper's: over bootstrap samples, in which each query has its own support set",
     "shared": (
@@ -45,37 +46,13 @@ TRAINED_NOTE = (
 )
 
 
-def score_table(
-    results: CorpusResults, shots: Shots = PAPER_SHOTS, spread: str = "per-query"
-) -> Table:
-    """Return AUROC and mAP by k for each encoder, with baselines and chance: tables 4 and 5.
-
-    Only evaluated shots are shown, and all of them where none of `shots` was evaluated. If `spread`
-    was not evaluated, the first one is shown.
-    """
-    title = "mean AUROC and mAP of the centroid with k exemplars per class"
-    curve = results.evaluation.curve.filter(IS_SHOWN, scoring="all")
-    return _make_score_table(
-        results, curve, shots, spread, "results", title, UNDERLINES
-    )
-
-
-def reduced_table(
-    results: CorpusResults, shots: Shots = PAPER_SHOTS, spread: str = "per-query"
-) -> Table | None:
-    """Return the same in reduced scoring, if there are categories: table 6.
-
-    Underlines compare with end-to-end baselines, or with those of `score_table` if there are none.
-    """
-    curve = results.evaluation.curve.filter(IS_SHOWN, scoring="reduced")
-    if curve.is_empty():
-        return None
-    kinds = results.baselines.filter(scoring="reduced")["kind"]
-    underlines = {"end-to-end": 1} if "end-to-end" in kinds else UNDERLINES
-    title = "mean AUROC and mAP of the centroid over categories (reduced scoring)"
-    return _make_score_table(
-        results, curve, shots, spread, "reduced", title, underlines
-    )
+SCORE_TITLES = {
+    "all": ("results", "mean AUROC and mAP of the centroid with k exemplars per class"),
+    "reduced": (
+        "reduced",
+        "mean AUROC and mAP of the centroid over categories (reduced scoring)",
+    ),
+}
 
 
 def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
@@ -101,16 +78,26 @@ def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note
     return cells, ("⋆", f"This row is the first beyond {last}. Its support is partial.")
 
 
-def _make_score_table(
+def score_table(
     results: CorpusResults,
-    curve: Frame,
-    shots: Shots,
-    spread: str,
-    name: str,
-    title: str,
-    underlines: Mapping[str, int],
-) -> Table:
-    """Return rows of k, then baselines, then chance; `underlines` has a number of lines by kind."""
+    shots: Shots = PAPER_SHOTS,
+    spread: str = "per-query",
+    scoring: str = "all",
+) -> Table | None:
+    """Return AUROC and mAP by k for each encoder, with baselines and chance: tables 4 to 6.
+
+    Only evaluated shots are shown, and all of them where none of `shots` was evaluated. If `spread`
+    was not evaluated, the first one is shown. Rows of k are followed by baselines and chance. In
+    reduced scoring, underlines compare with end-to-end baselines, if there are any.
+    """
+    curve = results.evaluation.curve.filter(IS_SHOWN, scoring=scoring)
+    all_baselines = results.baselines.filter(scoring=scoring)
+    if curve.is_empty():
+        return None
+    underlines = UNDERLINES
+    if scoring == "reduced" and "end-to-end" in all_baselines["kind"]:
+        underlines = {"end-to-end": 1}
+    name, title = SCORE_TITLES[scoring]
     if spread not in curve["spread"]:
         spread = curve["spread"][0]
     curve = curve.filter(spread=spread)
@@ -127,7 +114,6 @@ def _make_score_table(
     foot = []
     underline_notes = []
     baseline_notes: list[str] = []
-    all_baselines = results.baselines.filter(scoring=curve["scoring"][0])
     for kind in BASELINE_KINDS:
         baselines = all_baselines.filter(kind=kind)
         if baselines.is_empty():
@@ -190,6 +176,9 @@ def _make_score_table(
         notes=[star_note, *(("", note) for note in notes)],
         section="encoder",
     )
+
+
+reduced_table = partial(score_table, scoring="reduced")
 
 
 def reads_encoder(encoder: str) -> pl.Expr:
