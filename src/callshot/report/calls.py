@@ -302,7 +302,7 @@ def find_calls(results: CorpusResults) -> dict[str, Any]:
         scores = score_calls(table, evaluation.folds, labels)
         encoder = {
             "map": _scale(place_calls(table)),
-            "confused": rank_confused(scores, table["label"], labels),
+            "confused": rank_confused(scores, table.label, labels),
             "picks": pick_calls(table, scores, labels),
         }
         encoders.append(encoder)
