@@ -36,7 +36,7 @@ from callshot.storage import (
 )
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
+    pass
 
 PART_SUFFIX = ".part"
 WORK_FOLDER = ".callshot"  # beside a study file: the results of its steps
@@ -277,7 +277,7 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
         return
     from filelock import FileLock, SoftFileLock, Timeout
 
-    lock: BaseFileLock = FileLock(path, timeout=timeout_s)
+    lock = FileLock(path, timeout=timeout_s)
     try:
         try:
             lock.acquire()
@@ -307,7 +307,7 @@ def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:
     """
     for mode in ("ab", "rb"):
         try:
-            stream: BinaryIO = path.open(mode)
+            stream = path.open(mode)
         except OSError:
             continue
         if stream.writable() and _lock_file(stream, alone=True):

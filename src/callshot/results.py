@@ -180,7 +180,7 @@ class OutputFolder:
         """
         with explain_errors(self.folder):
             self.path.mkdir(parents=True, exist_ok=True)
-            checksums: Checksums = {}
+            checksums = {}
             for name in make_files(self.path):
                 sync_file(self.path / name)
                 checksums[name] = sha256_file(self.path / name)
@@ -273,10 +273,11 @@ class OutputFolder:
         provenance = _read_provenance(path)
         if provenance is None:
             return {}
-        checksums: Checksums = {}
-        for name, checksum in provenance["files"].items():
-            if isinstance(checksum, str) and self._exists(name):
-                checksums[name] = checksum
+        checksums = {
+            name: checksum
+            for name, checksum in provenance["files"].items()
+            if isinstance(checksum, str) and self._exists(name)
+        }
         return checksums | {self.provenance_name: sha256_file(path)}
 
     def _exists(self, name: str) -> bool:
@@ -328,7 +329,7 @@ class RemoteOutputFolder(OutputFolder):
 
     def read_checksums(self) -> Checksums:
         """Return the checksums of files that this run may replace, after a look at the folder."""
-        files: dict[str, RemotePath] = {}
+        files = {}
         folder = RemotePath(self.folder)
         with suppress(FileNotFoundError):
             for path in folder.list_files():
@@ -419,7 +420,7 @@ def explain_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        cause: Exception = error
+        cause = error
         if isinstance(error, OutputError):
             if not isinstance(error.__cause__, OSError):
                 raise
@@ -577,7 +578,7 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
     elif isinstance(value, Mapping | Sequence | AbstractSet) and not isinstance(
         value, str
     ):
-        members: Sequence[Any] = list(value)
+        members = list(value)
         if isinstance(value, Mapping):
             members = list(value.items())
         elif isinstance(value, AbstractSet):

@@ -194,7 +194,7 @@ def name_spans(
         times = f"{_format_time(start_s)}-{_format_time(end_s)}"
         stems.append(path if whole else f"{path}@{times}")
     counts = Counter(stems)
-    used: set[str] = set()
+    used = set()
     names = []
     for stem, label in zip(stems, labels, strict=True):
         first = f"{stem} {label}" if counts[stem] > 1 else stem

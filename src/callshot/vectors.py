@@ -104,7 +104,7 @@ class Vectors:
             raise InputError(
                 f"{source}: column labels: expected a tuple of labels in each row, got text"
             )
-        columns: dict[str, Any] = {
+        columns = {
             "recording": list(map(str, recording)),
             "label": list(map(str, label)),
             "segment": list(map(str, segment)),
@@ -251,9 +251,7 @@ def concat_vectors(parts: Sequence[Vectors]) -> Vectors:
 def _make_spans(columns: dict[str, Any], source: str) -> Spans:
     """Return spans without times from columns of a table."""
     types = COLUMN_TYPES | {"fold": pl.Int64}
-    series: list[Any] = [
-        pl.Series(name, values, types[name]) for name, values in columns.items()
-    ]
+    series = [pl.Series(name, values, types[name]) for name, values in columns.items()]
     lengths = {column.name: len(column) for column in series}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{source}: expected columns of one length, got {lengths}")
@@ -341,7 +339,7 @@ def read_columns(source: Source, frame: pl.DataFrame) -> Spans:
         )
     recording = filled_column(source, frame["recording"])
     label = filled_column(source, frame["label"]).to_list()
-    columns: dict[str, Any] = {"recording": recording, "label": label}
+    columns = {"recording": recording, "label": label}
 
     labels = [[name] for name in label]
     if "labels" in frame.columns:

@@ -39,7 +39,7 @@ def make_batch_file(
     if any("\n" in word or "\0" in word for word in command):
         raise OptionError("command: expected words without line breaks")
     templates = files("callshot.distributed")
-    values: dict[str, object] = {
+    values = {
         "SCHEDULER": templates.joinpath("scheduler.sh").read_text("utf-8"),
         "TASK_MEMORY": memory * threads,
         "RESOURCES": "--resources GPU=1" if gpu else "",

@@ -81,9 +81,9 @@ def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
         state = _states[work.job_id]
         if isinstance(state, Exception):
             raise state
-        reports: list[Report] = []
+        reports = []
         for number, item in pickle.loads(pickled):  # noqa: S301, from our own client
-            value: Any = ""
+            value = ""
             try:
                 value = work.job.function(state, item)
                 outcome = DONE

@@ -150,7 +150,7 @@ def resolve_speeds(
     joined_encoder: JoinedEncoder, spectra: CallSpectra
 ) -> JoinedEncoder:
     """Return an encoder with the speeds that are chosen for calls, in place of speed=auto."""
-    specs: list[EncoderSpec] = []
+    specs = []
     for spec in joined_encoder.specs:
         specs_at_speeds = [spec]
         if spec.auto_speed:

@@ -41,7 +41,6 @@ from callshot.encoders.store import FINGERPRINT, Store, audio_key, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.workers import (
     EmbedWork,
-    Output,
     Pace,
     Unit,
     Workers,
@@ -103,7 +102,7 @@ DEFAULTS = EmbedOptions()
 
 def name_sources(spans: Spans) -> list[str]:
     """Name where the audio of each span comes from: file, size, time, span, how it is read."""
-    files: dict[str, tuple[object, ...]] = {}
+    files = {}
 
     def name_source(root: Path, row: Row) -> str:
         path = root / row["path"]
@@ -346,8 +345,8 @@ def encode_spans(
     order = np.arange(len(spans))
     if encoder.batches_segments:  # those of one length one after another
         order = np.argsort(spans.durations_s, kind="stable")
-    outputs: dict[str, Output] = {}
-    encoded: set[str] = set()
+    outputs = {}
+    encoded = set()
 
     def submit() -> Generator[
         tuple[int, tuple[str, PreparedSegment] | InputError], None, None

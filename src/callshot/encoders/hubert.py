@@ -95,7 +95,7 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
         nodes = onnx.load(source, load_external_data=False).graph.node
     # A layer ends in the last tensor of its last normalisation. The tensor of the last layer is
     # named like the model's output: the node has the number.
-    outputs: dict[int, str] = {}
+    outputs = {}
     for node in nodes:
         match = LAYER_END.search(f"{node.name} {node.output[0]}")
         if match is not None:

@@ -116,7 +116,7 @@ def find_joined_encoder(
     """
     shared = dict(options or {})
     scale = shared.pop("scale", None)
-    specs: list[EncoderSpec] = []
+    specs = []
     parts = [part.strip() for part in JOIN_OUTSIDE_BRACKETS.split(name)]
     if name.startswith("onnx:") and "[" not in name:  # a path may contain +
         parts = [name]

@@ -45,7 +45,7 @@ SPATIAL = "spatial_embedding"  # of Perch 2: windows × time × frequency × dim
 def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open a model of windows: of the catalogue, cut once to its vectors, or a user's own file."""
     assert spec.windowing is not None
-    output: str | None = None
+    output = None
     has_frames = spec.options.get("sequence") == "spatial"
     if spec.output:
         # Four fifths of such a file are species.

@@ -164,7 +164,7 @@ def _encode_each(
     except InputError as error:
         if len(batch) == 1:
             return [error]
-    results: list[Float32Array | InputError] = []
+    results = []
     for segment in batch:
         results += _encode_each([segment], encoder)
     return results

@@ -95,7 +95,7 @@ def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
     >>> equal_tables([table, replace(table, matrix=np.ones((2, 1))), table])
     {2: 0}
     """
-    equal: dict[int, int] = {}
+    equal = {}
     for position, table in enumerate(tables):
         for earlier in range(position):
             other = tables[earlier]

@@ -270,9 +270,7 @@ def labels_for_target(
     check_target(target, values["spread"])
     rows = []
     for curve in split_curves(values):
-        row: Row = curve.select("corpus", "encoder", "classifier", "metric").to_dicts()[
-            0
-        ]
+        row = curve.select("corpus", "encoder", "classifier", "metric").to_dicts()[0]
         row["target"] = target
         rows.append(row)
         complete = curve.filter(pl.col("k") <= result.complete_shots).sort("k")

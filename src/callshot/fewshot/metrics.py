@@ -286,7 +286,7 @@ def group_classes(
 
 def _mean_of_groups(table: Any, groups: Groups) -> Any:
     """Average (…, classes, samples) inside each group, then over groups; 0 without groups."""
-    total: Any = 0.0
+    total = 0.0
     for group in groups:
         classes = group.tolist()
         if len(classes) > 1:

@@ -35,7 +35,7 @@ def summarise_sweep(
     """Return the frames `curve`, `values` and `per_class` of one sweep."""
     last = complete_shots(counts)
     chances = chance_levels(episodes, sums)
-    points: dict[str, Any] = {
+    points = {
         "k": k,
         "complete": k <= last,
         "new_exemplars": [new_exemplars(counts, shots) for shots in k],

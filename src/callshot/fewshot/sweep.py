@@ -109,7 +109,7 @@ class Spread:
         if self.rank is not None:
             ordered = rows[self.rank[draw, rows]]
             return np.asarray(ordered[allowed[ordered]][:k])
-        words: list[Any] = [draw, episodes.class_key[n]]
+        words = [draw, episodes.class_key[n]]
         if self.has_own_draws:
             words.insert(0, episodes.segment_key[place])
             rows = rows[allowed[rows]]

@@ -59,14 +59,14 @@ def sweep_on_cluster(
     titles = [" ".join(key) for key in keys]
     sizes = [float(1 + count) for count in shots]
     job = Job("evaluate", use_threads, sweep_block, work, blocks, titles, sizes)
-    parts: dict[int, Swept] = {}
+    parts = {}
     for outcome in cluster.run(job):
         number = outcome.number
         if outcome.reason:
             raise InputError(f"{titles[number]}: {outcome.reason}")
         parts[number] = outcome.value
         report(keys[number][0], shots[number])
-    sweeps: dict[SweepKey, list[Swept]] = defaultdict(list)
+    sweeps = defaultdict(list)
     for number, key in enumerate(keys):
         sweeps[key].append(parts[number])
     return {key: _join(swept) for key, swept in sweeps.items()}

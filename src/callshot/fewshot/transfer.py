@@ -169,7 +169,7 @@ def evaluate_transfer(
         categories=target.categories,
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
-    results: list[Evaluation] = []
+    results = []
     notes = list(task.notes)
     for dataset in (task.joined, task.target, task.source):
         try:

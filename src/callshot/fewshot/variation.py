@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 from math import prod
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -50,7 +49,7 @@ def other_partitions(
     They have the same number of folds, whether those were given or built. One that is not new, or
     in which other classes are eligible, is left out.
     """
-    partitions: dict[int, Folds] = {}
+    partitions = {}
     seen = {number_by_first(folds.fold).tobytes()}
     classes = _eligible(table, folds)
     for number in range(1, protocol.repeat_folds):
@@ -197,7 +196,7 @@ def sensitivity_frames(
         if table.shape[0] == 1:
             del variances["folds"]
         by_source = np.array(list(variances.values()))
-        columns: dict[str, Any] = {
+        columns = {
             "source": list(variances),
             "sd": np.sqrt(by_source),
             "share": by_source / max(float(by_source.sum()), TINY),

@@ -79,7 +79,7 @@ def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
 
 def _read_windows(lines: Iterable[Line]) -> Rows:
     """Read windows from text; raise if one has not as many finite numbers as the first."""
-    rows: list[list[float]] = []
+    rows = []
     width = 2
     for place, fields in lines:
         try:

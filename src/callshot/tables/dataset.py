@@ -83,7 +83,7 @@ def read_dataset(
     for role, file in {"folds": fold_file, "categories": categories}.items():
         if file is not None:
             files.append(describe_file(file, role=role))
-    category_of: Mapping[str, str] | None = None
+    category_of = None
     if categories is not None:
         category_of = read_categories(categories, tables[0].spans)
     elif known_corpus is not None:

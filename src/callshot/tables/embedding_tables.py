@@ -298,7 +298,7 @@ def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> N
 
 
 def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
-    columns: dict[str, pl.Series] = {}
+    columns = {}
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = open_npz(stream, path)
         names = select_columns(path, list(entries))
@@ -369,7 +369,7 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         frame = read_parquet(path, names, where=("segment", list(segments)))
     except InputError as error:
         raise InputError(f"{error}; {EMBED_AGAIN}") from error
-    sequences: dict[str, Frames] = {}
+    sequences = {}
     for name, frames, values in zip(*frame, strict=True):
         size = 0 if values is None else len(values)
         if not frames or size == 0 or size % frames:

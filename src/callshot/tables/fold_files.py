@@ -119,7 +119,7 @@ def read_references(
     for row in rows:
         row["corpus"] = row.get("corpus", "")
         row["scoring"] = row.get("scoring") or "all"
-    choices: dict[str, Sequence[str]] = {
+    choices = {
         "kind": BASELINE_KINDS,
         "metric": RANKING_METRICS,
         "scoring": SCORINGS,
@@ -135,7 +135,7 @@ def read_references(
     _check_values(path, rows, "name", lambda name: name.strip() not in taken, expected)
     _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
 
-    known: dict[tuple[str, ...], dict[str, str]] = {}
+    known = {}
     for number, row in enumerate(rows, 1):
         key = tuple(row[name] for name in REFERENCE_KEY)
         if key in known:

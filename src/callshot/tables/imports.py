@@ -101,7 +101,7 @@ def import_embeddings(
                 f"got {count_text(len(vectors), 'vector')} and "
                 f"{count_text(rows.height, 'row')} in {path}"
             )
-        outcomes: Outcomes = list(vectors)
+        outcomes = list(vectors)
     elif kind == "hoplite":
         path = segments or source
         readers, rows, notes = read_hoplite(source)
@@ -191,8 +191,8 @@ def _build_table(
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
     labels = _read_labels(path, rows)
     numbers = rows["row"].to_list()
-    vectors: dict[int, Vector] = {}
-    rejects: list[Reject] = []
+    vectors = {}
+    rejects = []
     for row, outcome in enumerate(outcomes):
         if labels[row] == "":
             outcome = "no label"

@@ -159,10 +159,10 @@ def match_recordings(
     namesakes = defaultdict[str, list[str]](list)
     for recording in recordings:
         namesakes[_file_name(stems[recording])].append(recording)
-    matches: dict[str, tuple[str, str]] = {}
+    matches = {}
     claimants = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
-        ranks: dict[str, tuple[object, ...]] = {}
+        ranks = {}
         for one in namesakes[_file_name(stems[name])]:
             is_end = _is_path_end(stems[name], stems[one])
             if is_end or _is_path_end(stems[one], stems[name]):
