@@ -272,4 +272,4 @@ def test_labels_that_look_alike_and_filled_labels_are_noted(site, tmp_path, stor
     assert result.model.classes == ("Bark", "bark", "hoot")
     notes = "\n".join(result.notes)
     assert "'Bark' (1 call) and 'bark' (2 calls)" in notes
-    assert "1 row without a label" in notes
+    assert "rows without a label" in notes

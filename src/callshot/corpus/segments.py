@@ -8,7 +8,7 @@ Every annotation becomes a segment or a reject. `make_calls` matches annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from operator import itemgetter
@@ -73,7 +73,6 @@ SEGMENT_COLUMNS = (
     "peak_dbfs",
     "source_rate_hz",
 )
-COUNTED_NOTE = re.compile(r"([0-9,]+) rows?\b(.*)", re.DOTALL)
 DAMAGED = (
     "the file is damaged; calls that reach into the damage are read up to there; "
     "copy it again"
@@ -138,7 +137,10 @@ def segment_corpus(
         for path, error in errors.items()
         if path not in annotated
     ]
-    notes = [*merge_notes(read.notes), *rename.describe()]
+    notes = []
+    for note, file_count in read.notes.items():
+        notes.append(note if file_count == 1 else f"{note} ({file_count} files)")
+    notes += rename.describe()
     notes += describe_doubts(calls, options, recordings, corpus)
     if "fold" in segments.frame.columns:
         empty = segments.frame["fold"].null_count()
@@ -336,10 +338,12 @@ def cut_segments(
     """
     lengths_s = calls.durations_s
     last_s = np.array([recordings[path].duration_s for path in calls.paths])
-    starts_s, ends_s = calls.frame.select("start_s", "end_s").to_numpy().T
+    times_s = calls.frame.select("start_s", "end_s")
+    starts_s, ends_s = times_s.to_numpy().T
     if options.with_collar:
-        start_s = np.maximum(starts_s - options.collar_s, 0.0)
-        lengths_s = np.minimum(ends_s + options.collar_s, last_s) - start_s
+        from_s = np.maximum(starts_s - options.collar_s, 0.0)
+        to_s = np.minimum(ends_s + options.collar_s, last_s)
+        lengths_s = to_s - from_s
     is_long = lengths_s >= options.min_length_s - ROUNDING_S
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
@@ -350,7 +354,8 @@ def cut_segments(
         if note and ends_s[row] >= last_s[row]:
             reason += f" ({call['path']}: {note})"
         rejects.append(reject_row(call, reason))
-    labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))
+    names = overlapping_labels(calls)
+    labels = pl.Series("labels", names, pl.List(pl.String))
     frame = calls.frame.with_columns(labels)
     long = replace(calls, frame=frame).take(np.flatnonzero(is_long))
     segments = long.with_columns(
@@ -361,8 +366,8 @@ def cut_segments(
         peak_dbfs=options.peak_dbfs,
         source_rate_hz=options.source_rate_hz,
     )
-    names = dict.fromkeys([*SEGMENT_COLUMNS, *segments.frame.columns])
-    ordered = segments.frame.select(list(names))
+    columns = dict.fromkeys([*SEGMENT_COLUMNS, *segments.frame.columns])
+    ordered = segments.frame.select(list(columns))
     return replace(segments, frame=ordered), rejects
 
 
@@ -496,31 +501,6 @@ def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:
         words = filter(str.isalpha, reject.reason.split()[:12])
         by_reason[" ".join(words)].append(reject)
     return sorted(by_reason.values(), key=len, reverse=True)
-
-
-def merge_notes(notes: Mapping[str, int]) -> list[str]:
-    """Merge notes of several files that differ only in the count they begin with.
-
-    >>> merge_notes({"3 rows left out": 2, "1 row left out": 1, "read as Latin-1": 1})
-    ['7 rows left out (3 files)', 'read as Latin-1']
-    """
-    rows = Counter[str]()
-    files = Counter[str]()
-    for note, count in notes.items():
-        text = note
-        if match := COUNTED_NOTE.fullmatch(note):
-            number, text = match.groups()
-            rows[text] += count * int(number.replace(",", ""))
-        files[text] += count
-    merged = []
-    for text, count in files.items():
-        note = text
-        if text in rows:
-            note = count_text(rows[text], "row") + text
-        if count > 1:
-            note += f" ({count} files)"
-        merged.append(note)
-    return merged
 
 
 def describe_doubts(

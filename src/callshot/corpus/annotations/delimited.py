@@ -263,17 +263,10 @@ def read(file: AnnotationFile) -> None:
         file.notes.append(f"labels from column {quote(names['label'])}")
     if not times:
         file.notes.append("no time columns: each row is a whole recording")
-    if "duration_s" in names:
-        listed = quote(names["duration_s"])
-        file.notes.append(f"calls last as long as column {listed} says")
     if milliseconds:
         listed = list_names([names[name] for name in milliseconds])
         file.notes.append(f"times in milliseconds: {listed}")
-    parsed = table.parse(file)
-    texts = [cells[name] for _, cells, _ in parsed for name in times]
-    if any(":" in text for text in texts):
-        file.notes.append("times with colons are hh:mm:ss or mm:ss")
-    add_rows(file, table, parsed, milliseconds)
+    add_rows(file, table, table.parse(file), milliseconds)
 
 
 def add_rows(

@@ -31,7 +31,6 @@ from callshot.errors import (
     OptionError,
     OutputError,
     check_choice,
-    count_text,
 )
 from callshot.files import atomic_path
 from callshot.spans import Row, Spans
@@ -143,9 +142,9 @@ def read_annotations(
     file = AnnotationFile(path, reader.name, reason, options)
     reader.read(file)
     file.rejects.sort(key=lambda reject: reject.row or 0)
-    if file.filled > 0:
-        rows = count_text(file.filled, "row")
-        file.notes.append(f"{rows} without a label: labelled {options.label} (--label)")
+    if file.has_filled:
+        note = f"rows without a label: labelled {options.label} (--label)"
+        file.notes.append(note)
     return file
 
 

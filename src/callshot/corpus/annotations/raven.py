@@ -34,7 +34,6 @@ from callshot.corpus.annotations.text import (
     read_text,
     split_lines,
 )
-from callshot.errors import count_text
 
 # A path and its begin, by recording: files that Raven opens as one sound.
 Sound = Mapping[str, tuple[str, float]]
@@ -117,27 +116,21 @@ def read(file: AnnotationFile) -> None:
             cells["path"] = cells.get("Begin File", "")
     repeated = _find_repeated_views({number: cells for number, cells, _ in parsed})
     if repeated:
-        count = count_text(len(repeated), "row")
-        file.notes.append(f"{count} left out: further views of a selection")
+        file.notes.append("rows left out: further views of a selection")
     selections = [row for row in parsed if row[0] not in repeated]
     add_rows(file, table, selections, allow_whole=False)
-    if "path" not in columns or "offset_s" in columns:
+    if "offset_s" in columns:
         return
     # Do times start anew with each file?
-    ends: dict[str, float] = {}
-    is_increasing = True
-    for row in file.rows:
-        path = row["path"]
-        own_end_s = ends.pop(path, 0.0)
-        start_s = row["start_s"]
-        is_increasing &= start_s >= max(ends.values(), default=start_s)
-        ends[path] = max(row["end_s"], own_end_s)
-    if len(ends) > MAX_FILES_BY_CHANCE and is_increasing:
+    paths = [row["path"] for row in file.rows]
+    starts_s = [row["start_s"] for row in file.rows]
+    count = len(set(paths))
+    if count > MAX_FILES_BY_CHANCE and starts_s == sorted(starts_s):
         raise table.error(
-            f"times run on over {len(ends)} files, and there is no column {OFFSET}; "
+            f"times run on over {count} files, and there is no column {OFFSET}; "
             "add that measurement in Raven and save the table again"
         )
-    if len(ends) > 1:
+    if count > 1:
         file.notes.append(
             f"no column {OFFSET}: times are taken to start anew with each file"
         )

@@ -148,14 +148,14 @@ class AnnotationFile:
     """The content of one annotation file: each row is a span or a reject.
 
     `reason` is how the format was recognised, `notes` are decisions that the user should know.
-    `filled` is the number of rows without a label that got the one of the options.
+    `has_filled` is whether rows without a label got the one of the options.
     """
 
     path: Path
     format: str
     reason: str
     options: AnnotationOptions
-    filled: int = 0
+    has_filled: bool = False
     rows: list[Row] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -206,7 +206,7 @@ class AnnotationFile:
                 name += "_annotated"
             row[name] = value
         self.rows.append(row)
-        self.filled += is_filled
+        self.has_filled |= is_filled
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,11 @@ def read(file: AnnotationFile) -> None:
     tiers = _parse(file.path, read_text(file.path, file.notes))
     call_tiers, reason = _choose_tiers(file, tiers)
     others = [tier for tier in tiers if tier not in call_tiers]
-    note = f"tiers read: {list_names([tier.name for tier in call_tiers])}{reason}"
+    chosen = [tier.name for tier in call_tiers]
+    note = f"tiers read: {list_names(chosen)}{reason}"
     if reason and others:
-        names = list_names([tier.name for tier in others])
-        note += f"; not {names} (--tiers chooses others)"
+        names = [tier.name for tier in others]
+        note += f"; not {list_names(names)} (--tiers chooses others)"
     file.notes.append(note)
     spans = []
     for other in others:
@@ -94,8 +95,9 @@ def read(file: AnnotationFile) -> None:
                 extra["tier"] = tier.name
             labels = defaultdict[str, list[str]](list)
             for other, starts_s, ends_s in spans:
-                overlaps = np.flatnonzero((starts_s < end_s) & (ends_s > start_s))
-                overlapping = [other.entries[n] for n in overlaps[:MAX_OVERLAPS]]
+                is_inside = (starts_s < end_s) & (ends_s > start_s)
+                numbers = np.flatnonzero(is_inside)[:MAX_OVERLAPS]
+                overlapping = [other.entries[number] for number in numbers]
                 texts = [text for *_, text in overlapping if text.strip()]
                 labels[f"tier {other.name}"] += texts
             for name, texts in labels.items():

@@ -210,8 +210,9 @@ def _synthesise(
 
     # Parallel resonances, which fall above the highest, and a ripple: of the caller, and of the
     # posture of head and trunk.
-    deviation = 0.12 + 0.1 * call_type.rough
-    variation = np.exp(deviation * random.standard_normal(3))
+    spread = 0.12 + 0.1 * call_type.rough
+    deviation = spread * random.standard_normal(3)
+    variation = np.exp(deviation)
     tract = caller.tract * variation
     formants_hz = (call_type.formants_hz / tract).tolist()
     posture = RIPPLE * random.standard_normal(RIPPLE_POINTS)
@@ -222,19 +223,22 @@ def _synthesise(
         width_hz = formant_hz / FORMANT_Q
         damping = 1j * frequency_hz * width_hz
         distance = formant_hz**2 - frequency_hz**2 + damping
-        gain += FORMANT_STEP**number * damping / distance
+        level = FORMANT_STEP**number
+        gain += level * damping / distance
     limit_hz = 1.5 * formants_hz[-1]
     gain = gain / (1 + (frequency_hz / limit_hz) ** 2)
     thirds = 3 * np.log2(1 + frequency_hz / 40)
     nepers = np.interp(thirds, np.arange(ripple.size), ripple)
-    gain *= np.exp(nepers).astype(np.float32)
+    ripple_gain = np.exp(nepers)
+    gain *= ripple_gain.astype(np.float32)
     call = apply_gain(source, gain, padded)
 
     fade = min(round(FADE_S * rate_hz), size // 2)
     angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
-    ramp = np.sin(angle) ** 2
-    call[:fade] *= ramp
-    call[size - fade :] *= ramp[::-1]
+    rising = np.sin(angle) ** 2
+    falling = rising[::-1]
+    call[:fade] *= rising
+    call[size - fade :] *= falling
     return _unit_power(call)
 
 
@@ -244,7 +248,8 @@ def _draw_source(
     """Draw harmonics, made rough by a subharmonic, and breath noise."""
     # The fundamental of every sample: range, pitch, contour, vibrato and jitter.
     low_hz, high_hz = call_type.f0_hz
-    mean_hz = random.uniform(low_hz, high_hz) * caller.pitch
+    mean_hz = random.uniform(low_hz, high_hz)
+    mean_hz *= caller.pitch
     mean_hz = min(max(mean_hz, low_hz), high_hz)
     time = np.linspace(0, 1, size)
     contour = CONTOURS[call_type.contour](time)
@@ -279,12 +284,14 @@ def read_wave(
 ) -> Samples:
     """Read a wave with as many harmonics as the rate allows, at the given phases (in cycles)."""
     harmonics = int(0.45 * rate_hz / highest_hz)
-    harmonics = max(1, min(harmonics, WAVE_SIZE // 16))
-    numbers = np.arange(1.0, harmonics + 1)
+    harmonics = min(harmonics, WAVE_SIZE // 16)
+    last = max(1, harmonics) + 1
+    numbers = np.arange(1.0, last)
     spectrum = np.zeros(WAVE_SIZE // 2 + 1)
-    spectrum[1 : harmonics + 1] = numbers**-tilt
+    spectrum[1:last] = numbers**-tilt
     wave: Samples = fft.irfft(spectrum).astype(np.float32)
-    entries = (phase * WAVE_SIZE).astype(np.int64)
+    positions = phase * WAVE_SIZE
+    entries = positions.astype(np.int64)
     return wave[entries % WAVE_SIZE]
 
 

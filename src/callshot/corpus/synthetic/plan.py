@@ -190,16 +190,19 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     for label, count in COUNTS.items():
         counts[label] = max(MIN_CALLS, round(scale * count))
     total = sum(counts.values())
-    shares = [count / total for count in counts.values()]
+    label_shares = [count / total for count in counts.values()]
     short_count = round(SHORT_SHARE * total)
-    short = random.choice(list(counts), short_count, p=shares)
-    size = ceil((total + len(short)) / CALLS_PER_RECORDING)
-    capacity = 0.7 + 1.9 * random.random(size) ** 3  # some recordings are busier
-    groups: list[list[list[LabelledCall]]] = []
+    short = random.choice(list(counts), short_count, p=label_shares)
+    call_count = total + len(short)
+    size = ceil(call_count / CALLS_PER_RECORDING)
+    busyness = random.random(size) ** 3  # some recordings are busier
+    capacity = 0.7 + 1.9 * busyness
+    groups = []
     for label, count in counts.items():
         parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
         calls = [(label, False)] * count
-        groups.append([calls[part::parts] for part in range(parts)])
+        clumps = [calls[part::parts] for part in range(parts)]
+        groups.append(clumps)
     rare = []
     for label, count in RARE.items():
         if label != ALONE:
@@ -209,10 +212,13 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     recordings: list[list[LabelledCall]] = [[] for _ in range(size)]
     for clumps in groups:
         sizes = np.array([len(calls) for calls in recordings])
-        load = sizes / capacity + 0.5 * random.random(size)
-        load[sizes > MAX_CALLS_PER_RECORDING - CLUMP_SIZE] = np.inf
-        order = np.argsort(load, kind="stable")[: len(clumps)]
-        for index, clump in zip(order, clumps, strict=True):
+        load = sizes / capacity
+        load += 0.5 * random.random(size)
+        is_full = sizes > MAX_CALLS_PER_RECORDING - CLUMP_SIZE
+        load[is_full] = np.inf
+        order = np.argsort(load, kind="stable")
+        emptiest = order[: len(clumps)]
+        for index, clump in zip(emptiest, clumps, strict=True):
             recordings[index].extend(clump)
     return recordings
 

@@ -241,7 +241,8 @@ def generate_recording(
     conditions = draw_conditions(site.seed, recording)
     calls_by_block = defaultdict[int, list[Row]](list)
     for call in recording.calls.rows():
-        calls_by_block[int(call["start_s"] // BLOCK_S)].append(call)
+        number = int(call["start_s"] // BLOCK_S)
+        calls_by_block[number].append(call)
 
     def make_block(number: int) -> Block:
         """Return the background of a block, and the calls that begin in it."""
@@ -288,16 +289,18 @@ def generate_recording(
             waiting.popleft()
             length = round(call["end_s"] * rate_hz) - first
             band_hz = (call["low_freq_hz"], call["high_freq_hz"])
-            beside = noise[first - begin :][:length]
+            place = first - begin
+            beside = noise[place : place + length]
             noise_power = band_power(beside, rate_hz, band_hz)
             call_power = band_power(samples[:length], rate_hz, band_hz)
             ratio = 10 ** (call["snr_db"] / 10)
             gain = np.sqrt(ratio * noise_power / call_power)
-            covered = calls[first - begin :][: samples.size]
+            covered = calls[place : place + samples.size]
             covered += np.float32(gain) * samples[: covered.size]
         next_first = waiting[0][1] if waiting else size
         done = min(next_first, end) - begin
-        yield to_pcm(noise[:done] + calls[:done])
+        mixture = noise[:done] + calls[:done]
+        yield to_pcm(mixture)
         noise = noise[done:]
         calls = calls[done:]
         begin += done
@@ -309,8 +312,8 @@ def _synthesise(
     """Make a call by one of the callers of the site, a chorus by several; return its stream too."""
     purpose = f"{recording.part} voice"
     random = stream(site.seed, purpose, recording.number, call["number"])
-    order = random.permutation(len(site.callers))[:4]
-    callers = [site.callers[index] for index in order]
+    order = random.permutation(len(site.callers))
+    callers = [site.callers[index] for index in order[:4]]
     duration_s = call["end_s"] - call["start_s"]
     dry = synthesise_call(call["label"], callers, duration_s, site.rate_hz, random)
     return random, dry

@@ -91,7 +91,8 @@ class Soundscape:
 
 def draw_soundscape(random: Random) -> Soundscape:
     """Draw a soundscape; distant callers are closer to the level of the noise."""
-    distance_m = 10 * 10 ** random.uniform(0, 1)
+    decades = random.uniform(0, 1)
+    distance_m = 10 * 10**decades
     noise_db = -17 + 8 * np.log10(distance_m / 10)
     values = {}
     for name, limits in RANGES.items():
@@ -363,7 +364,8 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     callers = tuple(draw_caller(random) for _ in range(CALLERS))
     # White noise through the gain of a kind of noise has unit power.
     size = (BLOCK_S + FADE_S) * rate_hz
-    frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
+    frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
+    frequency_hz = frequency_hz.astype(np.float32)
     microphone = microphone_gain(frequency_hz, soundscape)
     hiss = frequency_hz / (frequency_hz + 1500)
     gains = _noise_gains(soundscape, frequency_hz, rate_hz)
@@ -380,7 +382,8 @@ def make_background(
     site: SyntheticSite, recording: RecordingPlan, conditions: Conditions, block: int
 ) -> Samples:
     """Make a block and its fade into the next one, to which it has to be added."""
-    random = stream(site.seed, f"{recording.part} noise", recording.number, block)
+    purpose = f"{recording.part} noise"
+    random = stream(site.seed, purpose, recording.number, block)
     rate_hz = site.rate_hz
     start_s = block * BLOCK_S
     end_s = start_s + BLOCK_S
@@ -395,7 +398,8 @@ def make_background(
     for name, level_of_recording in conditions.levels.items():
         level = level_of_recording[seconds]
         if level.any():
-            part = fft.irfft(spectrum * site.spectra[name], size)
+            coloured = spectrum * site.spectra[name]
+            part = fft.irfft(coloured, size)
             slopes = np.outer(np.diff(level), ramp)
             steps = level[:-1, None] + slopes
             part *= steps.ravel()
@@ -405,9 +409,11 @@ def make_background(
     if rain.any():
         # Clicks of drops that fall near the microphone, louder in heavy rain.
         length = max(4, round(DROP_S * rate_hz))
-        count = random.poisson(DROPS_PER_S * size / rate_hz)
+        drops = DROPS_PER_S * size / rate_hz
+        count = random.poisson(drops)
         first = random.integers(0, size - length, count)
-        variation = np.exp(0.7 * random.standard_normal(count))
+        deviation = 0.7 * random.standard_normal(count)
+        variation = np.exp(deviation)
         heaviness = rain[first // rate_hz]
         loudness = 6 * variation * heaviness
         decay = np.exp(np.linspace(0, -5, length))
@@ -430,7 +436,8 @@ def make_background(
 
     for engine in conditions.engines:
         if engine.is_present(start_s, end_s):
-            time_s = np.arange(BLOCK_S * rate_hz) / rate_hz
+            samples_of_block = np.arange(BLOCK_S * rate_hz)
+            time_s = samples_of_block / rate_hz
             time_s += start_s - engine.peak_s
             share = time_s / engine.length_s
             # The integral of a pitch that falls like tanh as the engine passes: the logarithm of
