@@ -89,7 +89,8 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
     energy = _spectrum(call)
     band = find_band(energy, rate_hz / len(call))
     call_energy = energy[band].sum()
-    noise_energy = _spectrum(window[covered])[band].sum()
+    noise = _spectrum(window[covered])
+    noise_energy = noise[band].sum()
     if call_energy == 0:
         raise InputError(
             "a silent example cannot be mixed into the background of a site"
@@ -98,11 +99,13 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
     if noise_energy != 0:
         ratio = 10 ** (snr_db / 10)
         gain = np.sqrt(ratio * noise_energy / call_energy)
-    length = min(round(FADE_S * rate_hz), len(call) // 2)
+    fade = round(FADE_S * rate_hz)
+    length = min(fade, len(call) // 2)
     rising = (np.arange(length) + 0.5) / max(length, 1)
+    falling = rising[::-1]
     faded = call.astype(np.float32)
     faded[:length] *= rising
-    faded[len(call) - length :] *= rising[::-1]
+    faded[len(call) - length :] *= falling
     mixed = window.astype(np.float32)
     mixed[covered] += np.float32(gain) * faded
     return mixed

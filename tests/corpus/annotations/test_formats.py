@@ -391,7 +391,7 @@ UNLABELLED = {
 
 
 @pytest.mark.parametrize("format", UNLABELLED)
-def test_a_given_label_fills_empty_labels_and_a_note_counts_them(
+def test_a_given_label_fills_empty_labels_and_a_note_says_so(
     tmp_path: Path, format: str
 ) -> None:
     path = tmp_path / "labels.txt"
@@ -401,7 +401,7 @@ def test_a_given_label_fills_empty_labels_and_a_note_counts_them(
     assert labels == ["owl", "owl", "roar"]
     assert not annotation_file.rejects
     note = annotation_file.notes[-1]
-    assert note.startswith("2 rows")
+    assert note.startswith("rows without a label")
     assert "owl" in note
     without = read_annotations(path, format, AnnotationOptions())
     assert len(without.rejects) == 2

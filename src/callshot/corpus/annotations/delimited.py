@@ -157,8 +157,11 @@ class Table:
             self.extra[typed] = index
         numbered = self.extra | self.columns
         numbers = [numbered[name] for name in NUMBERS if name in numbered]
-        complete = [cells for cells in self.rows if len(cells) >= len(self.names)]
-        texts = [cells[index].strip() for cells in complete for index in numbers]
+        width = len(self.names)
+        texts = []
+        for cells in self.rows:
+            if len(cells) >= width:
+                texts += [cells[index].strip() for index in numbers]
         self.allow_comma = not any("." in text for text in texts)
         if delimiter == ",":
             commas = [text for text in texts if "," in text]
@@ -179,10 +182,11 @@ class Table:
                         f"got {len(cells)}"
                     )
                 named = {name: cells[index] for name, index in self.columns.items()}
-                extra = {
-                    name: parse_cell(cells[index], name, allow_comma=self.allow_comma)
-                    for name, index in self.extra.items()
-                }
+                extra = {}
+                for name, index in self.extra.items():
+                    extra[name] = parse_cell(
+                        cells[index], name, allow_comma=self.allow_comma
+                    )
                 parsed.append((number, named, extra))
         return parsed
 
@@ -199,7 +203,8 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     if has_times + has_label + has_recording < 2:
         return None
     names = [header[column].strip() for column in sorted(columns.values())]
-    return f"its header has {' and '.join(names)}"
+    listed = " and ".join(names)
+    return f"its header has {listed}"
 
 
 def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
@@ -232,8 +237,9 @@ def read(file: AnnotationFile) -> None:
     """Read a table; each row becomes an annotation or a reject."""
     options = file.options
     delimiter, lines = read_table(file.path, file.notes)
-    (line, header), *rows = lines
-    table = Table(file.path, line, header, [cells for _, cells in rows])
+    line, header = lines[0]
+    rows = [cells for _, cells in lines[1:]]
+    table = Table(file.path, line, header, rows)
     for name, column_name in options.columns.items():
         table.find_given(name, column_name)
     columns = _find_columns(table.names, options)

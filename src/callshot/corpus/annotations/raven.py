@@ -163,12 +163,13 @@ def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int
         if "View" in cells and cells.get("Selection"):
             key = tuple(map(cells.get, SELECTION_KEY))
             numbers[key].append(number)
-    repeated: set[int] = set()
+    repeated = set()
     for rows in numbers.values():
-        views = [selections[row]["View"] for row in rows]
-        pictures = [view for view in views if "spectrogram" in view.lower()]
-        first = (pictures or views)[0]
-        repeated |= {row for row in rows if selections[row]["View"] != first}
+        views = {row: selections[row]["View"] for row in rows}
+        names = list(views.values())
+        pictures = [name for name in names if "spectrogram" in name.lower()]
+        first = (pictures or names)[0]
+        repeated |= {row for row, view in views.items() if view != first}
     return repeated
 
 

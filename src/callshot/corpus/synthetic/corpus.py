@@ -194,7 +194,8 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     random = stream(seed, "scene", plan.number)
     soundscape = draw_soundscape(random)
     # The callers by type of call, its usual caller first.
-    callers = [draw_caller(random) for _ in range(random.integers(1, 4))]
+    caller_count = random.integers(1, 4)
+    callers = [draw_caller(random) for _ in range(caller_count)]
     choirs = {}
     for label in sorted(set(plan.calls["label"])):
         usual = random.integers(len(callers))
@@ -209,17 +210,18 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
         length_s = call["end_s"] - call["start_s"]
         choir = choirs[label]
         dry = synthesise_call(label, choir, length_s, rate_hz, call_random)
-        samples = 10 ** (gain_db / 20) * dry
+        gain = 10 ** (gain_db / 20)
         first = round(call["start_s"] * rate_hz)
-        calls[first : first + samples.size] += samples
+        calls[first : first + dry.size] += gain * dry
     mixture = mix_soundscape(calls, soundscape, rate_hz, random)
     first_channel = to_pcm(mixture)
     # A weaker copy, 2 to 15 ms later: a second microphone some steps away.
-    delay = round(random.uniform(0.002, 0.015) * rate_hz)
+    delay_s = random.uniform(0.002, 0.015)
+    delay = round(delay_s * rate_hz)
     second_channel = np.zeros_like(first_channel)
-    gain = random.uniform(0.2, 0.6)
+    second_gain = random.uniform(0.2, 0.6)
     earlier = first_channel[: mixture.size - delay]
-    second_channel[delay:] = np.round(gain * earlier)
+    second_channel[delay:] = np.round(second_gain * earlier)
     channels = [first_channel, second_channel]
     return np.stack(channels[: plan.channels], axis=1)
 

@@ -333,7 +333,8 @@ def _draw_calls(
     """Draw lengths, times, ratios and bands of calls; their numbers begin with `first`."""
     begin_s, end_s = span_s
     limits_s = [CALL_TYPES[label].duration_s for label in labels]
-    lengths_s = np.array([random.uniform(*limits) for limits in limits_s])
+    drawn_s = [random.uniform(*limits) for limits in limits_s]
+    lengths_s = np.array(drawn_s)
     if options.overlap:
         starts_s = random.uniform(begin_s, end_s - lengths_s)
     else:
@@ -382,7 +383,8 @@ def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
         rest = options.examples - number * EXAMPLES_PER_RECORDING
         count = min(rest, EXAMPLES_PER_RECORDING)
         random = stream(options.seed, "site examples", number)
-        labels = random.permutation(list(options.labels) * count).tolist()
+        repeated = options.labels * count
+        labels = random.permutation(repeated).tolist()
         duration_s = EXAMPLE_S * len(labels)
         rows = _draw_calls(options, labels, (0.0, duration_s), random)
         day = midnight - timedelta(days=number + 1)

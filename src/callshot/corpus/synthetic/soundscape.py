@@ -147,7 +147,8 @@ def mix_soundscape(
         soundscape.birds_per_s, soundscape.birds_hz, calls.size, rate_hz, random
     )
     peak = max(np.abs(mixture).max(), 1e-9)
-    return mixture * np.float32(soundscape.peak / peak)
+    scale = np.float32(soundscape.peak / peak)
+    return mixture * scale
 
 
 def record_call(
