@@ -482,23 +482,23 @@ def use_cluster(
         return
     from callshot.distributed import open_cluster
 
-    with open_cluster(where, threads=threads) as cluster:
-        lines = [f"cluster: {count_text(cluster.workers, 'worker')}"]
-        if cluster.dashboard:
-            lines[0] += f"; dashboard: {cluster.dashboard}"
-        if not quiet:
-            print(printable(lines[0]), file=sys.stderr)
-        yield cluster
-    usage = cluster.usage
-    lines = [
-        f"cluster: {usage.audio_s / 3600:,.2f} hours of audio, {usage.failures:,} failures, "
-        f"{usage.retries:,} retries"
-    ]
-    for address, reason in usage.given_up.items():
-        lines.append(f"worker {address} did nothing: it could not begin ({reason})")
-    for line in lines:
+    def report(line: str) -> None:
         if not quiet:
             print(printable(line), file=sys.stderr)
+
+    with open_cluster(where, threads=threads) as cluster:
+        line = f"cluster: {count_text(cluster.workers, 'worker')}"
+        if cluster.dashboard:
+            line += f"; dashboard: {cluster.dashboard}"
+        report(line)
+        yield cluster
+    usage = cluster.usage
+    report(
+        f"cluster: {usage.audio_s / 3600:,.2f} hours of audio, {usage.failures:,} failures, "
+        f"{usage.retries:,} retries"
+    )
+    for address, reason in usage.given_up.items():
+        report(f"worker {address} did nothing: it could not begin ({reason})")
 
 
 @dataclass

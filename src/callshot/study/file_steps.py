@@ -228,8 +228,6 @@ def embed_files(
     if sequences:
         check_new_table(sequences_path(out))
     check_store(embedding.store or default_store())
-    if out.absolute() == source.absolute():
-        raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments = read_segments(source)
     write = partial(write_sequences, sequences_path(out)) if sequences else None
     table, rejects = pipeline.embed(
@@ -334,19 +332,14 @@ def evaluate_files(
         "figure": figure,
     }
     target = None
-    files: list[Mapping[str, Any]] = []
     with open_results(out, transfer=bool(queries)) as output:
         if queries:
             dataset, target = _read_corpora(paths, queries, choice)
-            # The role of a table is what it was used for.
-            for one, role in ((dataset, "source"), (target, "target")):
-                for file in one.files:
-                    own_role = role if file["role"] == "table" else file["role"]
-                    files.append({**file, "role": own_role})
+            files = [*dataset.files, *target.files]
             options["centre"] = centre
         else:
             dataset = read_dataset(paths, **choice)
-            files += dataset.files
+            files = [*dataset.files]
         result = pipeline.evaluate(
             dataset, protocol, queries=target, centre=centre, **running, **machine
         )
@@ -379,8 +372,8 @@ def _read_corpora(
     Names are those in the tables or of their folders, else those of the files.
     """
     own = {**choice, "fold_file": None, "categories": None, "corpus": None}
-    source = read_dataset(paths, **own)
-    target = read_dataset(queries, **choice)
+    source = read_dataset(paths, **own, role="source")
+    target = read_dataset(queries, **choice, role="target")
     for one, other in ((paths[0].stem, queries[0].stem), ("source", "target")):
         if source.corpus == target.corpus:
             source = replace(source, corpus=one)
@@ -467,15 +460,17 @@ def train_baseline_files(
 
         def write(folder: Path) -> list[str]:
             # Empty frames get no file, but baselines do.
-            frames = {BASELINES_FILE: results.baselines.drop("samples")}
-            if not results.refinement.is_empty():
-                frames[REFINEMENT_FILE] = results.refinement
-            if not results.crossovers.is_empty():
-                frames[CROSSOVERS_FILE] = results.crossovers
-            for name, frame in frames.items():
-                write_csv_frame(frame, folder / name)
+            frames = {
+                BASELINES_FILE: results.baselines.drop("samples"),
+                REFINEMENT_FILE: results.refinement,
+                CROSSOVERS_FILE: results.crossovers,
+            }
             write_parquet(results.baselines, folder / SAMPLES_FILE)
-            names = [*frames, SAMPLES_FILE]
+            names = [SAMPLES_FILE]
+            for name, frame in frames.items():
+                if name == BASELINES_FILE or len(frame) > 0:
+                    write_csv_frame(frame, folder / name)
+                    names.append(name)
             if per_k is not None:
                 write_evaluation(per_k, folder)
                 names += RESULT_FILES

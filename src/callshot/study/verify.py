@@ -49,8 +49,7 @@ REASONS = {
 class Kind(NamedTuple):
     """Something that can be verified: how it is recognised, and what is found in it.
 
-    `verify` is called with the path and with whether to repair, which stores and indexes
-    can do.
+    `verify` is called with the path, and with `repair` where there is a store.
     """
 
     name: str
@@ -75,11 +74,13 @@ def verify_path(path: Path, *, repair: bool = False) -> Iterator[Finding]:
     for kind in KINDS:
         if not kind.recognise(path):
             continue
-        if repair and not kind.has_store:
+        if not repair:
+            return kind.verify(path)
+        if not kind.has_store:
             raise OptionError(
                 f"repair: {path} is a {kind.name}, which has no store; run again what wrote it"
             )
-        return kind.verify(path, repair=repair)
+        return kind.verify(path, repair=True)
     names = ", ".join(kind.name for kind in KINDS)
     raise InputError(f"{path}: expected one of these: {names}")
 
@@ -95,7 +96,7 @@ def is_study(path: Path) -> bool:
     return path.suffix == ".toml" and path.is_file()
 
 
-def verify_study(path: Path, *, repair: bool) -> Iterator[Finding]:
+def verify_study(path: Path, *, repair: bool = False) -> Iterator[Finding]:
     """Yield the state of the files of all steps, of recordings, annotations and the store."""
     study = read_study(path)
     roots = {corpus.name: audio_root(corpus.audio) for corpus in study.corpora}
@@ -157,7 +158,7 @@ def verify_results(
         kind = next((kind for kind in kinds if kind.recognise(path)), None)
         if kind is not None:
             nested.append(path)
-            yield from kind.verify(path, repair=False)
+            yield from kind.verify(path)
     for path in sorted(folder.rglob("*")):
         is_known = path in listed or any(path.is_relative_to(part) for part in nested)
         if not is_known and path.is_file() and not path.name.startswith("."):
@@ -167,8 +168,8 @@ def verify_results(
 KINDS = (
     Kind("study file", is_study, verify_study, has_store=True),
     Kind("index", is_index, verify_index, has_store=True),
-    Kind("review", is_review, lambda path, repair: verify_review(path)),
-    Kind("folder of results", is_results, lambda path, repair: verify_results(path)),
+    Kind("review", is_review, verify_review),
+    Kind("folder of results", is_results, verify_results),
     Kind("store", is_store, verify_store, has_store=True),
-    Kind("table", is_table, lambda path, repair: iter([verify_table(path)])),
+    Kind("table", is_table, lambda path: iter([verify_table(path)])),
 )

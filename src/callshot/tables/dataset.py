@@ -44,8 +44,9 @@ def read_dataset(
     categories: Path | None = None,
     corpus: str | None = None,
     group_duplicates: bool = False,
+    role: str = "table",
 ) -> Dataset:
-    """Read tables, and choose their folds and categories.
+    """Read tables, and choose their folds and categories; `role` is what the tables are used for.
 
     Folds are built, given by a file, or read from a folder with `folds.csv` and `folds.json`; then
     only the segments in that folder count. A known corpus brings its number of
@@ -77,12 +78,12 @@ def read_dataset(
         check_no_leak(tables[0].recording, chosen_folds.fold)
         tables = [take_recordings(fold_file, table) for table in tables]
     files = [
-        describe_file(path, encoder=table.encoder, role="table")
+        describe_file(path, encoder=table.encoder, role=role)
         for path, table in zip(paths, tables, strict=True)
     ]
-    for role, file in {"folds": fold_file, "categories": categories}.items():
+    for kind, file in {"folds": fold_file, "categories": categories}.items():
         if file is not None:
-            files.append(describe_file(file, role=role))
+            files.append(describe_file(file, role=kind))
     category_of = None
     if categories is not None:
         category_of = read_categories(categories, tables[0].spans)
