@@ -21,6 +21,7 @@ from callshot.errors import CallshotError, InputError, OutputError
 from callshot.tables.embedding_tables import (
     read_table,
     read_tables,
+    verify_table,
     write_table,
 )
 from callshot.vectors import Vectors
@@ -1157,3 +1158,17 @@ def test_a_damaged_npz_file_raises_nothing_but_our_errors(
             for entry, array in (arrays | {f"{name}.npy": bytes(damaged)}).items():
                 archive.writestr(entry, array)
     only_our_errors(folder / "bad.npz")
+
+
+def test_a_changed_byte_in_the_metadata_of_a_table_is_found(tmp_path: Path) -> None:
+    columns = [["a.wav#0", "a.wav#1"], ["a.wav", "a.wav"], ["roar", "rumble"]]
+    labels = [("roar",), ("rumble",)]
+    table = Vectors.from_columns("encoder-one", [[1, 2], [3, 4]], *columns, labels)
+    path = tmp_path / "table.parquet"
+    write_table(table, path)
+    assert verify_table(path).state == "ok"
+    content = path.read_bytes()
+    assert content.count(b"encoder-one") == 1
+    path.write_bytes(content.replace(b"encoder-one", b"encoder-two"))
+    assert read_table(path).encoder == "encoder-two"
+    assert verify_table(path).state == "damaged"

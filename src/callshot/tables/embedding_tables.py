@@ -20,7 +20,7 @@ and the values, frame after frame.
 import csv
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
@@ -34,7 +34,13 @@ from numpy.typing import NDArray
 
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import CallshotError, InputError, OutputError
-from callshot.files import atomic_path, check_new_file, error_reason, make_folder
+from callshot.files import (
+    atomic_path,
+    check_new_file,
+    error_reason,
+    make_folder,
+    sha256_text,
+)
 from callshot.records import Finding
 from callshot.records.table_files import (
     describe_parquet,
@@ -55,7 +61,8 @@ from callshot.vectors import (
 Metadata = dict[str, str]
 Frames = NDArray[np.float32]
 
-CHECKSUM = "sha256"  # the metadata that callshot verify compares
+CHECKSUM = "sha256"  # of the content, in the metadata
+METADATA_CHECKSUM = "metadata_sha256"  # of the other metadata
 SEQUENCES: dict[str, Any] = {
     "segment": pl.String,
     "frames": pl.Int64,
@@ -160,6 +167,7 @@ def write_table(embeddings: Vectors, path: Path, *, corpus: str | None = None) -
     }
     written = {name: value for name, value in metadata.items() if value}
     written |= {"encoder": embeddings.encoder, CHECKSUM: content_checksum(frame)}
+    written[METADATA_CHECKSUM] = metadata_checksum(written)
     make_folder(path.absolute().parent)
     with atomic_path(path) as temporary:
         write_parquet(frame, temporary, written)
@@ -183,6 +191,13 @@ def content_checksum(frame: pl.DataFrame) -> str:
     columns = frame.drop("embedding")
     digest.update(json.dumps(columns.to_dict(as_series=False)).encode())
     return digest.hexdigest()
+
+
+def metadata_checksum(metadata: Mapping[str, str]) -> str:
+    """Return the SHA-256 of the metadata of a table, without itself and those of pyarrow."""
+    others = (METADATA_CHECKSUM, "ARROW:schema")
+    own = {name: text for name, text in metadata.items() if name not in others}
+    return sha256_text(json.dumps(own, sort_keys=True))
 
 
 def check_suffix(path: Path) -> None:
@@ -410,10 +425,13 @@ def verify_table(path: Path) -> Finding:
                 raise InputError("has NaN or infinity among its numbers")
         else:
             read_table(path)
-        if checksum is not None and content_checksum(read_parquet(path)) != checksum:
-            raise InputError(
-                "its content differs from its checksum: damaged, or edited since"
-            )
+        if checksum is not None:
+            is_same = content_checksum(read_parquet(path)) == checksum
+            of_metadata = metadata_checksum(metadata)
+            if not is_same or metadata.get(METADATA_CHECKSUM) != of_metadata:
+                raise InputError(
+                    "its content differs from its checksum: damaged, or edited since"
+                )
     except InputError as error:
         return Finding(path, "damaged", str(error).removeprefix(f"{path}: "))
     if checksum is None:
