@@ -34,7 +34,7 @@ from callshot.baselines.end_to_end import (
 from callshot.baselines.scoring import measure_outputs
 from callshot.baselines.sequence_batches import BatchData, FrameTable
 from callshot.baselines.spectrogram import log_mel
-from callshot.baselines.training import TrainingOptions
+from callshot.baselines.training import TrainingContext
 from callshot.baselines.transformer import BeatsConfig
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
@@ -80,7 +80,9 @@ def measure_speed(
     rng = np.random.default_rng(1)
     frames = rng.normal(size=(rows * SEGMENT_FRAMES, 128)).astype(np.float32)
     table = FrameTable(frames, np.arange(rows + 1) * SEGMENT_FRAMES)
-    data = BatchData.load(table, rng.random((rows, OUTPUTS)) < 0.3, device)
+    data = BatchData.load(
+        table, rng.random((rows, OUTPUTS)) < 0.3, np.arange(rows), device
+    )
     task = FrameTask(data, config, weights)
     every = np.arange(rows)
     network, optimizer = task.start(every)
@@ -129,13 +131,12 @@ def measure_corpus(arguments: argparse.Namespace) -> Row:
         np.unique(recordings, return_inverse=True)[1],
         names,
         init=arguments.init,
-        epochs=arguments.epochs,
-        options=TrainingOptions(
+        context=TrainingContext(
             device=arguments.device,
             threads=arguments.threads,
             folder=arguments.folder,
+            progress=print_progress,
         ),
-        progress=print_progress,
     )
     chance = []
     for number in range(arguments.folds):
@@ -146,7 +147,7 @@ def measure_corpus(arguments: argparse.Namespace) -> Row:
         **measure_outputs(targets, fold, scores),
         "map by chance": float(np.mean(chance)),
         "epochs": str(metadata["epochs"]),
-        "minutes": metadata["seconds"] / 60,
+        "minutes": (time.perf_counter() - start) / 60,
         "audio h": metadata["audio_s"] / 3600,
         "parameters": metadata["parameters"],
         "trained": metadata["trained"],
@@ -170,9 +171,6 @@ def main() -> None:
     )
     options.add_argument(
         "--init", type=Path, metavar="FILE", help="public weights of AST or BEATs"
-    )
-    options.add_argument(
-        "--epochs", type=int, help="number of epochs, without a search"
     )
     options.add_argument("--folds", type=int, default=5)
     options.add_argument(

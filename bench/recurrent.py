@@ -17,14 +17,13 @@ import torch
 
 from callshot.baselines.recurrent import CELLS, plan_jobs
 from callshot.baselines.training import (
+    TrainingContext,
     TrainingJob,
-    TrainingOptions,
     run_jobs,
     score_queries,
     search,
 )
 from callshot.fewshot.episodes import Episodes
-from callshot.records import no_progress
 from table import parser, show
 
 ENCODERS = {  # dimensions, frames per second
@@ -89,20 +88,22 @@ def measure(encoder: str, corpus: str, device: str, threads: int) -> dict[str, o
     differences = []
     for cell in CELLS:
         with tempfile.TemporaryDirectory() as folder:
-            options = TrainingOptions(SEEDS, device, threads, Path(folder))
-            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, options)[:threads]
+            context = TrainingContext(0, device, threads, Path(folder))
+            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, SEEDS, context)[
+                :threads
+            ]
             start = time.perf_counter()
-            run_jobs(jobs, search, threads, no_progress)
+            run_jobs(jobs, search, context)
             middle = time.perf_counter()
-            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, options)[
+            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, SEEDS, context)[
                 :threads
             ]  # reads searches
-            run_jobs(jobs, score_queries, threads, no_progress)
+            run_jobs(jobs, score_queries, context)
             end = time.perf_counter()
         search_s.append((middle - start) / threads)
         training_s.append((end - middle) / threads)
         parameters.append(jobs[0].task.parameters)
-        differences += run_jobs(jobs[:1], compare_alone, threads, no_progress)
+        differences += run_jobs(jobs[:1], compare_alone, context)
     split_s = sum(search_s) + float(np.mean(training_s))
     return {
         "what": f"{encoder}, {corpus}, {device}",
@@ -114,9 +115,9 @@ def measure(encoder: str, corpus: str, device: str, threads: int) -> dict[str, o
     }
 
 
-def compare_alone(job: TrainingJob, token: object) -> float:
+def compare_alone(job: TrainingJob, pool: object) -> float:
     """Compare rows in a batch with the same rows alone."""
-    network = job.task.start(job.rows).network
+    network = job.task.start(job.rows)[0]
     rows = job.rows[:ROWS_ALONE]
     together = job.task.predict(network, rows)
     alone = [job.task.predict(network, row[None])[0] for row in rows]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.training import TrainingOptions
+from callshot.baselines.training import TrainingContext
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
-from callshot.records import FloatArray, IntArray, no_progress
+from callshot.records import FloatArray, IntArray
 from callshot.vectors import Vectors
 from killed_runs import kill_self
 
@@ -51,21 +51,16 @@ def score_sequences(
     folder: Path,
     cell: str = "gru",
     hidden: int = 4,
-    progress: Any = no_progress,
+    seeds: int = 1,
     **options: Any,
 ) -> Scores:
+    context = TrainingContext(folder=folder, **{"threads": 1, **options})
     return score_recurrent(
-        *make_dataset(),
-        cell=cell,
-        hidden=hidden,
-        options=TrainingOptions(folder=folder, **options),
-        progress=progress,
+        *make_dataset(), cell=cell, hidden=hidden, seeds=seeds, context=context
     )
 
 
-def score_signals(
-    folder: Path, epochs: int | None = None, progress: Any = no_progress, **options: Any
-) -> Scores:
+def score_signals(folder: Path, **options: Any) -> Scores:
     """Score two classes of noise in two folds."""
     rng = np.random.default_rng(1)
     row = np.arange(16)
@@ -75,9 +70,7 @@ def score_signals(
         row // 4 % 2,
         row,
         ["bark", "roar"],
-        epochs=epochs,
-        options=TrainingOptions(folder=folder, **options),
-        progress=progress,
+        context=TrainingContext(folder=folder, **{"threads": 1, **options}),
     )
 
 

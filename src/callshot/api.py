@@ -10,7 +10,8 @@ from typing import Any
 
 from callshot import pipeline
 from callshot.baselines.options import BaselineOptions, check_trainable
-from callshot.baselines.run import BaselineResults, TrainingContext
+from callshot.baselines.run import BaselineResults
+from callshot.baselines.training import TrainingContext
 from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.options import (
     Renames,

@@ -106,7 +106,7 @@ def test_an_unknown_variant_is_an_error() -> None:
             "not-call",
             "expected the authors' 2 folds, 0 to 1, got 0, 1, 2",
         ),
-        (np.arange(2), "not-call", "fold: expected one for each of 6 rows, got 2"),
+        (np.arange(2), "not-call", "signals: expected one for each of 2 rows, got 6"),
     ],
 )
 def test_input_that_does_not_fit_is_an_error_before_a_network_is_opened(

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.training import CancelToken, TrainingOptions
+from callshot.baselines.training import TrainingContext
 from callshot.errors import OutputError
 from callshot.fewshot.episodes import Episodes
-from callshot.records import no_progress
+from callshot.jobs import Pool
 from killed_runs import run_killed
 from networks import (
     Interrupted,
@@ -80,6 +80,7 @@ def test_a_finished_training_leaves_weights_with_their_key(tmp_path: Path) -> No
     header = read_header(next(tmp_path.glob("fold0*")))
     assert header["key"]["config"]["cell"] == "gru"
     assert header["key"]["torch"] == torch.__version__
+    assert header["key"]["device"] == "cpu"
     assert 1 <= header["epoch"] <= 4 == len(header["losses"])
 
 
@@ -98,7 +99,6 @@ def test_more_seeds_keep_the_first_networks(tmp_path: Path) -> None:
         (RECURRENT, {"hidden": 5}),
         (RECURRENT, {"seed": 1}),
         (END_TO_END, {"seed": 1}),
-        (END_TO_END, {"epochs": 2}),
     ],
 )
 def test_another_option_trains_another_network(
@@ -122,34 +122,26 @@ def test_other_data_or_another_config_trains_another_network(
         groups[2] = groups[0]
     if change == "config":
         set_recurrent(monkeypatch.setattr, batch_size=8)
-    options = TrainingOptions(folder=tmp_path)
+    context = TrainingContext(folder=tmp_path)
     _, metadata = score_recurrent(
-        episodes, groups, sequences, hidden=4, options=options
+        episodes, groups, sequences, hidden=4, context=context
     )
     assert metadata["trained"] >= 1
 
 
 @both_kinds
-def test_another_torch_device_or_format_trains_another_network(
+def test_another_torch_or_format_trains_another_network(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind.score(tmp_path)
     changes: list[tuple[Any, str, Any]] = [
         (torch, "__version__", "0.1"),
-        (TrainingOptions, "device_type", "cuda"),
         (training, "FORMAT", 0),
     ]
     for owner, name, value in changes:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
             assert kind.score(tmp_path)[1]["trained"] == 2
-
-
-@pytest.mark.parametrize(
-    ("device", "device_type"), [("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda")]
-)
-def test_the_number_of_a_device_does_not_matter(device: str, device_type: str) -> None:
-    assert TrainingOptions(device=device).device_type == device_type
 
 
 def test_without_a_folder_no_file_is_written(
@@ -175,8 +167,8 @@ def test_a_missing_file_is_trained_again(tmp_path: Path) -> None:
 def test_a_search_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = TrainingOptions(folder=tmp_path)
-    choose_cell(*make_dataset(), hidden=4, options=options)
+    context = TrainingContext(folder=tmp_path)
+    choose_cell(*make_dataset(), hidden=4, context=context)
     assert set(saved_phases(tmp_path).values()) == {"searched"}
 
     def fail(*_: Any) -> None:
@@ -288,20 +280,24 @@ def test_a_cancelled_training_stops_after_its_batch_and_can_be_resumed(
     kind.score(tmp_path / "whole")
     forward = kind.network.forward
     for calls in all_calls:
-        token = CancelToken(no_progress)
+        pools: list[Pool] = []
         done = 0
 
-        def cancel_after(*arguments: Any, calls=calls, token=token) -> Any:
+        def make_pool(*arguments: Any, pools=pools, **options: Any) -> Pool:
+            pools.append(Pool(*arguments, **options))
+            return pools[0]
+
+        def cancel_after(*arguments: Any, calls=calls, pools=pools) -> Any:
             nonlocal done
             done += 1
             if done == calls:
-                token.stopped.set()
+                pools[0].stopped.set()
             return forward(*arguments)
 
         folder = tmp_path / f"cut after {calls}"
         with monkeypatch.context() as patch:
             patch.setattr(kind.network, "forward", cancel_after)
-            patch.setattr(training, "CancelToken", lambda *_, token=token: token)
+            patch.setattr(training, "Pool", make_pool)
             with pytest.raises(CancelledError):
                 kind.score(folder)
         assert done == calls

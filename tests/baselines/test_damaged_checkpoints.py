@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.training import TrainingOptions
+from callshot.baselines.training import TrainingContext
 from callshot.errors import InputError, OutputError
 from networks import (
     Interrupted,
@@ -127,7 +127,7 @@ def test_a_damaged_file_is_an_error_before_anything_is_trained(
     with pytest.raises(
         InputError, match=f"{message}.*; remove it to train again"
     ) as error:
-        function(*make_dataset(), hidden=4, options=TrainingOptions(folder=folder))
+        function(*make_dataset(), hidden=4, context=TrainingContext(folder=folder))
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
 

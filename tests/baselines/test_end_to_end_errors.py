@@ -78,35 +78,6 @@ def test_a_missing_tensor_is_an_error(tmp_path: Path) -> None:
     check_error(tmp_path / "beats.pt", "KeyError: 'encoder.layers.1.fc2.bias'")
 
 
-@pytest.mark.parametrize("size", BEATS_SIZES.values())
-@pytest.mark.parametrize(
-    "value", ["many", None, math.nan, math.inf, 0, -1, 10**9, True]
-)
-def test_a_size_that_is_no_size_is_an_error(
-    size: str, value: Any, tmp_path: Path
-) -> None:
-    check_error(save_beats(tmp_path / "beats.pt", {size: value}), size)
-
-
-@pytest.mark.parametrize(
-    ("size", "value"),
-    [
-        ("encoder_layers", 101),
-        ("encoder_layers", 10**8),
-        ("encoder_attention_heads", 5),
-        ("conv_pos_groups", 7),
-        ("num_buckets", 3),
-        ("max_distance", 4),
-        ("max_distance", 10**400),
-        ("encoder_ffn_embed_dim", "a\nb"),
-    ],
-)
-def test_a_size_that_makes_no_network_is_an_error(
-    size: str, value: Any, tmp_path: Path
-) -> None:
-    check_error(save_beats(tmp_path / "beats.pt", {size: value}), size)
-
-
 @pytest.mark.parametrize("size", sorted({*BEATS_SIZES.values()} - {"max_distance"}))
 def test_a_size_that_contradicts_the_tensors_is_an_error(
     size: str, tmp_path: Path
@@ -115,14 +86,11 @@ def test_a_size_that_contradicts_the_tensors_is_an_error(
     check_error(path, "KeyError|size mismatch")
 
 
-@pytest.mark.parametrize("name", ["encoder_layers", "deep_norm"])
 @pytest.mark.parametrize(
     "value", [torch.ones(2), torch.tensor(2), torch.ones(3, device="meta")], ids=str
 )
-def test_a_tensor_in_the_configuration_is_an_error(
-    name: str, value: Any, tmp_path: Path
-) -> None:
-    check_error(save_beats(tmp_path / "beats.pt", {name: value}), name)
+def test_a_tensor_in_the_configuration_is_an_error(value: Any, tmp_path: Path) -> None:
+    check_error(save_beats(tmp_path / "beats.pt", {"deep_norm": value}), "deep_norm")
 
 
 @pytest.mark.parametrize("cfg", ["text", None, math.nan, math.inf, 3])

@@ -11,7 +11,7 @@ from scipy.special import erf, expit
 
 from callshot.baselines import end_to_end, spectrogram
 from callshot.baselines.end_to_end import score_end_to_end
-from callshot.baselines.training import TrainingOptions
+from callshot.baselines.training import TrainingContext
 
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
@@ -406,12 +406,13 @@ def test_training_starts_from_the_given_weights(
 ) -> None:
     torch.set_num_threads(1)
     monkeypatch.setitem(end_to_end.PRETRAINED, "learning_rate", 0.0)
+    monkeypatch.setitem(end_to_end.PRETRAINED, "epochs", 1)
     head = {"predictor.bias": torch.zeros(527)}
     path = save_beats(tmp_path / "beats.pt", {"finetuned_model": True}, **head)
 
     def train(init: Path) -> tuple[Any, dict[str, Any]]:
-        options = TrainingOptions(folder=tmp_path)
-        return score_end_to_end(**noise_dataset(), init=init, epochs=1, options=options)
+        context = TrainingContext(folder=tmp_path)
+        return score_end_to_end(**noise_dataset(), init=init, context=context)
 
     scores, metadata = train(path)
     assert metadata["init"]["unused"] == ("predictor.bias",)

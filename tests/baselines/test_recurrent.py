@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from callshot.baselines import training
 from callshot.baselines.sequence_batches import BatchData, stack_sequences
-from callshot.baselines.training import TrainingOptions
+from callshot.baselines.training import TrainingContext
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
@@ -103,7 +103,10 @@ def score_means(episodes: Episodes) -> FloatArray:
 def make_task(cell: str, sequences: list[Any], **sizes: int) -> RecurrentTask:
     """Make the task of a network for sequences with one dimension count."""
     data = BatchData.load(
-        stack_sequences(sequences), np.zeros(len(sequences), np.int64), "cpu"
+        stack_sequences(sequences),
+        np.zeros(len(sequences), np.int64),
+        np.arange(len(sequences)),
+        "cpu",
     )
     dimension = sequences[0].shape[1]
     return RecurrentTask(data, RecurrentConfig(cell=cell, dimension=dimension, **sizes))
@@ -299,7 +302,7 @@ def test_a_rare_class_is_predicted(quick: None) -> None:
     label = ["often"] * 90 + ["rare"] * 6
     sequences = [rng.normal(1.2 * (name == "rare"), 1.0, (1, 2)) for name in label]
     dataset = make_dataset(label, np.arange(96), np.arange(96) % 3, sequences)
-    scores, _ = score_recurrent(*dataset, hidden=8, options=TrainingOptions(seeds=2))
+    scores, _ = score_recurrent(*dataset, hidden=8, seeds=2)
     assert (scores.argmax(axis=1) == 1).mean() >= 0.15
 
 
@@ -349,10 +352,9 @@ def test_a_fold_does_not_influence_the_networks_that_score_it(
     for row in np.flatnonzero(episodes.fold == 1):
         changed[row] = 7.0 + 3.0 * sequences[row][:1]
     for name, rows in (("one", sequences), ("other", changed)):
-        options = TrainingOptions(seeds=2, folder=tmp_path / name)
-        score_recurrent(episodes, groups, rows, hidden=8, options=options)
-        options = TrainingOptions(folder=tmp_path / name)
-        choose_cell(episodes, groups, rows, hidden=8, options=options)
+        context = TrainingContext(folder=tmp_path / name)
+        score_recurrent(episodes, groups, rows, hidden=8, seeds=2, context=context)
+        choose_cell(episodes, groups, rows, hidden=8, context=context)
     one = saved_trainings(tmp_path / "one")
     other = saved_trainings(tmp_path / "other")
     same = [name for name in one if one[name] == other[name]]
@@ -368,15 +370,15 @@ def test_rows_of_the_common_fold_are_trained_on_and_not_scored(
     tmp_path: Path, brief: None
 ) -> None:
     episodes, groups, sequences = order_dataset(pairs=30, common=3)
-    options = TrainingOptions(folder=tmp_path / "one")
-    scores, _ = score_recurrent(episodes, groups, sequences, hidden=8, options=options)
+    context = TrainingContext(folder=tmp_path / "one")
+    scores, _ = score_recurrent(episodes, groups, sequences, hidden=8, context=context)
     assert np.array_equal(np.isnan(scores).all(axis=1), episodes.fold == -1)
     assert not np.isnan(scores[episodes.fold >= 0]).any()
     changed = list(sequences)
     for row in np.flatnonzero(episodes.fold == -1):
         changed[row] = sequences[row] + 1.0
-    options = TrainingOptions(folder=tmp_path / "other")
-    score_recurrent(episodes, groups, changed, hidden=8, options=options)
+    context = TrainingContext(folder=tmp_path / "other")
+    score_recurrent(episodes, groups, changed, hidden=8, context=context)
     one = saved_trainings(tmp_path / "one")
     other = saved_trainings(tmp_path / "other")
     assert all(one[name] != other[name] for name in one)
@@ -393,10 +395,10 @@ def test_the_number_of_threads_does_not_change_any_bit(
     before = torch.get_num_threads()
     runs = []
     for threads in (1, 3):
-        options = TrainingOptions(
-            seeds=2, threads=threads, folder=tmp_path / str(threads)
+        context = TrainingContext(threads=threads, folder=tmp_path / str(threads))
+        scores, _ = score_recurrent(
+            *dataset, cell=cell, hidden=8, seeds=2, context=context
         )
-        scores, _ = score_recurrent(*dataset, cell=cell, hidden=8, options=options)
         runs.append(scores)
     assert np.array_equal(runs[0], runs[1])
     assert saved_trainings(tmp_path / "1") == saved_trainings(tmp_path / "3")
@@ -412,7 +414,7 @@ def test_another_seed_gives_other_networks_and_keeps_the_global_random_state(
     first, _ = score_recurrent(*dataset, hidden=8)
     drawn = torch.rand(1)
     torch.manual_seed(1)
-    second, _ = score_recurrent(*dataset, hidden=8, options=TrainingOptions(seed=1))
+    second, _ = score_recurrent(*dataset, hidden=8, context=TrainingContext(seed=1))
     assert torch.equal(torch.rand(1), drawn)
     assert not np.array_equal(first, second)
 
@@ -428,9 +430,9 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(
     tmp_path: Path, brief: None
 ) -> None:
     episodes, groups, sequences = order_dataset(pairs=24)
-    options = TrainingOptions(seeds=3, folder=tmp_path)
+    context = TrainingContext(folder=tmp_path)
     scores, metadata = score_recurrent(
-        episodes, groups, sequences, hidden=8, options=options
+        episodes, groups, sequences, hidden=8, seeds=3, context=context
     )
     task = make_task("gru", sequences, classes=2, hidden=8)
     query = np.flatnonzero(episodes.fold == 1)
@@ -467,8 +469,8 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None
 ) -> None:
     dataset = order_dataset(pairs=24)
-    options = TrainingOptions(seeds=2, folder=tmp_path)
-    chosen, inner_loss = choose_cell(*dataset, hidden=8, options=options)
+    context = TrainingContext(folder=tmp_path)
+    chosen, inner_loss = choose_cell(*dataset, hidden=8, seeds=2, context=context)
     for fold in range(2):
         assert chosen[fold] == min(CELLS, key=lambda cell: inner_loss[cell][fold])
     searches = tmp_path.glob(f"fold1-*-{chosen[1]}-*.safetensors")
@@ -479,7 +481,9 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
         pytest.fail("a search was repeated")
 
     monkeypatch.setattr(recurrent, "balanced_loss", fail)
-    scores, metadata = score_recurrent(*dataset, cell=chosen, hidden=8, options=options)
+    scores, metadata = score_recurrent(
+        *dataset, cell=chosen, hidden=8, seeds=2, context=context
+    )
     assert metadata["cells"] == chosen
     assert np.isfinite(scores).all()
 
@@ -488,9 +492,9 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_gpu_learns_the_same_task(cell: str, quick: None) -> None:
     episodes, groups, sequences = order_dataset()
-    options = TrainingOptions(device="cuda")
+    context = TrainingContext(device="cuda")
     scores, _ = score_recurrent(
-        episodes, groups, sequences, cell=cell, hidden=16, options=options
+        episodes, groups, sequences, cell=cell, hidden=16, context=context
     )
     assert mean_auroc(episodes, scores) >= 0.95
 
@@ -501,5 +505,5 @@ def test_a_missing_gpu_is_an_error() -> None:
         OptionError, match="device: torch finds no CUDA device; use cpu"
     ):
         score_recurrent(
-            *order_dataset(pairs=12), options=TrainingOptions(device="cuda")
+            *order_dataset(pairs=12), context=TrainingContext(device="cuda")
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callshot.baselines.training import TrainingOptions
+from callshot.baselines.training import TrainingContext
 from callshot.errors import InputError
 from networks import saved_phases
 
@@ -62,7 +62,7 @@ def test_a_search_that_diverges_is_reported_and_not_saved(
             function(
                 *order_dataset(pairs=12),
                 hidden=4,
-                options=TrainingOptions(folder=tmp_path),
+                context=TrainingContext(threads=1, folder=tmp_path),
             )
     assert set(saved_phases(tmp_path).values()) == {"search"}
 
@@ -75,6 +75,8 @@ def test_weights_that_diverge_are_reported_and_not_saved(
     message = "fold 0, seed 0: the training diverged, its weights are not finite after 1 epochs"
     with pytest.raises(InputError, match=message):
         score_recurrent(
-            *order_dataset(pairs=12), hidden=4, options=TrainingOptions(folder=tmp_path)
+            *order_dataset(pairs=12),
+            hidden=4,
+            context=TrainingContext(threads=1, folder=tmp_path),
         )
     assert saved_phases(tmp_path)["fold0-seed0-gru"] == "all"

@@ -20,7 +20,6 @@ from callshot.baselines.sequence_batches import (
     random_batches,
     stack_sequences,
 )
-from callshot.baselines.training import TrainingOptions
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
@@ -71,8 +70,8 @@ LABELS = [
 def fingerprint(label: np.ndarray, groups: list[int], offset: float = 0.0) -> str:
     """Return the fingerprint of rows 4, 1, 3 and 2."""
     rows = [np.full((number + 1, 2), number + offset) for number in range(5)]
-    data = BatchData(stack_sequences(rows), None, label)
-    return data.fingerprint(np.array([4, 1, 3, 2]), np.array(groups))
+    data = BatchData(stack_sequences(rows), None, label, np.array(groups))
+    return data.fingerprint(np.array([4, 1, 3, 2]))
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -102,8 +101,8 @@ def test_a_fingerprint_depends_on_the_numbers_of_frames() -> None:
     fingerprints = []
     for lengths in ((2, 1), (1, 2)):
         table = stack_sequences([np.zeros((length, 1)) for length in lengths])
-        data = BatchData(table, None, np.zeros(2, np.int64))
-        fingerprints.append(data.fingerprint(np.arange(2), np.arange(2)))
+        data = BatchData(table, None, np.zeros(2, np.int64), np.arange(2))
+        fingerprints.append(data.fingerprint(np.arange(2)))
     assert fingerprints[0] != fingerprints[1]
 
 
@@ -234,14 +233,13 @@ def make_dataset(each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
 @pytest.mark.parametrize(
     ("sequence", "message"),
     [
-        (None, "frames × dimensions, got none; embed its segment again"),
+        (None, r".* of floats, got \(\) of object"),
         (np.zeros((0, 2)), r".* of floats, got \(0, 2\) of float64"),
         (np.zeros(2), r".* of floats, got \(2,\) of float64"),
-        ([[1.0, 2.0]], r".* of floats, got \(1, 2\) of list"),
         (np.zeros((1, 2), int), ".* of floats, got .* of int64"),
         (np.zeros((4, 3)), ".* with 2 dimensions as in row 0, got 3; embed all"),
-        (np.array([[0.0, np.nan]]), ".* finite, got NaN, infinity"),
-        (np.array([[0.0, 1e39]]), ".* finite, got NaN, infinity"),
+        (np.array([[0.0, np.nan]]), ".* finite, got NaN or infinity"),
+        (np.array([[0.0, np.inf]]), ".* finite, got NaN or infinity"),
     ],
 )
 def test_a_sequence_that_cannot_be_used_is_an_error(
@@ -281,10 +279,6 @@ def test_a_recording_on_both_sides_is_an_error() -> None:
     groups[3] = groups[0]
     with pytest.raises(LeakError, match="recording '0' is in folds 0 and 1"):
         score_recurrent(episodes, groups, rows)
-    with pytest.raises(
-        InputError, match="groups: expected one for each of 8 rows, got 2"
-    ):
-        score_recurrent(episodes, groups[:2], rows)
 
 
 @pytest.mark.parametrize(
@@ -303,21 +297,6 @@ def test_an_option_out_of_range_is_an_error(
 ) -> None:
     with pytest.raises(OptionError, match=message):
         score_recurrent(*make_dataset(), **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"seeds": 0}, "seeds: expected 1 or more, got 0"),
-        ({"threads": -1}, "threads: expected 1 or more, got -1"),
-        ({"device": "tpu"}, "device: expected cpu or cuda, got 'tpu'"),
-    ],
-)
-def test_a_training_option_out_of_range_is_an_error(
-    options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(OptionError, match=message):
-        TrainingOptions(**options)
 
 
 def test_the_error_about_a_missing_package_names_the_command(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from callshot.baselines.training import CancelToken, run_jobs
-from callshot.records import no_progress
+from callshot.baselines.training import TrainingContext, run_jobs
+from callshot.jobs import Pool
 
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
@@ -26,7 +26,7 @@ def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set() -> None:
         return torch.get_num_threads()
 
     before = torch.get_num_threads()
-    assert run_jobs([JOB] * 3, count_threads, 2, no_progress) == [1, 1, 1]
+    assert run_jobs([JOB] * 3, count_threads, TrainingContext(threads=2)) == [1, 1, 1]
     assert torch.get_num_threads() == before
 
 
@@ -40,7 +40,7 @@ def test_jobs_use_onednn_even_if_torch_has_switched_it_off(
     def is_enabled(*_: Any) -> bool:
         return torch.backends.mkldnn.enabled
 
-    assert run_jobs([JOB], is_enabled, 1, no_progress) == [True]
+    assert run_jobs([JOB], is_enabled, TrainingContext(threads=1)) == [True]
     assert torch.backends.mkldnn.enabled == enabled
 
 
@@ -49,14 +49,14 @@ def test_after_ctrl_c_nobody_waits_for_a_batch_and_no_job_writes_a_file() -> Non
     has_begun = Event()
     outcomes: list[object] = []
 
-    def work(_: Any, token: CancelToken) -> None:
+    def work(_: Any, pool: Pool) -> None:
         if has_begun.is_set():
             return  # the job that is done first, so that progress is reported
         has_begun.set()
         may_end.wait()
         try:
-            with token.hold_saving():
-                outcomes.append("written")
+            pool.check_stopped()
+            outcomes.append("written")
         except CancelledError as error:
             outcomes.append(error)
         finally:
@@ -67,7 +67,7 @@ def test_after_ctrl_c_nobody_waits_for_a_batch_and_no_job_writes_a_file() -> Non
 
     is_over = Event()
     with pytest.raises(KeyboardInterrupt):
-        run_jobs([JOB] * 2, work, 2, interrupt)
+        run_jobs([JOB] * 2, work, TrainingContext(threads=2, progress=interrupt))
     assert not outcomes
     may_end.set()
     is_over.wait()

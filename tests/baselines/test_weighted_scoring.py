@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from callshot import Protocol
 from callshot.baselines.options import BaselineOptions
-from callshot.baselines.run import TrainingContext, train_dataset
+from callshot.baselines.run import train_dataset
 from callshot.baselines.scoring import (
     frame_of_classes,
     frame_of_outputs,
@@ -19,6 +19,7 @@ from callshot.baselines.scoring import (
     measure_ranking,
     resample,
 )
+from callshot.baselines.training import TrainingContext
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.sweep import (
     count_recordings,

@@ -15,7 +15,7 @@ import polars as pl
 
 from callshot.baselines.scoring import find_outputs, frame_of_outputs
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
-from callshot.baselines.training import check_lengths
+from callshot.baselines.training import check_length
 from callshot.corpus.options import label_key
 from callshot.errors import InputError, check_choice
 from callshot.fewshot.dataset import EncoderDataset
@@ -90,7 +90,7 @@ def score_published(
         if label_key(name) not in keys:
             listed = ", ".join(networks.names)
             raise InputError(f"{title}: has no output {name!r}; it has {listed}")
-    check_lengths(len(signals), fold=len(fold))
+    check_length("signals", len(signals), len(fold))
     numbers = np.unique(fold[fold >= 0])
     if not np.array_equal(numbers, np.arange(networks.folds)):
         expected = f"the authors' {networks.folds} folds, 0 to {networks.folds - 1}"
@@ -106,7 +106,8 @@ def score_published(
             waveform = torch.from_numpy(pad_signal(signal.astype(np.float32)))
             with torch.inference_mode():
                 output = model.predict(waveform[None], output="tensor").double().cpu()
-            share = output.reshape(-1, output.shape[-1]).numpy()[:, outputs]
-            share = np.clip(share, SATURATION, 1.0 - SATURATION)
-            scores[row] = (np.log(share) - np.log1p(-share)).mean(axis=0)
+            frames = output.flatten(0, -2).numpy()
+            share = np.clip(frames[:, outputs], SATURATION, 1.0 - SATURATION)
+            log_odds = np.log(share) - np.log1p(-share)
+            scores[row] = log_odds.mean(axis=0)
     return scores

@@ -62,13 +62,16 @@ def refine_centroid(
 
     with Pool(threads) as pool:
         paths = list(pool.map(run, range(episodes.folds)))
-    steps = max((path.steps for path in paths), key=lambda steps: steps[-1])
+    longest = max(paths, key=lambda path: path.steps[-1])
+    steps = longest.steps
     rows = []
     for step in steps:
         a = [path.a[bisect_right(path.steps, step) - 1] for path in paths]
-        rows.append(measure(episodes, gather(episodes, a), categories))
+        scores = gather(episodes, a)
+        rows.append(measure(episodes, scores, categories))
     values = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-    return steps, values, np.array([path.temperature for path in paths])
+    temperatures = np.array([path.temperature for path in paths])
+    return steps, values, temperatures
 
 
 def refine_split(
@@ -123,8 +126,10 @@ def refine_split(
         change = point - previous
         if np.sum(gradient * change) > 0.0:
             momentum = 1.0
-        next_momentum = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
-        lookahead = point + (momentum - 1.0) / next_momentum * change
+        root = np.sqrt(1.0 + 4.0 * momentum**2)
+        next_momentum = (1.0 + root) / 2.0
+        share = (momentum - 1.0) / next_momentum
+        lookahead = point + share * change
         momentum = next_momentum
         previous = point
     return path
@@ -152,7 +157,8 @@ def evaluate(problem: Problem, point: FloatArray) -> tuple[float, FloatArray]:
     multiply(p, columns, False, gradient)
     weight = point[:, :-1]  # the bias is not penalised
     gradient[:, :-1] += weight / c
-    return float(loss + np.square(weight).sum() / (2.0 * c)), gradient
+    penalty = np.square(weight).sum() / (2.0 * c)
+    return float(loss + penalty), gradient
 
 
 def find_temperature(problem: Problem, point: FloatArray) -> float:

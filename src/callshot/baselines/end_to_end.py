@@ -6,11 +6,10 @@ lasts 160 ms and is what AERD calls a frame. Every frame of a segment is trained
 the segment; both sides of every output count the same. Without `init` it is a small transformer;
 `init` starts from public weights of AST or BEATs.
 
-For each split and seed a network is trained twice, like the recurrent ones: first without an inner
-fold of recordings, to find the number of epochs, then on all rows. `epochs` skips the first: useful
-for a pretrained network where the search costs too much, unfair in comparisons. A segment longer
-than 10.24 s is trained by random crops of that length and scored whole, in consecutive windows. Its
-score is the mean of its frames' log-odds, averaged over the seeds.
+For each split a network is trained twice, like the recurrent ones: first without an inner
+fold of recordings, to find the number of epochs, then on all rows. A segment longer than 10.24 s is
+trained by random crops of that length and scored whole, in consecutive windows. Its score is the
+mean of its frames' log-odds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,24 +39,22 @@ from callshot.baselines.spectrogram import (
     window_crops,
 )
 from callshot.baselines.training import (
-    DEFAULT_OPTIONS,
-    UNSEARCHED_EPOCHS,
+    DEFAULT_CONTEXT,
     Dropout,
     Metadata,
     TrainingConfig,
+    TrainingContext,
     TrainingJob,
-    TrainingOptions,
     TrainingTask,
     check_examples,
-    check_lengths,
+    check_length,
     no_dropout,
     require_torch,
     run_trainings,
 )
 from callshot.baselines.transformer import AstConfig, BeatsConfig, Mask
-from callshot.errors import InputError, check_range
 from callshot.fewshot.folds import check_folds
-from callshot.records import FloatArray, IntArray, Progress, no_progress
+from callshot.records import FloatArray, IntArray
 
 SCORING_BATCH = 32  # crops
 DEFAULT_ENCODER = AstConfig()  # of networks that are trained from scratch
@@ -77,29 +74,18 @@ def score_end_to_end(
     names: Sequence[str],
     *,
     init: Path | None = None,
-    epochs: int | None = None,
-    options: TrainingOptions = DEFAULT_OPTIONS,
-    progress: Progress = no_progress,
+    context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[FloatArray, Metadata]:
     """Train on every split and score its queries.
 
     Return log-odds (rows, outputs), NaN in the common fold, and metadata. `signals` are at 16 kHz,
     one channel; each is read once. `targets` is (rows, outputs), `groups` the recording of each
-    row, `names` those of the outputs. `progress` is also called from other threads.
+    row, `names` those of the outputs.
     """
-    if epochs is not None:
-        check_range("epochs", epochs, 1)
-    is_table = len(names) > 0 and targets.shape == (len(targets), len(names))
-    if not is_table or targets.dtype != np.bool_:
-        raise InputError(
-            f"targets: expected true or false for each row and each of {len(names)} outputs, "
-            f"got shape {targets.shape} of {targets.dtype}"
-        )
-    lengths = {"signals": len(signals), "fold": len(fold), "groups": len(groups)}
-    check_lengths(len(targets), **lengths)
+    check_length("signals", len(signals), len(targets))
     check_folds([str(group) for group in groups], fold)
     check_examples(targets, fold, names)
-    require_torch(options.device)
+    require_torch(context.network_device)
     encoder: AstConfig | BeatsConfig = DEFAULT_ENCODER
     settings: Metadata = {}
     weights = None
@@ -117,54 +103,27 @@ def score_end_to_end(
             "unused": pretrained.unused,
         }
     table = log_mel_table(signals, encoder.front_end)
-    data = BatchData.load(table, targets, options.device)
-
+    data = BatchData.load(table, targets, groups, context.network_device)
+    config = FrameConfig(
+        encoder=encoder, outputs=len(names), seed=context.seed, **settings
+    )
+    task = FrameTask(data, config, weights)
     jobs = []
     for number in range(int(fold.max()) + 1):
         rows = np.flatnonzero(fold != number)
-        facts = {
-            "outputs": list(names),
-            "rows": data.fingerprint(rows, groups),
-            "epochs": epochs,
-        }
-        label = rarest_outputs(targets[rows])
-        for member in range(options.seeds):
-            config = FrameConfig(
-                encoder=encoder,
-                outputs=len(names),
-                seed=options.seed,
-                member=member,
-                **settings,
-            )
-            held_out = np.zeros(len(rows), np.bool_)
-            if epochs is None:
-                held_out = config.held_out(label, groups[rows])
-            job = TrainingJob(
-                FrameTask(data, config, weights),
-                "aerd",
-                encoder.title,
-                fold,
-                number,
-                held_out,
-                facts,
-                options,
-                epochs or UNSEARCHED_EPOCHS,
-            )
-            jobs.append(job)
-    means, training = run_trainings(jobs, options, progress)
-    scores = np.full(targets.shape, np.nan)
-    for number, mean in means.items():
-        scores[fold == number] = mean
+        facts = {"outputs": list(names), "rows": data.fingerprint(rows)}
+        place = (fold, number)
+        jobs.append(TrainingJob(task, "aerd", encoder.title, *place, facts, context))
+    scores, training = run_trainings(jobs, context)
     metadata = {
         "title": encoder.title,
         "text": text,
         "encoder": asdict(encoder),
         "init": source,
-        "parameters": jobs[0].task.parameters,
+        "parameters": task.parameters,
         "pooling": "mean of the frames' log-odds",
         "frame_s": COLUMN_S,
         "window_s": COLUMN_S * MAX_COLUMNS,
-        "searched": epochs is None,
         "audio_s": len(table.frames) * HOP_SAMPLES / RATE_HZ,
     }
     return scores, metadata | training
@@ -244,6 +203,10 @@ class FrameTask(TrainingTask):
             network.encoder.load_state_dict(self.weights)
         nn.init.zeros_(network.head.weight)
         nn.init.zeros_(network.head.bias)
+
+    def classes(self, rows: IntArray) -> IntArray:
+        """Return the rarest output of some rows."""
+        return rarest_outputs(self.data.label[rows])
 
     def log_odds(
         self, network: FrameClassifier, crops: Crops, dropout: Dropout = no_dropout

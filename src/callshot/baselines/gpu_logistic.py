@@ -49,7 +49,8 @@ class GpuTrainer(SupportDrawer):
         super().__init__(engine, split, shots, spread, nested=True)
         self.solver = solver
         # The rows of a draw: one of each class in turn.
-        turn, label = np.nonzero(np.arange(self.steps.max())[:, None] < self.steps)
+        turns = np.arange(self.steps.max())
+        turn, label = np.nonzero(turns[:, None] < self.steps)
         self.turn = upload(turn, self.gpu)
         self.label = upload(label, self.gpu)
         self.sizes = np.searchsorted(turn, shots)
@@ -57,7 +58,8 @@ class GpuTrainer(SupportDrawer):
         whole = score_whole_support(engine, split, shots, solver.c)
         if whole is not None:
             self.whole = upload(whole, self.gpu)
-            self.sizes = self.sizes[: np.searchsorted(self.sizes, len(split.pool))]
+            smaller = np.searchsorted(self.sizes, len(split.pool))
+            self.sizes = self.sizes[:smaller]
 
         # Of rows, matrices and vectors of one fit.
         count = int(self.sizes[-1]) if len(self.sizes) else 1
@@ -83,7 +85,8 @@ class GpuTrainer(SupportDrawer):
         for draws in blocks(len(rows), self.fits_at_a_time):
             for s, (weight, bias) in enumerate(self.fit_nested(rows[draws])):
                 logits = weight @ columns + bias
-                out[s, :, :, draws] = logits[..., where].permute(1, 2, 0)
+                of_queries = logits[..., where]
+                out[s, :, :, draws] = of_queries.permute(1, 2, 0)
         return out.flatten(2)
 
     def per_query(self, draws: int) -> Tensor:
@@ -101,7 +104,8 @@ class GpuTrainer(SupportDrawer):
 
     def _new_table(self, draws: int) -> Tensor:
         """Return room for a_n, filled where a draw is the whole support side."""
-        size = (len(self.shots), len(self.steps), len(self.split.rows), draws)
+        queries = len(self.split.rows)
+        size = (len(self.shots), len(self.steps), queries, draws)
         out = self.vectors.new_empty(size)
         if self.whole is not None:
             out[len(self.sizes) :] = self.whole[..., None]
@@ -110,7 +114,8 @@ class GpuTrainer(SupportDrawer):
     def _rows(self, supports: Supports) -> Tensor:
         """Return the rows of every draw, (draws, rows); each support is the first rows."""
         start = self.on_gpu.class_start[self.label]
-        return (supports.chosen[self.label, self.turn] + start[:, None]).T
+        chosen = supports.chosen[self.label, self.turn]
+        return (chosen + start[:, None]).T
 
     def fit_nested(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Train on draws at every k, each fit from the one before.
@@ -125,7 +130,8 @@ class GpuTrainer(SupportDrawer):
         before = 0
         for count in self.sizes.tolist():
             if count > before:
-                table, mean, deviation = standardise(self.vectors[rows[:, :count]])
+                vectors = self.vectors[rows[:, :count]]
+                table, mean, deviation = standardise(vectors)
                 if count <= dimensions:  # the new rows begin with zeros
                     new_columns = padded(count) - position.shape[2]
                     known = pad(position[..., :-1], (0, new_columns))
@@ -140,7 +146,8 @@ class GpuTrainer(SupportDrawer):
                 if count <= dimensions:
                     weight = torch.bmm(weight[..., :count], table)
                 weight = weight / deviation
-                bias = position[..., -1:] - (weight * mean).sum(-1, keepdim=True)
+                shift = (weight * mean).sum(-1, keepdim=True)
+                bias = position[..., -1:] - shift
                 before = count
             yield weight, bias
 
@@ -291,9 +298,11 @@ class Newton:
         """Start at the given positions, or at zeros where these are better."""
         start = self.trial[..., : self.unknowns]
         point = torch.cat([start, torch.bmm(start, self.columns)], 2)
-        at_zeros = self.c * self.valid.sum() * np.log(len(self.truth))
-        is_better = self._evaluate(point)[0] <= at_zeros
-        self.trial.copy_(torch.where(is_better[:, None, None], point, 0.0))
+        rows = self.valid.sum()
+        at_zeros = self.c * rows * np.log(len(self.truth))
+        value, _ = self._evaluate(point)
+        is_better = (value <= at_zeros)[:, None, None]
+        self.trial.copy_(torch.where(is_better, point, 0.0))
         self._evaluate_trial()
         self.value.fill_(torch.inf)
         self.gap.fill_(torch.inf)
@@ -342,7 +351,8 @@ class Newton:
         for _ in range(STEPS_PER_CHECK):
             logits = self._to_logits(self.search)
             mean = (self.p * logits).sum(1, keepdim=True)
-            hessian = self._add_rows(scaled_p * (logits - mean), self.search, 1.0)
+            changes = scaled_p * (logits - mean)
+            hessian = self._add_rows(changes, self.search, 1.0)
             curve = dot(hessian, self._partner(self.search))
             self.is_searching &= (curve > 0.0) & (self.size > 0.0)
             alpha = torch.where(self.is_searching, self.size / curve, 0.0)
@@ -376,7 +386,8 @@ class Newton:
         vector = self.scaled[..., : self.unknowns]
         if not self.is_gram:
             torch.div(self.descent, self.curvature, out=vector)
-        torch.bmm(vector, self.columns, out=self.scaled[..., self.unknowns :])
+        image = self.scaled[..., self.unknowns :]
+        torch.bmm(vector, self.columns, out=image)
 
     def _partner(self, point: Tensor) -> Tensor:
         """Return what a vector is multiplied with in an inner product."""
@@ -391,10 +402,12 @@ class Newton:
         """Return C · J, and the probabilities; 0 where there is no row."""
         logits = self._to_logits(point)
         true_logit = (self.truth * logits).sum(1)
-        loss = (self.valid * (torch.logsumexp(logits, 1) - true_logit)).sum(-1)
+        losses = torch.logsumexp(logits, 1) - true_logit
+        loss = (self.valid * losses).sum(-1)
         weights = point[..., : self.unknowns - 1]
         square = dot(weights, self._partner(point)[..., :-1])
-        return self.c * loss + 0.5 * square, logits.softmax(1) * self.valid
+        p = logits.softmax(1) * self.valid
+        return self.c * loss + 0.5 * square, p
 
     def _evaluate_trial(self) -> None:
         value, p = self._evaluate(self.trial)
@@ -410,9 +423,10 @@ class Newton:
 
     def _bound_gap(self) -> Tensor:
         """Return how far J may be above its optimum, as `solver.bound_gap`."""
-        bias = self.descent[..., -1] ** 2 / self.curvature[..., -1]
-        other = self._partner(self.scaled) if self.is_gram else self.descent
-        square = dot(self.descent[..., :-1], other[..., :-1])
+        descent = self.descent
+        bias = descent[..., -1] ** 2 / self.curvature[..., -1]
+        other = self._partner(self.scaled) if self.is_gram else descent
+        square = dot(descent[..., :-1], other[..., :-1])
         return (square + bias.sum(1)) * (0.5 / self.c)
 
 

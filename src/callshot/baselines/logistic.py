@@ -77,7 +77,8 @@ def score_logistic(
         if split_c is None:
             split_c = choose_c(episodes, number, pool.check_stopped)
         queries = episodes.fold == number
-        scores[queries] = log_odds(next(score_each(episodes, number, (split_c,))))
+        table = next(score_each(episodes, number, (split_c,)))
+        scores[queries] = log_odds(table)
         progress(1 / episodes.folds, "logistic")
         return split_c
 
@@ -98,15 +99,13 @@ def choose_c(episodes: Episodes, number: int, check: Check = never_stop) -> floa
     fold_scores = [
         score_each(inner, fold, C_GRID, CHOICE) for fold in range(inner.folds)
     ]
-    best_rank = (-np.inf, -np.inf)
+    best_rank: tuple[float, ...] = (-np.inf,)
     best_c = DEFAULT_C
     for c, *tables in zip(C_GRID, *fold_scores, strict=True):
         check()
         values = measure(inner, gather(inner, tables))
-        rank = (
-            round(values["all", "auroc"], DIGITS),
-            round(values["all", "accuracy"], DIGITS),
-        )
+        metrics = ("auroc", "accuracy")
+        rank = tuple(round(values["all", metric], DIGITS) for metric in metrics)
         if rank > best_rank:
             best_rank = rank
             best_c = c
@@ -254,9 +253,11 @@ def standardise(vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray
     """
     rows, columns = vectors.shape
     # Relative to the first row: a constant has exactly its value.
-    mean = vectors[0] + (vectors - vectors[0]).sum(axis=0) / rows
+    first = vectors[0]
+    mean = first + (vectors - first).sum(axis=0) / rows
     centred = vectors - mean
-    deviation = np.sqrt(np.square(centred).sum(axis=0) / rows)
+    variance = np.square(centred).sum(axis=0) / rows
+    deviation = np.sqrt(variance)
     middle = columns // 2
     median = np.partition(deviation, middle)[middle]
     np.maximum(deviation, median / np.sqrt(rows), out=deviation)

@@ -121,8 +121,9 @@ def shared_evidence(
             weight, bias = fit(split.number, draw)
             logits = np.empty((bias.size, len(queries)))
             multiply(weight.reshape(bias.size, -1), queries, False, logits)
-            by_class = logits.reshape(*bias.shape, -1) + bias[..., None]
-            a[d, : len(bias)] = by_class[..., place]
+            by_class = logits.reshape(*bias.shape, -1)
+            with_bias = by_class + bias[..., None]
+            a[d, : len(bias)] = with_bias[..., place]
             a[d, len(bias) :] = whole
         return a
 
@@ -194,7 +195,8 @@ def support_rows(
     ]
     turn = np.concatenate([np.arange(len(support)) for support in supports])
     order = np.argsort(turn, kind="stable")
-    return np.concatenate(supports)[order], np.searchsorted(turn[order], shots)
+    rows = np.concatenate(supports)[order]
+    return rows, np.searchsorted(turn[order], shots)
 
 
 def fit_nested(
@@ -221,8 +223,9 @@ def fit_nested(
             new_rows = size - unknowns.shape[1]
             unknowns = np.hstack([unknowns, np.zeros((classes, new_rows))])
         else:
-            unknowns = weights[s] * deviation
-            bias = biases[s] + (weights[s] * mean).sum(axis=1)
+            weight = weights[s]
+            unknowns = weight * deviation
+            bias = biases[s] + (weight * mean).sum(axis=1)
         gap = solve(problem, CLOSE, unknowns, bias)
         check_optimum(gap, c, CLOSE)
         weights[s], biases[s] = unscale(unknowns, bias, rows, mean, deviation)

@@ -28,8 +28,6 @@ Names = Mapping[str, Any]
 
 HEAD_WIDTH = 64  # of AST
 STRIDES = (10, 12, 14, 16)  # of AST's patches, on 1024 frames
-MAX_SIZE = 1_000_000  # in the configuration of BEATs
-MAX_LAYERS = 100
 PREFIXES = ("module.", "audio_spectrogram_transformer.")  # of all names of AST
 
 # Our names of tensors or layers → those of a checkpoint, if they differ. Names of layers in blocks
@@ -126,7 +124,8 @@ def read_pretrained(path: Path) -> Pretrained:
             content = torch.load(path, map_location="cpu", weights_only=True)
         encoder, weights, unused = _convert(content)
     except Exception as error:  # whatever a file may hold
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        words = f"{type(error).__name__}: {error}".split()
+        reason = " ".join(words)[:160]
         raise InputError(
             f"{path}: expected weights of AST or BEATs as published, got other content ({reason})"
         ) from error
@@ -205,7 +204,8 @@ def _convert(
         parts = names.get(layer, layer)
         if isinstance(parts, str):
             parts = (parts,)
-        weights[name] = take(*(f"{prefix}{part}.{kind}" for part in parts))
+        public_names = [f"{prefix}{part}.{kind}" for part in parts]
+        weights[name] = take(*public_names)
     for name, tensor in weights.items():
         weights[name] = tensor.detach().float()
         if not (tensor.is_floating_point() and weights[name].isfinite().all()):
@@ -232,21 +232,8 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
 
 
 def _read_beats_config(cfg: Mapping[str, Any]) -> BeatsConfig:
-    """Return the sizes of a BEATs; check also those that no tensor's shape would contradict."""
+    """Return the sizes of a BEATs; check what no tensor's shape would contradict."""
     for name, required in BEATS_REQUIRED.items():
         if repr(cfg[name]) != repr(required):  # a tensor is no answer
             raise ValueError(f"{name} = {cfg[name]}, not {required}")
-    sizes: dict[str, Any] = {}
-    for name, public_name in BEATS_SIZES.items():
-        size = cfg[public_name]
-        limit = MAX_LAYERS if name == "layers" else MAX_SIZE
-        if type(size) is not int or not 1 <= size <= limit:
-            raise ValueError(f"{public_name} = {size}, not from 1 to {limit}")
-        sizes[name] = size
-    encoder = BeatsConfig(**sizes)
-    fits = not (encoder.width % encoder.heads or encoder.width % encoder.kernel_groups)
-    if not (fits and 1 <= encoder.buckets // 4 < encoder.max_distance):
-        raise ValueError(
-            "encoder_attention_heads, conv_pos_groups, num_buckets or max_distance do not fit"
-        )
-    return encoder
+    return BeatsConfig(**{name: cfg[key] for name, key in BEATS_SIZES.items()})

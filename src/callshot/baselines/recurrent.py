@@ -36,15 +36,15 @@ from callshot.baselines.sequence_batches import (
     stack_sequences,
 )
 from callshot.baselines.training import (
-    DEFAULT_OPTIONS,
+    DEFAULT_CONTEXT,
     Dropout,
     Metadata,
     TrainingConfig,
+    TrainingContext,
     TrainingJob,
-    TrainingOptions,
     TrainingTask,
     check_examples,
-    check_lengths,
+    check_length,
     no_dropout,
     require_torch,
     run_jobs,
@@ -55,7 +55,7 @@ from callshot.errors import InputError, OptionError, check_choice, check_range
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import check_no_leak
-from callshot.records import FloatArray, IntArray, Progress, no_progress
+from callshot.records import COMMON_FOLD, FloatArray, IntArray
 
 MAX_STEPS = 64  # of the median sequence
 CELLS = {"elman": "Elman", "gru": "GRU", "lstm": "LSTM"}
@@ -86,22 +86,22 @@ def score_recurrent(
     *,
     cell: str | Sequence[str] = "gru",
     hidden: int | None = None,
-    options: TrainingOptions = DEFAULT_OPTIONS,
-    progress: Progress = no_progress,
+    seeds: int = 1,
+    context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[FloatArray, Metadata]:
     """Train on every split and score its queries.
 
     Return log-odds (rows, classes), NaN in the common fold, and metadata. `groups` is the recording
     of each row, `sequences` its frames, (frames, dimensions). `cell` is one for all splits, or one
-    per split, as `choose_cell` returns them. `progress` is also called from other threads.
+    per split, as `choose_cell` returns them. `seeds` networks are averaged.
     """
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
     cells_of_splits = [(name,) for name in cells]
-    jobs = plan_jobs(episodes, groups, sequences, cells_of_splits, hidden, options)
-    means, training = run_trainings(jobs, options, progress)
-    scores = np.full(episodes.relevant.shape, np.nan)
-    for fold, mean in means.items():
-        scores[episodes.fold == fold] = log_odds(mean)
+    inputs = (episodes, groups, sequences)
+    jobs = plan_jobs(*inputs, cells_of_splits, hidden, seeds, context)
+    scores, training = run_trainings(jobs, context)
+    queries = episodes.fold != COMMON_FOLD
+    scores[queries] = log_odds(scores[queries])
     tasks = {job.name: job.task for job in jobs}
     metadata = {
         "cells": tuple(cells),
@@ -111,8 +111,10 @@ def score_recurrent(
         "width": jobs[0].task.config.width,
         "pooling": "mean over time",
         "frames_per_step": [
-            _frames_per_step(episodes, sequences, fold) for fold in means
+            _frames_per_step(episodes, sequences, fold)
+            for fold in range(episodes.folds)
         ],
+        "seeds": seeds,
     }
     return scores, metadata | training
 
@@ -123,27 +125,28 @@ def choose_cell(
     sequences: Sequences,
     *,
     hidden: int | None = None,
-    options: TrainingOptions = DEFAULT_OPTIONS,
-    progress: Progress = no_progress,
+    seeds: int = 1,
+    context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[tuple[str, ...], Losses]:
     """Choose a cell for every split by the loss on inner folds of its support side.
 
     Return the cell of each split, and the loss of each cell in each. Each seed holds out another
     inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged over the
-    seeds. With a folder in the options, `score_recurrent` continues from these trainings.
+    seeds. With a folder in the context, `score_recurrent` continues from these trainings.
     """
     all_cells = [tuple(CELLS)] * episodes.folds
-    jobs = plan_jobs(episodes, groups, sequences, all_cells, hidden, options)
+    inputs = (episodes, groups, sequences)
+    jobs = plan_jobs(*inputs, all_cells, hidden, seeds, context)
     searched = {job.number for job in jobs if job.held_out.any()}
     for fold in set(range(episodes.folds)) - searched:
         raise InputError(
             f"fold {fold}: no class has two recordings on its support side, so nothing can "
             "be held out to choose a network; name one"
         )
-    searches = run_jobs(jobs, search, options.threads, progress)
+    searches = run_jobs(jobs, search, context)
     lowest = [np.nanmin(losses) if losses else np.nan for losses in searches]
     # Jobs are in the order of splits, cells and seeds; some seeds have nothing to hold out.
-    by_seed = np.reshape(lowest, (episodes.folds, len(CELLS), options.seeds))
+    by_seed = np.reshape(lowest, (episodes.folds, len(CELLS), seeds))
     table = np.nanmean(by_seed, axis=2)
     names = list(CELLS)
     cells = tuple(names[number] for number in table.argmin(axis=1))
@@ -170,7 +173,8 @@ def plan_jobs(
     sequences: Sequences,
     cells: Sequence[Sequence[str]],
     hidden: int | None,
-    options: TrainingOptions,
+    seeds: int,
+    context: TrainingContext,
 ) -> list[TrainingJob]:
     """Check all input, and plan the trainings of each split: all of its cells with all seeds."""
     if hidden is not None:
@@ -182,17 +186,17 @@ def plan_jobs(
         raise OptionError(f"cell: expected {expected}, got {len(cells)}")
     label = episodes.label
     classes = episodes.classes
-    check_lengths(len(label), sequences=len(sequences), groups=len(groups))
+    check_length("sequences", len(sequences), len(label))
     check_no_leak([str(group) for group in groups], episodes.fold)
     check_sequences(sequences)
     is_class = label[:, None] == np.arange(len(classes))
     check_examples(is_class, episodes.fold, classes)
-    require_torch(options.device)
+    require_torch(context.network_device)
 
     @cache
     def load(step: int) -> BatchData:
         table = stack_sequences(sequences, step)
-        return BatchData.load(table, label, options.device)
+        return BatchData.load(table, label, groups, context.network_device)
 
     jobs = []
     for fold, names in enumerate(cells):
@@ -201,24 +205,21 @@ def plan_jobs(
         rows = np.flatnonzero(episodes.fold != fold)
         facts = {
             "classes": classes,
-            "rows": data.fingerprint(rows, groups),
+            "rows": data.fingerprint(rows),
             "frames_per_step": step,
         }
-        for name, member in product(names, range(options.seeds)):
+        for name, member in product(names, range(seeds)):
             config = RecurrentConfig(
                 cell=name,
                 dimension=data.table.frames.shape[1],
                 classes=len(classes),
                 hidden=hidden or HIDDEN[name],
-                seed=options.seed,
+                seed=context.seed,
                 member=member,
             )
-            held_out = config.held_out(label[rows], groups[rows])
             task = RecurrentTask(data, config)
-            job = TrainingJob(
-                task, name, CELLS[name], episodes.fold, fold, held_out, facts, options
-            )
-            jobs.append(job)
+            place = (episodes.fold, fold)
+            jobs.append(TrainingJob(task, name, CELLS[name], *place, facts, context))
     return jobs
 
 
@@ -321,6 +322,10 @@ class RecurrentTask(TrainingTask):
         network.mean.copy_(torch.from_numpy(mean))
         network.scale.copy_(torch.from_numpy(scale))
 
+    def classes(self, rows: IntArray) -> IntArray:
+        """Return the labels of some rows."""
+        return self.data.label[rows]
+
     def logits(
         self, network: RecurrentNetwork, rows: IntArray, dropout: Dropout = no_dropout
     ) -> Tensor:
@@ -367,5 +372,6 @@ class RecurrentTask(TrainingTask):
 def balanced_loss(scores: FloatArray, label: IntArray) -> float:
     """Return the mean cross-entropy of each class, averaged over the classes."""
     losses = -scores[np.arange(len(label)), label]
-    means = [losses[label == number].mean() for number in np.unique(label)]
+    classes = np.unique(label)
+    means = [losses[label == number].mean() for number in classes]
     return float(np.mean(means))

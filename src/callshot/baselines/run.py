@@ -9,11 +9,9 @@ Each is trained on the support side of a split and scored on its queries with th
 centroid. Choices are made on inner folds, and reported.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -29,14 +27,13 @@ from callshot.baselines.scoring import (
     frame_of_classes,
     frame_of_outputs,
 )
-from callshot.baselines.training import Metadata, TrainingOptions
+from callshot.baselines.training import Metadata, TrainingContext
 from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.differences import find_crossovers
 from callshot.fewshot.gpu.device import (
     Gpu,
     choose_device,
     gpu_if_large_enough,
-    network_device,
     run_with_fallback,
 )
 from callshot.fewshot.metrics import MetricSums
@@ -45,8 +42,6 @@ from callshot.fewshot.summary import summarise_sweep
 from callshot.records import (
     RANKING_METRICS,
     Evaluation,
-    Progress,
-    no_progress,
 )
 from callshot.records.frames import (
     BASELINES,
@@ -58,39 +53,6 @@ from callshot.records.frames import (
 )
 
 Signal = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class TrainingContext:
-    """Seed, device, threads, the folder that stores networks, and who watches.
-
-    The device is auto, cpu or cuda: with auto, fits at every k run on a GPU if there is one, and
-    networks on the CPU.
-    """
-
-    seed: int = 0
-    device: str = "cpu"
-    threads: int | None = None
-    folder: Path | None = None
-    progress: Progress = no_progress
-
-    def for_share(self, share: float) -> "TrainingContext":
-        """Return the context of a share of the work."""
-
-        def progress(done: float, what: str) -> None:
-            self.progress(share * done, what)
-
-        return replace(self, progress=progress)
-
-    def training_options(self, seeds: int = 1) -> TrainingOptions:
-        """Return the options of networks."""
-        return TrainingOptions(
-            seeds=seeds,
-            device=network_device(self.device),
-            threads=self.threads or os.cpu_count() or 1,
-            folder=self.folder,
-            seed=self.seed,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +168,8 @@ def train_logistic(
     is_chosen = options.C is None and encoder_data.episodes.folds > 2
     choice = " by inner folds" if is_chosen else ""
     shown = c_values[:1] if len(set(c_values)) == 1 else c_values
-    how = f"C{choice}: {', '.join(f'{c:g}' for c in shown)}"
+    values = ", ".join(f"{c:g}" for c in shown)
+    how = f"C{choice}: {values}"
     baseline = {"kind": "logistic", "name": "LR", "how": how}
     baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
     frames = []
@@ -288,21 +251,22 @@ def train_recurrent(
     from callshot.baselines.recurrent import choose_cell, score_recurrent
 
     inputs = (encoder_data.episodes, encoder_data.groups, sequences)
-    settings = context.training_options(options.seeds)
     cell = find_cell(encoder_data, options.cell)
     cells: Sequence[str] = [cell] * encoder_data.episodes.folds
     choice = ""
     if not cell:
-        search = context.for_share(0.7).progress
-        cells, _ = choose_cell(*inputs, options=settings, progress=search)
+        search = context.for_share(0.7)
+        cells, _ = choose_cell(*inputs, seeds=options.seeds, context=search)
         context = context.for_share(0.3)
         choice = ", by inner folds"
     scores, metadata = score_recurrent(
-        *inputs, cell=cells, options=settings, progress=context.progress
+        *inputs, cell=cells, seeds=options.seeds, context=context
     )
     title = metadata["text"]
     sizes = sorted(set(metadata["parameters"].values()))
-    size = " to ".join(f"{number:,}" for number in dict.fromkeys([sizes[0], sizes[-1]]))
+    size = f"{sizes[0]:,}"
+    if len(sizes) > 1:
+        size += f" to {sizes[-1]:,}"
     plural = "s" if options.seeds > 1 else ""
     baseline = {
         "kind": "recurrent",
@@ -348,8 +312,7 @@ def train_end_to_end(
         encoder_data.groups,
         names,
         init=options.init,
-        options=context.training_options(),
-        progress=context.progress,
+        context=context,
     )
     start = metadata["text"] if options.init else "from scratch"
     how = f"{start}; {metadata['parameters']:,} parameters"

@@ -84,7 +84,8 @@ def sum_metrics(
         metrics = measure_fold(split, table, decided)
         sums.open_fold(split)
         sums.count(slice(None), metrics.decisions, metrics.tied)
-        sums.add(0, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
+        by_metric = (metrics.ap, metrics.auroc, metrics.hits)
+        sums.add(0, *(table[0].T for table in by_metric))
     sums.finish(1)
     return sums
 
@@ -124,8 +125,10 @@ def measure_outputs(
         of_folds = []
         for number in range(int(fold.max()) + 1):
             rows = fold == number
-            outputs = np.flatnonzero(targets[rows].any(axis=0))
-            values = [metric(scores[rows, n], targets[rows, n]) for n in outputs]
+            fold_scores = scores[rows]
+            fold_targets = targets[rows]
+            outputs = np.flatnonzero(fold_targets.any(axis=0))
+            values = [metric(fold_scores[:, n], fold_targets[:, n]) for n in outputs]
             of_folds.append(mean(values))
         means[name] = mean(of_folds)
     return means
@@ -174,7 +177,8 @@ def find_outputs(
     if categories is None:
         return "all", episodes.classes, episodes.relevant
     groups = group_classes(episodes.classes, categories)
-    names = tuple(categories[episodes.classes[group[0]]] for group in groups)
+    first = [episodes.classes[group[0]] for group in groups]
+    names = tuple(categories[name] for name in first)
     targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
     return "reduced", names, np.stack(targets, axis=1)
 
@@ -202,9 +206,10 @@ def _make_rows(
     for (scoring, metric), value in values.items():
         if metric in RANKING_METRICS:
             kept = samples.get((scoring, metric), np.empty(0))
-            low, high = np.percentile(kept, (1, 99)) if kept.size else (np.nan, np.nan)
-            interval = (float(low), float(high), kept.tolist())
-            rows.append((scoring, metric, value, *interval))
+            limits = [np.nan, np.nan]
+            if kept.size:
+                limits = np.percentile(kept, (1, 99)).tolist()
+            rows.append((scoring, metric, value, *limits, kept.tolist()))
     columns = zip(ROW_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)
     key = {
         "corpus": encoder_data.dataset.corpus,
@@ -235,7 +240,8 @@ def resample(
         rows = np.flatnonzero(episodes.fold == number)
         for n in np.flatnonzero(targets[rows].any(axis=0)):
             target = targets[rows, n]
-            ranking = measure_ranking(scores[rows, n], target, units[:, rows])
+            weights = units[:, rows]
+            ranking = measure_ranking(scores[rows, n], target, weights)
             metrics = np.array(ranking)
             share = units[:, rows[target]].mean(axis=1)
             sums[n] += share * np.nan_to_num(metrics)
@@ -276,8 +282,10 @@ def measure_ranking(
     misses = all_misses[:, is_last]
     new_hits = np.diff(hits, prepend=0)
     new_misses = np.diff(misses, prepend=0)
-    precision = np.sum(new_hits * (hits / (hits + misses)), axis=1)
-    lost = np.sum(new_hits * (misses - 0.5 * new_misses), axis=1)
+    precisions = hits / (hits + misses)
+    precision = np.sum(new_hits * precisions, axis=1)
+    above = misses - 0.5 * new_misses
+    lost = np.sum(new_hits * above, axis=1)
     positives = hits[:, -1].astype(np.float64)
     pairs = positives * misses[:, -1]
     known_pairs = np.where(pairs > 0, pairs, np.nan)

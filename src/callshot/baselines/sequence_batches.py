@@ -17,7 +17,6 @@ from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
 
 SORTED_BATCHES = 8  # batches of an epoch that are sorted by length together
-MAX_FLOAT32 = float(np.finfo(np.float32).max)
 BoolArray = NDArray[np.bool_]
 Frames = NDArray[np.float32]
 Sequences = Sequence[NDArray[np.floating[Any]]]
@@ -55,18 +54,24 @@ class FrameTable:
 
 @dataclass(frozen=True)
 class BatchData:
-    """Rows to train on: their frames, also on a device, and a label or a target per output."""
+    """Rows to train on: frames, a label or a target per output, and the recording of each.
+
+    `frames` are those of the table, on a device.
+    """
 
     table: FrameTable
     frames: Any
     label: NDArray[Any]
+    groups: IntArray
 
     @classmethod
-    def load(cls, table: FrameTable, label: NDArray[Any], device: str) -> "BatchData":
+    def load(
+        cls, table: FrameTable, label: NDArray[Any], groups: IntArray, device: str
+    ) -> "BatchData":
         """Copy the frames to a device."""
         import torch
 
-        return cls(table, torch.from_numpy(table.frames).to(device), label)
+        return cls(table, torch.from_numpy(table.frames).to(device), label, groups)
 
     def tensor(self, array: NDArray[Any]) -> Any:
         """Copy an array to the device."""
@@ -74,16 +79,16 @@ class BatchData:
 
         return torch.from_numpy(array).to(self.frames.device)
 
-    def fingerprint(self, rows: IntArray, groups: IntArray) -> str:
+    def fingerprint(self, rows: IntArray) -> str:
         """Return a hash of everything about some rows that decides a training.
 
-        `groups` is the recording of every row of the data. A recording counts as the first of
-        `rows` that belongs to it, so that its number does not matter.
+        A recording counts as the first of `rows` that belongs to it, so that its number does not
+        matter.
         """
         facts = {
             "lengths": self.table.lengths[rows].tolist(),
             "labels": self.label[rows].tolist(),
-            "recordings": first_rows(groups[rows]).tolist(),
+            "recordings": first_rows(self.groups[rows]).tolist(),
         }
         digest = sha256(repr(facts).encode())
         for row in rows.tolist():
@@ -113,11 +118,7 @@ def check_sequences(sequences: Sequence[Any]) -> None:
     """Check that each row has a sequence of finite floats, (frames, dimensions)."""
     for row, sequence in enumerate(sequences):
         expected = f"sequence of row {row}: expected frames × dimensions"
-        if sequence is None:
-            raise InputError(
-                f"{expected}, got none; embed its segment again with --sequence"
-            )
-        check_floats(sequence, 2, expected, MAX_FLOAT32)
+        check_floats(sequence, 2, expected)
         dimensions = sequences[0].shape[1]
         if sequence.shape[1] != dimensions:
             raise InputError(
@@ -126,15 +127,16 @@ def check_sequences(sequences: Sequence[Any]) -> None:
             )
 
 
-def check_floats(value: Any, axes: int, expected: str, limit: float) -> None:
-    """Check that a value is a NumPy array of finite floats with so many axes, not empty."""
-    is_array = isinstance(value, np.ndarray) and value.ndim == axes and value.size > 0
-    if not is_array or not np.issubdtype(value.dtype, np.floating):
-        kind = getattr(value, "dtype", type(value).__name__)
-        raise InputError(f"{expected}, of floats, got {np.shape(value)} of {kind}")
-    if not (np.abs(value) < limit).all():  # also false for NaN
-        problem = f"finite, got NaN, infinity or more than {limit:.3g}"
-        raise InputError(f"{expected}, {problem}; leave its segment out")
+def check_floats(value: Any, axes: int, expected: str) -> None:
+    """Check that a value is an array of finite floats with so many axes, not empty."""
+    array = np.asarray(value)
+    fits = array.ndim == axes and array.size > 0
+    if not fits or array.dtype.kind != "f":
+        raise InputError(f"{expected}, of floats, got {array.shape} of {array.dtype}")
+    if not np.isfinite(array).all():
+        raise InputError(
+            f"{expected}, finite, got NaN or infinity; leave its segment out"
+        )
 
 
 def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -101,7 +101,8 @@ def multiply(left, right, is_symmetric, out):
 
     Only half of the blocks of a symmetric product are computed.
     """
-    side = max(1, int(np.sqrt(SMALL // max(left.shape[1], 1))))
+    products = SMALL // max(left.shape[1], 1)
+    side = max(1, int(np.sqrt(products)))
     buffer = np.empty(side * side)
     for top in range(0, len(left), side):
         rows = left[top : top + side]
@@ -112,10 +113,13 @@ def multiply(left, right, is_symmetric, out):
             block = buffer[: size[0] * size[1]].reshape(size)
             np.dot(rows, columns.T, block)
             for i in range(size[0]):
+                row = top + i
                 for j in range(size[1]):
-                    out[top + i, start + j] = block[i, j]
+                    column = start + j
+                    product = block[i, j]
+                    out[row, column] = product
                     if is_symmetric:
-                        out[start + j, top + i] = block[i, j]
+                        out[column, row] = product
 
 
 @inner
@@ -158,13 +162,17 @@ def fill_probabilities(logits, bias, label, p):
     loss = 0.0
     for n in range(classes):
         for i in range(rows):
-            largest[i] = max(largest[i], logits[n, i] + bias[n])
+            logit = logits[n, i] + bias[n]
+            largest[i] = max(largest[i], logit)
     for n in range(classes):
         for i in range(rows):
-            p[n, i] = exp(logits[n, i] + bias[n] - largest[i])
-            total[i] += p[n, i]
+            logit = logits[n, i] + bias[n]
+            odds = exp(logit - largest[i])
+            p[n, i] = odds
+            total[i] += odds
     for i in range(rows):
-        logit = logits[label[i], i] + bias[label[i]]
+        n = label[i]
+        logit = logits[n, i] + bias[n]
         loss += largest[i] - logit + log1p(total[i] - 1.0)
         total[i] = 1.0 / total[i]
     for n in range(classes):
@@ -241,11 +249,13 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
         mean[:] = 0.0
         for n in range(classes):
             for i in range(label.size):
-                mean[i] += p[n, i] * (search_logits[n, i] + search_bias[n])
+                logit = search_logits[n, i] + search_bias[n]
+                mean[i] += p[n, i] * logit
         for n in range(classes):
             for i in range(label.size):
                 logit = search_logits[n, i] + search_bias[n]
-                changes[n, i] = c * p[n, i] * (logit - mean[i])
+                distance = logit - mean[i]
+                changes[n, i] = c * p[n, i] * distance
         fill_row_sums(
             columns, is_gram, changes, 1.0, search_weight, hessian_weight, hessian_bias
         )
@@ -296,7 +306,8 @@ def solve(problem, tolerance, weight, bias):
         # The second derivatives by each unknown alone; only by the bias in the span.
         for n in range(classes):
             for i in range(label.size):
-                factors[n, i] = c * p[n, i] * (1.0 - p[n, i])
+                probability = p[n, i]
+                factors[n, i] = c * probability * (1.0 - probability)
         fill_sums(factors, curvature.bias)
         for n in range(classes):
             curvature.bias[n] = max(curvature.bias[n], TINY)
@@ -336,7 +347,8 @@ def solve(problem, tolerance, weight, bias):
         while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
             share = 0.5 * share if share > 1e-9 else 0.0
             for i in range(values.size):
-                values[i] = before[i] + share * step[i] if share > 0.0 else before[i]
+                start = before[i]
+                values[i] = start + share * step[i] if share > 0.0 else start
             new = value_at(problem, position, p)
         gain = value - new
         value = new

@@ -19,11 +19,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, as_completed
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from threading import Event, Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,10 +33,11 @@ from callshot.baselines.sequence_batches import (
     held_out_rows,
     random_batches,
 )
-from callshot.errors import InputError, OptionError, check_range
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.gpu.device import network_device
 from callshot.files import atomic_path, error_reason, remove_unfinished, sha256_text
 from callshot.jobs import Pool
-from callshot.records import FloatArray, IntArray, Progress
+from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 FORMAT = 2  # of saved trainings; raise it if the same key would give other weights
 HEADER = "callshot"  # one entry only: safetensors writes several in random order
@@ -52,32 +52,36 @@ Tensors = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
-    """Options of all network baselines.
+class TrainingContext:
+    """Seed, device, threads, the folder that stores networks, and who watches.
 
-    `seeds` is the number of networks to average. `threads` is the number of networks to train at a
-    time. `folder` keeps trained networks and the state after each epoch; None keeps nothing.
+    The device is auto, cpu or cuda: with auto, fits at every k run on a GPU if there is one, and
+    networks on the CPU. As many networks are trained at a time as there are threads. `folder` keeps
+    trained networks and the state after each epoch; None keeps nothing. `progress` is also called
+    from other threads.
     """
 
-    seeds: int = 1
-    device: str = "cpu"
-    threads: int = 1
-    folder: Path | None = None
     seed: int = 0
+    device: str = "cpu"
+    threads: int | None = None
+    folder: Path | None = None
+    progress: Progress = no_progress
 
-    def __post_init__(self) -> None:
-        check_range("seeds", self.seeds, 1)
-        check_range("threads", self.threads, 1)
-        if self.device_type not in ("cpu", "cuda"):
-            raise OptionError(f"device: expected cpu or cuda, got {self.device!r}")
+    def for_share(self, share: float) -> "TrainingContext":
+        """Return the context of a share of the work."""
+
+        def progress(done: float, what: str) -> None:
+            self.progress(share * done, what)
+
+        return replace(self, progress=progress)
 
     @property
-    def device_type(self) -> str:
-        """The type of device, which decides the last digits; its number does not."""
-        return self.device.partition(":")[0]
+    def network_device(self) -> str:
+        """Where networks run: cpu or cuda."""
+        return network_device(self.device)
 
 
-DEFAULT_OPTIONS = TrainingOptions()
+DEFAULT_CONTEXT = TrainingContext(threads=1)
 
 
 def require_torch(device: str = "cpu") -> None:
@@ -92,13 +96,10 @@ def require_torch(device: str = "cpu") -> None:
         raise OptionError("device: torch finds no CUDA device; use cpu")
 
 
-def check_lengths(rows: int, **lengths: int) -> None:
-    """Check that each input has one item per row."""
-    for name, length in lengths.items():
-        if length != rows:
-            raise InputError(
-                f"{name}: expected one for each of {rows} rows, got {length}"
-            )
+def check_length(name: str, length: int, rows: int) -> None:
+    """Check that an input has one item per row."""
+    if length != rows:
+        raise InputError(f"{name}: expected one for each of {rows} rows, got {length}")
 
 
 def check_examples(truth: BoolArray, fold: IntArray, names: Sequence[str]) -> None:
@@ -117,32 +118,8 @@ def check_examples(truth: BoolArray, fold: IntArray, names: Sequence[str]) -> No
 # Jobs in threads.
 
 
-@dataclass(frozen=True)
-class CancelToken:
-    """Receives the progress of jobs, and stops them all."""
-
-    progress: Progress
-    stopped: Event = field(default_factory=Event)
-    saving: Lock = field(default_factory=Lock)
-
-    def check_cancelled(self, *_: Any) -> None:
-        """Raise CancelledError if another job failed, or the user stopped all of them."""
-        if self.stopped.is_set():
-            raise CancelledError
-
-    @contextmanager
-    def hold_saving(self) -> Iterator[None]:
-        """Let a job write a file in the block, unless all jobs are to stop."""
-        with self.saving:
-            self.check_cancelled()
-            yield
-
-
 def run_jobs(
-    jobs: Sequence[Any],
-    work: Callable[[Any, CancelToken], Outcome],
-    threads: int,
-    progress: Progress,
+    jobs: Sequence[Any], work: Callable[[Any, Pool], Outcome], context: TrainingContext
 ) -> list[Outcome]:
     """Run all jobs, several at a time, and return their outcomes in order.
 
@@ -152,31 +129,25 @@ def run_jobs(
     import torch
 
     def run(job: Any) -> Outcome:
-        token.check_cancelled()
+        pool.check_stopped()
         stream: Any = nullcontext()
         if job.task.device.type == "cuda":
             stream = torch.cuda.stream(torch.cuda.Stream(job.task.device))
         try:
             with stream:
-                return work(job, token)
+                return work(job, pool)
         except BaseException:
-            token.stopped.set()
+            pool.stopped.set()
             raise
 
+    threads = context.threads
     with _reproducible_torch(), Pool(threads, initializer=_use_one_thread) as pool:
-        token = CancelToken(progress, pool.stopped)
         futures = {pool.submit(run, job): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                if isinstance(future.exception(), CancelledError):
-                    continue  # the job that failed reports why
-                future.result()
-                progress(1 / len(jobs), futures[future].title)
-        except BaseException:
-            token.stopped.set()
-            with token.saving:  # no job writes a file after this
-                pass
-            raise
+        for future in as_completed(futures):
+            if isinstance(future.exception(), CancelledError):
+                continue  # the job that failed reports why
+            future.result()
+            context.progress(1 / len(jobs), futures[future].title)
     return [future.result() for future in futures]
 
 
@@ -263,11 +234,6 @@ class TrainingConfig:
         digest = sha256(text.encode()).digest()
         return int.from_bytes(digest[:8], "little") >> 1
 
-    def held_out(self, label: IntArray, groups: IntArray) -> BoolArray:
-        """Return a mask of the rows that the search holds out."""
-        number = self.member % self.inner_folds
-        return held_out_rows(label, groups, self.inner_folds, number)
-
 
 def best_epoch(losses: list[float]) -> int:
     """Return the number of epochs with the lowest finite loss; 0 if no loss is finite.
@@ -294,6 +260,10 @@ class TrainingTask(ABC):
     @abstractmethod
     def initialize(self, network: Any, rows: IntArray) -> None:
         """Set the first weights of a network that will be trained on some rows."""
+
+    @abstractmethod
+    def classes(self, rows: IntArray) -> IntArray:
+        """Return one class of each of some rows, to spread over inner folds."""
 
     @abstractmethod
     def losses(
@@ -378,9 +348,8 @@ class TrainingJob:
     """One network of one split: on which rows it is trained, and the file that keeps it.
 
     `fold` is the fold of each row, `number` that of the queries, `name` that of the kind of
-    network. `held_out` is a mask of the rows that the search holds out. Where it is empty, the
-    network is trained for `unsearched_epochs`. `facts` are what decides the weights besides the
-    configuration of the task. Without a folder nothing is saved.
+    network. `facts` are what decides the weights besides the configuration of the task. Without a
+    folder nothing is saved.
     """
 
     task: TrainingTask
@@ -388,10 +357,8 @@ class TrainingJob:
     kind: str
     fold: IntArray
     number: int
-    held_out: BoolArray
     facts: Metadata
-    options: TrainingOptions
-    unsearched_epochs: int = UNSEARCHED_EPOCHS
+    context: TrainingContext
     saved: Checkpoint = field(init=False)
 
     def __post_init__(self) -> None:
@@ -409,6 +376,15 @@ class TrainingJob:
         return np.flatnonzero(self.fold != self.number)
 
     @cached_property
+    def held_out(self) -> BoolArray:
+        """A mask of the support side: the rows that the search holds out."""
+        config = self.task.config
+        label = self.task.classes(self.rows)
+        groups = self.task.data.groups[self.rows]
+        number = config.member % config.inner_folds
+        return held_out_rows(label, groups, config.inner_folds, number)
+
+    @cached_property
     def key(self) -> Metadata:
         """Everything that decides the weights."""
         import torch
@@ -417,7 +393,7 @@ class TrainingJob:
             "format": FORMAT,
             "config": asdict(self.task.config),
             "torch": torch.__version__,
-            "device": self.options.device_type,
+            "device": self.context.network_device,
             **self.facts,
         }
 
@@ -426,7 +402,7 @@ class TrainingJob:
         """The path of the file."""
         digest = sha256_text(json.dumps(self.key, sort_keys=True))
         name = f"fold{self.number}-seed{self.task.config.member}-{self.name}"
-        folder = Path(self.options.folder or "")
+        folder = Path(self.context.folder or "")
         return folder / f"{name}-{digest[:16]}.safetensors"
 
     def read(self) -> tuple[Checkpoint, Tensors]:
@@ -434,9 +410,9 @@ class TrainingJob:
 
         Unfinished files are removed.
         """
-        if self.options.folder is None:
+        if self.context.folder is None:
             return Checkpoint(), {}
-        remove_unfinished(self.options.folder, f"{self.path.stem}*")
+        remove_unfinished(self.context.folder, f"{self.path.stem}*")
         if not self.path.exists():
             return Checkpoint(), {}
         from safetensors import safe_open
@@ -457,25 +433,23 @@ class TrainingJob:
                 f"{self.path}: {problem}; remove it to train again"
             ) from error
 
-    def save(
-        self, checkpoint: Checkpoint, tensors: Tensors, token: CancelToken
-    ) -> None:
+    def save(self, checkpoint: Checkpoint, tensors: Tensors, pool: Pool) -> None:
         """Write how far the training is, in place of the previous file.
 
         Raise CancelledError if all jobs are to stop.
         """
-        with token.hold_saving():
-            if self.options.folder is None:
-                return
-            from safetensors.torch import save
+        pool.check_stopped()
+        if self.context.folder is None:
+            return
+        from safetensors.torch import save
 
-            arrays = {name: tensor.cpu() for name, tensor in tensors.items()}
-            facts = asdict(checkpoint)
-            header = {"key": self.key, **facts, "sha256": self._checksum(facts, arrays)}
-            text = json.dumps(header, sort_keys=True)
-            with atomic_path(self.path) as temporary:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                temporary.write_bytes(save(arrays, {HEADER: text}))
+        arrays = {name: tensor.cpu() for name, tensor in tensors.items()}
+        facts = asdict(checkpoint)
+        header = {"key": self.key, **facts, "sha256": self._checksum(facts, arrays)}
+        text = json.dumps(header, sort_keys=True)
+        with atomic_path(self.path) as temporary:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(save(arrays, {HEADER: text}))
 
     def _checksum(self, facts: Metadata, tensors: Tensors) -> str:
         """Return a hash of the content and the name, which has a hash of the key."""
@@ -490,7 +464,7 @@ class TrainingJob:
         rows: IntArray,
         epochs: int,
         losses: list[float],
-        token: CancelToken,
+        pool: Pool,
         held_out: IntArray | None = None,
     ) -> tuple[Any, list[float]]:
         """Run or continue a phase; return the network and the losses.
@@ -500,7 +474,7 @@ class TrainingJob:
         """
         task = self.task
         network, optimizer = task.start(rows)
-        network.register_forward_pre_hook(token.check_cancelled)
+        network.register_forward_pre_hook(lambda *_: pool.check_stopped())
         epoch = 0
         tensors: Tensors = {}
         if self.saved.phase == phase and self.saved.epoch:
@@ -530,9 +504,9 @@ class TrainingJob:
             for number, values in optimizer.state_dict()["state"].items():
                 for name in OPTIMIZER_STATE:
                     tensors[f"optimizer.{number}.{name}"] = values[name]
-            self.save(Checkpoint(phase, epoch, losses), tensors, token)
-            token.progress(0.0, f"{self.title}, {phase}: epoch {epoch}")
-            token.check_cancelled()
+            self.save(Checkpoint(phase, epoch, losses), tensors, pool)
+            self.context.progress(0.0, f"{self.title}, {phase}: epoch {epoch}")
+            pool.check_stopped()
         return network, losses
 
     def diverged(self, problem: str) -> InputError:
@@ -541,7 +515,7 @@ class TrainingJob:
         return InputError(f"{self.title}: the training diverged, {problem}; {hint}")
 
 
-def search(job: TrainingJob, token: CancelToken) -> list[float]:
+def search(job: TrainingJob, pool: Pool) -> list[float]:
     """Return the loss of the held-out rows after each epoch; empty if there are none.
 
     The network is trained without these rows until their loss stops falling.
@@ -553,55 +527,58 @@ def search(job: TrainingJob, token: CancelToken) -> list[float]:
         rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
         epochs = job.task.config.epochs
-        _, losses = job.train("search", rows, epochs, losses, token, held_out)
+        _, losses = job.train("search", rows, epochs, losses, pool, held_out)
         if best_epoch(losses) == 0:
             problem = "the loss of the held-out rows is not finite after any epoch"
             raise job.diverged(problem)
-    job.save(Checkpoint("searched", len(losses), losses), {}, token)
+    job.save(Checkpoint("searched", len(losses), losses), {}, pool)
     return losses
 
 
-def score_queries(job: TrainingJob, token: CancelToken) -> tuple[FloatArray, int]:
+def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
     """Return the scores of a split's queries, and the number of epochs.
 
     The network is trained on the whole support side.
     """
-    losses = search(job, token)
+    losses = search(job, pool)
     task = job.task
-    epochs = best_epoch(losses) or job.unsearched_epochs
+    epochs = best_epoch(losses) or UNSEARCHED_EPOCHS
     if job.saved.phase == "finished":
         network = task.build()
-        network.register_forward_pre_hook(token.check_cancelled)
+        network.register_forward_pre_hook(lambda *_: pool.check_stopped())
         network.load_state_dict(job.read()[1])
         network.to(task.device)
     else:
-        network, _ = job.train("all", job.rows, epochs, losses, token)
+        network, _ = job.train("all", job.rows, epochs, losses, pool)
         weights = network.state_dict()
         if not all(tensor.isfinite().all() for tensor in weights.values()):
             raise job.diverged(f"its weights are not finite after {epochs} epochs")
-        job.save(Checkpoint("finished", epochs, losses), weights, token)
+        job.save(Checkpoint("finished", epochs, losses), weights, pool)
     queries = np.flatnonzero(job.fold == job.number)
     return task.predict(network, queries), epochs
 
 
 def run_trainings(
-    jobs: Sequence[TrainingJob], options: TrainingOptions, progress: Progress
-) -> tuple[dict[int, FloatArray], Metadata]:
-    """Train all networks; return the mean scores of each fold's queries, and metadata.
+    jobs: Sequence[TrainingJob], context: TrainingContext
+) -> tuple[FloatArray, Metadata]:
+    """Train all networks; return the mean scores (rows, outputs) of all queries, and metadata.
 
-    The metadata has the epochs of each network by fold, and the number of networks trained now.
+    Scores are NaN in the common fold. The metadata has the epochs of each network by fold, and the
+    number of networks trained now.
     """
-    outcomes = run_jobs(jobs, score_queries, options.threads, progress)
-    scores: dict[int, list[FloatArray]] = {}
+    outcomes = run_jobs(jobs, score_queries, context)
+    tables: dict[int, list[FloatArray]] = {}
     epochs: dict[int, list[int]] = {}
     for job, (job_scores, job_epochs) in zip(jobs, outcomes, strict=True):
-        scores.setdefault(job.number, []).append(job_scores)
+        tables.setdefault(job.number, []).append(job_scores)
         epochs.setdefault(job.number, []).append(job_epochs)
-    means = {fold: np.mean(tables, axis=0) for fold, tables in scores.items()}
+    fold = jobs[0].fold
+    scores = np.full((len(fold), tables[0][0].shape[1]), np.nan)
+    for number, of_fold in tables.items():
+        scores[fold == number] = np.mean(of_fold, axis=0)
     metadata = {
-        "seeds": options.seeds,
-        "device": options.device,
+        "device": context.network_device,
         "epochs": list(epochs.values()),
         "trained": sum(job.saved.phase != "finished" for job in jobs),
     }
-    return means, metadata
+    return scores, metadata

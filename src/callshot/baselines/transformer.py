@@ -117,10 +117,11 @@ class AstEncoder(nn.Module):
         grid = self.position_embedding["grid"]
         quarter = grid.shape[-1] // 4
         size = (MAX_COLUMNS, COLUMN_PATCHES, quarter)
-        rates = np.exp(-math.log(100.0) * np.arange(quarter) / quarter)
+        exponents = -math.log(100.0) * np.arange(quarter) / quarter
+        rates = np.exp(exponents)
         column = np.arange(MAX_COLUMNS)[:, None, None] * rates
         band = np.arange(COLUMN_PATCHES)[:, None] * rates
-        waves = [np.sin(column), np.cos(column), np.sin(band), np.cos(band)]
+        waves = [wave(place) for place in (column, band) for wave in (np.sin, np.cos)]
         table = np.concatenate([np.broadcast_to(wave, size) for wave in waves], axis=2)
         grid.copy_(torch.from_numpy(table.astype(np.float32)))
 
@@ -283,12 +284,14 @@ class BeatsBlock(nn.Module):
         """Return tokens of the same shape."""
         layers = (self.q, self.k, self.v)
         query, key, value = (split_heads(layer(tokens), self.heads) for layer in layers)
-        gate_values = self.gate(query).unflatten(-1, (2, GATE_VALUES)).sum(-1)
+        linear = self.gate(query).unflatten(-1, (2, GATE_VALUES))
+        gate_values = linear.sum(-1)
         first, second = torch.sigmoid(gate_values).split(1, dim=-1)
         gate = first * (second * self.gain["scale"] - 1.0) + 2.0
         bias = (gate * bias).to(query.dtype)
         if mask is not None:
-            bias = bias.masked_fill(~mask[:, None, None, :], -math.inf)
+            is_padding = ~mask[:, None, None, :]
+            bias = bias.masked_fill(is_padding, -math.inf)
         heads = scaled_dot_product_attention(query, key, value, bias)
         attended = dropout(self.out(join_heads(heads)))
         tokens = self.norm1(tokens * self.residual_scale + attended)
@@ -315,7 +318,8 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
     ratio = np.maximum(distance, 1).astype(np.float32) / near
     logarithm = np.log(ratio) / math.log(max_distance / near)
     beyond = logarithm * (half - near)
-    far = np.minimum(near + beyond.astype(np.int64), half - 1)
+    bucket_beyond = near + beyond.astype(np.int64)
+    far = np.minimum(bucket_beyond, half - 1)
     bucket: IntArray = np.where(distance < near, distance, far)
     bucket[offset > 0] += half
     return bucket

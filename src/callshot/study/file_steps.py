@@ -27,8 +27,8 @@ from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import (
     BaselineResults,
     Signal,
-    TrainingContext,
 )
+from callshot.baselines.training import TrainingContext
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
 from callshot.corpus.audio import load_audio
 from callshot.corpus.options import (
