@@ -27,14 +27,14 @@ import torch
 from callshot.baselines.end_to_end import (
     DEFAULT_ENCODER,
     PRETRAINED,
+    FrameClassifier,
     FrameConfig,
-    FrameTask,
     score_end_to_end,
 )
 from callshot.baselines.scoring import measure_outputs
 from callshot.baselines.sequence_batches import BatchData, FrameTable
 from callshot.baselines.spectrogram import log_mel
-from callshot.baselines.training import TrainingContext
+from callshot.baselines.training import TrainingContext, run_epoch, start_training
 from callshot.baselines.transformer import BeatsConfig
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
@@ -83,16 +83,16 @@ def measure_speed(
     data = BatchData.load(
         table, rng.random((rows, OUTPUTS)) < 0.3, np.arange(rows), device
     )
-    task = FrameTask(data, config, weights)
+    network = FrameClassifier(data, config, weights)
     every = np.arange(rows)
-    network, optimizer = task.start(every)
-    task.run_epoch(network, optimizer, every[: config.batch_size], 0)  # warm up
-    training_s = time_call(lambda: task.run_epoch(network, optimizer, every, 1), device)
-    scoring_s = time_call(lambda: task.predict(network, every), device)
+    optimizer = start_training(network, every)
+    run_epoch(network, optimizer, every[: config.batch_size], 0)  # warm up
+    training_s = time_call(lambda: run_epoch(network, optimizer, every, 1), device)
+    scoring_s = time_call(lambda: network.predict(every), device)
     hours = rows * SEGMENT_S / 3600
     return {
         "what": f"{name}, {device}",
-        "parameters": task.parameters,
+        "parameters": sum(tensor.numel() for tensor in network.parameters()),
         "segments": rows,
         "training h/s": hours / training_s,
         "scoring h/s": hours / scoring_s,

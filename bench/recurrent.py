@@ -22,6 +22,7 @@ from callshot.baselines.training import (
     run_jobs,
     score_queries,
     search,
+    start_training,
 )
 from callshot.fewshot.episodes import Episodes
 from table import parser, show
@@ -102,7 +103,7 @@ def measure(encoder: str, corpus: str, device: str, threads: int) -> dict[str, o
             end = time.perf_counter()
         search_s.append((middle - start) / threads)
         training_s.append((end - middle) / threads)
-        parameters.append(jobs[0].task.parameters)
+        parameters.append(jobs[0].parameters)
         differences += run_jobs(jobs[:1], compare_alone, context)
     split_s = sum(search_s) + float(np.mean(training_s))
     return {
@@ -117,10 +118,11 @@ def measure(encoder: str, corpus: str, device: str, threads: int) -> dict[str, o
 
 def compare_alone(job: TrainingJob, pool: object) -> float:
     """Compare rows in a batch with the same rows alone."""
-    network = job.task.start(job.rows)[0]
+    network = job.make(job.data, job.config)
+    start_training(network, job.rows)
     rows = job.rows[:ROWS_ALONE]
-    together = job.task.predict(network, rows)
-    alone = [job.task.predict(network, row[None])[0] for row in rows]
+    together = network.predict(rows)
+    alone = [network.predict(row[None])[0] for row in rows]
     return float(np.abs(together - alone).max())
 
 

@@ -29,12 +29,12 @@ def interrupt_at(text: str) -> Progress:
 
 def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail the test if a network is trained."""
-    from callshot.baselines.training import TrainingTask
+    from callshot.baselines import training
 
     def fail(*_: Any) -> None:
         pytest.fail("a network was trained")
 
-    monkeypatch.setattr(TrainingTask, "run_epoch", fail)
+    monkeypatch.setattr(training, "run_epoch", fail)
 
 
 def folder_content(folder: Path) -> dict[str, bytes]:

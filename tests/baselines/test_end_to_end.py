@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from callshot.baselines.sequence_batches import BatchData, stack_sequences
 from callshot.baselines.spectrogram import window_crops
-from callshot.baselines.training import TrainingContext
+from callshot.baselines.training import TrainingContext, start_training
 from callshot.errors import InputError, LeakError
 from callshot.records import FloatArray, IntArray
 
@@ -23,8 +23,8 @@ pytest.importorskip("safetensors")
 
 from callshot.baselines import end_to_end  # noqa: E402
 from callshot.baselines.end_to_end import (  # noqa: E402
+    FrameClassifier,
     FrameConfig,
-    FrameTask,
     balanced_weights,
     frame_loss,
     score_end_to_end,
@@ -109,12 +109,12 @@ def rng() -> np.random.Generator:
 # Networks
 
 
-def make_task(
+def make_network(
     frames: list[FloatArray], outputs: int, encoder: AstConfig = SMALL
-) -> FrameTask:
+) -> FrameClassifier:
     label = np.zeros((len(frames), outputs), np.bool_)
     data = BatchData.load(stack_sequences(frames), label, np.arange(len(frames)), "cpu")
-    return FrameTask(data, FrameConfig(encoder=encoder, outputs=outputs))
+    return FrameClassifier(data, FrameConfig(encoder=encoder, outputs=outputs))
 
 
 def test_the_number_of_parameters_is_that_of_all_layers(brief: None) -> None:
@@ -124,7 +124,8 @@ def test_the_number_of_parameters_is_that_of_all_layers(brief: None) -> None:
     block = 2 * 64 + 33 * 96 + 33 * 32 + 33 * 64 + 65 * 32
     head = 33 * 2
     assert metadata["parameters"] == patch + grid + 2 * block + 64 + head
-    assert make_task([np.zeros((16, 128))], 3, AstConfig()).parameters == 693_891
+    network = make_network([np.zeros((16, 128))], 3, AstConfig())
+    assert sum(tensor.numel() for tensor in network.parameters()) == 693_891
 
 
 def test_every_frame_is_scored_once_however_long_the_segment(
@@ -132,8 +133,10 @@ def test_every_frame_is_scored_once_however_long_the_segment(
 ) -> None:
     """A slow version scores the windows one by one."""
     lengths = [16, 31, 64 * 16, 65 * 16, 200 * 16 + 7]
-    task = make_task([rng.normal(size=(length, 128)) for length in lengths], outputs=3)
-    network, _ = task.start(np.arange(5))
+    network = make_network(
+        [rng.normal(size=(length, 128)) for length in lengths], outputs=3
+    )
+    start_training(network, np.arange(5))
     torch.nn.init.normal_(
         network.head.weight, generator=torch.Generator().manual_seed(1)
     )
@@ -145,19 +148,19 @@ def test_every_frame_is_scored_once_however_long_the_segment(
             crops.first.tolist()
             == (16 * (np.cumsum(crops.columns) - crops.columns)).tolist()
         )
-        frames = torch.from_numpy(task.data.table.row(row))
+        frames = torch.from_numpy(network.data.table.row(row))
         parts = []
         for first, columns in zip(crops.first, crops.columns, strict=True):
             with torch.no_grad():
                 parts.append(network(frames[None, first : first + 16 * columns])[0])
         expected.append(torch.cat(parts).double().mean(dim=0).numpy())
-    assert np.abs(task.predict(network, np.arange(5)) - expected).max() <= 1e-5
+    assert np.abs(network.predict(np.arange(5)) - expected).max() <= 1e-5
 
 
 def test_log_odds_are_the_mean_of_a_linear_layer_over_mel(
     rng: np.random.Generator,
 ) -> None:
-    network = make_task([np.zeros((16, 128))], outputs=2).build()
+    network = make_network([np.zeros((16, 128))], outputs=2)
     with torch.no_grad():
         network.encoder.initialize(torch.Generator().manual_seed(1))
     frames = torch.from_numpy(rng.normal(size=(1, 48, 128)).astype(np.float32))

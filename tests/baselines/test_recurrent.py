@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from callshot.baselines import training
 from callshot.baselines.sequence_batches import BatchData, stack_sequences
-from callshot.baselines.training import TrainingContext
+from callshot.baselines.training import TrainingContext, start_training
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
@@ -34,7 +34,7 @@ from callshot.baselines import recurrent  # noqa: E402
 from callshot.baselines.recurrent import (  # noqa: E402
     HIDDEN,
     RecurrentConfig,
-    RecurrentTask,
+    RecurrentNetwork,
 )
 
 Dataset = tuple[Episodes, IntArray, list[FloatArray]]
@@ -100,8 +100,8 @@ def score_means(episodes: Episodes) -> FloatArray:
     return scores
 
 
-def make_task(cell: str, sequences: list[Any], **sizes: int) -> RecurrentTask:
-    """Make the task of a network for sequences with one dimension count."""
+def make_network(cell: str, sequences: list[Any], **sizes: int) -> RecurrentNetwork:
+    """Make a network for sequences with one dimension count."""
     data = BatchData.load(
         stack_sequences(sequences),
         np.zeros(len(sequences), np.int64),
@@ -109,7 +109,8 @@ def make_task(cell: str, sequences: list[Any], **sizes: int) -> RecurrentTask:
         "cpu",
     )
     dimension = sequences[0].shape[1]
-    return RecurrentTask(data, RecurrentConfig(cell=cell, dimension=dimension, **sizes))
+    config = RecurrentConfig(cell=cell, dimension=dimension, **sizes)
+    return RecurrentNetwork(data, config)
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
@@ -145,13 +146,14 @@ def test_networks_have_between_10_000_and_100_000_parameters(
     cell: str, dimension: int, classes: int
 ) -> None:
     sequences = [np.zeros((1, dimension))]
-    task = make_task(cell, sequences, classes=classes, hidden=HIDDEN[cell])
+    network = make_network(cell, sequences, classes=classes, hidden=HIDDEN[cell])
     gates = {"elman": 1, "gru": 3, "lstm": 4}[cell]
-    width = task.config.width
+    width = network.config.width
     projection = 0 if width == dimension else (dimension + 1) * width
     layer = gates * HIDDEN[cell] * (width + HIDDEN[cell] + 2)
-    assert task.parameters == projection + layer + (HIDDEN[cell] + 1) * classes
-    assert 10_000 <= task.parameters <= 100_000
+    parameters = sum(tensor.numel() for tensor in network.parameters())
+    assert parameters == projection + layer + (HIDDEN[cell] + 1) * classes
+    assert 10_000 <= parameters <= 100_000
 
 
 @pytest.mark.parametrize(
@@ -201,16 +203,16 @@ def test_log_probabilities_equal_those_of_a_literal_network(
     sequences = [
         rng.normal(5.0, 3.0, (length, dimension)) for length in (1, 7, 3, 7, 2)
     ]
-    task = make_task(cell, sequences, classes=4, hidden=8)
-    network, _ = task.start(np.arange(3))
+    network = make_network(cell, sequences, classes=4, hidden=8)
+    start_training(network, np.arange(3))
     weight = {
         name: tensor.double().numpy() for name, tensor in network.state_dict().items()
     }
     expected = [
-        literal_network(task.config, weight, sequence.astype(np.float32))
+        literal_network(network.config, weight, sequence.astype(np.float32))
         for sequence in sequences
     ]
-    assert np.abs(task.predict(network, np.arange(5)) - expected).max() <= 1e-5
+    assert np.abs(network.predict(np.arange(5)) - expected).max() <= 1e-5
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -219,8 +221,8 @@ def test_logits_and_gradients_equal_those_of_a_packed_batch(cell: str) -> None:
     sequences = [
         rng.normal(size=(length, 2)).astype(np.float32) for length in (2, 5, 5, 1)
     ]
-    task = make_task(cell, sequences, classes=3, hidden=4)
-    network, _ = task.start(np.arange(4))
+    network = make_network(cell, sequences, classes=3, hidden=4)
+    start_training(network, np.arange(4))
     scaled = [(torch.from_numpy(s) - network.mean) * network.scale for s in sequences]
     padded = torch.nn.utils.rnn.pad_sequence(scaled)
     packed = torch.nn.utils.rnn.pack_padded_sequence(
@@ -228,7 +230,7 @@ def test_logits_and_gradients_equal_those_of_a_packed_batch(cell: str) -> None:
     )
     outputs, lengths = torch.nn.utils.rnn.pad_packed_sequence(network.cell(packed)[0])
     expected = network.head(outputs.sum(dim=0) / lengths[:, None])
-    logits = task.logits(network, np.arange(4))
+    logits = network.logits(np.arange(4))
     assert torch.allclose(logits, expected, rtol=0, atol=1e-6)
     gradients = torch.autograd.grad((logits**2).sum(), [*network.parameters()])
     expected_gradients = torch.autograd.grad(
@@ -242,10 +244,10 @@ def test_logits_and_gradients_equal_those_of_a_packed_batch(cell: str) -> None:
 def test_the_score_of_a_row_does_not_depend_on_its_batch(cell: str) -> None:
     rng = np.random.default_rng(4)
     sequences = [rng.normal(size=(length, 40)) for length in rng.integers(1, 200, 40)]
-    task = make_task(cell, sequences, classes=5, hidden=HIDDEN[cell])
-    network, _ = task.start(np.arange(40))
-    together = task.predict(network, np.arange(40))
-    alone = [task.predict(network, np.array([row]))[0] for row in range(40)]
+    network = make_network(cell, sequences, classes=5, hidden=HIDDEN[cell])
+    start_training(network, np.arange(40))
+    together = network.predict(np.arange(40))
+    alone = [network.predict(np.array([row]))[0] for row in range(40)]
     assert np.abs(log_odds(together) - log_odds(alone)).max() <= 1e-5
 
 
@@ -434,13 +436,12 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(
     scores, metadata = score_recurrent(
         episodes, groups, sequences, hidden=8, seeds=3, context=context
     )
-    task = make_task("gru", sequences, classes=2, hidden=8)
+    network = make_network("gru", sequences, classes=2, hidden=8)
     query = np.flatnonzero(episodes.fold == 1)
     members = []
     for path in sorted(tmp_path.glob("fold1-*.safetensors")):
-        network = task.build()
         network.load_state_dict(load_file(path))
-        members.append(task.predict(network, query))
+        members.append(network.predict(query))
     assert np.array_equal(scores[query], log_odds(np.mean(members, axis=0)))
     assert len(members) == metadata["seeds"] == 3
     assert np.shape(metadata["epochs"]) == (2, 3)

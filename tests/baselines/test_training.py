@@ -15,7 +15,7 @@ torch = pytest.importorskip(
 )
 
 
-JOB = SimpleNamespace(title="job", task=SimpleNamespace(device=torch.device("cpu")))
+JOB = SimpleNamespace(title="job", data=SimpleNamespace(device=torch.device("cpu")))
 
 
 def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set() -> None:

@@ -14,6 +14,7 @@ mean of its frames' log-odds.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,6 @@ from callshot.baselines.training import (
     TrainingConfig,
     TrainingContext,
     TrainingJob,
-    TrainingTask,
     check_examples,
     check_length,
     no_dropout,
@@ -107,35 +107,36 @@ def score_end_to_end(
     config = FrameConfig(
         encoder=encoder, outputs=len(names), seed=context.seed, **settings
     )
-    task = FrameTask(data, config, weights)
+    make = partial(FrameClassifier, weights=weights)
     jobs = []
     for number in range(int(fold.max()) + 1):
         rows = np.flatnonzero(fold != number)
         facts = {"outputs": list(names), "rows": data.fingerprint(rows)}
-        place = (fold, number)
-        jobs.append(TrainingJob(task, "aerd", encoder.title, *place, facts, context))
+        job = TrainingJob(
+            make,
+            data,
+            config,
+            "aerd",
+            encoder.title,
+            fold,
+            number,
+            facts,
+            context,
+        )
+        jobs.append(job)
     scores, training = run_trainings(jobs, context)
     metadata = {
         "title": encoder.title,
         "text": text,
         "encoder": asdict(encoder),
         "init": source,
-        "parameters": task.parameters,
+        "parameters": jobs[0].parameters,
         "pooling": "mean of the frames' log-odds",
         "frame_s": COLUMN_S,
         "window_s": COLUMN_S * MAX_COLUMNS,
         "audio_s": len(table.frames) * HOP_SAMPLES / RATE_HZ,
     }
     return scores, metadata | training
-
-
-def rarest_outputs(truth: BoolArray) -> IntArray:
-    """Return a class for each row: the rarest of its outputs, or one more for rows without any."""
-    counts = np.where(truth, truth.sum(axis=0), len(truth) + 1)
-    rarest = counts.argmin(axis=1)
-    rarest[~truth.any(axis=1)] = truth.shape[1]
-    _, label = np.unique(rarest, return_inverse=True)
-    return label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,10 +159,18 @@ class FrameConfig(TrainingConfig):
 
 
 class FrameClassifier(nn.Module):
-    """An encoder of patches and a linear layer."""
+    """An encoder of patches and a linear layer; `weights` are pretrained ones of the encoder."""
 
-    def __init__(self, config: FrameConfig) -> None:
+    def __init__(
+        self,
+        data: BatchData,
+        config: FrameConfig,
+        weights: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
+        self.data = data
+        self.config = config
+        self.weights = weights
         self.encoder = config.encoder.build()
         self.head = nn.Linear(config.encoder.width, config.outputs)
 
@@ -181,45 +190,28 @@ class FrameClassifier(nn.Module):
         column_means = tokens.float().mean(dim=2)
         return self.head(column_means)
 
-
-@dataclass(frozen=True)
-class FrameTask(TrainingTask):
-    """Train a frame classifier on targets; `weights` are pretrained weights of its encoder."""
-
-    config: FrameConfig
-    weights: Mapping[str, Any] | None = None
-
-    def build(self) -> FrameClassifier:
-        """Return a network without weights."""
-        return FrameClassifier(self.config)
-
-    def initialize(self, network: FrameClassifier, rows: IntArray) -> None:
+    def initialize(self, rows: IntArray) -> None:
         """Load or draw the first weights of the encoder; the head starts with zeros."""
         if self.weights is None:
             generator = torch.Generator()
             generator.manual_seed(self.config.stream_seed("weights"))
-            network.encoder.initialize(generator)
+            self.encoder.initialize(generator)
         else:
-            network.encoder.load_state_dict(self.weights)
-        nn.init.zeros_(network.head.weight)
-        nn.init.zeros_(network.head.bias)
-
-    def classes(self, rows: IntArray) -> IntArray:
-        """Return the rarest output of some rows."""
-        return rarest_outputs(self.data.label[rows])
+            self.encoder.load_state_dict(self.weights)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
 
     def log_odds(
-        self, network: FrameClassifier, crops: Crops, dropout: Dropout = no_dropout
+        self, crops: Crops, dropout: Dropout = no_dropout
     ) -> tuple[Tensor, Mask]:
         """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
         index, columns = crop_index(self.data.table, crops)
         frames = self.data.frames[self.data.tensor(index)]
         mask = None if columns.all() else self.data.tensor(columns)
-        return network(frames, mask, dropout), mask
+        return self(frames, mask, dropout), mask
 
     def losses(
         self,
-        network: FrameClassifier,
         rows: IntArray,
         batches: Sequence[IntArray],
         rng: np.random.Generator,
@@ -233,19 +225,19 @@ class FrameTask(TrainingTask):
         weights = balanced_weights(label[rows], label).astype(np.float32)
         for batch in batches:
             crops = random_crops(self.data.table.lengths, batch, rng)
-            log_odds, mask = self.log_odds(network, crops, dropout)
+            log_odds, mask = self.log_odds(crops, dropout)
             truth = self.data.tensor(label[batch].astype(np.float32))
             batch_weights = self.data.tensor(weights[batch])
             yield frame_loss(log_odds, mask, truth, batch_weights)
 
-    def predict(self, network: FrameClassifier, rows: IntArray) -> FloatArray:
+    def predict(self, rows: IntArray) -> FloatArray:
         """Return the log-odds of some rows, (rows, outputs), averaged over all of their columns."""
         total = np.zeros(self.data.label.shape)
         count = np.zeros((len(total), 1))
         crops = window_crops(self.data.table.lengths, rows)
         for batch in batch_crops(crops, SCORING_BATCH):
             with torch.inference_mode():
-                log_odds, mask = self.log_odds(network, batch)
+                log_odds, mask = self.log_odds(batch)
                 log_odds = log_odds.double()
                 if mask is not None:
                     log_odds = log_odds * mask[:, :, None]

@@ -42,7 +42,6 @@ from callshot.baselines.training import (
     TrainingConfig,
     TrainingContext,
     TrainingJob,
-    TrainingTask,
     check_examples,
     check_length,
     no_dropout,
@@ -102,13 +101,13 @@ def score_recurrent(
     scores, training = run_trainings(jobs, context)
     queries = episodes.fold != COMMON_FOLD
     scores[queries] = log_odds(scores[queries])
-    tasks = {job.name: job.task for job in jobs}
+    by_name = {job.name: job for job in jobs}
     metadata = {
         "cells": tuple(cells),
         "text": describe_cells(cells),
-        "parameters": {name: task.parameters for name, task in tasks.items()},
-        "hidden": {name: task.config.hidden for name, task in tasks.items()},
-        "width": jobs[0].task.config.width,
+        "parameters": {name: job.parameters for name, job in by_name.items()},
+        "hidden": {name: job.config.hidden for name, job in by_name.items()},
+        "width": jobs[0].config.width,
         "pooling": "mean over time",
         "frames_per_step": [
             _frames_per_step(episodes, sequences, fold)
@@ -217,9 +216,18 @@ def plan_jobs(
                 seed=context.seed,
                 member=member,
             )
-            task = RecurrentTask(data, config)
-            place = (episodes.fold, fold)
-            jobs.append(TrainingJob(task, name, CELLS[name], *place, facts, context))
+            job = TrainingJob(
+                RecurrentNetwork,
+                data,
+                config,
+                name,
+                CELLS[name],
+                episodes.fold,
+                fold,
+                facts,
+                context,
+            )
+            jobs.append(job)
     return jobs
 
 
@@ -270,8 +278,10 @@ class RecurrentConfig(TrainingConfig):
 class RecurrentNetwork(nn.Module):
     """One recurrent layer between an optional projection and a linear layer."""
 
-    def __init__(self, config: RecurrentConfig) -> None:
+    def __init__(self, data: BatchData, config: RecurrentConfig) -> None:
         super().__init__()
+        self.data = data
+        self.config = config
         self.cell = MODULES[config.cell](config.width, config.hidden)
         self.projection = None
         if config.is_projected:
@@ -298,45 +308,27 @@ class RecurrentNetwork(nn.Module):
         pooled = total / count[:, None]
         return self.head(dropout(pooled))
 
-
-@dataclass(frozen=True)
-class RecurrentTask(TrainingTask):
-    """Train a recurrent network on classes."""
-
-    config: RecurrentConfig
-
-    def build(self) -> RecurrentNetwork:
-        """Return a network without weights."""
-        return RecurrentNetwork(self.config)
-
-    def initialize(self, network: RecurrentNetwork, rows: IntArray) -> None:
+    def initialize(self, rows: IntArray) -> None:
         """Draw the first weights; scale the input by the rows of the training."""
         generator = torch.Generator()
         generator.manual_seed(self.config.stream_seed("weights"))
-        for name, tensor in network.named_parameters():
+        for name, tensor in self.named_parameters():
             is_projection = name.startswith("projection")
             inputs = self.config.dimension if is_projection else self.config.hidden
             bound = 1.0 / math.sqrt(inputs)
             tensor.uniform_(-bound, bound, generator=generator)
         mean, scale = frame_scaling(self.data.table, rows)
-        network.mean.copy_(torch.from_numpy(mean))
-        network.scale.copy_(torch.from_numpy(scale))
+        self.mean.copy_(torch.from_numpy(mean))
+        self.scale.copy_(torch.from_numpy(scale))
 
-    def classes(self, rows: IntArray) -> IntArray:
-        """Return the labels of some rows."""
-        return self.data.label[rows]
-
-    def logits(
-        self, network: RecurrentNetwork, rows: IntArray, dropout: Dropout = no_dropout
-    ) -> Tensor:
+    def logits(self, rows: IntArray, dropout: Dropout = no_dropout) -> Tensor:
         """Return the logits of a batch of rows."""
         index, mask = padded_index(self.data.table, rows)
         frames = self.data.frames[self.data.tensor(index)]
-        return network(frames, self.data.tensor(mask), dropout)
+        return self(frames, self.data.tensor(mask), dropout)
 
     def losses(
         self,
-        network: RecurrentNetwork,
         rows: IntArray,
         batches: Sequence[IntArray],
         rng: np.random.Generator,
@@ -347,20 +339,20 @@ class RecurrentTask(TrainingTask):
         counts = np.bincount(self.data.label[rows], minlength=classes)
         weights = (len(rows) / (classes * counts)).astype(np.float32)
         for batch in batches:
-            logits = self.logits(network, batch, dropout)
+            logits = self.logits(batch, dropout)
             label = self.data.label[batch]
             losses = nn.functional.cross_entropy(
                 logits, self.data.tensor(label), reduction="none"
             )
             yield (losses * self.data.tensor(weights[label])).mean()
 
-    def predict(self, network: RecurrentNetwork, rows: IntArray) -> FloatArray:
+    def predict(self, rows: IntArray) -> FloatArray:
         """Return the log-probabilities of some rows, (rows, classes)."""
         scores = np.empty((len(self.data.label), self.config.classes))
         lengths = self.data.table.lengths[rows]
         with torch.inference_mode():
             for batch in sorted_batches(rows, lengths, SCORING_BATCH):
-                logits = self.logits(network, batch).double()
+                logits = self.logits(batch).double()
                 scores[batch] = logits.log_softmax(dim=1).cpu().numpy()
         return scores[rows]
 

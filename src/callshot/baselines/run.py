@@ -168,8 +168,8 @@ def train_logistic(
     is_chosen = options.C is None and encoder_data.episodes.folds > 2
     choice = " by inner folds" if is_chosen else ""
     shown = c_values[:1] if len(set(c_values)) == 1 else c_values
-    values = ", ".join(f"{c:g}" for c in shown)
-    how = f"C{choice}: {values}"
+    listed = ", ".join(f"{c:g}" for c in shown)
+    how = f"C{choice}: {listed}"
     baseline = {"kind": "logistic", "name": "LR", "how": how}
     baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
     frames = []

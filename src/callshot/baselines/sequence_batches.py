@@ -73,11 +73,29 @@ class BatchData:
 
         return cls(table, torch.from_numpy(table.frames).to(device), label, groups)
 
+    @property
+    def device(self) -> Any:
+        """The device that has the frames."""
+        return self.frames.device
+
     def tensor(self, array: NDArray[Any]) -> Any:
         """Copy an array to the device."""
         import torch
 
-        return torch.from_numpy(array).to(self.frames.device)
+        return torch.from_numpy(array).to(self.device)
+
+    def classes(self, rows: IntArray) -> IntArray:
+        """Return one class for each of some rows, to spread over inner folds.
+
+        With targets it is the rarest output of a row, or one more for rows without any.
+        """
+        label = self.label[rows]
+        if label.ndim == 1:
+            return label
+        counts = np.where(label, label.sum(axis=0), len(label) + 1)
+        rarest = counts.argmin(axis=1)
+        rarest[~label.any(axis=1)] = label.shape[1]
+        return np.unique(rarest, return_inverse=True)[1]
 
     def fingerprint(self, rows: IntArray) -> str:
         """Return a hash of everything about some rows that decides a training.

@@ -2,7 +2,14 @@
 
 A training has two phases. `search` holds out an inner fold of recordings until the loss on it stops
 falling: that gives the number of epochs. `all` trains again on the whole support side, for that
-many epochs. A kind of network is a `TrainingTask`: its module, its batches, its loss.
+many epochs.
+
+A kind of network is a torch module that is made of its data and its configuration, with
+
+    initialize(rows)                     set its first weights, before training on some rows
+    losses(rows, batches, rng, dropout)  yield the loss of each batch; classes of the rows balanced
+    predict(rows)                        return the scores of some rows, (rows, outputs)
+    loss(scores, rows)                   return the balanced loss of scores of held-out rows
 
 Every random draw is a function of (seed, purpose, epoch), so the state of a training is its tensors
 and its epoch, and an interrupted training ends with the same weights. torch uses one thread in each
@@ -15,7 +22,6 @@ damaged one is an error and never overwritten.
 """
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, as_completed
 from contextlib import contextmanager, nullcontext
@@ -131,8 +137,8 @@ def run_jobs(
     def run(job: Any) -> Outcome:
         pool.check_stopped()
         stream: Any = nullcontext()
-        if job.task.device.type == "cuda":
-            stream = torch.cuda.stream(torch.cuda.Stream(job.task.device))
+        if job.data.device.type == "cuda":
+            stream = torch.cuda.stream(torch.cuda.Stream(job.data.device))
         try:
             with stream:
                 return work(job, pool)
@@ -246,96 +252,43 @@ def best_epoch(losses: list[float]) -> int:
     return int(np.nanargmin(losses)) + 1
 
 
-@dataclass(frozen=True)
-class TrainingTask(ABC):
-    """A kind of network, its configuration, and the rows it is trained on."""
+def start_training(network: Any, rows: IntArray) -> Any:
+    """Give a network its first weights, and return an optimizer."""
+    import torch
 
-    data: BatchData
-    config: Any  # a TrainingConfig with the sizes of the network
+    with torch.no_grad():
+        network.initialize(rows)
+    network.to(network.data.device)
+    weight_decay = network.config.weight_decay
+    return torch.optim.AdamW(
+        network.parameters(), weight_decay=weight_decay, fused=True
+    )
 
-    @abstractmethod
-    def build(self) -> Any:
-        """Return a network without weights."""
 
-    @abstractmethod
-    def initialize(self, network: Any, rows: IntArray) -> None:
-        """Set the first weights of a network that will be trained on some rows."""
+def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
+    """Train for one epoch."""
+    import torch
 
-    @abstractmethod
-    def classes(self, rows: IntArray) -> IntArray:
-        """Return one class of each of some rows, to spread over inner folds."""
+    config = network.config
+    data = network.data
+    rng = np.random.default_rng(config.stream_seed("order", epoch))
+    generator = torch.Generator(data.device)
+    generator.manual_seed(config.stream_seed("dropout", epoch))
 
-    @abstractmethod
-    def losses(
-        self,
-        network: Any,
-        rows: IntArray,
-        batches: Sequence[IntArray],
-        rng: np.random.Generator,
-        dropout: Dropout,
-    ) -> Iterator[Any]:
-        """Yield the loss of each batch; weights balance the classes of the rows."""
+    def drop(values: Any) -> Any:
+        """Set a random share of the values to 0 and scale up the others."""
+        random = torch.rand(values.shape, generator=generator, device=values.device)
+        return values * (random >= config.dropout) / (1.0 - config.dropout)
 
-    @abstractmethod
-    def predict(self, network: Any, rows: IntArray) -> FloatArray:
-        """Return the scores of some rows, (rows, outputs)."""
-
-    @abstractmethod
-    def loss(self, scores: FloatArray, rows: IntArray) -> float:
-        """Return the balanced loss of scores of held-out rows."""
-
-    @property
-    def device(self) -> Any:
-        """The device it runs on."""
-        return self.data.frames.device
-
-    @property
-    def parameters(self) -> int:
-        """The number of trained parameters."""
-        import torch
-
-        with torch.device("meta"):  # shapes without memory
-            network = self.build()
-        return sum(tensor.numel() for tensor in network.parameters())
-
-    def start(self, rows: IntArray) -> tuple[Any, Any]:
-        """Return a network with its first weights, and an optimizer."""
-        import torch
-
-        network = self.build()
-        with torch.no_grad():
-            self.initialize(network, rows)
-        network.to(self.device)
-        optimizer = torch.optim.AdamW(
-            network.parameters(), weight_decay=self.config.weight_decay, fused=True
-        )
-        return network, optimizer
-
-    def run_epoch(
-        self, network: Any, optimizer: Any, rows: IntArray, epoch: int
-    ) -> None:
-        """Train for one epoch."""
-        import torch
-
-        config = self.config
-        rng = np.random.default_rng(config.stream_seed("order", epoch))
-        generator = torch.Generator(self.device)
-        generator.manual_seed(config.stream_seed("dropout", epoch))
-
-        def drop(values: Any) -> Any:
-            """Set a random share of the values to 0 and scale up the others."""
-            random = torch.rand(values.shape, generator=generator, device=values.device)
-            return values * (random >= config.dropout) / (1.0 - config.dropout)
-
-        batches = random_batches(self.data.table, rows, config.batch_size, rng)
-        losses = self.losses(network, rows, batches, rng, drop)
-        for step, loss in enumerate(losses, 1 + epoch * len(batches)):
-            warmup = min(1.0, step / config.warmup_steps)
-            optimizer.param_groups[0]["lr"] = config.peak_learning_rate * warmup
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip_norm)
-            optimizer.step()
+    batches = random_batches(data.table, rows, config.batch_size, rng)
+    losses = network.losses(rows, batches, rng, drop)
+    for step, loss in enumerate(losses, 1 + epoch * len(batches)):
+        warmup = min(1.0, step / config.warmup_steps)
+        optimizer.param_groups[0]["lr"] = config.peak_learning_rate * warmup
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip_norm)
+        optimizer.step()
 
 
 def no_dropout(values: Any) -> Any:
@@ -347,12 +300,14 @@ def no_dropout(values: Any) -> Any:
 class TrainingJob:
     """One network of one split: on which rows it is trained, and the file that keeps it.
 
-    `fold` is the fold of each row, `number` that of the queries, `name` that of the kind of
-    network. `facts` are what decides the weights besides the configuration of the task. Without a
-    folder nothing is saved.
+    `make` makes a network of the data and the configuration. `fold` is the fold of each row,
+    `number` that of the queries, `name` that of the kind of network. `facts` are what decides the
+    weights besides the configuration. Without a folder nothing is saved.
     """
 
-    task: TrainingTask
+    make: Callable[[BatchData, Any], Any]
+    data: BatchData
+    config: Any  # a TrainingConfig with the sizes of the network
     name: str
     kind: str
     fold: IntArray
@@ -368,7 +323,16 @@ class TrainingJob:
     @property
     def title(self) -> str:
         """What messages call it."""
-        return f"{self.kind}, fold {self.number}, seed {self.task.config.member}"
+        return f"{self.kind}, fold {self.number}, seed {self.config.member}"
+
+    @property
+    def parameters(self) -> int:
+        """The number of trained parameters."""
+        import torch
+
+        with torch.device("meta"):  # shapes without memory
+            network = self.make(self.data, self.config)
+        return sum(tensor.numel() for tensor in network.parameters())
 
     @cached_property
     def rows(self) -> IntArray:
@@ -378,9 +342,9 @@ class TrainingJob:
     @cached_property
     def held_out(self) -> BoolArray:
         """A mask of the support side: the rows that the search holds out."""
-        config = self.task.config
-        label = self.task.classes(self.rows)
-        groups = self.task.data.groups[self.rows]
+        config = self.config
+        label = self.data.classes(self.rows)
+        groups = self.data.groups[self.rows]
         number = config.member % config.inner_folds
         return held_out_rows(label, groups, config.inner_folds, number)
 
@@ -391,7 +355,7 @@ class TrainingJob:
 
         return {
             "format": FORMAT,
-            "config": asdict(self.task.config),
+            "config": asdict(self.config),
             "torch": torch.__version__,
             "device": self.context.network_device,
             **self.facts,
@@ -401,7 +365,7 @@ class TrainingJob:
     def path(self) -> Path:
         """The path of the file."""
         digest = sha256_text(json.dumps(self.key, sort_keys=True))
-        name = f"fold{self.number}-seed{self.task.config.member}-{self.name}"
+        name = f"fold{self.number}-seed{self.config.member}-{self.name}"
         folder = Path(self.context.folder or "")
         return folder / f"{name}-{digest[:16]}.safetensors"
 
@@ -472,8 +436,8 @@ class TrainingJob:
         Held-out rows add a loss after each epoch, and the phase ends when it stops falling. The
         training can stop before each batch, and is saved after each epoch.
         """
-        task = self.task
-        network, optimizer = task.start(rows)
+        network = self.make(self.data, self.config)
+        optimizer = start_training(network, rows)
         network.register_forward_pre_hook(lambda *_: pool.check_stopped())
         epoch = 0
         tensors: Tensors = {}
@@ -493,13 +457,14 @@ class TrainingJob:
                 }
             optimizer.load_state_dict(state)
         while epoch < epochs:
-            is_stale = epoch - best_epoch(losses) >= task.config.patience
+            is_stale = epoch - best_epoch(losses) >= self.config.patience
             if held_out is not None and is_stale:
                 break
-            task.run_epoch(network, optimizer, rows, epoch)
+            run_epoch(network, optimizer, rows, epoch)
             epoch += 1
             if held_out is not None:
-                losses.append(task.loss(task.predict(network, held_out), held_out))
+                scores = network.predict(held_out)
+                losses.append(network.loss(scores, held_out))
             tensors = dict(network.state_dict())
             for number, values in optimizer.state_dict()["state"].items():
                 for name in OPTIMIZER_STATE:
@@ -526,7 +491,7 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
     if job.held_out.any():
         rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
-        epochs = job.task.config.epochs
+        epochs = job.config.epochs
         _, losses = job.train("search", rows, epochs, losses, pool, held_out)
         if best_epoch(losses) == 0:
             problem = "the loss of the held-out rows is not finite after any epoch"
@@ -541,13 +506,12 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
     The network is trained on the whole support side.
     """
     losses = search(job, pool)
-    task = job.task
     epochs = best_epoch(losses) or UNSEARCHED_EPOCHS
     if job.saved.phase == "finished":
-        network = task.build()
+        network = job.make(job.data, job.config)
         network.register_forward_pre_hook(lambda *_: pool.check_stopped())
         network.load_state_dict(job.read()[1])
-        network.to(task.device)
+        network.to(job.data.device)
     else:
         network, _ = job.train("all", job.rows, epochs, losses, pool)
         weights = network.state_dict()
@@ -555,7 +519,7 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
             raise job.diverged(f"its weights are not finite after {epochs} epochs")
         job.save(Checkpoint("finished", epochs, losses), weights, pool)
     queries = np.flatnonzero(job.fold == job.number)
-    return task.predict(network, queries), epochs
+    return network.predict(queries), epochs
 
 
 def run_trainings(
