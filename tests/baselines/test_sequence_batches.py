@@ -20,7 +20,7 @@ from callshot.baselines.sequence_batches import (
     random_batches,
     stack_sequences,
 )
-from callshot.errors import InputError, LeakError, OptionError
+from callshot.errors import InputError, LeakError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import IntArray
@@ -279,24 +279,6 @@ def test_a_recording_on_both_sides_is_an_error() -> None:
     groups[3] = groups[0]
     with pytest.raises(LeakError, match="recording '0' is in folds 0 and 1"):
         score_recurrent(episodes, groups, rows)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"cell": "rnn"}, "cell: expected one of elman, gru, lstm, got 'rnn'"),
-        (
-            {"cell": ["gru"] * 3},
-            "cell: expected one, or one for each of 2 splits, got 3",
-        ),
-        ({"hidden": 0}, "hidden: expected 1 or more, got 0"),
-    ],
-)
-def test_an_option_out_of_range_is_an_error(
-    options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(OptionError, match=message):
-        score_recurrent(*make_dataset(), **options)
 
 
 def test_the_error_about_a_missing_package_names_the_command(

@@ -31,7 +31,10 @@ from literal_total import literal_metrics, literal_weights, weighted_rankings
 
 SMALL = Protocol(shots=(1, 2), shared_draws=4, total_samples=6, seed=3)
 CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
-GROUPS = {"all": [[0], [1], [2]], "reduced": [[2], [0, 1]]}
+GROUPS = {
+    "all": [np.array([0]), np.array([1]), np.array([2])],
+    "reduced": [np.array([2]), np.array([0, 1])],
+}
 BASELINE = {"kind": "logistic", "name": "LR", "how": "C: 1"}
 
 
@@ -111,7 +114,7 @@ def test_samples_of_outputs_are_those_of_the_literal_twin(seed):
     targets[episodes.fold == 1, 2] = True  # no negative in another
     targets[:, 3] = False  # never
     scores = random_scores(episodes, outputs=4)
-    groups = {"all": [[n] for n in range(4)]}
+    groups = {"all": [np.array([n]) for n in range(4)]}
     samples = resample(episodes, targets, scores, groups, SMALL)
     literal = literal_samples(episodes, targets, scores)
     for number, metric in enumerate(("map", "auroc")):
@@ -123,7 +126,7 @@ def test_outputs_that_are_never_or_always_true_have_undefined_samples():
     episodes = episodes_of(random_corpus(1, classes=3, size=4))
     scores = random_scores(episodes, outputs=1)
     never = np.zeros(scores.shape, bool)
-    groups = {"all": [[0]]}
+    groups = {"all": [np.array([0])]}
     samples = resample(episodes, never, scores, groups, SMALL)
     assert np.isnan(samples["all", "map"]).all()
     always = resample(episodes, ~never, scores, groups, SMALL)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ from callshot.baselines.training import (
     run_trainings,
     search,
 )
-from callshot.errors import InputError, OptionError, check_choice, check_range
+from callshot.errors import InputError
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import check_no_leak
@@ -176,13 +176,6 @@ def plan_jobs(
     context: TrainingContext,
 ) -> list[TrainingJob]:
     """Check all input, and plan the trainings of each split: all of its cells with all seeds."""
-    if hidden is not None:
-        check_range("hidden", hidden, 1)
-    for name in chain(*cells):
-        check_choice("cell", name, CELLS)
-    if len(cells) != episodes.folds:
-        expected = f"one, or one for each of {episodes.folds} splits"
-        raise OptionError(f"cell: expected {expected}, got {len(cells)}")
     label = episodes.label
     classes = episodes.classes
     check_length("sequences", len(sequences), len(label))

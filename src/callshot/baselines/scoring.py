@@ -10,7 +10,7 @@ classifiers without training do, so that sample b of all is paired. Training aga
 would take a thousand trainings, so other training sets are left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -38,7 +38,7 @@ from callshot.records.frames import BASELINES, make_frame
 
 Categories = Mapping[str, str] | None  # of classes
 Description = Mapping[str, str]  # kind, name and how
-Groups = Mapping[str, list[list[int]]]  # of outputs, by scoring
+Groups = Mapping[str, Sequence[IntArray]]  # of outputs, by scoring
 Metrics = dict[tuple[str, str], float]  # by scoring and metric
 ROW_COLUMNS = ("scoring", "metric", "value", "p01", "p99", "samples")
 
@@ -144,10 +144,7 @@ def frame_of_classes(
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
     values = measure(episodes, scores, categories)
-    groups = {"all": [[n] for n in range(len(episodes.classes))]}
-    if categories is not None:
-        numbers = group_classes(episodes.classes, categories)
-        groups["reduced"] = [group.tolist() for group in numbers]
+    groups = MetricSums(1, 1, episodes.classes, categories).groups
     inputs = (encoder_data, protocol, baseline)
     return _make_rows(*inputs, values, episodes.relevant, scores, groups)
 
@@ -162,7 +159,7 @@ def frame_of_outputs(
     scoring, names, targets = find_outputs(encoder_data)
     measured = measure_outputs(targets, encoder_data.episodes.fold, scores)
     values = {(scoring, metric): measured[metric] for metric in RANKING_METRICS}
-    groups = {scoring: [[n] for n in range(len(names))]}
+    groups = {scoring: [np.array([n]) for n in range(len(names))]}
     inputs = (encoder_data, protocol, baseline)
     frame = _make_rows(*inputs, values, targets, scores, groups)
     return frame.with_columns(encoder=pl.lit(""))
@@ -252,8 +249,8 @@ def resample(
         values = table[:, number]
         is_defined = np.asarray(~np.isnan(values).any(axis=1))
         for scoring, members in groups.items():
-            defined = [[n for n in group if is_defined[n]] for group in members]
-            means = [values[group].mean(axis=0) for group in defined if group]
+            defined = [group[is_defined[group]] for group in members]
+            means = [values[group].mean(axis=0) for group in defined if group.size]
             nothing = np.full(len(units), np.nan)
             samples[scoring, metric] = np.mean(means, axis=0) if means else nothing
     return samples

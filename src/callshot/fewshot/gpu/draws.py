@@ -225,8 +225,9 @@ class SupportDrawer:
         outside = upload(self.split.outside, self.gpu)
         start = episodes.class_start.tolist()
         for n, steps in enumerate(self.steps.tolist()):
-            order = rank[:, start[n] : start[n + 1]]
-            is_outside = outside[start[n] : start[n + 1]][order]
+            rows = slice(start[n], start[n + 1])
+            order = rank[:, rows]
+            is_outside = outside[rows][order]
             kept = order[is_outside].reshape(draws, -1)
             supports.chosen[n, :steps] = kept[:, :steps].T
         return self._weighted(supports, span)
@@ -238,25 +239,30 @@ class SupportDrawer:
         """
         is_whole = self.drawn < len(self.shots)
         steps = np.where(is_whole, self.split.pool_sizes, 0)
-        table = np.zeros((len(steps), max(int(steps.max()), 1)), np.int64)
+        longest = max(int(steps.max()), 1)
+        table = np.zeros((len(steps), longest), np.int64)
         slots = np.full(table.shape, -1)
         for n in np.flatnonzero(is_whole):
             begin = self.split.pool_start[n]
-            table[n, : steps[n]] = self.split.pool[begin : begin + steps[n]]
-            slots[n, steps[n] - 1] = 0
+            count = steps[n]
+            table[n, :count] = self.split.pool[begin : begin + count]
+            slots[n, count - 1] = 0
         table, steps, slots = (
             upload(array, self.gpu, torch.int32) for array in (table, steps, slots)
         )
         if self.spread.rank is None:
             return Supports(table[:, :, None], steps, slots)
-        chosen = table[:, :, None].repeat(1, 1, span.stop - span.start)
+        samples = span.stop - span.start
+        chosen = table[:, :, None].repeat(1, 1, samples)
         return self._weighted(Supports(chosen, steps, slots), span)
 
     def _new_supports(self, lanes: int) -> Supports:
         """Return room for supports of every class, and the shots that they give."""
-        slots = np.full((len(self.steps), max(int(self.steps.max()), 1)), -1)
+        longest = max(int(self.steps.max()), 1)
+        slots = np.full((len(self.steps), longest), -1)
         for n, drawn in enumerate(self.drawn):
-            slots[n, self.shots[:drawn] - 1] = np.arange(drawn)
+            last = self.shots[:drawn] - 1
+            slots[n, last] = np.arange(drawn)
         slot = upload(slots, self.gpu, torch.int32)
         chosen = slot.new_empty((*slots.shape, lanes))
         return Supports(chosen, upload(self.steps, self.gpu, torch.int32), slot)
@@ -280,7 +286,8 @@ class SupportDrawer:
         chosen = supports.chosen
         classes, longest, lanes = chosen.shape
         depth = max(depth, 1)
-        scratch = chosen.new_empty((2, classes, depth if self.distinct else 0, lanes))
+        entries = depth if self.distinct else 0
+        scratch = chosen.new_empty((2, classes, entries, lanes))
         base = upload_base(self.engine.protocol.seed, purpose, self.gpu)
         _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
             base,
@@ -314,4 +321,5 @@ class SupportDrawer:
         # Places beyond the exemplars of a class may hold any number.
         rows = rows.clamp(0, units.shape[1] - 1)
         weight = torch.gather(units.T, 0, rows) * UNIT
-        return supports._replace(weight=weight.reshape(supports.chosen.shape))
+        weight = weight.reshape(supports.chosen.shape)
+        return supports._replace(weight=weight)

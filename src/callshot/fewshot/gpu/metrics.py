@@ -266,7 +266,8 @@ def measure(
     samples = draws if picks is None else picks.shape[1]
     ones = scores.new_ones((queries, 1)) if weight is None else weight
     all_weights = ones.sum(0).expand(samples).contiguous()
-    sides = torch.cat([truth.relevant, 1 - truth.relevant]).to(torch.float64)
+    is_negative = 1 - truth.relevant
+    sides = torch.cat([truth.relevant, is_negative]).to(torch.float64)
     side_weights = (sides @ ones).expand(-1, samples).contiguous()
     out = scores.new_empty((3, shots, classes, samples))
     ties = truth.label.new_zeros((shots, classes))
@@ -306,7 +307,8 @@ def count_decisions(decided: Tensor, hits: Tensor, truth: Truth, draws: int) -> 
     shots = len(decided)
     classes = len(truth.relevant)
     predicted = decided.to(torch.int64)
-    true = torch.where(hits != 0, predicted, truth.label.repeat_interleave(draws))
+    label = truth.label.repeat_interleave(draws)
+    true = torch.where(hits != 0, predicted, label)
     cell = true * classes + predicted
     counts = cell.new_zeros((shots, classes**2))
     counts.scatter_add_(1, cell, torch.ones_like(cell))
@@ -358,8 +360,8 @@ def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Te
     last = query.scatter_reduce(0, group, query, "amax", include_self=False)
     is_tied = (first != last)[group]
     is_positive = relevant.flatten()[query % relevant.numel()] != 0
-    counts = row.new_zeros((2, rows))
-    counts[0].index_add_(0, row, is_tied.to(torch.int64))
-    counts[1].index_add_(0, row, (is_tied & is_positive).to(torch.int64))
-    tied, positives = counts.reshape(2, shots, classes)
-    return tied, positives
+    tied, positives = row.new_zeros((2, rows))
+    tied.index_add_(0, row, is_tied.to(torch.int64))
+    both = is_tied & is_positive
+    positives.index_add_(0, row, both.to(torch.int64))
+    return tied.reshape(shots, classes), positives.reshape(shots, classes)

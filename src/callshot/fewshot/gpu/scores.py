@@ -152,8 +152,9 @@ def to_scores(
     """
     shots, classes, lanes = table.shape
     queries = lanes // draws
-    wide = hits = torch.empty((shots, lanes), dtype=torch.int8, device=table.device)
-    decided = torch.empty((shots, lanes), dtype=torch.int16, device=table.device)
+    hits = table.new_empty((shots, lanes), dtype=torch.int8)
+    decided = table.new_empty((shots, lanes), dtype=torch.int16)
+    wide = hits  # not read without ranking
     if ranking:
         gap = table.amax(1) - table.amin(1)
         gap = gap.reshape(shots, queries, draws).amax(1)

@@ -55,9 +55,10 @@ class GpuRows:
 
     def keep(self, array: NDArray[Any], kind: Any = None) -> Tensor:
         """Upload an array once for all folds."""
-        if id(array) not in self.kept:
-            self.kept[id(array)] = (array, upload(array, self.gpu, kind))
-        return self.kept[id(array)][1]
+        key = id(array)
+        if key not in self.kept:
+            self.kept[key] = (array, upload(array, self.gpu, kind))
+        return self.kept[key][1]
 
     @cached_property
     def distinct(self) -> tuple[Tensor, Tensor]:
@@ -77,7 +78,8 @@ class GpuRows:
         matrices = []
         for rows in number.split(np.diff(self.episodes.class_start).tolist()):
             numbers, place = torch.unique(rows, return_inverse=True)
-            table = vectors[numbers] @ vectors[numbers].T
+            distinct = vectors[numbers]
+            table = distinct @ distinct.T
             matrices.append(table[place[:, None], place].flatten())
         ends = np.cumsum([0, *map(len, matrices)])
         return ClassRows(
@@ -109,8 +111,8 @@ class SplitScorer(SupportDrawer):
         """Return a_n by each query's own draws."""
         classes = len(self.steps)
         exemplars = max(int(self.steps.max()), 1)
-        line = draws * classes * (12 * exemplars + 8 * len(self.shots))
-        line += 8 * len(self.engine.episodes.rows)
+        lane = classes * (12 * exemplars + 8 * len(self.shots))
+        line = draws * lane + 8 * len(self.engine.episodes.rows)
         out = self._new_table(draws)
         pools = self.whole_pools(slice(0))
         for queries in blocks(len(self.split.rows), SUPPORT_BYTES // line):
@@ -130,7 +132,8 @@ class SplitScorer(SupportDrawer):
         return out
 
     def _new_table(self, draws: int) -> Tensor:
-        size = (len(self.shots), len(self.steps), len(self.split.rows) * draws)
+        lanes = len(self.split.rows) * draws
+        size = (len(self.shots), len(self.steps), lanes)
         return self.on_gpu.distinct[0].new_empty(size)
 
     def _fill(
@@ -153,9 +156,11 @@ class SplitScorer(SupportDrawer):
         lanes = pools.chosen.shape[2]
         whole = out.new_empty((1, len(self.steps), len(products) * lanes))
         fill_evidence(pools, rows, products, lanes, 0, is_shared, whole)
+        end = first + len(products) * draws
         for n in partial:
-            values = whole[0, n].reshape(-1, lanes).expand(-1, draws).flatten()
-            out[int(self.drawn[n]) :, n, first : first + len(values)] = values
+            values = whole[0, n].reshape(-1, lanes).expand(-1, draws)
+            drawn = int(self.drawn[n])
+            out[drawn:, n, first:end] = values.flatten()
 
 
 class GpuSums(MetricSums):
@@ -209,22 +214,23 @@ def sweep_fold(
         keys = upload(engine.episodes.segment_key[split.rows], gpu)
         base = upload_base(engine.protocol.seed, "bootstrap", gpu)
         picks = bootstrap_picks(base, keys, draws, engine.protocol.bootstraps)
-        for block in blocks(len(shots), gpu.score_bytes // (bytes_per_draw * draws)):
+        shots_at_once = gpu.score_bytes // (bytes_per_draw * draws)
+        for block in blocks(len(shots), shots_at_once):
             table = make_scorer(engine, split, shots[block], spread).per_query(draws)
             decided, hits = to_scores(table, truth.relevant, draws, ranking=False)
             tied, ties = count_ties(table, truth.relevant, draws)
             metrics, _ = measure(table, hits, picks, None, tied, truth, draws)
+            decisions = count_decisions(decided, hits, truth, draws)
             sums.add(block, *metrics)
-            sums.count(block, count_decisions(decided, hits, truth, draws), ties)
+            sums.count(block, decisions, ties)
             engine.step((block.stop - block.start) / folds)
         return
 
     split_scorer = make_scorer(engine, split, shots, spread)
     rows = slice(0, len(shots))
     parts = []
-    for span in blocks(
-        spread.samples, gpu.score_bytes // (bytes_per_draw * len(shots))
-    ):
+    draws_at_once = gpu.score_bytes // (bytes_per_draw * len(shots))
+    for span in blocks(spread.samples, draws_at_once):
         draws = span.stop - span.start
         table = split_scorer.shared(span)
         decided, hits = to_scores(table, truth.relevant, draws, ranking=True)
@@ -236,7 +242,8 @@ def sweep_fold(
         metrics, ties = measure(table, hits, None, weight, None, truth, draws)
         parts.append(metrics)
         if weight is None:
-            sums.count(rows, count_decisions(decided, hits, truth, draws), ties)
+            decisions = count_decisions(decided, hits, truth, draws)
+            sums.count(rows, decisions, ties)
         engine.step(len(shots) * draws / spread.samples / folds)
     ap, auroc, class_hits = torch.cat(parts, 3)
     if spread.units is not None:
