@@ -92,14 +92,17 @@ def refine_split(
     problem = make_objective(rows, label, c)
 
     def to_point(layer: LinearLayer) -> FloatArray:
-        return np.asarray(np.column_stack([layer.weight, layer.bias]) * scale)
+        point = np.column_stack([layer.weight, layer.bias])
+        return np.asarray(point * scale)
 
-    optimum, _ = evaluate(problem, to_point(fit(vectors, label, classes, c)))
+    fitted = fit(vectors, label, classes, c)
+    optimum, _ = evaluate(problem, to_point(fitted))
     centroid = linear_layer(vectors, np.array(classes)[label])
     start = to_point(centroid)
     temperature = find_temperature(problem, start)
     gap = evaluate(problem, start)[0] - optimum
-    path = Path(temperature, [0], [centroid(queries)[place]], [gap])
+    a = centroid(queries)[place]
+    path = Path(temperature, [0], [a], [gap])
 
     # Softmax has a curvature of at most 1/2: a Lipschitz constant of the gradient.
     table = problem.rows

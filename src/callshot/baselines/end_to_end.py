@@ -221,13 +221,14 @@ class FrameClassifier(nn.Module):
 
         Positives and negatives of each output count the same.
         """
-        label = self.data.label
-        weights = balanced_weights(label[rows], label).astype(np.float32)
+        data = self.data
+        targets = data.label.astype(np.float32)
+        weights = balanced_weights(data.label[rows], data.label).astype(np.float32)
         for batch in batches:
-            crops = random_crops(self.data.table.lengths, batch, rng)
+            crops = random_crops(data.table.lengths, batch, rng)
             log_odds, mask = self.log_odds(crops, dropout)
-            truth = self.data.tensor(label[batch].astype(np.float32))
-            batch_weights = self.data.tensor(weights[batch])
+            truth = data.tensor(targets[batch])
+            batch_weights = data.tensor(weights[batch])
             yield frame_loss(log_odds, mask, truth, batch_weights)
 
     def predict(self, rows: IntArray) -> FloatArray:
@@ -242,8 +243,9 @@ class FrameClassifier(nn.Module):
                 if mask is not None:
                     log_odds = log_odds * mask[:, :, None]
                 sums = log_odds.sum(dim=1).cpu().numpy()
+            columns = batch.columns[:, None]
             np.add.at(total, batch.row, sums)
-            np.add.at(count, batch.row, batch.columns[:, None])
+            np.add.at(count, batch.row, columns)
         means: FloatArray = total[rows] / count[rows]
         return means
 

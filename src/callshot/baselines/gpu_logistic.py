@@ -254,7 +254,8 @@ class Newton:
         """Take the rows, labels and first positions of a batch."""
         classes, lanes = self.truth.shape
         room = lanes - len(label)
-        self.truth.copy_(pad(one_hot(label, classes).T, (0, room)))
+        truth = one_hot(label, classes).T
+        self.truth.copy_(pad(truth, (0, room)))
         self.valid.copy_(self.truth.sum(0))
         if self.is_gram:
             gram = torch.bmm(rows, rows.mT)
@@ -297,7 +298,8 @@ class Newton:
     def _begin(self) -> None:
         """Start at the given positions, or at zeros where these are better."""
         start = self.trial[..., : self.unknowns]
-        point = torch.cat([start, torch.bmm(start, self.columns)], 2)
+        image = torch.bmm(start, self.columns)
+        point = torch.cat([start, image], 2)
         rows = self.valid.sum()
         at_zeros = self.c * rows * np.log(len(self.truth))
         value, _ = self._evaluate(point)
@@ -322,7 +324,8 @@ class Newton:
         if self.is_gram:
             self.curvature.copy_(factors.sum(-1, keepdim=True))
         else:
-            self.curvature.copy_(torch.bmm(factors, self.rows * self.rows))
+            squares = self.rows * self.rows
+            self.curvature.copy_(torch.bmm(factors, squares))
             self.curvature[..., :-1] += 1.0
         self.curvature[..., -1].clamp_(min=TINY)
 
@@ -333,12 +336,14 @@ class Newton:
         has_no_gain = gain <= 1e-15 * self.value.abs()
         only_rounding = has_no_gain & (gap > 0.5 * self.gap)
         self.gap.copy_(torch.where(self.is_active, gap, self.gap))
-        self.is_active &= (gap > self.tolerance) & ~only_rounding
+        is_far = gap > self.tolerance
+        self.is_active &= is_far & ~only_rounding
         self.is_searching.copy_(self.is_active)
         self.share.copy_(self.is_active)
         self.search.copy_(self.scaled)
-        self.size.copy_(dot(self.descent, self._partner(self.scaled)))
-        self.goal.copy_(self.size * self.size.clamp(max=0.1))
+        size = dot(self.descent, self._partner(self.scaled))
+        self.size.copy_(size)
+        self.goal.copy_(size * size.clamp(max=0.1))
         self.step.zero_()
         self.decrease.zero_()
 
@@ -354,7 +359,8 @@ class Newton:
             changes = scaled_p * (logits - mean)
             hessian = self._add_rows(changes, self.search, 1.0)
             curve = dot(hessian, self._partner(self.search))
-            self.is_searching &= (curve > 0.0) & (self.size > 0.0)
+            has_descent = (curve > 0.0) & (self.size > 0.0)
+            self.is_searching &= has_descent
             alpha = torch.where(self.is_searching, self.size / curve, 0.0)
             self.decrease.addcmul_(alpha, self.size)
             alpha = alpha[:, None, None]
@@ -405,7 +411,8 @@ class Newton:
         losses = torch.logsumexp(logits, 1) - true_logit
         loss = (self.valid * losses).sum(-1)
         weights = point[..., : self.unknowns - 1]
-        square = dot(weights, self._partner(point)[..., :-1])
+        partner = self._partner(point)
+        square = dot(weights, partner[..., :-1])
         p = logits.softmax(1) * self.valid
         return self.c * loss + 0.5 * square, p
 

@@ -114,10 +114,12 @@ def shared_evidence(
     # Each distinct query is multiplied once, so that equal ones tie.
     queries, place = engine.episodes.distinct_at(split.rows)
 
+    classes = len(engine.episodes.classes)
+
     def compute(span: slice) -> FloatArray:
-        size = (len(shots), len(engine.episodes.classes), len(split.rows))
-        a = np.empty((span.stop - span.start, *size))
-        for d, draw in enumerate(range(span.start, span.stop)):
+        draws = range(span.start, span.stop)
+        a = np.empty((len(draws), len(shots), classes, len(split.rows)))
+        for d, draw in enumerate(draws):
             weight, bias = fit(split.number, draw)
             logits = np.empty((bias.size, len(queries)))
             multiply(weight.reshape(bias.size, -1), queries, False, logits)

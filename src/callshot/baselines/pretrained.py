@@ -222,7 +222,8 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
     """
     for count in (COLUMN_PATCHES, MAX_COLUMNS):
         last = len(grid) - 1
-        position = np.minimum(np.arange(count) * PATCH / stride, last)
+        centres = np.arange(count) * PATCH / stride
+        position = np.minimum(centres, last)
         low = np.minimum(position.astype(np.int64), last - 1)
         share = (position - low).astype(np.float32)[:, None, None]
         below = grid[low] * (1 - share)
@@ -236,4 +237,5 @@ def _read_beats_config(cfg: Mapping[str, Any]) -> BeatsConfig:
     for name, required in BEATS_REQUIRED.items():
         if repr(cfg[name]) != repr(required):  # a tensor is no answer
             raise ValueError(f"{name} = {cfg[name]}, not {required}")
-    return BeatsConfig(**{name: cfg[key] for name, key in BEATS_SIZES.items()})
+    sizes = {name: cfg[key] for name, key in BEATS_SIZES.items()}
+    return BeatsConfig(**sizes)

@@ -328,16 +328,18 @@ class RecurrentNetwork(nn.Module):
         dropout: Dropout,
     ) -> Iterator[Tensor]:
         """Yield the cross-entropy of each batch, weighted so that all classes count the same."""
+        data = self.data
         classes = self.config.classes
-        counts = np.bincount(self.data.label[rows], minlength=classes)
+        counts = np.bincount(data.label[rows], minlength=classes)
         weights = (len(rows) / (classes * counts)).astype(np.float32)
         for batch in batches:
             logits = self.logits(batch, dropout)
-            label = self.data.label[batch]
+            label = data.label[batch]
             losses = nn.functional.cross_entropy(
-                logits, self.data.tensor(label), reduction="none"
+                logits, data.tensor(label), reduction="none"
             )
-            yield (losses * self.data.tensor(weights[label])).mean()
+            row_weights = data.tensor(weights[label])
+            yield (losses * row_weights).mean()
 
     def predict(self, rows: IntArray) -> FloatArray:
         """Return the log-probabilities of some rows, (rows, classes)."""

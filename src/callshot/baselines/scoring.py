@@ -243,7 +243,8 @@ def resample(
             share = units[:, rows[target]].mean(axis=1)
             sums[n] += share * np.nan_to_num(metrics)
             shares[n] += share * ~np.isnan(metrics)
-    table = sums / np.where(shares > 0, shares, np.nan)
+    shares[shares == 0] = np.nan
+    table = sums / shares
     samples = {}
     for number, metric in enumerate(RANKING_METRICS):
         values = table[:, number]
@@ -270,7 +271,8 @@ def measure_ranking(
     """
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
-    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    is_other = ordered[1:] != ordered[:-1]
+    is_last = np.append(is_other, True)
     weight = units[:, order]
     # The weights of positives and of negatives down to each distinct score, the highest first.
     all_hits = np.cumsum(weight * relevant[order], axis=1)

@@ -36,7 +36,8 @@ class FrameTable:
 
     def row(self, number: int) -> Frames:
         """Return the frames of a row."""
-        return self.frames[self.start[number] : self.start[number + 1]]
+        start, end = self.start[number : number + 2]
+        return self.frames[start:end]
 
     @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray]:
@@ -71,7 +72,8 @@ class BatchData:
         """Copy the frames to a device."""
         import torch
 
-        return cls(table, torch.from_numpy(table.frames).to(device), label, groups)
+        frames = torch.from_numpy(table.frames).to(device)
+        return cls(table, frames, label, groups)
 
     @property
     def device(self) -> Any:
@@ -92,7 +94,8 @@ class BatchData:
         label = self.label[rows]
         if label.ndim == 1:
             return label
-        counts = np.where(label, label.sum(axis=0), len(label) + 1)
+        positives = label.sum(axis=0)
+        counts = np.where(label, positives, len(label) + 1)
         rarest = counts.argmin(axis=1)
         rarest[~label.any(axis=1)] = label.shape[1]
         return np.unique(rarest, return_inverse=True)[1]
@@ -163,11 +166,14 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     A dimension that is constant in these rows gets the factor 0: its values elsewhere must not
     matter.
     """
-    means, squares = table.moments
+    all_means, squares = table.moments
+    means = all_means[rows]
     count = table.lengths[rows][:, None]
-    mean = (count * means[rows]).sum(axis=0) / count.sum()
-    between = count * np.square(means[rows] - mean)
-    variance = (squares[rows] + between).sum(axis=0) / count.sum()
+    total = count.sum()
+    mean = (count * means).sum(axis=0) / total
+    between = count * np.square(means - mean)
+    deviations = squares[rows] + between
+    variance = deviations.sum(axis=0) / total
     precision = 1e-6 * np.maximum(np.abs(mean), 1e-30)  # float32 has no more digits
     varies = variance > np.square(precision)
     factor = 1.0 / np.sqrt(np.where(varies, variance, 1.0))
@@ -184,8 +190,8 @@ def padded_index(table: FrameTable, rows: IntArray) -> tuple[IntArray, BoolArray
     """
     lengths = table.lengths[rows]
     time = np.arange(lengths.max())[:, None]
-    index = table.start[rows] + np.minimum(time, lengths - 1)
-    return index, time < lengths
+    step = np.minimum(time, lengths - 1)
+    return table.start[rows] + step, time < lengths
 
 
 def random_batches(
@@ -204,7 +210,7 @@ def sorted_batches(rows: IntArray, lengths: IntArray, size: int) -> list[IntArra
     return split_batches(rows[order], size)
 
 
-def split_batches(rows: IntArray, size: int) -> list[IntArray]:
+def split_batches(rows: NDArray[Any], size: int) -> list[NDArray[Any]]:
     """Cut rows into batches of a size; the last may be smaller."""
     return np.split(rows, np.arange(size, len(rows), size))
 

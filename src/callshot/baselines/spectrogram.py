@@ -23,6 +23,7 @@ from callshot.baselines.sequence_batches import (
     FrameTable,
     check_floats,
     sorted_batches,
+    split_batches,
     stack_sequences,
 )
 from callshot.records import FloatArray, IntArray
@@ -75,20 +76,22 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD) -> Frames:
     window = np.hanning(FRAME_SAMPLES) ** front_end.window_power
     filters = _mel_filters().T
     logarithms = []
-    for block in np.split(frames, np.arange(BLOCK_FRAMES, len(frames), BLOCK_FRAMES)):
+    for block in split_batches(frames, BLOCK_FRAMES):
         centred = block - block.mean(axis=1, keepdims=True)
         previous = np.pad(centred, ((0, 0), (1, 0)), "edge")[:, :-1]
         emphasised = centred - PRE_EMPHASIS * previous
         spectrum = np.fft.rfft(emphasised * window, FFT_POINTS)
         power = np.square(np.abs(spectrum)) @ filters
         logarithms.append(np.log(np.maximum(power, MIN_POWER)))
-    scaled = (np.concatenate(logarithms) - front_end.mean) / (2.0 * front_end.deviation)
+    centred = np.concatenate(logarithms) - front_end.mean
+    scaled = centred / (2.0 * front_end.deviation)
     return scaled.astype(np.float32)
 
 
 def pad_signal(signal: Signal) -> Signal:
     """Append zeros to a signal that is shorter than one column."""
-    return np.pad(signal, (0, max(0, MIN_SAMPLES - len(signal))))
+    missing = max(0, MIN_SAMPLES - len(signal))
+    return np.pad(signal, (0, missing))
 
 
 @cache
@@ -148,8 +151,10 @@ def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
 
 def random_crops(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Crops:
     """Random-crop each row to at most 64 columns."""
-    columns = np.minimum(lengths[rows] // PATCH, MAX_COLUMNS)
-    first = rng.integers(0, lengths[rows] - columns * PATCH, endpoint=True)
+    frames = lengths[rows]
+    columns = np.minimum(frames // PATCH, MAX_COLUMNS)
+    last = frames - columns * PATCH
+    first = rng.integers(0, last, endpoint=True)
     return Crops(rows, first, columns)
 
 
@@ -165,9 +170,10 @@ def crop_index(table: FrameTable, crops: Crops) -> tuple[IntArray, BoolArray]:
 
     Shorter crops repeat their last frame, and the mask is false there.
     """
-    column = np.arange(crops.columns.max())
-    last = crops.columns[:, None] * PATCH - 1
-    frame = np.minimum(np.arange(len(column) * PATCH), last)
+    columns = crops.columns[:, None]
+    most = int(columns.max())
+    last = columns * PATCH - 1
+    frame = np.minimum(np.arange(most * PATCH), last)
     start = table.start[crops.row] + crops.first
-    mask = column < crops.columns[:, None]
+    mask = np.arange(most) < columns
     return start[:, None] + frame, mask

@@ -142,7 +142,8 @@ class AstBlock(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
         """Return tokens of the same shape."""
-        parts = self.qkv(self.norm1(tokens)).chunk(3, dim=-1)
+        projected = self.qkv(self.norm1(tokens))
+        parts = projected.chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
         heads = scaled_dot_product_attention(query, key, value, mask)
         tokens = tokens + dropout(self.out(join_heads(heads)))
@@ -256,7 +257,8 @@ class PositionConvolution(nn.Module):
             mixed = conv1d(
                 signal, kernel, self.bias, padding=padding, groups=self.groups
             )
-        return gelu(mixed[:, :, : tokens.shape[1]]).transpose(1, 2)
+        real = mixed[:, :, : tokens.shape[1]]
+        return gelu(real).transpose(1, 2)
 
 
 class BeatsBlock(nn.Module):
@@ -287,7 +289,8 @@ class BeatsBlock(nn.Module):
         linear = self.gate(query).unflatten(-1, (2, GATE_VALUES))
         gate_values = linear.sum(-1)
         first, second = torch.sigmoid(gate_values).split(1, dim=-1)
-        gate = first * (second * self.gain["scale"] - 1.0) + 2.0
+        scaled = second * self.gain["scale"]
+        gate = first * (scaled - 1.0) + 2.0
         bias = (gate * bias).to(query.dtype)
         if mask is not None:
             is_padding = ~mask[:, None, None, :]
