@@ -84,7 +84,7 @@ class Reader(FrameReader):
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         check_channel_rule(channel_rule)
         recording = self.recording
-        channel: int | None = None  # the mean of all
+        channel = None  # the mean of all
         if channel_rule != "mean":
             number = 1 if channel_rule == "first" else int(channel_rule)
             if number > recording.channels:

@@ -280,7 +280,7 @@ def find_input_files(
     a manifest.
     """
     ignored = {path.absolute() for path in exclude}
-    visited: set[Path] = set()
+    visited = set()
     for path in find_files(folder, follow_links=follow_links):
         parent = path.parent.absolute()
         for manifest in [parent / name for name in MANIFESTS if parent not in visited]:

@@ -261,8 +261,8 @@ def probe_recordings(
     library: Library, source_rate_hz: float | None, progress: Progress
 ) -> tuple[Recordings, Errors]:
     """Read the header of every recording; return those that can be read, and the errors."""
-    recordings: Recordings = {}
-    errors: Errors = {}
+    recordings = {}
+    errors = {}
 
     def read_header(path: str) -> Recording | InputError:
         try:

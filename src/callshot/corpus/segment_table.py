@@ -17,7 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -199,7 +199,7 @@ def describe_inputs(
     ]
     files = set()
     for name in {file for file, row in rows if row is not None}:
-        path: PurePath = to_path(name).absolute()
+        path = to_path(name).absolute()
         if path.is_relative_to(root):
             path = path.relative_to(root)
         files.add(path.as_posix())

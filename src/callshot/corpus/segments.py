@@ -276,7 +276,7 @@ def make_calls(
         except InputError as error:
             rejects.append(reject_row(annotation, error))
             continue
-        row: Row = {
+        row = {
             "path": path,
             "recording": group,
             "start_s": start_s,

@@ -51,8 +51,8 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
 
     names, numbers = np.unique(recording, return_inverse=True)
     # A graph of recordings and, behind them, of the groups that they share.
-    first: list[int] = []
-    second: list[int] = []
+    first = []
+    second = []
     count = len(names)
     for rows in groups:
         is_grouped = rows != NO_GROUP

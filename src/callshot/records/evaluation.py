@@ -264,7 +264,7 @@ class TransferEvaluation(Evaluation):
         for name, evaluation in self.evaluations():
             source = pl.lit(name).alias("source_corpus")
             target = pl.lit(evaluation.corpus).alias("target_corpus")
-            rows: Frame = get(evaluation)
+            rows = get(evaluation)
             columns = pl.selectors.exclude("corpus")
             parts.append(rows.select(source, target, columns))
         return pl.concat(parts)

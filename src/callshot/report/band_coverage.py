@@ -23,7 +23,6 @@ from callshot.report.figures.style import (
     SILVER,
     SMALL_PT,
     TICK_PT,
-    Style,
 )
 from callshot.report.terminal import make_table
 from callshot.results import OutputFolder, open_output_folder
@@ -123,7 +122,7 @@ def _compose(
     upper.legend(fontsize=SMALL_PT, ncols=2)
     # The band of each encoder and speed, from top to bottom; those of auto are dark.
     ticks = []
-    text: Style = {"va": "center", "fontsize": SMALL_PT, "color": GREY}
+    text = {"va": "center", "fontsize": SMALL_PT, "color": GREY}
     for row, entry in enumerate(table.iter_rows(named=True)):
         low_hz, high_hz = entry["low_hz"], entry["high_hz"]
         colour = BLUE if entry["auto"] else SILVER

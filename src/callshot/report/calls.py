@@ -338,7 +338,7 @@ def place_calls(table: Vectors) -> FloatArray:
 
 def choose_sounds(calls: Mapping[str, Any], results: CorpusResults) -> list[str]:
     """Return the segments to play, the most important first: picks, then others of each label."""
-    rows: list[int] = []
+    rows = []
     for table, encoder in zip(results.tables, calls["encoder_calls"], strict=True):
         if not is_random(table.encoder):
             for pick in encoder["picks"]:

@@ -450,7 +450,7 @@ def _describe_ties(ties: Frame) -> list[Facts]:
     entries = []
     for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):
         worst = rows.row(rows["share"].arg_max() or 0, named=True)
-        entry: Facts = {
+        entry = {
             "encoder": worst["encoder"],
             "spread": worst["spread"],
             "ties": rows["ties"].sum(),

@@ -13,7 +13,6 @@ from callshot.corpus.annotations.rows import (
 )
 from callshot.corpus.annotations.text import (
     FREQUENCIES,
-    Cell,
     RowError,
     join_cells,
     parse_cell,
@@ -72,7 +71,7 @@ def read(file: AnnotationFile) -> None:
                     f"frequencies without a label before them, got {quote(line)}"
                 )
             start_s, end_s, label = _split_label(line, file.options)
-            extra: dict[str, Cell] = {}
+            extra = {}
             if frequencies:
                 _, *cells = [*frequencies.split("\t"), "", ""]
                 for name, cell in zip(FREQUENCIES, cells, strict=False):

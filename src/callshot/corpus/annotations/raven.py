@@ -200,7 +200,7 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     text = join_cells([*names, *extra])
     for selection, row in enumerate(rows, start=1):
         times_s = [float(row["start_s"]), float(row["end_s"])]
-        files: list[object] = []
+        files = []
         if sound is not None:
             file, begin_s = sound[row["path"] or ""]
             files = [file, PurePath(file).name, times_s[0]]

@@ -189,7 +189,7 @@ class AnnotationFile:
     ) -> None:
         """Add a row; raise RowError if it is not valid. `extra` are other columns of the file."""
         is_filled = self.options.label is not None and not label.strip()
-        row: Row = {
+        row = {
             "path": path,
             "recording": recording,
             "start_s": start_s,

@@ -20,7 +20,6 @@ import numpy as np
 from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions
 from callshot.corpus.annotations.text import (
     NUMBER,
-    Cell,
     list_names,
     quote,
     read_text,
@@ -90,7 +89,7 @@ def read(file: AnnotationFile) -> None:
         spans.append((other, starts_s, np.maximum(ends_s, after_s)))
     for tier in call_tiers:
         for line, start_s, end_s, label in tier.entries:
-            extra: dict[str, Cell] = {}
+            extra = {}
             if len(call_tiers) > 1:
                 extra["tier"] = tier.name
             labels = defaultdict[str, list[str]](list)

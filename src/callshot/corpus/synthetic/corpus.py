@@ -253,8 +253,8 @@ def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
 
 def make_textgrid(plan: RecordingPlan, seed: int) -> str:
     """Write the calls as a long Praat TextGrid, with a tier `call 2` if calls overlap."""
-    first: list[Interval] = []
-    second: list[Interval] = []
+    first = []
+    second = []
     free_s = 0.0  # on the first tier
     for call in plan.calls.rows():  # at most two overlap
         interval = (call["start_s"], call["end_s"], call["label"])
@@ -265,7 +265,7 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
             free_s = call["end_s"]
     # Up to two spoken notes, each in its half of the recording.
     random = stream(seed, "notes", plan.number)
-    notes: list[Interval] = []
+    notes = []
     for half in range(random.integers(0, 3)):
         position = half + random.uniform(0, 0.6)
         start_s = round(position * plan.duration_s / 2, 3)
@@ -279,7 +279,7 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
     text = TEXTGRID_HEADER.format(duration_s=duration_s, tiers=len(tiers))
     for number, (name, spans) in enumerate(tiers.items(), start=1):
         # Empty intervals fill the gaps between the spans.
-        intervals: list[Interval] = []
+        intervals = []
         free_s = 0.0
         for start_s, end_s, label in [*spans, (duration_s, duration_s, "")]:
             if start_s > free_s:

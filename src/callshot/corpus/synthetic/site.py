@@ -186,7 +186,7 @@ def synthesise_soundscape(
     total_s = sum(plan.duration_s for plan in [*examples, *recordings])
     with Pool(threads) as pool:
         for part, plans in (("examples", examples), (".", recordings)):
-            rows: list[Row] = []
+            rows = []
             for plan in plans:
                 calls = plan.calls.without("number") if len(plan.calls) else plan.calls
                 annotations = list_rows(calls)

@@ -68,7 +68,6 @@ from callshot.report.figures.style import (
     SMALL_PT,
     TICK_PT,
     ZERO,
-    Style,
     series_style,
     shorten,
     wrap,
@@ -412,7 +411,7 @@ def _compose_refinement(figure: "Figure", panels: Frames) -> None:
     legend_in = 0.13 * min(len(encoders), 30)
     figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
     axes = figure.subplots(1, len(panels), squeeze=False)
-    small: Style = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}
+    small = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}
     for ax, panel in zip(axes[0], panels, strict=True):
         for number, line in enumerate(panel.partition_by("encoder")):
             ax.plot(line["step"], line["value"], **series_style(number))

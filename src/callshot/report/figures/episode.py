@@ -222,7 +222,7 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
     support = f"{exemplars} of every class, from the other folds and the common fold."
     ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
-    line: Style = {"ha": "left", "fontsize": None}
+    line = {"ha": "left", "fontsize": None}
     _write(ax, TEXT_IN, 0.17, title, ha="left", weight="bold", fontsize=TITLE_PT)
     _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **line)
     _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **line)

@@ -124,7 +124,7 @@ def add_panels(
     ratios = [*heights] * rows
     grid = figure.subplots(rows * depth, columns, squeeze=False, height_ratios=ratios)
     by_panel = grid.reshape(rows, depth, columns).swapaxes(1, 2)
-    stacks: AxesArray = by_panel.reshape(-1, depth)
+    stacks = by_panel.reshape(-1, depth)
     for ax in stacks[count:].flat:
         ax.set_visible(False)
     for number, stack in enumerate(stacks):
@@ -274,7 +274,7 @@ def draw_series(ax: "Axes", number: int, curve: Frame) -> None:
 
 def list_series(names: Iterable[str]) -> Legend:
     """Return the legend of several curves with bands, in the order in which they are drawn."""
-    legend: Legend = {}
+    legend = {}
     for number, name in enumerate(names):
         style = series_style(number)
         band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})

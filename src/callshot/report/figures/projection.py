@@ -93,7 +93,7 @@ def principal_plane(
     centred = whole - whole.mean(axis=0)
     centred = np.pad(centred, [(0, max(0, 2 - size)) for size in centred.shape])
     size = min(centred.shape)
-    left: FloatArray | None = None
+    left = None
     if size >= LARGE_MATRIX:
         with suppress(ArpackError):
             left, values, _ = svds(centred, 2, v0=np.cos(np.arange(size)))
@@ -129,7 +129,7 @@ def _compose(
     if len(labels) > FEW_LABELS:
         names = [str(number) for number in range(1, len(labels) + 1)]
         shown = shorten_all(labels, (LIST_IN - 0.5) * 72, SMALL_FONT)
-        point: Style = {"markersize": 4.5, "linestyle": "none"}
+        point = {"markersize": 4.5, "linestyle": "none"}
         figure.legend(
             [line_handle({**_marker_style(n), **point}) for n in range(len(labels))],
             [f"{number}  {name}" for number, name in enumerate(shown, 1)],

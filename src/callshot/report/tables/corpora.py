@@ -40,12 +40,12 @@ SEGMENT_NOTE = (
 def corpus_table(all_results: AllResults) -> Table:
     """Return the recordings of each corpus, before segmentation: the paper's table 1."""
     unit, unit_s = _choose_unit([results.stats.recordings for results in all_results])
-    columns: list[Facts] = []
+    columns = []
     for results in all_results:
         stats = results.stats
         recordings = stats.recordings
         annotated = stats.annotated
-        facts: Facts = {
+        facts = {
             "Sampling rate (kHz)": [rate / 1000 for rate in stats.rates_hz],
             "Channels": stats.channels,
             "Format": ", ".join(stats.kinds),
@@ -66,10 +66,10 @@ def segment_table(all_results: AllResults) -> Table:
     """Return what was annotated, and what was evaluated: the paper's table 2."""
     unit, unit_s = _choose_unit([results.stats.calls for results in all_results])
     minima = {results.stats.min_length_s for results in all_results}
-    columns: list[Facts] = []
+    columns = []
     for results in all_results:
         calls = results.stats.calls
-        facts: Facts = {
+        facts = {
             "Call types annotated": results.stats.labels,
             "Segments annotated": calls.count,
             f"Annotated duration ({unit})": calls.total_s / unit_s,

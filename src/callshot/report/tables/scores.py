@@ -26,7 +26,7 @@ from callshot.report.classifiers import (
     join_classifiers,
     list_classifiers,
 )
-from callshot.report.tables.table import MISSING, Cell, Column, Note, Row, Table, number
+from callshot.report.tables.table import MISSING, Cell, Column, Note, Table, number
 from callshot.report.terminal import describe_crossover, starred_shot
 
 TABLE_METRICS = ("auroc", "map")  # in the order of the columns
@@ -229,7 +229,7 @@ def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
     for spread, metric in groups:
         heading = f"k by {METRIC_NAMES[metric]}, {spread}"
         columns += [Column(name, heading) for name in CROSSOVERS.values()]
-    rows: list[Row] = []
+    rows = []
     baselines = results.baselines.sort("scoring", maintain_order=True)
     blocks = baselines.partition_by("scoring", "name")
     for block, encoder in product(blocks, evaluation.encoders):

@@ -136,7 +136,7 @@ def safe_names(names: Sequence[str], default: str = "corpus") -> list[str]:
     >>> safe_names(["a b", "A/B", "a-b-2", "c"])
     ['a-b', 'a-b-2', 'a-b-2-2', 'c']
     """
-    unique: list[str] = []
+    unique = []
     for text in names:
         name = candidate = safe_name(text, default)
         count = 1

@@ -32,7 +32,7 @@ def write_tables(
     spread: str = "per-query",
 ) -> list[str]:
     """Write all tables in each format, and the document `tables.tex`; return the file names."""
-    texts: dict[str, str] = {}
+    texts = {}
     for table in build_tables(all_results, shots=shots, spread=spread):
         for suffix, convert in FORMATS.items():
             name = f"{table.name}{suffix}"
