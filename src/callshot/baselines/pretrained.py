@@ -136,7 +136,7 @@ def _convert(
     content: Mapping[str, Any],
 ) -> tuple[Config, dict[str, Tensor], tuple[str, ...]]:
     """Return the encoder, its weights, and the names of the tensors that it does not use."""
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for name, tensor in content.get("model", content).items():
         for prefix in PREFIXES:
             name = name.removeprefix(prefix)

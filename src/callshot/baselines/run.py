@@ -36,7 +36,6 @@ from callshot.fewshot.gpu.device import (
     gpu_if_large_enough,
     run_with_fallback,
 )
-from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import summarise_sweep
 from callshot.records import (
@@ -203,7 +202,7 @@ def sweep_logistic_per_k(
 
     def train(gpu: Gpu | None) -> list[dict[str, pl.DataFrame]]:
         sweeps = []
-        shared: MetricSums | None = None
+        shared = None
         for spread in spreads:  # shared comes before total, which is computed with it
             k, sums = sweep_logistic(
                 episodes,

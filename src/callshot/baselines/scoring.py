@@ -191,7 +191,7 @@ def _make_rows(
 ) -> pl.DataFrame:
     """Return a row for every scoring and ranking metric; NaN for an interval without samples."""
     episodes = encoder_data.episodes
-    samples: dict[tuple[str, str], FloatArray] = {}
+    samples = {}
     if "total" in protocol.spreads:
         # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
         inflation = float(small_sample_inflation(count_recordings(episodes)).mean())

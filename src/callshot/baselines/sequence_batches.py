@@ -123,7 +123,7 @@ def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
     >>> stack_sequences([np.array([[1.0], [3.0], [5.0]]), np.array([[7.0]])], 2).frames.ravel()
     array([2., 5., 7.], dtype=float32)
     """
-    parts: list[Frames] = []
+    parts = []
     for sequence in sequences:
         if step > 1:
             starts = np.arange(0, len(sequence), step)

@@ -136,7 +136,7 @@ def run_jobs(
 
     def run(job: Any) -> Outcome:
         pool.check_stopped()
-        stream: Any = nullcontext()
+        stream = nullcontext()
         if job.data.device.type == "cuda":
             stream = torch.cuda.stream(torch.cuda.Stream(job.data.device))
         try:
@@ -168,7 +168,7 @@ def _reproducible_torch() -> Iterator[None]:
     import torch
 
     rnn = torch.backends.cudnn.rnn
-    onednn: Any = torch.backends.mkldnn
+    onednn = torch.backends.mkldnn
     threads = torch.get_num_threads()
     precision = rnn.fp32_precision
     enabled = onednn.enabled

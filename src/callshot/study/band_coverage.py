@@ -89,7 +89,7 @@ def measure_coverage(
     specs = specs or [spec for spec in list_specs() if spec.band_hz is not None]
 
     sample = sample_spans(segments)
-    rates_hz: dict[str, int] = {}
+    rates_hz = {}
     sources = dict(zip(sample.paths, sample["source_rate_hz"], strict=True))
     for path, source_rate_hz in sources.items():
         with suppress(CallshotError):  # a reject, which reading reports
@@ -114,7 +114,7 @@ def _coverage_rows(
     spec: EncoderSpec, speeds: Sequence[float], spectra: CallSpectra, rate_hz: int
 ) -> Iterator[dict[str, object]]:
     """Yield a row for each speed of an encoder, and for those that auto would choose."""
-    auto_speeds: list[float] = []
+    auto_speeds = []
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
     low_hz, high_hz = spec.band_hz or (1.0, spec.rate_hz / 2)

@@ -559,7 +559,7 @@ def _read_signals(
     by_recording = replace(rows, frame=frame, root=audio or table.root)
     paths = by_recording.paths
     names_in_order = by_recording["segment"]
-    signals: dict[str, Signal] = {}
+    signals = {}
     for row, signal in load_audio(by_recording, threads=threads):
         if isinstance(signal, InputError):
             raise InputError(f"{paths[row]}: its audio cannot be read ({signal})")

@@ -79,7 +79,7 @@ def plan(
     `device`, `threads`, `processes`, which draw figures, and the cluster, which embeds and
     evaluates, change the time, not what has to run. The device is the study's where it is None.
     """
-    steps: list[Step] = []
+    steps = []
     for corpus in study.corpora:
         steps += _plan_corpus(study, corpus, device or study.device, threads, cluster)
     order = {kind: number for number, kind in enumerate(FIRST_KINDS)}

@@ -440,7 +440,7 @@ def _parse_encoders(
     contents: Sequence[Any], base: Path, baselines: BaselineOptions
 ) -> list[StudyEncoder]:
     """Return the encoders; where an option has a list of values, one for each of them."""
-    encoders: dict[str, StudyEncoder] = {}
+    encoders = {}
     for number, content in enumerate(contents, 1):
         where = f"[[encoder]] {number}"
         if not isinstance(content, dict) or not isinstance(content.get("name"), str):
