@@ -50,7 +50,10 @@ def pool(
     ones = np.ones(len(vectors))
     share = ones if share is None else share / share.max()
     if pooling == "max":
-        pooled = _maximum(vectors, share)
+        # Windows with padding are moved to the mean first.
+        mean = _weighted_mean(vectors, share)
+        moved = mean + share[:, np.newaxis] * (vectors - mean)
+        pooled = moved.max(axis=0)
     elif pooling == "energy":
         pooled = _weighted_mean(vectors, ones if energy is None else energy)
     elif pooling == "norm":
@@ -59,13 +62,6 @@ def pool(
     else:
         pooled = _weighted_mean(vectors, share)
     return pooled.astype(np.float32)
-
-
-def _maximum(vectors: FloatArray, share: FloatArray) -> FloatArray:
-    """Return the maximum of each dimension, after windows with padding moved to the mean."""
-    mean = _weighted_mean(vectors, share)
-    moved = mean + share[:, np.newaxis] * (vectors - mean)
-    return np.asarray(moved.max(axis=0))
 
 
 def _weighted_mean(vectors: FloatArray, weights: FloatArray) -> FloatArray:

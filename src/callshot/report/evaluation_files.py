@@ -86,19 +86,10 @@ TRANSFER_OWNER = "evaluate --queries"
 TRANSFER_FIGURES = ("transfer.pdf", "transfer.png")
 
 
-def _list_classes(evaluation: Evaluation) -> Frame:
-    """Return the exemplars of each class, and whether it is evaluated."""
-    return pl.DataFrame(evaluation.classes).select(list(CLASSES))
-
-
-def _list_folds(evaluation: Evaluation) -> Frame:
-    return _make_folds_frame(evaluation.segments, evaluation.folds)
-
-
 TABLES: dict[str, Callable[[Evaluation], Frame]] = {
     **{name: attrgetter(name) for name in RESULT_FRAMES},
-    "classes": _list_classes,
-    "folds": _list_folds,
+    "classes": lambda result: pl.DataFrame(result.classes).select(list(CLASSES)),
+    "folds": lambda result: _make_folds_frame(result.segments, result.folds),
 }
 RESULT_FILES = ("curve.parquet", VALUES_FILE, *(f"{name}.csv" for name in TABLES))
 # A transfer is not repeated with other folds, and recommends no labels.

@@ -155,7 +155,9 @@ def match_recordings(
     several names match its recording 'y'
     no windows of its recording
     """
-    stems = {name: _stem(name) for name in {*names, *recordings}}
+    stems = {}
+    for name in {*names, *recordings}:
+        stems[name] = AUDIO_SUFFIX.sub("", _normalise(name))
     namesakes = defaultdict[str, list[str]](list)
     for recording in recordings:
         namesakes[_file_name(stems[recording])].append(recording)
@@ -198,8 +200,3 @@ def _file_name(stem: str) -> str:
 def _normalise(name: str) -> str:
     path = unicodedata.normalize("NFC", name.strip().replace("\\", "/"))
     return path.casefold().removeprefix("./")
-
-
-def _stem(name: str) -> str:
-    """Return a normalised name without the suffix of an audio file."""
-    return AUDIO_SUFFIX.sub("", _normalise(name))
