@@ -70,7 +70,8 @@ class Decisions:
     def __init__(self, items: Spans) -> None:
         self.items = items
         self.source_count = len(items)
-        self.labels = sorted({*items["label"], *items["runner_up"]} - {None})
+        names = {*items["label"], *items["runner_up"]}
+        self.labels = sorted(names - {None})
         self.seq = 0
         self.gone: set[int] = set()
         self.status: dict[str, NDArray[np.int8]] = {}
@@ -92,7 +93,8 @@ class Decisions:
     @property
     def touched(self) -> list[int]:
         """All items with a row in effect, in order; no parts of a split that was undone."""
-        return sorted({item for item, rows in self._rows.items() if rows} - self.gone)
+        with_rows = {item for item, rows in self._rows.items() if rows}
+        return sorted(with_rows - self.gone)
 
     def apply_all(self, entries: Iterable[Entry], path: Path) -> None:
         """Add the rows of a file; raise InputError if one of them makes no sense."""
@@ -162,9 +164,9 @@ class Decisions:
         else:
             self._rows[item].remove(entry)
             self.gone.update(parts)
-        said = self.find(item, entry.reviewer)
+        said = self.find_all(item).get(entry.reviewer, {"action": None})
         status = self.get_status(entry.reviewer)
-        status[item] = STATUS.get(None if said is None else said["action"], DECIDED)
+        status[item] = STATUS.get(said["action"], DECIDED)
         self.status[entry.reviewer] = status
         touched = {item, *parts}
         for changed in touched:
@@ -210,10 +212,6 @@ class Decisions:
             said[row.reviewer] = decision
         return said
 
-    def find(self, item: int, reviewer: str) -> Decision | None:
-        """Return what a reviewer said of an item, None if nothing is in effect."""
-        return self.find_all(item).get(reviewer)
-
     def find_verdicts(self, item: int) -> list[Decision]:
         """Return what each reviewer called an item, in order of time."""
         said = self.find_all(item)
@@ -241,8 +239,8 @@ class Decisions:
 
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
         """Return the span of an item as a reviewer sees it."""
-        span = self.find(item, reviewer)
-        if span is None or span["start_s"] is None or span["end_s"] is None:
+        span = self.find_all(item).get(reviewer)
+        if span is None or span["start_s"] is None:
             span = self.items.frame.row(item, named=True)
         return span["start_s"], span["end_s"]
 

@@ -39,9 +39,11 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
     """
     share = hits / count
     square = Z * Z / count
-    middle = (share + square / 2) / (1 + square)
+    scale = 1 + square
+    middle = (share + square / 2) / scale
     variance = share * (1 - share) / count
-    half = Z * math.sqrt(variance + square / (4 * count)) / (1 + square)
+    variance += square / (4 * count)
+    half = Z * math.sqrt(variance) / scale
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -139,14 +141,15 @@ def measure_agreement(decisions: Decisions) -> Answer:
 
 def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: IntArray) -> str:
     """Return why there is no curve yet; empty if there can be one."""
-    labels = [label for label, rows in confirmed.items() if len(rows) >= MIN_CALLS]
+    labels = [name for name in confirmed if len(confirmed[name]) >= MIN_CALLS]
     if len(labels) < MIN_LABELS:
         return (
             f"confirm {MIN_CALLS} calls or more of {MIN_LABELS} labels; "
             f"{len(labels)} have that many"
         )
     for label in labels:
-        if len(np.unique(recording[confirmed[label]])) < MIN_RECORDINGS:
+        recordings = np.unique(recording[confirmed[label]])
+        if len(recordings) < MIN_RECORDINGS:
             return f"confirm calls of {label} in {MIN_RECORDINGS} recordings or more"
     return ""
 
@@ -162,14 +165,20 @@ def compute_curve(
     """
     from callshot.api import evaluate
 
-    names = sorted(name for name in confirmed if len(confirmed[name]) >= MIN_CALLS)
-    rows = [row for name in names for row in sorted(confirmed[name])]
-    recordings = [len(np.unique(recording[confirmed[name]])) for name in names]
+    names = [name for name in sorted(confirmed) if len(confirmed[name]) >= MIN_CALLS]
+    rows = []
+    labels = []
+    recordings = []
+    for name in names:
+        calls = sorted(confirmed[name])
+        rows += calls
+        labels += [name] * len(calls)
+        recordings.append(len(np.unique(recording[calls])))
     largest = max(len(confirmed[name]) for name in names) - 1
     try:
         result = evaluate(
             np.asarray(vectors[rows]),
-            [name for name in names for _ in confirmed[name]],
+            labels,
             groups=[str(recording[row]) for row in rows],
             shots=[k for k in SHOTS if k <= largest],
             spread="shared",

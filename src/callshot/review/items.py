@@ -50,10 +50,12 @@ SCORE_BINS = 4  # of equal size, in each class
 def make_items(events: pl.DataFrame) -> Spans:
     """Return the rows of a frame of the EVENTS schema as items."""
     names = (*PLACE, *SCORES, "clock")
-    frame = events.select([pl.col(name).cast(EVENTS[name]) for name in names])
+    types = {name: EVENTS[name] for name in names}
+    frame = events.select(names).cast(pl.Schema(types))
     clock = pl.col("clock").str.slice(len("2026-03-02T"), len("05:30:00"))
     time = clock.str.to_time(strict=False).dt
-    hour = time.hour() + time.minute() / 60 + time.second() / 3600
+    hour = time.hour() + time.minute() / 60
+    hour += time.second() / 3600
     numbers = pl.col("score", "distance", "runner_up_score")
     frame = frame.with_columns(
         pl.when(numbers.is_finite()).then(numbers),
@@ -75,7 +77,8 @@ def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
 
 def find_checksum(items: Spans) -> str:
     """Return a checksum of the places and labels of items."""
-    return sha256(repr(items.frame.select(PLACE).rows()).encode()).hexdigest()
+    rows = items.frame.select(PLACE).rows()
+    return sha256(repr(rows).encode()).hexdigest()
 
 
 def draw_sample(items: Spans, seed: int) -> IntArray:
@@ -85,7 +88,8 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
     random, then another of each, and so on; classes take turns. It is the same for the same seed.
     """
     # The raw output of Philox is the same in all versions of NumPy.
-    first_key, second_key = np.random.Philox(key=seed).random_raw((2, len(items)))
+    generator = np.random.Philox(key=seed)
+    first_key, second_key = generator.random_raw((2, len(items)))
     drawn = items.frame.select(
         pl.Series("first_key", first_key),
         pl.Series("second_key", second_key),
@@ -110,7 +114,8 @@ def order_items(
     if name not in ORDERS:
         raise RequestError(f"order: {name}: {suggest_name(name, ORDERS)}")
     if name == "sample":
-        return np.concatenate([sample, np.arange(len(sample), len(items))])
+        parts = np.arange(len(sample), len(items))
+        return np.concatenate([sample, parts])
     score = pl.col("score")
     limits = pl.Series(list(thresholds.values()), dtype=pl.Float64)
     threshold = pl.col("label").replace_strict(

@@ -121,8 +121,10 @@ def read_review(
     [('roar', 'ada')]
     """
     journal = read_journal(Path(folder))
-    events = pl.DataFrame(schema=dict(EVENTS)).clear(int(journal.facts.get("items", 0)))
-    decisions = Decisions(make_items(events.with_columns(recording=pl.lit(""))))
+    count = journal.facts.get("items", 0)
+    events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
+    items = make_items(events.with_columns(recording=pl.lit("")))
+    decisions = Decisions(items)
     decisions.apply_all(journal.entries, journal.path)
     bodies = {
         entry.body["item"]: entry.body
@@ -139,8 +141,9 @@ def read_review(
             if reviewer is None and said["label"] == verdict["label"]:
                 names.add(said["reviewer"])
         row = {name: bodies[item].get(name) for name in EVENTS}
-        changed = ("label", "start_s", "end_s")  # where the verdict has another one
-        row |= {name: verdict[name] for name in changed if verdict[name] is not None}
+        for name in ("label", "start_s", "end_s"):
+            if verdict[name] is not None:  # another one
+                row[name] = verdict[name]
         row["confirmed"] = verdict["label"] is not None
         row["reviewer"] = ", ".join(sorted(names))
         row["reviewed_at"] = verdict["time"]
@@ -216,7 +219,8 @@ def learn_review_files(
         )
     earlier = None
     if add is not None:
-        earlier = load_model(_find_model(results, review) if add == review else add)
+        path = _find_model(results, review) if add == review else add
+        earlier = load_model(path)
     similar = earlier
     of_review = facts.get("model")
     if similar is None and of_review is not None and Path(str(of_review)).is_file():

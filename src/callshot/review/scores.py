@@ -90,11 +90,8 @@ class Scores:
         """Return the labels with the highest scores for an item."""
         scores = self.scores[row]
         order = np.argsort(-scores, kind="stable")  # NaN is sorted last
-        return [self.labels[n] for n in order[:count] if np.isfinite(scores[n])]
-
-    def measure(self, row: int, vectors: Float32Matrix) -> FloatArray:
-        """Return the distances of vectors from that of an item."""
-        return np.asarray(np.linalg.norm(vectors - self.vectors[row], axis=1))
+        best = [n for n in order[:count] if np.isfinite(scores[n])]
+        return [self.labels[n] for n in best]
 
 
 class ModelScores(Scores):
@@ -110,9 +107,10 @@ class ModelScores(Scores):
         self.means = model.means.copy()
         self._background = background
         self._confirmed: dict[str, list[int]] = {}
-        self.scores = np.empty((len(vectors), len(self.labels)), np.float32)
+        classes = len(self.labels)
+        self.scores = np.empty((len(vectors), classes), np.float32)
         self.distances = np.empty_like(self.scores)
-        self._score(range(len(self.labels)))
+        self._score(range(classes))
 
     def update(self, confirmed: Confirmed) -> bool:
         """Add confirmed calls to the examples; return whether any score may have changed."""
@@ -123,27 +121,27 @@ class ModelScores(Scores):
             return False
         added = sorted(new.keys() - set(self.labels))
         self.labels += added
-        unknown = np.full((len(self.vectors), len(added)), np.nan, np.float32)
-        self.scores = np.hstack([self.scores, unknown])
-        self.distances = np.hstack([self.distances, unknown])
-        more = ((0, len(added)), (0, 0))
-        self.means = np.pad(self.means, more, constant_values=np.nan)
+        none = (0, 0)
+        more = (0, len(added))
+        self.means = np.pad(self.means, (more, none), constant_values=np.nan)
+        self.scores = np.pad(self.scores, (none, more), constant_values=np.nan)
+        self.distances = np.pad(self.distances, (none, more), constant_values=np.nan)
         columns = []
         for column, name in enumerate(self.labels):
             rows = new.get(name, [])
             if rows == self._confirmed.get(name, []):
                 continue
             columns.append(column)
-            is_class = name in self.model.classes
-            classifier = (
-                copy(self.model.classifier) if is_class else CentroidClassifier()
-            )
+            classifier = CentroidClassifier()
+            if name in self.model.classes:
+                classifier = copy(self.model.classifier)
+            elif not rows:
+                self.means[column] = np.nan
+                continue
             if rows:
                 classifier.partial_fit(self.vectors[rows], [name] * len(rows))
-            self.means[column] = np.nan
-            if rows or is_class:
-                row = classifier.classes_.tolist().index(name)
-                self.means[column] = classifier.centroids_[row]
+            row = classifier.classes_.tolist().index(name)
+            self.means[column] = classifier.centroids_[row]
         self._confirmed = new
         self._score(columns)
         return True
@@ -178,9 +176,11 @@ class HeldOutScores(Scores):
         label: Sequence[str | None],
         recording: Sequence[str],
     ) -> None:
-        super().__init__(vectors, sorted({name for name in label if name is not None}))
-        numbers = {name: number for number, name in enumerate(self.labels)}
-        self._first = np.array([numbers.get(str(name), -1) for name in label])
+        labels = sorted({name for name in label if name is not None})
+        super().__init__(vectors, labels)
+        numbers = {name: number for number, name in enumerate(labels)}
+        first = [numbers.get(str(name), -1) for name in label]
+        self._first = np.array(first)
         self._recording = np.unique(recording, return_inverse=True)[1]
         self._score(self._first)
 
@@ -200,19 +200,22 @@ class HeldOutScores(Scores):
         """Measure how far each segment is from the mean of each label in other recordings."""
         self._label = label
         vectors = self.vectors.astype(np.float64)
-        recordings = int(self._recording.max()) + 1
-        self.distances = np.full((len(vectors), len(self.labels)), np.nan)
-        for column in range(len(self.labels)):
+        recording = self._recording
+        recordings = int(recording.max()) + 1
+        classes = len(self.labels)
+        self.distances = np.full((len(vectors), classes), np.nan)
+        for column in range(classes):
             members = label == column
-            recording = self._recording[members]
-            counts = np.bincount(recording, minlength=recordings)
             sums = np.zeros((recordings, vectors.shape[1]))
-            np.add.at(sums, recording, vectors[members])
-            others = counts.sum() - counts[self._recording]
+            np.add.at(sums, recording[members], vectors[members])
+            counts = np.bincount(recording[members], minlength=recordings)
+            others = counts.sum() - counts[recording]
             rows = np.flatnonzero(others > 0)
-            sums_of_others = sums.sum(axis=0) - sums[self._recording[rows]]
+            own_sums = sums[recording[rows]]
+            sums_of_others = sums.sum(axis=0) - own_sums
             means = sums_of_others / others[rows, None]
-            self.distances[rows, column] = np.linalg.norm(vectors[rows] - means, axis=1)
+            differences = vectors[rows] - means
+            self.distances[rows, column] = np.linalg.norm(differences, axis=1)
         self.scores = -np.square(self.distances)
 
 
@@ -288,7 +291,8 @@ def _find_strongest(
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")
             if background is None:
-                scores = -np.square(windows - model.means[column]).sum(axis=1)
+                differences = windows - model.means[column]
+                scores = -np.square(differences).sum(axis=1)
             else:
                 scores = windows @ weights[column] + bias[column]
             strongest = np.abs(scores - row["score"]).argmin()

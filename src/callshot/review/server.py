@@ -56,7 +56,8 @@ def read_address(folder: Path) -> tuple[int | None, str]:
             content = json.load(stream)
         port = content["port"]
         token = content["token"]
-        is_same = content["sha256"] == sha256_text(f"{port} {token}")
+        checksum = sha256_text(f"{port} {token}")
+        is_same = content["sha256"] == checksum
         is_private = sys.platform == "win32" or (  # which has no such modes
             status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
         )
@@ -71,8 +72,8 @@ def write_address(folder: Path, port: int, token: str) -> None:
     """Keep the port and the token in a file that only its owner may read."""
     checksum = sha256_text(f"{port} {token}")
     with atomic_path(folder / ADDRESS) as temporary:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
+        temporary.touch(0o600, exist_ok=False)
+        with temporary.open("w") as stream:
             json.dump({"port": port, "token": token, "sha256": checksum}, stream)
 
 
@@ -203,7 +204,8 @@ def _announce(
         )
     print_line("stop with Ctrl-C")
     if options.browser:
-        Timer(0.3, webbrowser.open, [f"{address}?code={access.make_code()}"]).start()
+        page = f"{address}?code={access.make_code()}"
+        Timer(0.3, webbrowser.open, [page]).start()
 
 
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:

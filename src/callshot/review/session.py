@@ -7,9 +7,11 @@ one of them at a time reads or changes decisions.
 import shlex
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from itertools import chain, repeat
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -254,12 +256,12 @@ class Review:
 
     def list_labels(self) -> list[Answer]:
         """Return all labels with their number of items and the key for each."""
-        counts = dict(self.source.items.frame["label"].value_counts().iter_rows())
-        labels = []
-        for number, name in enumerate(self.decisions.labels):
-            key = KEYS[number] if number < len(KEYS) else None
-            labels.append({"name": name, "key": key, "count": counts.get(name, 0)})
-        return labels
+        counts = Counter(self.source.items["label"])
+        keys = chain(KEYS, repeat(None))
+        return [
+            {"name": name, "key": key, "count": counts[name]}
+            for name, key in zip(self.decisions.labels, keys, strict=False)
+        ]
 
     @cached_property
     def _presets(self) -> tuple[dict[str, Answer], str]:
@@ -332,6 +334,7 @@ class Review:
         In a blind review nothing that others said is in it.
         """
         described = []
+        names = (*PLACE, *SCORES, "clock", "parent")
         with self.lock:
             for item in ids:
                 if item >= len(self.items) or item in self.decisions.gone:
@@ -345,10 +348,7 @@ class Review:
                 duration_s = self.source.durations_s.get(row["recording"])
                 described.append(
                     {
-                        **{
-                            name: row[name]
-                            for name in (*PLACE, *SCORES, "clock", "parent")
-                        },
+                        **{name: row[name] for name in names},
                         "id": item,
                         "start_s": start_s,
                         "end_s": end_s,
@@ -361,11 +361,10 @@ class Review:
                 )
         return described
 
-    def check_item(self, item: int) -> int:
-        """Return the number of an item; raise RequestError if there is none."""
+    def check_item(self, item: int) -> None:
+        """Raise RequestError if there is no item with a number."""
         if not 0 <= item < len(self.items) or item in self.decisions.gone:
             raise RequestError(f"item {item}: there is none with this number", 404)
-        return item
 
     def list_changes(self, after: int) -> Answer:
         """Return what changed after a row of the journal."""
@@ -566,15 +565,16 @@ class Review:
             if scores is not None:
                 vectors = scores.vectors[calls]
                 if model is not None and model.clips is not None:
-                    sounds = zip(model.clips.samples, model.examples.label, strict=True)
+                    own = [name == label for name in model.examples.label]
                     kept = [
                         number
-                        for number, (samples, name) in enumerate(sounds)
-                        if samples is not None and name == label
+                        for number in np.flatnonzero(own).tolist()
+                        if model.clips.samples[number] is not None
                     ]
                     numbers = [*kept, *numbers]
                     vectors = np.concatenate([model.examples.matrix[kept], vectors])
-                distances = scores.measure(row, vectors).tolist()
+                differences = vectors - scores.vectors[row]
+                distances = np.linalg.norm(differences, axis=1).tolist()
             pairs = sorted(zip(distances, numbers, strict=True))
             nearest = [self._describe_example(*pair) for pair in pairs[:MAX_EXAMPLES]]
             classes.append({"label": label, "examples": nearest})
@@ -601,11 +601,13 @@ class Review:
 
 def make_example_clip(model: "Model", number: int) -> Clip:
     """Return the sound of an example at its real rate; of a long call its middle."""
-    samples = None if model.clips is None else model.clips.samples[number]
-    if model.clips is None or samples is None:
+    clips = model.clips
+    samples = None if clips is None else clips.samples[number]
+    if clips is None or samples is None:
         raise RequestError(f"example {number}: the model does not keep its sound", 404)
-    speed = model.fingerprint.get("options", {}).get("speed", 1.0)
-    rate_hz = model.clips.rate_hz / float(speed)
+    options = model.fingerprint.get("options", {})
+    speed = float(options.get("speed", 1.0))
+    rate_hz = clips.rate_hz / speed
     signal = samples.astype(np.float32) / np.float32(FULL_SCALE)
     example = model.examples.spans.frame.row(number, named=True)
     length_s = example["end_s"] - example["start_s"]

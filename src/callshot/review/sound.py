@@ -78,10 +78,12 @@ class Clip:
 
     def cut(self, start_s: float, end_s: float) -> "Clip":
         """Return the part between two times."""
-        first = max(0, round((start_s - self.start_s) * self.rate_hz))
-        last = max(first + 1, round((end_s - self.start_s) * self.rate_hz))
-        part = self.signal[first:last]
-        return Clip(part, self.rate_hz, self.start_s + first / self.rate_hz)
+        first = round((start_s - self.start_s) * self.rate_hz)
+        first = max(0, first)
+        last = round((end_s - self.start_s) * self.rate_hz)
+        last = max(first + 1, last)
+        part_start_s = self.start_s + first / self.rate_hz
+        return Clip(self.signal[first:last], self.rate_hz, part_start_s)
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,8 @@ class SoundOptions:
 
 
 def make_wav(clip: Clip, options: SoundOptions) -> bytes:
-    """Return a sound as it is to be played: 16 bit, one channel, at most half an hour."""
-    signal = limit_played(clip, options.speed).signal
+    """Return a sound as it is to be played: 16 bit, one channel."""
+    signal = clip.signal
     played_hz = clip.rate_hz * options.speed
     target_hz = min(max(played_hz, MIN_PLAYED_HZ), MAX_PLAYED_HZ)
     if target_hz != played_hz:
@@ -165,15 +167,11 @@ def make_wav(clip: Clip, options: SoundOptions) -> bytes:
 
         signal = soxr.resample(signal, played_hz, target_hz, quality="HQ")
     scaled = signal * 10 ** (options.gain_db / 20) * FULL_SCALE
-    samples = np.clip(np.round(scaled), -FULL_SCALE, FULL_SCALE).astype("<i2")
+    rounded = np.round(scaled)
+    samples = np.clip(rounded, -FULL_SCALE, FULL_SCALE).astype("<i2")
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, round(target_hz), "PCM_16", format="WAV")
     return buffer.getvalue()
-
-
-def limit_played(clip: Clip, speed: float) -> Clip:
-    """Return the beginning of a clip that takes at most half an hour to play."""
-    return clip.cut(clip.start_s, clip.start_s + MAX_PLAYED_S * speed)
 
 
 def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip:
@@ -203,8 +201,9 @@ def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip
 
 def make_waveform(clip: Clip, width: int) -> dict[str, Any]:
     """Return the lowest and the highest sample of each column of a picture."""
-    edges = np.arange(width + 1) * len(clip.signal) // width
-    starts = np.minimum(edges[:-1], len(clip.signal) - 1)
+    samples = len(clip.signal)
+    edges = np.arange(width) * samples // width
+    starts = np.minimum(edges, samples - 1)
     # reduceat takes a start without samples of its own for one sample, as a picture needs it
     signal = clip.signal.astype(np.float64).round(4)
     return {
@@ -252,8 +251,10 @@ def draw(clip: Clip, picture: Picture) -> bytes:
 
 def make_pixels(clip: Clip, picture: Picture) -> Pixels:
     """Return the number of the colour of each pixel, height × width, high frequencies first."""
-    share = (make_levels(clip, picture) - picture.floor_db) / picture.range_db
-    return np.round(255 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
+    levels = make_levels(clip, picture)
+    share = (levels - picture.floor_db) / picture.range_db
+    colours = 255 * np.clip(share, 0.0, 1.0)
+    return np.round(colours).astype(np.uint8)
 
 
 def make_levels(clip: Clip, picture: Picture) -> FloatArray:
@@ -264,43 +265,52 @@ def make_levels(clip: Clip, picture: Picture) -> FloatArray:
     window = min(max(asked, MIN_WINDOW), MAX_WINDOW)
     needed = -(-samples * 2 // (width * window))
     frames = max(1, min(MAX_FRAMES, needed))  # of which a column is the mean
-    number = np.arange(width * frames)
-    middles = (2 * number + 1) * samples // (2 * width * frames)
+    count = width * frames
+    odd_numbers = 2 * np.arange(count) + 1
+    middles = odd_numbers * samples // (2 * count)
     padded = np.pad(clip.signal, window)  # with silence at both ends
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)
     first_samples = middles - window // 2 + window
     size = int(next_fast_len(2 * window, real=True))
     shape = np.hanning(window + 2)[1:-1]
+    gain = 2 / shape.sum()  # of a sine
     space = np.geomspace if picture.scale == LOG else np.linspace
-    edges_hz = space(*picture.band_hz(clip.rate_hz), picture.height + 1)
+    low_hz, high_hz = picture.band_hz(clip.rate_hz)
+    edges_hz = space(low_hz, high_hz, picture.height + 1)
     edges = edges_hz * size / clip.rate_hz  # between rows from low to high, in bins
     columns = max(1, MAX_POINTS // (size * frames))  # a bounded amount of memory
     parts = []
     step = columns * frames
-    for starts in np.split(first_samples, range(step, len(number), step)):
-        spectra = rfft(windows[starts].astype(np.float64) * shape, size)
+    for starts in np.split(first_samples, range(step, count, step)):
+        signals = windows[starts].astype(np.float64)
+        spectra = rfft(signals * shape, size)
         squares = np.square(spectra.real) + np.square(spectra.imag)
-        means = squares.reshape(-1, frames, squares.shape[1]).mean(axis=1)
-        power = (2 / shape.sum()) ** 2 * means
+        by_column = squares.reshape(-1, frames, squares.shape[1])
+        power = gain**2 * by_column.mean(axis=1)
         parts.append(_to_rows(power.T, edges))
     rows = np.concatenate(parts, axis=1)
-    return 10 * np.log10(np.maximum(rows, SILENCE))
+    audible = np.maximum(rows, SILENCE)
+    return 10 * np.log10(audible)
 
 
 def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
     """Return the power of each pixel, height × width, from that of bins and the edges of rows."""
-    position = np.clip((edges[:-1] + edges[1:]) / 2, 0, len(bins) - 1)
+    last = len(bins) - 1
+    middles = (edges[:-1] + edges[1:]) / 2
+    position = np.clip(middles, 0, last)
     below = np.floor(position).astype(int)
-    above = np.minimum(below + 1, len(bins) - 1)
+    above = np.minimum(below + 1, last)
     share = (position - below)[:, None]
-    rows = (1 - share) * bins[below] + share * bins[above]
+    from_below = (1 - share) * bins[below]
+    rows = from_below + share * bins[above]
     limits = np.ceil(edges).astype(int)  # a bin on an edge belongs to the upper band
     limits = np.minimum(limits, len(bins))
     counts = np.diff(limits)
     has_bins = counts > 0
     silent = np.zeros((1, bins.shape[1]))
-    pairs = np.column_stack([limits[:-1], limits[1:]])[has_bins]
-    sums = np.add.reduceat(np.concatenate([bins, silent]), pairs.ravel())[::2]
+    padded = np.concatenate([bins, silent])
+    pairs = np.column_stack([limits[:-1], limits[1:]])
+    sums = np.add.reduceat(padded, pairs[has_bins].ravel())[::2]
     rows[has_bins] = sums / counts[has_bins, None]
     return np.asarray(rows[::-1])
 

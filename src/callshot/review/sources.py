@@ -118,13 +118,16 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         index = open_index(place)
     indexed = () if index is None else index.recordings
 
-    roots = dict.fromkeys(names, options.recordings or Path(facts["folders"][0]))
+    root = options.recordings or Path(facts["folders"][0])
+    roots = dict.fromkeys(names, root)
     if options.recordings is None:
-        roots |= {one.path: Path(one.root) for one in indexed if one.path in names}
+        kept = [one for one in indexed if one.path in names]
+        roots |= {one.path: Path(one.root) for one in kept}
 
     used = facts.get("model", {})
     name = str(used.get("file"))
-    models = [Path(str(used.get("path", ""))), folder.parent / name, Path(name)]
+    known_path = Path(used.get("path", ""))
+    models = [known_path, folder.parent / name, Path(name)]
     if ADAPTED_MODEL in facts["files"]:
         models = [folder / ADAPTED_MODEL]
     model = options.model or next(filter(Path.is_file, models), None)

@@ -34,13 +34,13 @@ from callshot.review.session import (
 )
 from callshot.review.sound import (
     MAPS,
+    MAX_PLAYED_S,
     SCALES,
     Clip,
     Picture,
     SoundOptions,
     draw,
     filter_band,
-    limit_played,
     make_wav,
     make_waveform,
 )
@@ -152,8 +152,11 @@ class Query:
 
     def numbers(self, limits: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
         """Return the numbers that are there, by name."""
-        values = {name: self.number(name, *ends) for name, ends in limits.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        return {
+            name: self.number(name, *ends)
+            for name, ends in limits.items()
+            if self.text(name) is not None
+        }
 
 
 def read_number(name: str, text: str, low: float, high: float) -> float:
@@ -225,7 +228,8 @@ class Routes:
 
     def examples(self, query: Query) -> Answer:
         """Answer with labelled calls to compare an item with."""
-        item = self.review.check_item(query.count("item", -1))
+        item = query.count("item", -1)
+        self.review.check_item(item)
         return {"classes": self.review.list_examples(item, query.reviewer)}
 
     def export(self, query: Query) -> Response:
@@ -249,7 +253,8 @@ class Routes:
         if options.margin_s:
             clip = filter_band(clip, options.low_hz, options.high_hz)
             clip = clip.cut(start_s, end_s)
-        clip = limit_played(clip, options.speed)
+        longest_s = MAX_PLAYED_S * options.speed
+        clip = clip.cut(clip.start_s, clip.start_s + longest_s)
         headers = _describe_clip(clip) | {"X-Speed": f"{options.speed:g}"}
         return Response(make_wav(clip, options), 200, headers, "audio/wav")
 
@@ -291,15 +296,15 @@ class Routes:
                 clip = make_example_clip(review.model, example)
                 return clip, clip.start_s, clip.end_s
             item = example - review.first_call
-        start_s, end_s = review.decisions.find_span(
-            review.check_item(item), query.reviewer
-        )
+        review.check_item(item)
+        start_s, end_s = review.decisions.find_span(item, query.reviewer)
         times_s = query.numbers(TIMES)
         start_s = times_s.get("start_s", start_s)
         end_s = times_s.get("end_s", end_s)
         if not start_s < end_s:
             raise RequestError("start_s, end_s: expected a span")
-        start_s = max(0.0, start_s - (query.number("before", 0, MAX_CONTEXT_S) or 0.0))
+        start_s -= query.number("before", 0, MAX_CONTEXT_S) or 0.0
+        start_s = max(0.0, start_s)
         end_s += query.number("after", 0, MAX_CONTEXT_S) or 0.0
         name = review.items.frame["recording"][item]
         clip = review.source.files.read(name, start_s - margin_s, end_s + margin_s)
@@ -307,7 +312,8 @@ class Routes:
 
     async def reviewer(self, request: Request) -> Response:
         """Set the name of who asks, for this browser."""
-        name = check_reviewer(str((await _read_body(request)).get("name", "")))
+        body = await _read_body(request)
+        name = check_reviewer(str(body.get("name", "")))
         answer = JSONResponse({"reviewer": name})
         set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
         return answer
