@@ -133,7 +133,8 @@ def count_activity(
         while start < time.end:  # cut where an hour begins
             whole_hour = start.replace(minute=0, second=0, microsecond=0)
             end = min(whole_hour + timedelta(hours=1), time.end)
-            minutes[start.date(), start.hour] += (end - start).total_seconds() / 60
+            recorded_s = (end - start).total_seconds()
+            minutes[start.date(), start.hour] += recorded_s / 60
             start = end
     detections: Counter[tuple[Hour, str]] = Counter()
     for name, start_s, label in events.select("recording", "start_s", "label").rows():
@@ -141,7 +142,8 @@ def count_activity(
             start = times[name].start + timedelta(seconds=start_s)
             detections[(start.date(), start.hour), label] += 1
     rows = []
-    for hour in sorted(minutes.keys() | {hour for hour, _ in detections}):
+    hours = {hour for hour, _ in detections}
+    for hour in sorted(hours | minutes.keys()):
         recorded = round(minutes.get(hour, 0.0), MINUTE_DIGITS)
         rows += [(*hour, name, detections[hour, name], recorded) for name in labels]
     return pl.DataFrame(rows, schema=dict(ACTIVITY), orient="row")
@@ -178,15 +180,18 @@ def plan_activity(counts: Frame) -> Pages:
     if counts.is_empty():
         return
     dates = counts["date"].to_list()
-    count = (max(dates) - min(dates)).days + 1
-    days = [min(dates) + timedelta(days=number) for number in range(count)]
+    first_day = min(dates)
+    count = (max(dates) - first_day).days + 1
+    days = [first_day + timedelta(days=number) for number in range(count)]
     labels = choose_labels(counts)
     parts = {label: counts.filter(label=label) for label in labels}
     minutes = fill_days(parts[labels[0]], "recorded_minutes", days)
     if len(parts) > 1:
         total = counts.group_by("date", "hour").agg(pl.col("detections").sum())
         parts = {ALL: total, **parts}
-    maps = [(name, fill_days(part, "detections", days)) for name, part in parts.items()]
+    maps = []
+    for name, part in parts.items():
+        maps.append((name, fill_days(part, "detections", days)))
     panel_in = min(max(ROW_IN * len(days), MIN_PANEL_IN), MAX_PANEL_IN)
     rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (panel_in + TITLE_IN))
     most = COLUMNS * max(1, rows)
@@ -216,7 +221,8 @@ def fill_days(rows: Frame, column: str, days: Sequence[date]) -> FloatArray:
 
 def find_short(minutes: FloatArray) -> Cells:
     """Return days and hours (n, 2) that were recorded for less than half as long as usual."""
-    return np.argwhere(minutes < FEW * float(np.nanmedian(minutes)))
+    usual = float(np.nanmedian(minutes))
+    return np.argwhere(minutes < FEW * usual)
 
 
 def _compose(
@@ -247,13 +253,18 @@ def _compose(
             aspect="auto",
             interpolation="nearest",
         )
-        ax.plot(short[:, 1] + 0.5, short[:, 0] + 0.5, **SHORT)
+        days_short, hours_short = short.T + 0.5
+        ax.plot(hours_short, days_short, **SHORT)
         ax.grid(visible=False)
         ax.spines[:].set_visible(True)
         steps = MaxNLocator(4, integer=True)
         bar = figure.colorbar(image, ax=ax, ticks=steps, pad=0.02, fraction=0.05)
         bar.outline.set_linewidth(0.4)
-        ax.set(xlim=(0, HOURS), ylim=(len(days), 0), xticks=range(0, HOURS + 1, 6))
+        ax.set(
+            xlim=(0, HOURS),
+            ylim=(len(days), 0),
+            xticks=range(0, HOURS + 1, 6),
+        )
         ax.tick_params(labelbottom=True, labelleft=True)
         names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]
         ax.set_yticks([tick + 0.5 for tick in ticks], names)

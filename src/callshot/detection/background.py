@@ -84,8 +84,8 @@ class Background:
     @property
     def origins(self) -> NDArray[np.str_]:
         """The origin of each window."""
-        origins = np.array([recording.origin for recording in self.recordings], np.str_)
-        return np.asarray(origins[self.number])
+        origins = [recording.origin for recording in self.recordings]
+        return np.array(origins, np.str_)[self.number]
 
 
 def find_free(
@@ -224,12 +224,9 @@ def _divide_largest(unit: IntArray, finer: IntArray) -> IntArray:
     largest = counts.argmax()
     if 2 * counts[largest] <= len(unit):
         return unit
-    inside = unit == largest
-    divided = np.where(inside, finer + 1, 0)
-    _, numbers = np.unique(
-        np.column_stack([unit, divided]), axis=0, return_inverse=True
-    )
-    return numbers
+    divided = np.where(unit == largest, finer + 1, 0)
+    pairs = np.column_stack([unit, divided])
+    return np.unique(pairs, axis=0, return_inverse=True)[1]
 
 
 def _number_stretches(count: int) -> IntArray:
@@ -252,7 +249,8 @@ class Spread:
         difference = means - self.centre
         solved = lu_solve(self.factors, difference.T, check_finite=False).T
         squares = np.einsum("nd,nd->n", solved, difference)
-        lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+        smallest = np.finfo(np.float64).tiny
+        lengths = np.sqrt(np.maximum(squares, smallest))
         weights = solved / lengths[:, None]
         return weights, -weights @ self.centre
 
@@ -298,8 +296,9 @@ def score_held_out(
 
     Windows that a covariance was made of score lower than others, and thresholds would be too low.
     """
-    scores = np.empty((len(background.vectors), len(means)))
+    vectors = background.vectors
+    scores = np.empty((len(vectors), len(means)))
     for inside, spread in spreads.without:
         weights, bias = spread.find_discriminants(means)
-        scores[inside] = background.vectors[inside] @ weights.T + bias
+        scores[inside] = vectors[inside] @ weights.T + bias
     return scores

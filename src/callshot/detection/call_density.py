@@ -70,10 +70,12 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
         if not candidates:
             elsewhere += 1
             continue
-        is_other = np.abs(spans[candidates] - span).max(axis=1) >= SAME_S
+        differences_s = np.abs(spans[candidates] - span)
+        is_other = differences_s.max(axis=1) >= SAME_S
         has_other_label = [labels[one] != label for one in candidates]
         # Of equal ones the first, which fits best
-        best = candidates[np.lexsort((has_other_label, is_other))[0]]
+        order = np.lexsort((has_other_label, is_other))
+        best = candidates[order[0]]
         is_own = confirmed and label == labels[best]
         is_call[best] = is_call.get(best, False) or is_own
         if confirmed and not is_own:
@@ -134,14 +136,17 @@ def _estimate_class(
     for name, values in scores_counted.items():
         # Scores beyond the edges are in the first or last bin.
         number = np.searchsorted(edges[1:-1], values, side="right")
-        counts[name] = np.bincount(number, minlength=len(edges) - 1).astype(np.float64)
+        in_bins = np.bincount(number, minlength=len(edges) - 1)
+        counts[name] = in_bins.astype(np.float64)
     sizes = counts["detections"]
     rejected = counts["reviewed"] - counts["confirmed"]
     shares = stats.beta(counts["confirmed"] + PRIOR, rejected + PRIOR)
-    low, high = shares.ppf(np.array(INTERVAL)[:, None] / 100)
+    quantiles = np.array(INTERVAL) / 100
+    low, high = shares.ppf(quantiles[:, None])
     # Numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only
     picks = np.empty((len(sizes), SAMPLES), np.uint32)
-    base = streams.make_stream(seed, "call density", streams.key(label))
+    key = streams.key(label)
+    base = streams.make_stream(seed, "call density", key)
     largest = 2**32 - 1
     bin_numbers = np.arange(len(sizes), dtype=np.uint64)
     streams.bootstrap_picks(base, bin_numbers, largest, picks)
@@ -156,8 +161,9 @@ def _estimate_class(
     }
     for name, count in counts.items():
         columns[name] = [*count, count.sum()]
+    means = shares.mean()
     estimates = {
-        "": [*shares.mean(), shares.mean() @ sizes / len(scores)],
+        "": [*means, means @ sizes / len(scores)],
         "_p01": [*low, total_low],
         "_p99": [*high, total_high],
     }
@@ -173,7 +179,8 @@ def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
     >>> quantile_edges(np.array([1.0, 2.0, 3.0, 4.0]), 2).tolist()
     [1.0, 2.5, 4.0]
     """
-    edges = np.unique(np.quantile(scores, np.linspace(0, 1, bins + 1)))
+    shares = np.linspace(0, 1, bins + 1)
+    edges = np.unique(np.quantile(scores, shares))
     if len(edges) == 1:
         return np.repeat(edges, 2)
     return edges

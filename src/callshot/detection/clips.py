@@ -114,19 +114,21 @@ def write_clips(
 
     def make(folder: Path) -> list[str]:
         for event in chosen.iter_rows(named=True):
-            recording = UNSAFE.sub("_", PurePosixPath(event["recording"]).stem)
-            name = f"{event['rank']:03d}_{recording[:MAX_STEM]}_{event['start_s']:.1f}s"
-            stem = f"{folders[event['label']]}/{name}"
-            path = recordings.find_file(event["recording"])
+            name = event["recording"]
+            short_name = UNSAFE.sub("_", PurePosixPath(name).stem)[:MAX_STEM]
+            stem = f"{folders[event['label']]}/{event['rank']:03d}_{short_name}"
+            stem += f"_{event['start_s']:.1f}s"
+            path = recordings.find_file(name)
             try:
                 rows.append(_cut_clip(event, path, folder, stem, options))
             except OutputError:
                 raise
             except CallshotError as error:
-                rejects.append(Reject(event["recording"], None, f"no clip: {error}"))
+                rejects.append(Reject(name, None, f"no clip: {error}"))
             progress(1 / len(chosen), stem)
-        write_csv_frame(pl.DataFrame(rows, dict(CLIPS)), folder / TABLE)
-        return [*(row[name] for row in rows for name in ("clip", "picture")), TABLE]
+        table = pl.DataFrame(rows, dict(CLIPS))
+        write_csv_frame(table, folder / TABLE)
+        return [*table["clip"], *table["picture"], TABLE]
 
     facts = {"version": __version__, "clips": options.count, "seed": options.seed}
     with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
@@ -202,7 +204,8 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
     >>> choose_events(events, 1).select("score", "rank", "why").rows()
     [(0.7, 1, 'best'), (0.2, 6, 'sample'), (0.0, 8, 'uncertain')]
     """
-    parts = [events.clear().with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))]
+    nothing = events.clear()
+    parts = [nothing.with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))]
     for label in sorted(unique_values(events, "label")):
         ranked = events.filter(label=label).sort(
             ["score", "recording", "start_s"],
@@ -213,7 +216,8 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
         random = np.random.default_rng([seed, crc32(label.encode())])
         scored = len(ranked) - ranked["score"].null_count()  # the others come last
         strata = min(count, len(ranked))
-        edges = [n * len(ranked) // strata for n in range(strata + 1)]
+        numbers = np.arange(strata + 1)
+        edges = numbers * len(ranked) // strata
         drawn = [int(random.integers(*pair)) for pair in pairwise(edges)]
         reasons = {
             "best": range(min(count, scored)),
@@ -238,7 +242,8 @@ def measure_spectrogram(
 
     The window is so long that there are about 256 frequencies up to `max_hz`: long for low calls.
     """
-    ideal_size = 2 ** round(np.log2(2 * BINS * rate_hz / (2 * max_hz)))
+    ideal_bits = np.log2(BINS * rate_hz / max_hz)
+    ideal_size = 2 ** round(ideal_bits)
     size = int(max(MIN_WINDOW, min(ideal_size, signal.size)))
     padded = np.pad(signal, (0, max(0, size - signal.size)))
     frequency_hz, time_s, power = scipy_signal.spectrogram(
@@ -269,8 +274,11 @@ def draw_spectrogram(
     frequency_hz, time_s, level_db = measure_spectrogram(signal, rate_hz, max_hz)
     low_db = float(np.percentile(level_db, DARKEST))
     half_hz = frequency_hz[1] / 2
-    half_s = (time_s[1] - time_s[0]) / 2 if len(time_s) > 1 else time_s[0]
-    times_s = (start_s + time_s[0] - half_s, start_s + time_s[-1] + half_s)
+    first_s = time_s[0]
+    half_s = first_s
+    if len(time_s) > 1:
+        half_s = (time_s[1] - first_s) / 2
+    times_s = (start_s + first_s - half_s, start_s + time_s[-1] + half_s)
     title = f"{event['label']}, {event['recording']}"
     if event["score"] is not None:
         title = f"{event['score']:.2f}  {title}"

@@ -96,9 +96,9 @@ def make_detector(
     spreads, scores = choose_spreads(model, background, spreads)
     weights, bias = spreads.whole.find_discriminants(model.means)
     typical = _median_example_scores(model, spreads)
-    has_labels = UNLABELLED not in background.origins
-    origin = f"{len(background.vectors)} windows without "
-    origin += f"{'calls' if has_labels else 'labels'}, {background.hours:.2f} hours"
+    absent = "labels" if UNLABELLED in background.origins else "calls"
+    origin = f"{len(background.vectors)} windows without {absent}, "
+    origin += f"{background.hours:.2f} hours"
     if false_alarms_per_h * background.hours < 1:
         origin += ", extrapolated beyond the highest score"
     return Detector(
@@ -162,7 +162,8 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
     for _ in range(TRIMMINGS):
         spread = measure_spread(background.vectors[keep])
         weights, bias = spread.find_discriminants(means)
-        highest = (background.vectors @ weights.T + bias).max(axis=1)
+        scores = background.vectors @ weights.T + bias
+        highest = scores.max(axis=1)
         limit = np.quantile(highest[~is_certain], 1 - TRIMMED_SHARE)
         keep = is_certain | (highest <= limit)
     return keep
@@ -170,9 +171,10 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
 
 def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
     rows = np.asarray(vectors, np.float64)
-    squares = np.einsum("nd,nd->n", rows, rows)[:, None]
-    lengths = np.einsum("nd,nd->n", means, means)
-    squares = squares - 2 * rows @ means.T + lengths
+    row_lengths = np.einsum("nd,nd->n", rows, rows)[:, None]
+    mean_lengths = np.einsum("nd,nd->n", means, means)
+    doubled = 2 * rows
+    squares = row_lengths - doubled @ means.T + mean_lengths
     return np.asarray(np.maximum(squares, 0.0))
 
 
@@ -180,14 +182,17 @@ def _median_example_scores(model: Model, spreads: Spreads) -> FloatArray:
     """Return the median score of the examples of each class, for that class."""
     weights, bias = spreads.whole.find_discriminants(model.means)
     label = model.label
-    scores = np.einsum("nd,nd->n", model.examples.matrix, weights[label]) + bias[label]
-    return find_medians(model, scores)
+    scores = np.einsum("nd,nd->n", model.examples.matrix, weights[label])
+    return find_medians(model, scores + bias[label])
 
 
 def find_medians(model: Model, values: FloatArray) -> FloatArray:
     """Return the median of each class, of one value for each example."""
-    numbers = range(len(model.classes))
-    return np.array([np.median(values[model.label == number]) for number in numbers])
+    medians = []
+    for number in range(len(model.classes)):
+        own = values[model.label == number]
+        medians.append(np.median(own))
+    return np.array(medians)
 
 
 def choose_thresholds(
@@ -222,9 +227,11 @@ def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """
     low, high = QUANTILES
     low_score, high_score = np.quantile(scores, QUANTILES, axis=0)
-    scale = (high_score - low_score) / np.log((1 - low) / (1 - high))
+    fall = np.log((1 - low) / (1 - high))
+    scale = (high_score - low_score) / fall
     expected = (1 - low) * len(scores)
-    return np.asarray(low_score + scale * np.log(expected / allowed))
+    excess = scale * np.log(expected / allowed)
+    return np.asarray(low_score + excess)
 
 
 def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
@@ -244,7 +251,8 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
         if allowed < count:
             base = falling[count]
             excess = float((falling[:count] - base).mean())
-            least = max(least, float(base + excess * np.log(count / allowed)))
+            extrapolated = base + excess * np.log(count / allowed)
+            least = max(least, float(extrapolated))
         thresholds.append(least)
     return np.array(thresholds)
 

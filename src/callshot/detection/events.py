@@ -230,9 +230,9 @@ def _read_parquet_rows(
         "its suffix is .parquet",
         AnnotationOptions(keep_early=annotation_options.keep_early),
     )
-    columns = [name for name in EVENTS if name in frame.columns]
+    types = {name: EVENTS[name] for name in EVENTS if name in frame.columns}
     try:
-        frame = frame.select([pl.col(name).cast(EVENTS[name]) for name in columns])
+        frame = frame.select(*types).cast(pl.Schema(types))
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
@@ -267,10 +267,11 @@ def complete_events(frame: Frame) -> Frame:
     Columns of EVENTS that they lack are null.
     """
     check_columns("memory", frame.columns, REQUIRED)
-    lacking = [pl.lit(None).alias(name) for name in EVENTS if name not in frame.columns]
+    lacking = dict.fromkeys(EVENTS.keys() - set(frame.columns))
     others = [name for name in frame.columns if name not in EVENTS]
-    complete = frame.with_columns(lacking).select(*EVENTS, *others)
-    return complete.cast(pl.Schema(EVENTS)).sort(REQUIRED, maintain_order=True)
+    complete = frame.with_columns(**lacking).select(*EVENTS, *others)
+    typed = complete.cast(pl.Schema(EVENTS))
+    return typed.sort(REQUIRED, maintain_order=True)
 
 
 def rename_recordings(events: Frame, names: Iterable[str]) -> Frame:

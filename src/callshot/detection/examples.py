@@ -74,7 +74,8 @@ def embed_calls(
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
         rows = [row for row in range(len(calls)) if row not in errors]
-        pieces = calls.take(rows).with_columns(**{OWNER: np.array(rows, np.int64)})
+        owner = np.array(rows, np.int64)
+        pieces = calls.take(rows).with_columns(**{OWNER: owner})
         if settings.source != SEGMENT:  # windows are cut at the speed already
             pieces = cut_windows(pieces, headers, find_grid(spec, settings), settings)
             spec = replace(spec, speed=1.0)
@@ -84,7 +85,8 @@ def embed_calls(
         owner = np.array(pieces[OWNER], np.int64)
         for reject in rejects:
             assert reject.row is not None  # it is a piece, not a file
-            errors.setdefault(int(owner[reject.row - 1]), InputError(reject.reason))
+            row = int(owner[reject.row - 1])
+            errors.setdefault(row, InputError(reject.reason))
         sums = np.zeros((len(calls), vectors.shape[1]))
         np.add.at(sums, owner[rows], vectors)
         counts = np.bincount(owner[rows], minlength=len(calls))
@@ -92,7 +94,8 @@ def embed_calls(
         columns.append(means.astype(np.float32))
         windows = np.maximum(windows, np.bincount(owner, minlength=len(calls)))
     paths = calls.paths
-    rejects = [Reject(paths[row], row + 1, str(errors[row])) for row in sorted(errors)]
+    failed = sorted(errors.items())
+    rejects = [Reject(paths[row], row + 1, str(error)) for row, error in failed]
     keep = [row for row in range(len(calls)) if row not in errors]
     if not keep:
         raise InputError(
@@ -196,8 +199,11 @@ def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors
             headers[path] = probe(calls.root / path, path, settings.source_rate_hz)
         except InputError as error:
             failed[path] = error
-    rows = enumerate(calls.paths)
-    return headers, {row: failed[path] for row, path in rows if path in failed}
+    errors = {}
+    for row, path in enumerate(calls.paths):
+        if path in failed:
+            errors[row] = failed[path]
+    return headers, errors
 
 
 def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Errors:

@@ -66,10 +66,11 @@ class ActiveWindows(NamedTuple):
 def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     """Return which windows are active, and what they are."""
     vectors = np.asarray(rows["vector"])
+    parts = []
     # A few at a time stay in the processor's cache.
-    starts = range(0, len(vectors), BLOCK_WINDOWS)
-    blocks = [slice(start, start + BLOCK_WINDOWS) for start in starts]
-    parts = [detector.score(vectors[block].astype(np.float64)) for block in blocks]
+    for start in range(0, len(vectors), BLOCK_WINDOWS):
+        block = vectors[start : start + BLOCK_WINDOWS]
+        parts.append(detector.score(block.astype(np.float64)))
     scores = np.concatenate(parts)
     best = scores.argmax(axis=1)
     best_scores = scores[np.arange(len(scores)), best]
@@ -206,8 +207,10 @@ def merge_windows(windows: Columns, spacing: Spacing, duration_s: float) -> Colu
                 joined[-1] = _Stretch(earlier.first, call.last, best)
             calls += joined
             run = []
-    edges_s = [
-        refine_edges(
+    strongest_rows = [call.strongest for call in calls]
+    events = {name: column[strongest_rows] for name, column in windows.items()}
+    for row, call in enumerate(calls):
+        start_s, end_s = refine_edges(
             float(starts_s[call.first]),
             float(starts_s[call.last]),
             float(ends_s[call.last]),
@@ -215,12 +218,8 @@ def merge_windows(windows: Columns, spacing: Spacing, duration_s: float) -> Colu
             spacing,
             duration_s,
         )
-        for call in calls
-    ]
-    strongest_rows = [call.strongest for call in calls]
-    events = {name: column[strongest_rows] for name, column in windows.items()}
-    events["start_s"] = np.array([round(start_s, DIGITS) for start_s, _ in edges_s])
-    events["end_s"] = np.array([round(end_s, DIGITS) for _, end_s in edges_s])
+        events["start_s"][row] = round(start_s, DIGITS)
+        events["end_s"][row] = round(end_s, DIGITS)
     return events
 
 

@@ -74,10 +74,11 @@ def find_partners(
             latest_start = np.maximum(starts[near], start_s)
             earliest_end = np.minimum(ends[near], end_s)
             shared = np.maximum(earliest_end - latest_start, 0.0)
-            together = ends[near] - starts[near] + (end_s - start_s) - shared
-            iou = shared / together
+            lengths = ends[near] - starts[near] + (end_s - start_s)
+            iou = shared / (lengths - shared)
             best = np.argsort(-iou, kind="stable")
-            partners[row] = index[near][best[iou[best] >= min_iou]].tolist()
+            best = best[iou[best] >= min_iou]
+            partners[row] = index[near][best].tolist()
     return partners
 
 
@@ -144,7 +145,8 @@ class RankedDetections:
         weight = weights[self.recording]
         counts = {"detected": np.cumsum(weight)[is_last]}
         for number, name in enumerate(COUNTS):
-            counts[name] = np.cumsum(weight * (self.outcome == number))[is_last]
+            counted = weight * (self.outcome == number)
+            counts[name] = np.cumsum(counted)[is_last]
         return counts
 
 
@@ -202,14 +204,15 @@ def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
 
 def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
     """Return a row for each threshold, from the highest down."""
-    counts = ranked.cumulate(np.ones(len(ranked.annotated)))
-    size = len(counts["detected"])
+    weights = np.ones(len(ranked.annotated))
+    counts = ranked.cumulate(weights)
+    thresholds = np.unique(ranked.score)[::-1]
+    size = len(thresholds)
     annotated = np.full(size, ranked.annotated.sum(), np.float64)
     hours = np.full(size, ranked.hours.sum())
-    thresholds = np.unique(ranked.score)[::-1]
     columns = {"threshold": thresholds, **_rate(counts, annotated, hours)}
-    frame = make_frame(PRECISION_RECALL, columns, {"by": by, "label": ranked.label})
-    return frame.fill_nan(None)
+    constants = {"by": by, "label": ranked.label}
+    return make_frame(PRECISION_RECALL, columns, constants).fill_nan(None)
 
 
 def _rate(counts: Scores, annotated: FloatArray, hours: FloatArray) -> Scores:
@@ -346,8 +349,9 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     labels = np.full(len(detections), None, object)
     wrong = left[second == UNMATCHED]
     touched = find_partners(detections[wrong], task.annotations, ANY_OVERLAP)
+    known_labels = task.annotations["label"].to_list()
     for row, annotations in zip(wrong, touched, strict=True):
-        names = [task.annotations["label"][number] for number in annotations]
+        names = [known_labels[number] for number in annotations]
         outcomes[row] = "false_alarm"
         if label in names or task.unknown in names:
             outcomes[row] = "misplaced"
@@ -370,7 +374,8 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     # The best that a detection can do is to contain a call: its IoU is then the length of the call
     # divided by its own length.
     least_s = task.min_iou * task.find_shortest(label) * (1 - ANY_OVERLAP)
-    unreachable = own.filter(pl.col("end_s") - pl.col("start_s") < least_s).height
+    lengths_s = own["end_s"] - own["start_s"]
+    unreachable = int((lengths_s < least_s).sum())
     counted = outcome.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
     numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
     ranked = task.rank(label, counted.with_columns(outcome=numbers), own, unreachable)
@@ -408,7 +413,8 @@ def rank_windows(
 
 def _touched_windows(events: Frame, window_s: float, *columns: str) -> Frame:
     """Return recording and window for every window that an event shares time with."""
-    first = (pl.col("start_s") / window_s).floor().cast(pl.Int64)
-    last = (pl.col("end_s") / window_s).ceil().cast(pl.Int64)
-    numbered = events.select("recording", *columns, window=pl.int_ranges(first, last))
+    first = (pl.col("start_s") / window_s).floor()
+    last = (pl.col("end_s") / window_s).ceil()
+    windows = pl.int_ranges(first.cast(pl.Int64), last.cast(pl.Int64))
+    numbered = events.select("recording", *columns, window=windows)
     return numbered.explode("window")

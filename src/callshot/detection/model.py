@@ -29,6 +29,7 @@ A model without background or clips has no entries for them.
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -203,11 +204,12 @@ class Model:
     @cached_property
     def distances(self) -> FloatArray:
         """The distance of each example from the mean of the others of its class; NaN if alone."""
-        vectors = self.examples.matrix.astype(np.float64)
-        count = self.counts[self.label].astype(np.float64)
-        from_mean = np.linalg.norm(vectors - self.means[self.label], axis=1)
+        label = self.label
+        count = self.counts[label].astype(np.float64)
+        differences = self.examples.matrix.astype(np.float64) - self.means[label]
+        from_mean = np.linalg.norm(differences, axis=1)
         # x − mean of the others = (x − mean of all) · n / (n − 1)
-        distances = np.full(len(vectors), np.nan)
+        distances = np.full(len(label), np.nan)
         np.divide(from_mean * count, count - 1, out=distances, where=count > 1)
         return distances
 
@@ -233,14 +235,14 @@ def make_model(
     rows = [unique[key] for key in sorted(unique)]
     ordered = Spans(frame[rows])
     if clips is not None:
-        ranked: dict[str, list[tuple[int, int]]] = {}
-        pairs = zip(ordered["label"], describe_locations(ordered), strict=True)
-        for place, (label, location) in enumerate(pairs):
-            key = int(streams.key(f"clip {location}"))
-            ranked.setdefault(label, []).append((key, place))
+        locations = describe_locations(ordered)
+        keys = [int(streams.key(f"clip {location}")) for location in locations]
+        labels = ordered["label"]
+        counts: Counter[str] = Counter()
         kept: list[Pcm | None] = [None] * len(rows)
-        for keys in ranked.values():
-            for _, place in sorted(keys)[:MAX_CLIPS]:
+        for place in sorted(range(len(rows)), key=keys.__getitem__):
+            counts[labels[place]] += 1
+            if counts[labels[place]] <= MAX_CLIPS:
                 kept[place] = clips.samples[rows[place]]
         clips = Clips(clips.rate_hz, tuple(kept))
     matrix = np.ascontiguousarray(examples.matrix[rows], np.float32)
@@ -254,7 +256,8 @@ def merge_models(first: Model, second: Model) -> Model:
     check_settings(first, second.settings, second.source)
     samples: list[Pcm | None] = []
     for model in (first, second):
-        samples += model.clips.samples if model.clips else [None] * len(model.examples)
+        nothing = (None,) * len(model.examples)
+        samples += model.clips.samples if model.clips else nothing
     clips = first.clips or second.clips
     return make_model(
         concat_vectors([first.examples, second.examples]),
@@ -461,9 +464,11 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     clips = None
     if "clip_rate_hz" in facts:
         lengths = arrays["clip_length"]
-        if lengths.sum() != len(arrays["clip_samples"]) or len(lengths) != len(vectors):
+        samples = arrays["clip_samples"]
+        if lengths.sum() != len(samples) or len(lengths) != len(vectors):
             raise ValueError("clips: samples of other examples")
-        parts = np.split(arrays["clip_samples"], np.cumsum(lengths)[:-1])
+        ends = np.cumsum(lengths)
+        parts = np.split(samples, ends[:-1])
         kept = tuple(clip if len(clip) > 0 else None for clip in parts)
         clips = Clips(int(facts["clip_rate_hz"]), kept)
     background = None
@@ -500,7 +505,8 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
 
 def _check_vectors(name: str, vectors: NDArray[Any], count: int) -> None:
     """Raise ValueError unless there are so many finite vectors of float32."""
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
-        raise ValueError(f"{name}: {count} rows, vectors of shape {vectors.shape}")
+    shape = vectors.shape
+    if vectors.dtype != np.float32 or len(shape) != 2 or shape[0] != count:
+        raise ValueError(f"{name}: {count} rows, vectors of shape {shape}")
     if not np.isfinite(vectors).all():
         raise ValueError(f"{name}: expected finite numbers")

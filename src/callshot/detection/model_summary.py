@@ -84,9 +84,11 @@ class LabelledVectors:
             remaining = count - len(own_rows)
             evidence[inside] = -np.inf
             if remaining > 0:
-                means = (sums - self.vectors[own_rows].sum(axis=0)) / remaining
+                own_sums = self.vectors[own_rows].sum(axis=0)
+                means = (sums - own_sums) / remaining
                 squares = np.einsum("nd,nd->n", means, means)
-                evidence[inside] = 2 * self.vectors[inside] @ means.T - squares
+                doubled = 2 * self.vectors[inside]
+                evidence[inside] = doubled @ means.T - squares
         return evidence
 
 
@@ -119,13 +121,15 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         other_class = others.argmax(axis=1)[:, None]
         best = others.max(axis=1)[:, None]
         without = data.evidence_for(number, left_out)
-        wins = (without > best) | ((without == best) & (number < other_class))
+        is_first = number < other_class
+        wins = (without > best) | ((without == best) & is_first)
         named = np.where(wins, number, other_class)
         # An example never supports a class in its own recording: nothing changes there.
         same = data.recording[:, None] == data.recording[left_out]
         named = np.where(same, decided[:, None], named)
         stays_right = named == data.label[:, None]
-        losses = weight @ (is_right[:, None].astype(int) - stays_right)
+        changes = is_right[:, None].astype(int) - stays_right
+        losses = weight @ changes
         gains[number] = losses.mean() * (count - 1) / (count + 1)
     return gains
 
@@ -152,9 +156,8 @@ class ExpectedRecall:
         if self.detector.weights is None:  # a scan sets other thresholds, where it can
             return []
         label = model.label
-        scores = self.detector.score(model.examples.matrix)[
-            np.arange(len(label)), label
-        ]
+        scores = self.detector.score(model.examples.matrix)
+        scores = scores[np.arange(len(label)), label]
         reached = scores >= self.detector.thresholds[label]
         own_recall = np.bincount(label, reached) / model.counts
         recall = np.where(self.testable > 0, self.recall, own_recall)
@@ -181,8 +184,8 @@ def expect_recall(
     hit_counts = np.zeros(len(model.classes), np.int64)
     recordings = model.examples.recording
     parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
-    part_numbers = {name: n % parts for n, name in enumerate(sorted(set(recordings)))}
-    part = np.array([part_numbers[name] for name in recordings])
+    _, number_of_recording = np.unique(recordings, return_inverse=True)
+    part = number_of_recording % parts
     names = np.array(model.classes)[model.label]
     for number in range(part.max() + 1):
         inside = part == number
@@ -268,15 +271,15 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     excess = own_distance - distances.min(axis=1)
     names = pl.Series(model.classes, dtype=pl.String)
     medians = find_medians(model, own_distance)
-    limit = np.where(excess > 0, DOUBTFUL_FROM, FAR) * medians[model.label]
-    frame = model.examples.spans.frame.select(
+    is_nearer = excess > 0
+    limit = np.where(is_nearer, DOUBTFUL_FROM, FAR) * medians[model.label]
+    nearest = names.gather(distances.argmin(axis=1))
+    frame = model.examples.frame.select(
         "path",
         "start_s",
         "end_s",
         "label",
-        nearer_to=pl.when(pl.Series(excess > 0)).then(
-            names.gather(distances.argmin(axis=1))
-        ),
+        nearer_to=pl.when(pl.Series(is_nearer)).then(nearest),
         distance=pl.Series(own_distance),
         excess=pl.Series(excess),
     )
@@ -316,7 +319,8 @@ def describe_low_recall(model: Model) -> list[str]:
 
 def describe_limits(model: Model) -> list[str]:
     """Return a line for each weakness of a model: few labels, single or identical examples."""
-    single = [model.classes[number] for number in np.flatnonzero(model.counts == 1)]
+    classes = np.array(model.classes)
+    single = classes[model.counts == 1].tolist()
     groups: dict[bytes, list[int]] = {}
     for row, vector in enumerate(model.examples.matrix):
         groups.setdefault(vector.tobytes(), []).append(row)

@@ -198,8 +198,8 @@ def score_detections(
     elif recordings is not None:
         inputs.folder = open_recordings(to_path(recordings))
         inputs.durations_s = inputs.folder.durations_s
-        errors = inputs.folder.errors.items()
-        inputs.rejects += [Reject(path, None, str(error)) for path, error in errors]
+        for path, error in inputs.folder.errors.items():
+            inputs.rejects.append(Reject(path, None, str(error)))
     frames = {}
     warnings = []
     found = inputs.read_once(detections, "detections")
@@ -212,17 +212,16 @@ def score_detections(
         needs_scores = (threshold, false_alarms_per_hour) != (None, None)
         inputs.notes += _check_task(task, needs_scores=needs_scores)
         ranked, frames["outcomes"] = _rank(task, window_s)
-        by_class = [(by, one) for by, classes in ranked.items() for one in classes]
-        curves = [
-            precision_recall_curve(one, by) for by, one in by_class if one.has_scores
-        ]
-        frames["curve"] = concat_frames(curves, PRECISION_RECALL)
         weights = sample_weights(len(task.recordings), samples, seed)
+        curves = []
         scores = []
         for by, classes in ranked.items():
-            groups = [(one.label, [one]) for one in classes]
-            for label, group in (*groups, (None, classes)):
-                scores.append(_score_row(by, label, group, weights, threshold))
+            for one in classes:
+                scores.append(_score_row(by, one.label, [one], weights, threshold))
+                if one.has_scores:
+                    curves.append(precision_recall_curve(one, by))
+            scores.append(_score_row(by, None, classes, weights, threshold))
+        frames["curve"] = concat_frames(curves, PRECISION_RECALL)
         frames["scores"] = concat_frames(scores, DETECTION_SCORES)
         if false_alarms_per_hour is not None:
             if not task.durations_s:
@@ -286,8 +285,8 @@ class _Inputs:
     ) -> Frame:
         """Return the events of a file or frame, by the names of the recordings."""
         if isinstance(source, pl.DataFrame):
-            empty = {name: pl.lit(None, dtype) for name, dtype in PLACE.items()}
-            table = EventTable(complete_events(source).with_columns(**empty))
+            places = pl.DataFrame(schema=PLACE).clear(len(source))
+            table = EventTable(complete_events(source).hstack(places))
         else:
             options = make_annotation_options(columns=columns or {})
             table = read_events(to_path(source), self.folder, options, check=check)
@@ -334,9 +333,11 @@ class _Inputs:
         for row in events.filter(has_problem).iter_rows(named=True):
             span = f"{row['start_s']:.6g} to {row['end_s']:.6g} s"
             reason = row["problem"].format(span=span, **row)
-            if row["file"] is None:
+            file = row["file"]
+            if file is None:
+                file = "memory"
                 reason = f"{row['recording']}, {span}: {reason}"
-            self.rejects.append(Reject(row["file"] or "memory", row["row"], reason))
+            self.rejects.append(Reject(file, row["row"], reason))
         kept = events.filter(~has_problem)
         ends_after = end_s.round(DIGITS) > duration_s.round(DIGITS)
         count = len(kept.filter((start_s < 0) | ends_after))
@@ -406,10 +407,12 @@ def _score_row(
     threshold: float | None,
 ) -> Frame:
     """Return the scores of some classes together, with the percentiles of the samples."""
-    values = measure(classes, np.ones((1, weights.shape[1])), threshold)
+    equal = np.ones((1, weights.shape[1]))
+    values = measure(classes, equal, threshold)
     samples = measure(classes, weights, threshold)
     for metric in DETECTION_METRICS:
-        defined = samples[metric][~np.isnan(samples[metric])]
+        sampled = samples[metric]
+        defined = sampled[~np.isnan(sampled)]
         if np.isnan(values[metric]).any() or len(defined) == 0:
             defined = np.array([np.nan])
         for suffix, percent in INTERVAL.items():
@@ -464,9 +467,9 @@ def plan_curves(result: DetectionScores) -> Pages:
     """Yield pages of precision over recall, a panel for each class that has annotations."""
     panels = []
     for label in unique_values(result.curve, "label"):
-        scores = result.scores.filter(label=label)
-        if scores["average_precision"].is_not_null().any():
-            title = f"{label}, AP {scores['average_precision'][0]:.2f}"
+        precision = result.scores.filter(label=label)["average_precision"]
+        if precision.is_not_null().any():
+            title = f"{label}, AP {precision[0]:.2f}"
             panels.append((title, result.curve.filter(label=label)))
     return make_pages("precision_recall", panels, LAYOUT.capacity, _compose)
 
@@ -475,13 +478,14 @@ def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
     stacks, width_in = LAYOUT.add_panels(figure, len(panels), ("precision",))
     axes = stacks[:, 0]
     for ax, (_, curve) in zip(axes, panels, strict=True):
-        for by in unique_values(curve, "by"):
+        ways = unique_values(curve, "by")
+        for by in ways:
             points = curve.filter(by=by)
-            step = max(1, len(points) // 8)
-            ax.plot(points["recall"], points["precision"], markevery=step, **LINES[by])
+            style = {**LINES[by], "markevery": max(1, len(points) // 8)}
+            ax.plot(points["recall"], points["precision"], **style)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
         ax.tick_params(labelbottom=True, labelleft=True)
-    set_titles(axes, [title for title, _ in panels], width_in - TITLE_MARGIN_IN)
-    ways = unique_values(panels[0][1], "by")
+    titles = [title for title, _ in panels]
+    set_titles(axes, titles, width_in - TITLE_MARGIN_IN)
     legend = {f"by {by}": line_handle(LINES[by]) for by in ways}
     add_legend(figure, legend, "recall")
