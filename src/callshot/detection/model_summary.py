@@ -274,7 +274,7 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     is_nearer = excess > 0
     limit = np.where(is_nearer, DOUBTFUL_FROM, FAR) * medians[model.label]
     nearest = names.gather(distances.argmin(axis=1))
-    frame = model.examples.frame.select(
+    frame = model.examples.spans.frame.select(
         "path",
         "start_s",
         "end_s",

@@ -187,7 +187,14 @@ def score_detections(
     >>> result.scores.filter(label="roar").select(names).rows()
     [('events', 0.5, 1.0, 1.0, 1.0), ('windows', 0.5, 1.0, 1.0, 1.0)]
     """
-    _check_options(iou, window_s, threshold, false_alarms_per_hour)
+    aim = false_alarms_per_hour
+    positive = {"iou": iou, "window_s": window_s, "false_alarms": aim}
+    for name, value in positive.items():
+        if value is not None and not 0 < value < np.inf:
+            raise OptionError(f"{name}: expected more than 0, got {value}")
+    check_range("iou", iou, 0, 1)
+    if threshold is not None and np.isnan(threshold):
+        raise OptionError("threshold: expected a number, got nan")
     check_range("bins", bins, 1)
     check_range("samples", samples, 1)
     if annotations is None and reviewed is None:
@@ -209,7 +216,7 @@ def score_detections(
         named = rename_recordings(found, names)
         recording_names = sorted({*names, *named["recording"]})
         task = Task(named, truth, recording_names, inputs.durations_s, iou, unknown)
-        needs_scores = (threshold, false_alarms_per_hour) != (None, None)
+        needs_scores = (threshold, aim) != (None, None)
         inputs.notes += _check_task(task, needs_scores=needs_scores)
         ranked, frames["outcomes"] = _rank(task, window_s)
         weights = sample_weights(len(task.recordings), samples, seed)
@@ -223,7 +230,7 @@ def score_detections(
             scores.append(_score_row(by, None, classes, weights, threshold))
         frames["curve"] = concat_frames(curves, PRECISION_RECALL)
         frames["scores"] = concat_frames(scores, DETECTION_SCORES)
-        if false_alarms_per_hour is not None:
+        if aim is not None:
             if not task.durations_s:
                 raise OptionError(
                     "false_alarms: an aim per hour needs the lengths of the recordings "
@@ -231,8 +238,7 @@ def score_detections(
                 )
             by = next(iter(ranked))
             thresholds = [
-                find_threshold(frames["curve"], label, false_alarms_per_hour, by)
-                for label in task.labels
+                find_threshold(frames["curve"], label, aim, by) for label in task.labels
             ]
             frames["thresholds"] = concat_frames(thresholds, AIM_THRESHOLDS)
         lengths_s = [task.find_shortest(label) for label in task.labels]
@@ -257,18 +263,6 @@ def score_detections(
     return DetectionScores(
         **frames, rejects=inputs.rejects, notes=notes, warnings=warnings
     )
-
-
-def _check_options(
-    iou: float, window_s: float, threshold: float | None, aim: float | None
-) -> None:
-    positive = {"iou": iou, "window_s": window_s, "false_alarms": aim}
-    for name, value in positive.items():
-        if value is not None and not 0 < value < np.inf:
-            raise OptionError(f"{name}: expected more than 0, got {value}")
-    check_range("iou", iou, 0, 1)
-    if threshold is not None and np.isnan(threshold):
-        raise OptionError("threshold: expected a number, got nan")
 
 
 @dataclass

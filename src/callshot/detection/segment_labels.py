@@ -90,7 +90,8 @@ def label_segments(
     second = order[:, 1]
     rows = np.arange(len(scores))
     names = pl.Series(model.classes)
-    distance = np.linalg.norm(vectors.matrix - model.means[best], axis=1)
+    differences = vectors.matrix - model.means[best]
+    distance = np.linalg.norm(differences, axis=1)
     frame = vectors.spans.frame.with_columns(
         annotated=pl.col("label"),
         label=names.gather(best),
@@ -103,7 +104,8 @@ def label_segments(
     # Clips of clear calls are no guide to calls in noise, although they name each other well.
     own_distance = model.distances[~np.isnan(model.distances)]
     if len(own_distance) > 0:
-        typical = max(float(np.median(own_distance)), np.finfo(np.float64).tiny)
+        typical = float(np.median(own_distance))
+        typical = max(typical, np.finfo(np.float64).tiny)
         ratio = float(np.median(distance)) / typical
         if ratio > UNLIKE:
             notes += say("unlike", ratio, model)

@@ -58,12 +58,15 @@ def _load_macros() -> Any:
 def _align(text: str, gap: int = 2, adjust: Adjust = str.ljust) -> str:
     """Put the cells of lines, which tabs separate, below each other; the first at the left."""
     rows = [line.split("\t") for line in text.split("\n")[:-1]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
+    columns = zip(*rows, strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    space = " " * gap
+    aligned = ""
     for first, *cells in rows:
-        padded = [first.ljust(widths[0]), *map(adjust, cells, widths[1:])]
-        lines.append((" " * gap).join(padded).rstrip())
-    return "".join(f"{line}\n" for line in lines)
+        left = first.ljust(widths[0])
+        others = map(adjust, cells, widths[1:])
+        aligned += space.join([left, *others]).rstrip() + "\n"
+    return aligned
 
 
 def _format_number(value: float | None, digits: str = "%.2f") -> str:

@@ -210,7 +210,8 @@ class IndexTarget:
             size = count
             if audio.reader.starts_anywhere:
                 size = math.ceil(count / piece.count)
-            numbers = range(count)[piece.number * size : (piece.number + 1) * size]
+            first = piece.number * size
+            numbers = range(count)[first : first + size]
             for one in files:
                 match = SPAN_NAME.fullmatch(one.name)
                 if match is None or match[1] != span_stamp:
@@ -218,7 +219,8 @@ class IndexTarget:
                 if int(match[2]) in numbers and not find_damage(one):
                     names[int(match[2])] = one.name
             for number in numbers:
-                part = starts[number * SPAN_WINDOWS : (number + 1) * SPAN_WINDOWS]
+                first = number * SPAN_WINDOWS
+                part = starts[first : first + SPAN_WINDOWS]
                 share = len(part) / len(starts)
                 embedded_s = 0.0
                 if number not in names:

@@ -165,10 +165,14 @@ class RecordingAtSpeed:
         """Return samples from `first` up to `last`, inside the recording."""
         top_hz = self.spec.top_hz
         rate_hz = self.spec.rate_hz
-        is_cut = top_hz is not None and 2 * top_hz < rate_hz
-        margin = math.ceil(MARGIN * rate_hz / (2 * top_hz)) if is_cut and top_hz else 0
-        begin = max(0, first - margin)
-        end = min(self.samples, last + margin) if is_cut else last
+        is_cut = False
+        begin = first
+        end = last
+        if top_hz is not None and 2 * top_hz < rate_hz:
+            is_cut = True
+            margin = math.ceil(MARGIN * rate_hz / (2 * top_hz))
+            begin = max(0, first - margin)
+            end = min(self.samples, last + margin)
         signal = self.reader.read(
             begin / rate_hz, end / rate_hz, rate_hz=rate_hz, channel_rule=self.channel
         )
