@@ -187,3 +187,12 @@ def test_annotations_of_which_no_row_is_left_are_an_error(tmp_path: Path) -> Non
     detections = make_frame([("a.wav", 4, 4, "roar", 1)])
     with pytest.raises(callshot.CallshotError, match=r"no label.*no row is left"):
         callshot.score_detections(detections, tmp_path / "annotations.csv")
+
+
+def test_a_threshold_has_no_precision_where_no_window_can_be_judged() -> None:
+    detections = [("a.wav", 8, 40, "roar", 3), ("b.wav", 0, 12, "hoot", 2)]
+    annotations = [("a.wav", 8, 1, "roar"), ("b.wav", 1, 1, "unclear")]
+    result = score(detections, annotations, false_alarms_per_hour=200.0)
+    assert result.scores["by"][0] == "windows"
+    [row] = result.thresholds.filter(label="hoot").to_dicts()
+    assert (row["threshold"], row["precision"], row["recall"]) == (2.0, None, None)

@@ -240,8 +240,9 @@ def find_threshold(
         points = curve.filter(pl.col("threshold") >= threshold, by=by, label=label)
         row["threshold"] = threshold
         row["false_alarms_per_hour"] = meeting["false_alarms_per_hour"][-1]
-        row["precision"] = points["precision"][-1]
-        row["recall"] = points["recall"][-1]
+        if len(points) > 0:  # windows may all be on calls that nobody could name
+            row["precision"] = points["precision"][-1]
+            row["recall"] = points["recall"][-1]
     constants = {
         "by": by,
         "label": label,
