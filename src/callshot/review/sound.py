@@ -158,8 +158,8 @@ class SoundOptions:
 
 
 def make_wav(clip: Clip, options: SoundOptions) -> bytes:
-    """Return a sound as it is to be played: 16 bit, one channel."""
-    signal = clip.signal
+    """Return a sound as it is to be played: 16 bit, one channel, at most half an hour."""
+    signal = limit_played(clip, options.speed).signal
     played_hz = clip.rate_hz * options.speed
     target_hz = min(max(played_hz, MIN_PLAYED_HZ), MAX_PLAYED_HZ)
     if target_hz != played_hz:
@@ -172,6 +172,11 @@ def make_wav(clip: Clip, options: SoundOptions) -> bytes:
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, round(target_hz), "PCM_16", format="WAV")
     return buffer.getvalue()
+
+
+def limit_played(clip: Clip, speed: float) -> Clip:
+    """Return the beginning of a clip that takes at most half an hour to play."""
+    return clip.cut(clip.start_s, clip.start_s + MAX_PLAYED_S * speed)
 
 
 def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip:

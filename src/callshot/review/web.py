@@ -34,13 +34,13 @@ from callshot.review.session import (
 )
 from callshot.review.sound import (
     MAPS,
-    MAX_PLAYED_S,
     SCALES,
     Clip,
     Picture,
     SoundOptions,
     draw,
     filter_band,
+    limit_played,
     make_wav,
     make_waveform,
 )
@@ -253,8 +253,7 @@ class Routes:
         if options.margin_s:
             clip = filter_band(clip, options.low_hz, options.high_hz)
             clip = clip.cut(start_s, end_s)
-        longest_s = MAX_PLAYED_S * options.speed
-        clip = clip.cut(clip.start_s, clip.start_s + longest_s)
+        clip = limit_played(clip, options.speed)
         headers = _describe_clip(clip) | {"X-Speed": f"{options.speed:g}"}
         return Response(make_wav(clip, options), 200, headers, "audio/wav")
 
