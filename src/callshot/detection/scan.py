@@ -10,6 +10,7 @@ import polars as pl
 
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
+from callshot.detection.background import Background
 from callshot.detection.detector import (
     Detector,
     check_aim,
@@ -247,13 +248,9 @@ def scan(
         )
         notes += adapt_notes
 
-    settings = opened.settings
-    aim = false_alarms
-    if adapted.background is not None:
-        # Where windows follow each other faster than those of the background, there are more of
-        # them in an hour, and each must be a false alarm less often.
-        aim *= min(1.0, settings.hop_s / adapted.background.hop_s)
+    aim = find_window_aim(false_alarms, opened, adapted.background)
     detector = make_detector(adapted, adapted.background, aim)
+    settings = opened.settings
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
@@ -388,3 +385,16 @@ def adapt_model(
         mixed = model
         note = f"the examples are used as they are: {error}"
     return replace(mixed, background=background), [note, NO_LABELS]
+
+
+def find_window_aim(
+    false_alarms: float, index: Index, background: Background | None
+) -> float:
+    """Return how many windows per hour may be false alarms, as background counts windows.
+
+    Where windows of an index follow each other faster than those of the background, there are more
+    of them in an hour, and each must be a false alarm less often.
+    """
+    if background is None:
+        return false_alarms
+    return false_alarms * min(1.0, index.settings.hop_s / background.hop_s)
