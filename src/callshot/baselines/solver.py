@@ -338,7 +338,14 @@ def solve(problem, tolerance, weight, bias):
             break
         if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left
             break
-        decrease = fill_step(problem, p, curvature, tolerance, descent, step)
+        decrease = fill_step(
+            problem,
+            p,
+            curvature,
+            tolerance,
+            descent,
+            step,
+        )
 
         # Take the step, or half of it, and so on, until C · J is lower.
         before = values.copy()

@@ -492,7 +492,14 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
         rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
         epochs = job.config.epochs
-        _, losses = job.train("search", rows, epochs, losses, pool, held_out)
+        _, losses = job.train(
+            "search",
+            rows,
+            epochs,
+            losses,
+            pool,
+            held_out,
+        )
         if best_epoch(losses) == 0:
             problem = "the loss of the held-out rows is not finite after any epoch"
             raise job.diverged(problem)

@@ -302,7 +302,16 @@ def describe_model(model: Model) -> list[str]:
     classes = class_table(model).to_dicts()
     pairs = similar_pairs(model).to_dicts()
     doubts = doubtful_examples(model).to_dicts()
-    lines = say("model", model, classes, has_clips, expected, problem, pairs, doubts)
+    lines = say(
+        "model",
+        model,
+        classes,
+        has_clips,
+        expected,
+        problem,
+        pairs,
+        doubts,
+    )
     return lines + describe_limits(model)
 
 

@@ -215,7 +215,14 @@ def score_detections(
         names = {*truth["recording"], *inputs.durations_s}
         named = rename_recordings(found, names)
         recording_names = sorted({*names, *named["recording"]})
-        task = Task(named, truth, recording_names, inputs.durations_s, iou, unknown)
+        task = Task(
+            named,
+            truth,
+            recording_names,
+            inputs.durations_s,
+            iou,
+            unknown,
+        )
         needs_scores = (threshold, aim) != (None, None)
         inputs.notes += _check_task(task, needs_scores=needs_scores)
         ranked, frames["outcomes"] = _rank(task, window_s)

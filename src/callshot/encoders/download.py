@@ -83,7 +83,14 @@ class _SafeRedirects(HTTPRedirectHandler):
                 f"{req.host}: redirects to {printable(newurl[:200])}, which is not https; "
                 "not followed"
             )
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        return super().redirect_request(
+            req,
+            fp,
+            code,
+            msg,
+            headers,
+            newurl,
+        )
 
 
 def download(

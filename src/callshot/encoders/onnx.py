@@ -168,7 +168,15 @@ def open_windows(
                 )
         name = wave.name
         names = [matches[0].name, SPATIAL] if has_frames else [matches[0].name]
-    return WindowModel(path, session, name, names, samples, dimension, batch == 1)
+    return WindowModel(
+        path,
+        session,
+        name,
+        names,
+        samples,
+        dimension,
+        batch == 1,
+    )
 
 
 @dataclass(frozen=True)

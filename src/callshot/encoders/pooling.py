@@ -53,7 +53,7 @@ def pool(
         # Windows with padding are moved to the mean first.
         mean = _weighted_mean(vectors, share)
         moved = mean + share[:, np.newaxis] * (vectors - mean)
-        pooled = moved.max(axis=0)
+        pooled = np.asarray(moved.max(axis=0))
     elif pooling == "energy":
         pooled = _weighted_mean(vectors, ones if energy is None else energy)
     elif pooling == "norm":

@@ -140,7 +140,15 @@ def open_engine(
     """Start the threads, on the vectors that the classifier reads."""
     if not classifier.centred:
         episodes = episodes.uncentred()
-    return Engine(episodes, protocol, Pool(workers), memory, step, classifier, gpu)
+    return Engine(
+        episodes,
+        protocol,
+        Pool(workers),
+        memory,
+        step,
+        classifier,
+        gpu,
+    )
 
 
 def transform_split(

@@ -208,7 +208,14 @@ class _Evaluator:
             log_engine = replace(engine, protocol=replace(protocol, score="log"))
             _, log_sums = self.run(log_engine, partial(sweep, spread=spread))
         draws = protocol.supports(spread)
-        ties = ties_frame(key, k, sums, log_sums, engine.episodes, draws)
+        ties = ties_frame(
+            key,
+            k,
+            sums,
+            log_sums,
+            engine.episodes,
+            draws,
+        )
         self.add(ties=ties)
         self.notes += describe_ties(ties)
         if spread == protocol.spreads[0]:

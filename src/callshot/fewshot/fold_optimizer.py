@@ -234,7 +234,14 @@ def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray,
         cost = problem.cost(fold)
         if more_classes and -cost[0] == len(least):
             continue
-        model = _build_model(-kinds, times, count, least, cost, more_classes)
+        model = _build_model(
+            -kinds,
+            times,
+            count,
+            least,
+            cost,
+            more_classes,
+        )
         result = milp(**model, options=dict(problem.limits))  # milp empties it
         if "time limit" in result.message.lower():
             raise TimeoutError

@@ -106,7 +106,15 @@ def score_fold(
     for query, number in itertools.product(queries, range(draws)):
         a = []
         for n in range(len(episodes.classes)):
-            support = draw_support(episodes, protocol, spread, query, number, n, k)
+            support = draw_support(
+                episodes,
+                protocol,
+                spread,
+                query,
+                number,
+                n,
+                k,
+            )
             a.append(rule(episodes, query, support))
         table.append([*to_scores(a), a.index(max(a))])
     return np.reshape(table, (len(queries), draws, -1))
@@ -139,7 +147,14 @@ def sample_values(
     """Return mAP, AUROC and accuracy of every sample of a spread, (samples, 3)."""
     values = np.empty((protocol.samples(spread), episodes.folds, 3))
     for fold in range(episodes.folds):
-        table = score_fold(episodes, protocol, spread, k, fold, rule)
+        table = score_fold(
+            episodes,
+            protocol,
+            spread,
+            k,
+            fold,
+            rule,
+        )
         queries = np.flatnonzero(episodes.fold == fold)
         keys = episodes.segment_key[queries]
         streams = [make_stream(protocol.seed, "bootstrap", key) for key in keys]

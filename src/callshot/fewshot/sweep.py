@@ -212,7 +212,14 @@ def sweep_folds(
             weights = np.asarray(spread.units[:, split.rows].T * UNIT, np.float64)
         sums.open_fold(split, weights)
         if shots:
-            sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
+            sweep_fold(
+                fitted,
+                split,
+                k[:shots],
+                spread,
+                sums,
+                scorer,
+            )
         if len(k) > shots:
             _sweep_pool(fitted, split, k, spread, sums)
     sums.finish(spread.draws)
@@ -245,7 +252,14 @@ def _sweep_pool(
     if spread.units is not None:
         # Scored apart from the other shots: its supports are large.
         evidence = shared_evidence(engine, split, k[row:], spread)
-        _measure_draws(engine, split, slice(row, row + 1), spread, sums, evidence)
+        _measure_draws(
+            engine,
+            split,
+            slice(row, row + 1),
+            spread,
+            sums,
+            evidence,
+        )
         return
     metrics = measure_evidence(engine, split, pool_evidence(engine, split))
     decisions = metrics.decisions * spread.draws
@@ -355,7 +369,14 @@ def _resample_class(
         if not tied:
             break
     if many:
-        ranks.sample_sorted(flat, draws, relevant, picks, ap, auroc)
+        ranks.sample_sorted(
+            flat,
+            draws,
+            relevant,
+            picks,
+            ap,
+            auroc,
+        )
     else:
         anchor = np.flatnonzero(is_anchor)
         ranks.sample_class(
@@ -380,8 +401,22 @@ def score_queries(
     def score(span: slice) -> IntArray:
         counts = np.zeros((len(shots), classes, classes), np.int64)
         fill(span)
-        to_scores(scores, span.start, span.stop, engine.softmax, False, decided)
-        count_decisions(span.start, span.stop, decided, split.truth, hits, counts)
+        to_scores(
+            scores,
+            span.start,
+            span.stop,
+            engine.softmax,
+            False,
+            decided,
+        )
+        count_decisions(
+            span.start,
+            span.stop,
+            decided,
+            split.truth,
+            hits,
+            counts,
+        )
         return counts
 
     queries_per_task = -(-queries // (8 * engine.threads.threads))

@@ -58,7 +58,15 @@ def sweep_on_cluster(
     shots = [len(protocol.shots) for *_, protocol in blocks]
     titles = [" ".join(key) for key in keys]
     sizes = [float(1 + count) for count in shots]
-    job = Job("evaluate", use_threads, sweep_block, work, blocks, titles, sizes)
+    job = Job(
+        "evaluate",
+        use_threads,
+        sweep_block,
+        work,
+        blocks,
+        titles,
+        sizes,
+    )
     parts = {}
     for outcome in cluster.run(job):
         number = outcome.number

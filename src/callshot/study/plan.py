@@ -141,7 +141,16 @@ def _plan_corpus(
         """Return a step with its own folder, where it writes all files or one table."""
         folder = find_folder(kind, encoder)
         make = partial(make, out=folder / file)
-        return Step(kind, corpus.name, encoder, folder, options, inputs, make, after)
+        return Step(
+            kind,
+            corpus.name,
+            encoder,
+            folder,
+            options,
+            inputs,
+            make,
+            after,
+        )
 
     # Recordings are cut into segments.
     reading = corpus.annotation_options
@@ -223,7 +232,14 @@ def _plan_corpus(
     make = partial(
         fold_files, segments, tables=tables, file=corpus.fold_file, **fold_options
     )
-    fold = make_step("fold", "", make, fold_options, inputs, [segment, *embeds])
+    fold = make_step(
+        "fold",
+        "",
+        make,
+        fold_options,
+        inputs,
+        [segment, *embeds],
+    )
     choice = {
         "folds_dir": fold.folder,
         "categories": corpus.categories,

@@ -71,7 +71,14 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
         if not isinstance(label, str) and text in MISSING:
             text = ""
         with file.rejecting(number):
-            file.add(number, text, start, end, path=audio, in_frames=in_frames)
+            file.add(
+                number,
+                text,
+                start,
+                end,
+                path=audio,
+                in_frames=in_frames,
+            )
 
 
 def _list_notes(birdsong: Any) -> Calls:

@@ -319,7 +319,14 @@ def _plan_at_site(
 ) -> RecordingPlan:
     name = f"SITE{options.seed}_{start:%Y%m%d_%H%M%S}"
     calls = _make_calls(rows, f"{name}.wav")
-    return RecordingPlan(number, name, duration_s, calls, part=part, start=start)
+    return RecordingPlan(
+        number,
+        name,
+        duration_s,
+        calls,
+        part=part,
+        start=start,
+    )
 
 
 def _draw_calls(

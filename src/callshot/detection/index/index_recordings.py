@@ -187,7 +187,15 @@ def index_recordings(
     sizes, errors = _measure_missing(
         target, library.paths, in_bytes=cluster is not None
     )
-    outcomes = _add_missing(target, spec, sizes, device, threads, cluster, progress)
+    outcomes = _add_missing(
+        target,
+        spec,
+        sizes,
+        device,
+        threads,
+        cluster,
+        progress,
+    )
     outcomes |= errors
 
     rejects = list(library.rejects)

@@ -164,7 +164,14 @@ def bootstrap_picks(
     queries = len(query_key)
     picks = query_key.new_empty((queries, samples), dtype=torch.int32)
     grid = (queries, triton.cdiv(samples, BLOCK))
-    _bootstrap_picks[grid](base, query_key, picks, samples, draws, BLOCK)
+    _bootstrap_picks[grid](
+        base,
+        query_key,
+        picks,
+        samples,
+        draws,
+        BLOCK,
+    )
     return picks
 
 
@@ -207,7 +214,15 @@ class SupportDrawer:
         pool = (self.split.pool, self.split.pool_start)
         depth = int(self.steps.max())
         key = upload(keys, self.gpu)
-        self._draw(supports, "support", *pool, key, draws, 0, depth)
+        self._draw(
+            supports,
+            "support",
+            *pool,
+            key,
+            draws,
+            0,
+            depth,
+        )
         return supports
 
     def shared_supports(self, span: slice) -> Supports:
@@ -219,7 +234,15 @@ class SupportDrawer:
             pool = (episodes.members, episodes.class_start)
             skipped = np.diff(episodes.class_start) - self.split.pool_sizes
             depth = int((self.steps + skipped).max())
-            self._draw(supports, "shared", *pool, None, draws, span.start, depth)
+            self._draw(
+                supports,
+                "shared",
+                *pool,
+                None,
+                draws,
+                span.start,
+                depth,
+            )
             return supports
         rank = self.on_gpu.keep(self.spread.rank, torch.int32)[span]
         outside = upload(self.split.outside, self.gpu)

@@ -102,7 +102,17 @@ def _sum_below(
         real = (q < count) & valid
         if LISTED:
             q = tl.load(which + q, q < count, 0)
-        v = _load(scores, picks, q, b, real, draws, samples, float("inf"), PICKED)
+        v = _load(
+            scores,
+            picks,
+            q,
+            b,
+            real,
+            draws,
+            samples,
+            float("inf"),
+            PICKED,
+        )
         w = 1
         if WEIGHTED:
             w = tl.load(weight + q * draws + b, real, 0.0)[:, None, :]
@@ -169,7 +179,17 @@ def _measure(
         w = real.to(tl.float64)
         if WEIGHTED:
             w = tl.load(weight + q * draws + b, real, 0.0)
-        t = _load(scores, picks, q, b, real, draws, samples, 0.0, PICKED)
+        t = _load(
+            scores,
+            picks,
+            q,
+            b,
+            real,
+            draws,
+            samples,
+            0.0,
+            PICKED,
+        )
         below, not_above = _sum_below(
             scores,
             picks,

@@ -149,7 +149,15 @@ class SplitScorer(SupportDrawer):
         products = self.on_gpu.products(self.split, queries)
         first = queries.start * draws
         is_shared = not self.spread.has_own_draws
-        fill_evidence(supports, rows, products, draws, first, is_shared, out)
+        fill_evidence(
+            supports,
+            rows,
+            products,
+            draws,
+            first,
+            is_shared,
+            out,
+        )
         partial = np.flatnonzero(self.drawn < len(self.shots)).tolist()
         if not partial:
             return
@@ -219,7 +227,15 @@ def sweep_fold(
             table = make_scorer(engine, split, shots[block], spread).per_query(draws)
             decided, hits = to_scores(table, truth.relevant, draws, ranking=False)
             tied, ties = count_ties(table, truth.relevant, draws)
-            metrics, _ = measure(table, hits, picks, None, tied, truth, draws)
+            metrics, _ = measure(
+                table,
+                hits,
+                picks,
+                None,
+                tied,
+                truth,
+                draws,
+            )
             decisions = count_decisions(decided, hits, truth, draws)
             sums.add(block, *metrics)
             sums.count(block, decisions, ties)
@@ -239,7 +255,15 @@ def sweep_fold(
             rows_of_fold = upload(split.rows, gpu)
             units = engine.on_gpu.keep(spread.units)[span, rows_of_fold]
             weight = units.T.to(torch.float64).contiguous()
-        metrics, ties = measure(table, hits, None, weight, None, truth, draws)
+        metrics, ties = measure(
+            table,
+            hits,
+            None,
+            weight,
+            None,
+            truth,
+            draws,
+        )
         parts.append(metrics)
         if weight is None:
             decisions = count_decisions(decided, hits, truth, draws)

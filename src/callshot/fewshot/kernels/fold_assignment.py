@@ -91,7 +91,15 @@ def search_locally(
     history = np.zeros(HISTORY * recordings, dtype=np.int64)
     price = (penalty, hinted * (penalty // count))
     search = (target, 1 + recordings // 4, proposals, steps, size is not None)
-    best = improve(padded, counts, weight, price, fold.copy(), history, search)
+    best = improve(
+        padded,
+        counts,
+        weight,
+        price,
+        fold.copy(),
+        history,
+        search,
+    )
     return np.asarray(best)
 
 

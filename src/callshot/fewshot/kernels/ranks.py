@@ -345,7 +345,15 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
         for i in range(LANES):
             total[i] = 0.0
             above[i] = 0.0
-        add_anchors(counts[0], counts[1], n, positive, harmonic, total, above)
+        add_anchors(
+            counts[0],
+            counts[1],
+            n,
+            positive,
+            harmonic,
+            total,
+            above,
+        )
         if tied:  # give back half of every negative that ties with a positive anchor
             count_below(table, anchors, 1, counts[2])
             count_below(anchors, anchors, 1, counts[3])

@@ -239,11 +239,39 @@ def to_scores(table, first, last, softmax, ranking, decided):
                 fill_softmax(block, y, top, part, total, grid)
                 continue
             odds = ranking and largest_gap(block, y, top, total) < LARGEST_GAP
-            fill_shares(block, y, top, second, classes_decided, part, near, total, grid)
+            fill_shares(
+                block,
+                y,
+                top,
+                second,
+                classes_decided,
+                part,
+                near,
+                total,
+                grid,
+            )
             if odds:
-                fill_odds(block, y, classes_decided, part, near, total, grid)
+                fill_odds(
+                    block,
+                    y,
+                    classes_decided,
+                    part,
+                    near,
+                    total,
+                    grid,
+                )
             else:
-                fill_log_odds(block, y, top, second, leader, part, near, total, grid)
+                fill_log_odds(
+                    block,
+                    y,
+                    top,
+                    second,
+                    leader,
+                    part,
+                    near,
+                    total,
+                    grid,
+                )
 
 
 @kernel

@@ -297,9 +297,26 @@ def score_support(
     """
     sums, totals, squares, medoids = scratch
     if rule == NEAREST:
-        fill_nearest(product, lengths, chosen, steps, limits, totals, out)
+        fill_nearest(
+            product,
+            lengths,
+            chosen,
+            steps,
+            limits,
+            totals,
+            out,
+        )
     elif rule == MEDOID:
-        fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids)
+        fill_medoids(
+            vectors,
+            matrix,
+            chosen,
+            share,
+            steps,
+            limits,
+            sums,
+            medoids,
+        )
         for s in range(out.shape[0]):
             new = medoids[s]
             for q in range(out.shape[1]):
@@ -360,7 +377,15 @@ def score_draws(sampling, rows, stream, first, order, divide, products, out):
                 gather(order.weight[d, begin:end], chosen, last, share)
             else:
                 key = enter(enter(stream, np.uint64(first + d)), class_key[n])
-                draw_support(key, member_rows, swaps, outside, last, distinct, chosen)
+                draw_support(
+                    key,
+                    member_rows,
+                    swaps,
+                    outside,
+                    last,
+                    distinct,
+                    chosen,
+                )
             score_support(
                 rows.rule,
                 divide,
@@ -410,7 +435,16 @@ def score_queries(sampling, rows, streams, order, products, out):
     for q in range(products.shape[0]):
         column = products[q].reshape((products.shape[1], 1))
         lanes = np.expand_dims(out[q], 3)
-        score_draws(sampling, rows, streams[q], 0, order, True, column, lanes)
+        score_draws(
+            sampling,
+            rows,
+            streams[q],
+            0,
+            order,
+            True,
+            column,
+            lanes,
+        )
 
 
 @inner
@@ -460,7 +494,15 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
         for d in range(draws):
             draw_stream = enter(stream, np.uint64(d))
             class_stream = enter(draw_stream, class_key[n])
-            draw_support(class_stream, order, swaps, allowed, size, distinct, chosen)
+            draw_support(
+                class_stream,
+                order,
+                swaps,
+                allowed,
+                size,
+                distinct,
+                chosen,
+            )
             for i in range(size):
                 out[d, n, i] = rows[chosen[i]]
 

@@ -370,7 +370,14 @@ def _compose_classifiers(
     draw = partial(_draw_classifiers, classifiers)
     shots = unique_values(panels[0], "k")
     encoders = [panel["encoder"][0] for panel in panels]
-    CLASSIFIERS.draw_panels(figure, panels, draw, shots, [limits], titles=encoders)
+    CLASSIFIERS.draw_panels(
+        figure,
+        panels,
+        draw,
+        shots,
+        [limits],
+        titles=encoders,
+    )
     figure.supylabel(label)
     legend = list_lines(map(classifier_name, classifiers))
     band = {"facecolor": PALE_BLUE, "edgecolor": "none"}

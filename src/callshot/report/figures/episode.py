@@ -109,7 +109,14 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
         if label in eligible and fold != COMMON_FOLD
     )
     for query in queries[:: max(1, len(queries) // CANDIDATES)]:
-        episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
+        episode = rerun_episode(
+            table,
+            evaluation.folds,
+            query,
+            k,
+            0,
+            protocol,
+        )
         example = _describe_episode(evaluation, table, episode)
         if example.is_correct:
             break
@@ -223,7 +230,15 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     support = f"{exemplars} of every class, from the other folds and the common fold."
     ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
     line = {"ha": "left", "fontsize": None}
-    _write(ax, TEXT_IN, 0.17, title, ha="left", weight="bold", fontsize=TITLE_PT)
+    _write(
+        ax,
+        TEXT_IN,
+        0.17,
+        title,
+        ha="left",
+        weight="bold",
+        fontsize=TITLE_PT,
+    )
     _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **line)
     _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **line)
     for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
@@ -271,14 +286,28 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
         box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
         for number, row in enumerate(example.rows):
             y = ROWS_IN + (number + 0.5) * ROW_IN
-            ax.bar(x, ROW_IN, width, y - ROW_IN / 2, zorder=1, **box)
+            ax.bar(
+                x,
+                ROW_IN,
+                width,
+                y - ROW_IN / 2,
+                zorder=1,
+                **box,
+            )
             segments = row.segments[fold]
             marks = [SQUARE] * row.drawn[fold]
             if is_query and row.label == example.label:
                 marks.append(DIAMOND)
             text_y = y - 0.055 if marks else y
             colour = INK if segments else GREY
-            _write(ax, x, text_y, str(segments), fontsize=SMALL_PT, color=colour)
+            _write(
+                ax,
+                x,
+                text_y,
+                str(segments),
+                fontsize=SMALL_PT,
+                color=colour,
+            )
             step = min(0.075, (width - 0.06) / max(len(marks), 1))
             for place, mark in enumerate(marks):
                 mark_x = x + (place - (len(marks) - 1) / 2) * step
@@ -294,7 +323,15 @@ def _draw_row(
     if is_label:
         ax.plot(MARK_IN, y, **DIAMOND)
     weight = "bold" if is_label else "normal"
-    _write(ax, TEXT_IN, y, name, ha="left", weight=weight, fontsize=None)
+    _write(
+        ax,
+        TEXT_IN,
+        y,
+        name,
+        ha="left",
+        weight=weight,
+        fontsize=None,
+    )
     support = example.episode.support[row.label]
     k = example.episode.k
     pool = sum(row.segments) - row.segments[example.fold]
@@ -309,11 +346,26 @@ def _draw_row(
     length_in = row.score / largest * HALF_SCORE_IN if isfinite(row.score) else 0.0
     is_decision = row.label == example.decision
     colour = BLUE if is_decision else SILVER
-    ax.barh(y, length_in, ROW_IN - 0.16, SCORE_IN, color=colour, zorder=1)
+    ax.barh(
+        y,
+        length_in,
+        ROW_IN - 0.16,
+        SCORE_IN,
+        color=colour,
+        zorder=1,
+    )
     half_in = ROW_IN / 2
     ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
     text = f"{row.score:#.3g}" if abs(row.score) < 1000 else f"{row.score:.0f}"
     side, x = ("right", SCORE_IN - 0.04) if row.score > 0 else ("left", SCORE_IN + 0.04)
     weight = "bold" if is_decision else "normal"
     number = text.rstrip(".").replace("-", "−")
-    _write(ax, x, y, number, ha=side, weight=weight, fontsize=SMALL_PT)
+    _write(
+        ax,
+        x,
+        y,
+        number,
+        ha=side,
+        weight=weight,
+        fontsize=SMALL_PT,
+    )

@@ -188,7 +188,14 @@ def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> s
     is_always = passed["k"] == rows["k"][0]
     if is_always:
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
-    lead = say("ahead", *names, passed, is_always, point, first[0])
+    lead = say(
+        "ahead",
+        *names,
+        passed,
+        is_always,
+        point,
+        first[0],
+    )
     return lead + context.describe_clear(rows, passed["k"])
 
 

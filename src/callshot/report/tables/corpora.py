@@ -149,7 +149,15 @@ def _make_table(
     corpora = [Column(results.corpus) for results in all_results]
     foot = len(rows) - head
     columns_of_table = [Column(""), *corpora]
-    return Table(name, title, columns_of_table, rows, foot, notes, section="left-out")
+    return Table(
+        name,
+        title,
+        columns_of_table,
+        rows,
+        foot,
+        notes,
+        section="left-out",
+    )
 
 
 def _describe_fact(fact: Fact) -> Value:
