@@ -170,20 +170,6 @@ def _log_mel(
     below the loudest: up to 4e-6 of the largest coefficient in one frame with a top_db of 80, and
     some 2e-7 in the mean of 100.
     """
-    mel = _mel_power(signal, options, precision)
-    floor = POWER_FLOOR
-    if options.top_db is not None:
-        floor = max(floor, float(mel.max()) * 10 ** (-options.top_db / 10))
-    np.maximum(mel, np.float32(floor), out=mel)
-    np.log10(mel, out=mel)
-    mel *= 10
-    return mel
-
-
-def _mel_power(
-    signal: Float32Array, options: MfccOptions, precision: DTypeLike
-) -> Float32Array:
-    """Return the power mel spectrogram, bands × frames, computed in blocks of frames."""
     window = _hann_window(options).astype(precision)
     filters = _mel_filters(options)
     count = options.count_frames(len(signal))
@@ -195,6 +181,12 @@ def _mel_power(
         spectrum = rfft(frames * window)
         power = np.square(spectrum.real) + np.square(spectrum.imag)
         block[:] = filters @ power.T.astype(np.float32, order="C")
+    floor = POWER_FLOOR
+    if options.top_db is not None:
+        floor = max(floor, float(mel.max()) * 10 ** (-options.top_db / 10))
+    np.maximum(mel, np.float32(floor), out=mel)
+    np.log10(mel, out=mel)
+    mel *= 10
     return mel
 
 

@@ -57,7 +57,7 @@ from callshot.encoders.embed import (
     default_store,
 )
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.dataset import Dataset, EncoderDataset
+from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
     choose_folds,
@@ -334,7 +334,14 @@ def evaluate_files(
     target = None
     with open_results(out, transfer=bool(queries)) as output:
         if queries:
-            dataset, target = _read_corpora(paths, queries, choice)
+            own = {**choice, "fold_file": None, "categories": None, "corpus": None}
+            dataset = read_dataset(paths, **own, role="source")
+            target = read_dataset(queries, **choice, role="target")
+            # Two corpora of one name get those of the files, or else of their roles.
+            for one, other in ((paths[0].stem, queries[0].stem), ("source", "target")):
+                if dataset.corpus == target.corpus:
+                    dataset = replace(dataset, corpus=one)
+                    target = replace(target, corpus=choice.get("corpus") or other)
             files = [*dataset.files, *target.files]
             options["centre"] = centre
         else:
@@ -362,23 +369,6 @@ def evaluate_files(
             draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
         write_results(output, result, provenance, draw)
     return result
-
-
-def _read_corpora(
-    paths: Sequence[Path], queries: Sequence[Path], choice: Mapping[str, Any]
-) -> tuple[Dataset, Dataset]:
-    """Read the tables of a source and a target corpus; their names differ.
-
-    Names are those in the tables or of their folders, else those of the files.
-    """
-    own = {**choice, "fold_file": None, "categories": None, "corpus": None}
-    source = read_dataset(paths, **own, role="source")
-    target = read_dataset(queries, **choice, role="target")
-    for one, other in ((paths[0].stem, queries[0].stem), ("source", "target")):
-        if source.corpus == target.corpus:
-            source = replace(source, corpus=one)
-            target = replace(target, corpus=choice.get("corpus") or other)
-    return source, target
 
 
 def train_baseline_files(

@@ -26,7 +26,6 @@ from callshot.report.figures.style import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LEFT_IN = 1.3  # names of the classes, and the edge of the page
@@ -122,7 +121,20 @@ def _compose(
         ax.hlines(edges, *ends, color=MIST, linewidth=0.3)
         ax.vlines(edges, *ends, color=MIST, linewidth=0.3)
         if has_numbers:
-            _write_numbers(ax, fill_matrix(matrix, "count", labels), recall)
+            # The recall is written into each cell, and the mean count below it.
+            counts = fill_matrix(matrix, "count", labels)
+            for (row, column), count in np.ndenumerate(counts):
+                share = recall[row, column]
+                digits = 1 if count < 99.95 else 0
+                ax.text(
+                    column,
+                    row,
+                    f"{share:.2f}\n{count:.{digits}f}",
+                    ha="center",
+                    va="center",
+                    color="white" if share > 0.72 else INK,
+                    fontsize=SMALL_PT,
+                )
         title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
         shown = shorten(title, side_in * 72, BOLD_TICK_FONT)
         ax.set_title(shown, fontsize=TICK_PT, pad=3)
@@ -155,18 +167,3 @@ def fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
     matrix = np.zeros((len(labels), len(labels)))
     matrix[true, predicted] = cells[column].fill_nan(0.0)
     return matrix
-
-
-def _write_numbers(ax: "Axes", count: FloatArray, recall: FloatArray) -> None:
-    """Write the recall into each cell, and the mean count below it."""
-    for (row, column), value in np.ndenumerate(count):
-        digits = 1 if value < 99.95 else 0
-        ax.text(
-            column,
-            row,
-            f"{recall[row, column]:.2f}\n{value:.{digits}f}",
-            ha="center",
-            va="center",
-            color="white" if recall[row, column] > 0.72 else INK,
-            fontsize=SMALL_PT,
-        )

@@ -135,25 +135,20 @@ TRANSFER = PageLayout(columns=2, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
 def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
     """Draw mAP against k for every encoder, and write it as PDF and PNG."""
     spread = preferred_spread(result.spreads)
-    panels = [make_panel(result, encoder, spread) for encoder in result.encoders]
+    panels = []
+    for encoder in result.encoders:
+        # All have the shots of the transfer; a curve is null at a k that it does not have.
+        curves = result.list_curves(encoder)
+        shots = next(iter(curves.values())).select("k").unique().sort("k")
+        parts = []
+        for name, curve in curves.items():
+            rows = curve.filter(metric="map", scoring="all", spread=spread)
+            aligned = shots.join(rows, on="k", how="left", maintain_order="left")
+            names = {"curve": pl.lit(name), "panel": pl.lit(encoder)}
+            parts.append(aligned.with_columns(**names))
+        panels.append(pl.concat(parts))
     page = FigurePage(path_stem.name, _compose_transfer, (panels, f"mAP ({spread})"))
     return render(page, path_stem.parent)
-
-
-def make_panel(result: TransferEvaluation, encoder: str, spread: str) -> Frame:
-    """Return the curves of one panel; the column `curve` has what the legend calls them.
-
-    All have the shots of the transfer curve; a curve is null at a k that it does not have.
-    """
-    curves = result.list_curves(encoder)
-    shots = next(iter(curves.values())).select("k").unique().sort("k")
-    parts = []
-    for name, curve in curves.items():
-        rows = curve.filter(metric="map", scoring="all", spread=spread)
-        aligned = shots.join(rows, on="k", how="left", maintain_order="left")
-        names = {"curve": pl.lit(name), "panel": pl.lit(encoder)}
-        parts.append(aligned.with_columns(**names))
-    return pl.concat(parts)
 
 
 def _compose_transfer(figure: "Figure", panels: Frames, label: str) -> None:
