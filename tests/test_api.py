@@ -1,6 +1,8 @@
 """The Python API: the same steps as on the command line, from arrays, tables and folders."""
 
+import ast
 from dataclasses import fields, replace
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,17 @@ def evaluate(**options: Any) -> callshot.Evaluation:
 def test_every_public_name_can_be_imported_and_is_documented() -> None:
     for name in callshot.__all__:
         assert getattr(callshot, name).__doc__
+
+
+def test_type_checkers_see_the_public_names_where_they_are() -> None:
+    stub = Path(callshot.__file__).with_suffix(".pyi")
+    imported = {}
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            imported |= dict.fromkeys([name.name for name in node.names], node.module)
+    assert sorted(imported) == sorted(callshot.__all__)
+    for name, module in imported.items():
+        assert getattr(import_module(str(module)), name) is getattr(callshot, name)
 
 
 def test_arrays_and_tables_give_the_same_curve() -> None:

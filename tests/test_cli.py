@@ -1,6 +1,7 @@
 """The command line, end to end, as a person would use it."""
 
 import csv
+import io
 import json
 import os
 import signal
@@ -761,3 +762,16 @@ def test_doctor_prints_every_check_and_fails_only_for_a_problem(capsys, monkeypa
     run("doctor", code=1)
     said = capsys.readouterr().out
     assert "problem packages: missing: no-such-package\n        pip install" in said
+
+
+def test_a_terminal_without_unicode_gets_question_marks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", stream)
+    module = sys.modules["callshot.cli.app"]
+    monkeypatch.setattr(module, "app", lambda: print("1 ⋆ 0.5–0.6"))
+    cli.main()
+    stream.flush()
+    assert raw.getvalue().decode("cp1252") == "1 ? 0.5–0.6\n"

@@ -57,16 +57,16 @@ def make_point(encoder, spread, scoring, metric, k, best):
     return (*names, k, mean, *levels, chance, k <= best, 2, 0)
 
 
-def show(evaluation, width=120, terminal=False, encoding="utf-8", colour=None) -> str:
+def show(evaluation, width=120, terminal=False, colour=None) -> str:
     """Return what a console prints."""
     raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
+    file = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
     console = Console(
         file=file, width=width, force_terminal=terminal, color_system=colour
     )
     show_evaluation(evaluation, console)
     file.flush()
-    return raw.getvalue().decode(encoding)
+    return raw.getvalue().decode()
 
 
 def test_the_headline_has_corpus_classes_queries_folds_and_k_star():
@@ -199,14 +199,3 @@ def test_markup_and_control_characters_in_names_are_shown_and_not_obeyed(termina
 def test_only_a_terminal_gets_colours():
     assert "\x1b[" in show(make_evaluation(), terminal=True, colour="standard")
     assert "\x1b" not in show(make_evaluation())
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_a_terminal_without_unicode_gets_ascii(encoding):
-    text = show(
-        make_evaluation(encoders=("Größe 象",), notes=["−1"]),
-        terminal=True,
-        encoding=encoding,
-    )
-    assert "1 *  0.500 [0.400-0.600]" in text
-    assert text.isascii() == (encoding == "ascii")

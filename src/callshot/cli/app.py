@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -177,6 +178,9 @@ OTHER = "Other commands"
 def main() -> None:
     """Run a command; an error of ours is one line and exit code 2."""
     _set_kernel_cache()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal without Unicode gets "?"
+            stream.reconfigure(errors="replace")
     try:
         app()
     except CallshotError as error:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from callshot.distributed import DaskCluster
     from callshot.fewshot.protocol import Protocol
 
-NO_NAME = Path("\0")  # no file can have this name
-
 
 def at_least(name: str, low: int) -> Callable[[int | None], int | None]:
     """Return a check of an option; typer calls it, so that errors are one line like all others."""
@@ -39,16 +37,11 @@ Audio = Annotated[
 ]
 
 
-def check_out(name: Path) -> Path:
-    """Check a folder for results."""
-    folder = check_results_folder("" if name == NO_NAME else str(name))
+def check_out(name: str) -> Path:
+    """Return a folder for results, checked before any work."""
+    folder = check_results_folder(name)
     check_own_folder(folder)
     return folder
-
-
-def parse_out(text: str) -> Path:
-    """Return a path; an empty text, which pathlib takes for the current folder, is NO_NAME."""
-    return Path(text) if text.strip() else NO_NAME
 
 
 Out = Annotated[
@@ -59,7 +52,7 @@ Out = Annotated[
         "Folder for the results: a new one, an empty one, or one with results of callshot.",
         "--out",
         "-o",
-        parser=parse_out,
+        parser=str,  # pathlib takes an empty text for the current folder
         callback=check_out,
     ),
 ]

@@ -118,11 +118,16 @@ def read_corpus_annotations(
         files = [*find_input_files(path, exclude=excluded, follow_links=follow_links)]
         if annotations is None and library.is_single:
             neighbours = find_recordings(library.root, follow_links=follow_links)
-            files = [file for file in files if _belongs_to(file, library, neighbours)]
+            beside = [file for file in files if file.parent == library.root]
+            files = []
+            for file in beside:
+                with suppress(InputError):  # of no recording, or of several
+                    if neighbours.pair(PurePosixPath(file.name)) == library.paths[0]:
+                        files.append(file)
         _read_folder(read, path, files, format, annotation_options, progress)
     else:
-        file = read_annotations(path, format, annotation_options)
-        read.add(file, PurePosixPath(path.name))
+        only_file = read_annotations(path, format, annotation_options)
+        read.add(only_file, PurePosixPath(path.name))
         progress(1.0, "reading annotations")
     _reject_namesakes(read)
     is_empty_corpus = read.recognised and not read.skipped_files
@@ -139,15 +144,6 @@ def read_corpus_annotations(
         rest = f" (and {count_text(more, 'more file')})" if more else ""
         raise InputError(f"{first.file}: {first.reason}{rest}")
     raise InputError(f"{path}: no annotations found; give them with --annotations")
-
-
-def _belongs_to(file: Path, library: Library, neighbours: Library) -> bool:
-    """Return whether a file belongs to the one recording of a library by its name."""
-    with suppress(InputError):
-        is_beside = file.parent == library.root
-        name = PurePosixPath(file.name)
-        return is_beside and neighbours.pair(name) == library.paths[0]
-    return False
 
 
 def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:

@@ -40,7 +40,6 @@ ROUND_SHOTS = {1, 2, 3, 4, 5} | {
     for exponent in range(6)
     for number in (10, 15, 20, 30, 40, 60, 80)
 }
-ASCII = str.maketrans("⋆–…", "*-.")
 LEFT = ("", "takes", "state", "eligible")  # columns of texts
 ONLY_STANDINS = (
     "Tested on small models with the same inputs and outputs, not on published weights"
@@ -143,7 +142,7 @@ NOT_KNOWN = (
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
-    """Print an evaluation, in ASCII if the terminal has no other characters."""
+    """Print an evaluation: classes, curves, which encoder is better, and notes."""
     from callshot.fewshot.variation import (  # imports numba
         describe_repetition,
         describe_sensitivity,
@@ -165,24 +164,15 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
         repetition += describe_repetition(evaluation.partitions, k)
         repetition += describe_sensitivity(*sources, k)
 
-    with console.capture() as captured:
-        print_lines(console, [headline], "bold")
-        if excluded:
-            counts = f"{len(excluded)} of {len(evaluation.classes)} classes"
-            print_lines(console, [f"not eligible: {counts}"], "dim")
-        rest = ", see classes.csv"
-        _show_first(console, reasons, MAX_EXCLUDED, "class", rest)
-        _show_curves(evaluation, console)
-        print_lines(console, describe_better(evaluation), "bold")
-        print_lines(console, repetition)
-        print_lines(console, [f"note: {note}" for note in evaluation.notes], "yellow")
-    text = captured.get()
-    try:
-        text.encode(console.encoding)
-    except (UnicodeEncodeError, LookupError):
-        encoded = text.translate(ASCII).encode(console.encoding, "replace")
-        text = encoded.decode(console.encoding)
-    console.print(Text.from_ansi(text), soft_wrap=True, end="")
+    print_lines(console, [headline], "bold")
+    if excluded:
+        counts = f"{len(excluded)} of {len(evaluation.classes)} classes"
+        print_lines(console, [f"not eligible: {counts}"], "dim")
+    _show_first(console, reasons, MAX_EXCLUDED, "class", ", see classes.csv")
+    _show_curves(evaluation, console)
+    print_lines(console, describe_better(evaluation), "bold")
+    print_lines(console, repetition)
+    print_lines(console, [f"note: {note}" for note in evaluation.notes], "yellow")
 
 
 def _show_curves(evaluation: Evaluation, console: Console) -> None:

@@ -127,7 +127,14 @@ def write_report(
     for corpus, drawing in drawings.items():
         paths = drawing.finish()
         names += [path.relative_to(folder).as_posix() for path in paths]
-        pictures[corpus] = [_caption(path) for path in paths if path.suffix == ".png"]
+        shown = []
+        for path in paths:
+            if path.suffix == ".png":
+                name, _, number = path.stem.partition("-")
+                figure = FIGURES[name]
+                caption = f"{figure.caption}, {number}" if number else figure.caption
+                shown.append(Picture(figure.section, caption, path))
+        pictures[corpus] = shown
         progress(0.5 / len(drawings), f"figures of {corpus}")
     content = PageContent(
         every,
@@ -150,13 +157,6 @@ def write_report(
     write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
     return [*names, PAGE]
-
-
-def _caption(path: Path) -> Picture:
-    name, _, number = path.stem.partition("-")
-    figure = FIGURES[name]
-    caption = f"{figure.caption}, {number}" if number else figure.caption
-    return Picture(figure.section, caption, path)
 
 
 def write_numbers(

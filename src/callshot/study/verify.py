@@ -91,11 +91,6 @@ def default_path() -> Path:
     return study if study.is_file() else default_store()
 
 
-def is_study(path: Path) -> bool:
-    """Return whether a path is that of a study file."""
-    return path.suffix == ".toml" and path.is_file()
-
-
 def verify_study(path: Path, *, repair: bool = False) -> Iterator[Finding]:
     """Yield the state of the files of all steps, of recordings, annotations and the store."""
     study = read_study(path)
@@ -166,7 +161,9 @@ def verify_results(
 
 
 KINDS = (
-    Kind("study file", is_study, verify_study, has_store=True),
+    Kind(
+        "study file", lambda path: path.suffix == ".toml", verify_study, has_store=True
+    ),
     Kind("index", is_index, verify_index, has_store=True),
     Kind("review", is_review, verify_review),
     Kind("folder of results", is_results, verify_results),
