@@ -1,19 +1,19 @@
-"""Damage the store and tables in 20,000 ways each, and measure what the checks cost.
+"""Damage the store and tables in 20,000 ways each, and every file of results in 200.
 
 Store: a changed byte or a cut in a shard. No wrong vector may come back, the work must go on, and
 what it gives must be the same as from a fresh store. Tables: Parquet, .npz and CSV files with
 changed, missing and added bytes, read as `callshot evaluate` reads them. Each gives a dataset, or
-one line that names the file. All runs in child processes, so that an abort is counted.
+one line that names the file. All runs in child processes, so that an abort is counted. Results:
+one changed byte in each kind of file that a command writes; `callshot verify`, or loading the
+model, must notice it.
 """
 
 import io
 import json
 import random
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -28,13 +28,14 @@ from table import parser, show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from callshot.encoders import store as stores
+from callshot.detection.model import load_model
 from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.store import Store, open_store
 from callshot.errors import CallshotError
 from callshot.spans import Spans
+from callshot.study.verify import verify_path
 from callshot.tables.dataset import read_dataset
-from callshot.tables.embedding_tables import write_table
+from callshot.tables.embedding_tables import read_table, write_table
 from callshot.vectors import Vectors
 from mutations import mutate
 
@@ -45,6 +46,7 @@ SOURCES = [f"call {number}" for number in range(60)]
 KEYS = [sha256(source.encode()).hexdigest() for source in SOURCES]
 VECTORS = np.random.default_rng(1).normal(size=(60, 24)).astype(np.float32)
 RATE_HZ = 16_000
+TABLE = "mfcc.parquet"
 Trial = Callable[[Path, int], str]
 
 
@@ -269,96 +271,108 @@ def count_outcomes(kind: str, count: int) -> Counter[str]:
     return outcomes
 
 
-Times = list[tuple[float, float]]
-"""CPU and wall seconds of repeated runs."""
+# Files of results
 
 
-def measure_store() -> dict[str, object]:
-    """Return the cost of verifying 82 MB of vectors, beside opening the store and reading."""
-    names = [sha256(str(n).encode()).hexdigest() for n in range(20_000)]
-    block = np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
-    verify = stores._verify_shards
-    times: dict[bool, Times] = {True: [], False: []}
-    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-        with open_store(Path(folder), FINGERPRINT) as store:
-            for number, name in enumerate(names):
-                store.add(name, name, block[number % 1000])
-        for is_verified in (True, False) * 7:
-            stores._verify_shards = verify if is_verified else lambda shards, _: shards
-            stores._whole_shards.clear()
-            start = (time.process_time(), time.perf_counter())
-            with open_store(Path(folder), FINGERPRINT) as store:
-                store.vectors(names)
-            end = (time.process_time(), time.perf_counter())
-            times[is_verified].append((end[0] - start[0], end[1] - start[1]))
-    stores._verify_shards = verify
-    return describe_cost("open the store, read 82 MB", times)
+def make_results(folder: Path) -> list[Path]:
+    """Write one of each kind of result that `callshot verify` knows, and a model."""
+
+    def run(*words: str) -> None:
+        command = [sys.executable, "-m", "callshot", *words, "--quiet"]
+        subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+    run("synth", "corpus", "--scale", "0.01")
+    site = "synth site --soundscape --types 2 --recordings 2 --minutes 1 --examples 3"
+    run(*site.split())
+    segment = "segment corpus/recordings --annotations corpus/raven --out segments"
+    run(*segment.split())
+    segments = "segments/segments.parquet"
+    run("embed", segments, "-e", "mfcc", "-o", TABLE, "--store", "store")
+    run("evaluate", TABLE, "--shots", "1", "--draws", "5", "-o", "evaluation")
+    run(*["index", "site/recordings", "-e", "mfcc", "--window", "1", "-o", "index"])
+    run(*["learn", "site/clips", "--encoder", "mfcc", "--out", "model.npz"])
+    run(
+        *[
+            "scan",
+            "model.npz",
+            "site/recordings",
+            "--out",
+            "scan",
+            "--false-alarms",
+            "60/h",
+        ]
+    )
+    names = ("segments", "store", TABLE, "evaluation", "index", "scan")
+    return [folder / name for name in (*names, "model.npz")]
 
 
-UNVERIFIED = """
-import sys
-from callshot.encoders import store
-store._verify_shards = lambda shards, notes: shards
-from callshot.__main__ import main
-main()
-"""
+def is_noticed(path: Path, vectors: Vectors) -> bool:
+    """Return whether callshot notices that a result differs from what it wrote.
+
+    Bytes of a Parquet file that no reader uses (statistics) may change: the table is the same.
+    """
+    try:
+        if path.name == "model.npz":
+            load_model(path)
+            return False
+        if any(finding.state != "ok" for finding in verify_path(path)):
+            return True
+        return path.name == TABLE and is_same(read_table(path), vectors)
+    except CallshotError:
+        return True
 
 
-def measure_command(calls: int = 20_000) -> dict[str, object]:
-    """Return what it costs to verify 82 MB in `callshot embed` if the store has all segments."""
-    program = {True: ["-m", "callshot"], False: ["-c", UNVERIFIED]}
-    times: dict[bool, Times] = {True: [], False: []}
+def is_same(one: Vectors, other: Vectors) -> bool:
+    """Return whether two tables have the same rows, vectors and encoder."""
+    is_equal = one.to_frame().equals(other.to_frame())
+    fields = ("encoder", "fingerprint", "note", "joined_dimensions")
+    return is_equal and all(getattr(one, x) == getattr(other, x) for x in fields)
+
+
+def damage_results(count: int) -> list[dict[str, object]]:
+    """Change one byte of each file `count` times; return how often nothing noticed it."""
+    rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(dir=memory_folder()) as name:
-        folder = Path(name)
-        table = make_long_corpus(folder, calls)
-        words = ["embed", str(table), "-e", "random", "--set", "dimension=1024"]
-        words += ["--store", str(folder / "store"), "--quiet"]
-        words += ["--out", str(folder / "table.parquet")]
-        subprocess.run([sys.executable, "-m", "callshot", *words], check=True)
-        for is_verified in (True, False) * 5:
-            command = [sys.executable, *program[is_verified], *words]
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            start_s = time.perf_counter()
-            subprocess.run(command, check=True)
-            wall_s = time.perf_counter() - start_s
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            times[is_verified].append((cpu_s, wall_s))
-    return describe_cost(f"callshot embed, {calls:,} segments in the store", times)
-
-
-def make_long_corpus(folder: Path, calls: int) -> Path:
-    """Write noise with an annotation every 0.1 s; return the table of its segments."""
-    audio = folder / "audio"
-    audio.mkdir()
-    per_file = 1000
-    for number in range(calls // per_file):
-        noise = np.random.default_rng(number).normal(0, 0.1, per_file * RATE_HZ // 10)
-        sf.write(audio / f"{number}.wav", noise, RATE_HZ)
-        lines = [f"{n / 10}\t{(n + 1) / 10}\tcall {n % 5}\n" for n in range(per_file)]
-        (audio / f"{number}.txt").write_text("".join(lines))
-    command = [sys.executable, "-m", "callshot", "segment", str(audio), "--quiet"]
-    command += ["--min-length-s", "0", "--out", str(folder / "segments")]
-    subprocess.run(command, check=True)
-    return folder / "segments" / "segments.parquet"
-
-
-def describe_cost(trial: str, times: dict[bool, Times]) -> dict[str, object]:
-    """Return a row of the table: the fastest of the runs that took turns."""
-    row: dict[str, object] = {"trial": trial}
-    for column, unit in enumerate(("CPU s", "wall s")):
-        with_s = min(one[column] for one in times[True])
-        without_s = min(one[column] for one in times[False])
-        row[f"without checksums, {unit}"] = without_s
-        row[f"with, {unit}"] = with_s
-        row[f"cost, {unit} %"] = 100 * (with_s / without_s - 1)
-    return row
+        for result in make_results(Path(name)):
+            vectors = read_table(Path(name) / TABLE)
+            paths = sorted(result.rglob("*")) if result.is_dir() else [result]
+            files = [path for path in paths if path.is_file() and path.stat().st_size]
+            # Locks have no content; the list of rejects in an index is for people.
+            files = [path for path in files if not path.name.startswith(".")]
+            files = [
+                path for path in files if path.parts[-2:] != ("index", "rejects.csv")
+            ]
+            kinds: dict[str, list[Path]] = {}
+            for path in files:
+                kinds.setdefault(path.name[-9:], []).append(path)
+            silent = Counter[str]()
+            for kind, alike in kinds.items():
+                for number in range(count):
+                    rng = random.Random(f"{kind} {number}")
+                    path = rng.choice(alike)
+                    whole = path.read_bytes()
+                    changed = bytearray(whole)
+                    changed[rng.randrange(len(whole))] ^= rng.randrange(1, 256)
+                    path.write_bytes(changed)
+                    silent[path.name] += not is_noticed(result, vectors)
+                    path.write_bytes(whole)
+            row = {
+                "result": result.name,
+                "files": len(files),
+                "kinds of files": len(kinds),
+                "changes": count * len(kinds),
+                "not noticed": sum(silent.values()),
+                "in": ", ".join(name for name, times in silent.items() if times),
+            }
+            rows.append(row)
+    return rows
 
 
 def main() -> None:
     """Run the trials, print the table, and fail if a trial failed."""
     options = parser(__doc__)
     options.add_argument("--count", type=int, default=20_000)
+    options.add_argument("--changes", type=int, default=200)
     options.add_argument("--trials", nargs=3, metavar=("KIND", "START", "COUNT"))
     arguments = options.parse_args()
     if arguments.trials:
@@ -370,12 +384,14 @@ def main() -> None:
         outcomes = count_outcomes(kind, arguments.count)
         for outcome, number in outcomes.most_common():
             rows.append({"trial": kind, "outcome": outcome, "count": number})
-    costs = [measure_store(), measure_command()]
+    results = damage_results(arguments.changes)
     title = f"bench/damage: {arguments.count:,} damaged stores, and as many tables"
     show(title, rows, arguments.json)
-    show("bench/damage: the cost of checksums", costs, None)
+    title = f"bench/damage: one changed byte, {arguments.changes} times in each kind of file"
+    show(title, results)
     good = ("noticed", "same table", "error of one line", "read")
-    bad = [row for row in rows if "outcome" in row and row["outcome"] not in good]
+    bad = [row for row in rows if row["outcome"] not in good]
+    bad += [row for row in results if row["not noticed"]]
     if bad:
         raise SystemExit("\n".join(str(row) for row in bad[:20]))
 
