@@ -165,7 +165,7 @@ def test_a_damaged_entry_of_a_recording_is_a_reject(folder, tmp_path):
     words = ["find", f"{folder}/b.wav@9-10", str(out), "--count", "1"]
     command = [sys.executable, "-m", "callshot", *words]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert process.stdout.startswith("left out: ")
+    assert process.stderr.startswith("left out: 1 recording (1: ")
 
 
 def damage(path):
