@@ -139,7 +139,7 @@ def embed_folder(folder, name, rate_hz, speed):
     options = {"speed": speed}
     return embed(
         segments, name, encoder_options=options, store=folder / "store"
-    ).vectors
+    ).matrix
 
 
 def test_mfcc_at_another_speed_takes_segments_at_any_rate():

@@ -66,7 +66,7 @@ def test_workers_read_and_write_a_bucket_and_signed_urls(
     segments = callshot.segment(f"{URL}/in")
     remote = callshot.embed(segments, "mfcc", store=tmp_path / "a", cluster=cluster)
     disk = callshot.embed(callshot.segment(local), "mfcc", store=tmp_path / "b")
-    assert np.array_equal(remote.vectors, disk.vectors)
+    assert np.array_equal(remote.matrix, disk.matrix)
     # scan
     model = callshot.learn(f"{URL}/in", "mfcc", window_s=1, store=tmp_path / "a")
     model.write(f"{URL}/model.npz")
