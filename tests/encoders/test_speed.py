@@ -137,9 +137,7 @@ def fake_birdnet(windows):
 def embed_folder(folder, name, rate_hz, speed):
     segments = segment(folder, rate_hz=rate_hz, peak_dbfs=None, min_length_s=0.1)
     options = {"speed": speed}
-    return embed(
-        segments, name, encoder_options=options, store=folder / "store"
-    ).matrix
+    return embed(segments, name, encoder_options=options, store=folder / "store").matrix
 
 
 def test_mfcc_at_another_speed_takes_segments_at_any_rate():
