@@ -196,7 +196,7 @@ def embed(
     >>> folder = Path(tempfile.mkdtemp())
     >>> soundfile.write(folder / "a.wav", np.sin(np.arange(64000) / 9), 16000)
     >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
-    >>> embed(segment(folder), "mfcc", store=folder / "store").vectors.shape
+    >>> embed(segment(folder), "mfcc", store=folder / "store").matrix.shape
     (1, 40)
     """
     if isinstance(segments, Path | str):
