@@ -1,7 +1,7 @@
 """Vectors of spans: the table that encoders make and that classifiers, models and scans read.
 
-Encoders, tables of files, an index, the examples and the background of a model and the page of a
-review pass them on. Below the type: checks of the columns of a data frame that people made.
+Encoders, tables of files, an index and the examples of a model pass them on. Below the type are
+checks of the columns of a data frame that people made.
 `source` is what errors begin with: a file, or "memory". Rows are counted from 1.
 """
 

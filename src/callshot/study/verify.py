@@ -162,7 +162,10 @@ def verify_results(
 
 KINDS = (
     Kind(
-        "study file", lambda path: path.suffix == ".toml", verify_study, has_store=True
+        "study file",
+        lambda path: path.suffix == ".toml" and path.is_file(),
+        verify_study,
+        has_store=True,
     ),
     Kind("index", is_index, verify_index, has_store=True),
     Kind("review", is_review, verify_review),

@@ -77,52 +77,12 @@ def _fill_squares(
         s3 = tl.zeros((BLOCK,), tl.float64)
         whole = i - i % 4
         for m in range(0, whole, 4):
-            s0 += _product(
-                line,
-                chosen,
-                weight,
-                m,
-                lanes,
-                valid,
-                WEIGHTED,
-            )
-            s1 += _product(
-                line,
-                chosen,
-                weight,
-                m + 1,
-                lanes,
-                valid,
-                WEIGHTED,
-            )
-            s2 += _product(
-                line,
-                chosen,
-                weight,
-                m + 2,
-                lanes,
-                valid,
-                WEIGHTED,
-            )
-            s3 += _product(
-                line,
-                chosen,
-                weight,
-                m + 3,
-                lanes,
-                valid,
-                WEIGHTED,
-            )
+            s0 += _product(line, chosen, weight, m, lanes, valid, WEIGHTED)
+            s1 += _product(line, chosen, weight, m + 1, lanes, valid, WEIGHTED)
+            s2 += _product(line, chosen, weight, m + 2, lanes, valid, WEIGHTED)
+            s3 += _product(line, chosen, weight, m + 3, lanes, valid, WEIGHTED)
         for m in range(whole, i):
-            s0 += _product(
-                line,
-                chosen,
-                weight,
-                m,
-                lanes,
-                valid,
-                WEIGHTED,
-            )
+            s0 += _product(line, chosen, weight, m, lanes, valid, WEIGHTED)
         product = (s0 + s1) + (s2 + s3)
         length = tl.load(lengths + new, valid, 0.0)
         if WEIGHTED:
