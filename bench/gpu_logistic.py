@@ -32,7 +32,7 @@ from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.gpu.device import Gpu, choose_device
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import make_spread
+from callshot.fewshot.spreads import make_spread
 from callshot.records import FloatArray, IntArray
 from callshot.tables.embedding_tables import read_table
 from engine import Row, make_corpus

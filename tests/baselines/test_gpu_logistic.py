@@ -12,7 +12,7 @@ from callshot.errors import OptionError
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import make_spread
+from callshot.fewshot.spreads import make_spread
 from callshot.vectors import Vectors
 from corpora import episodes_of
 

@@ -25,13 +25,8 @@ from callshot.fewshot.classifiers import (
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
-from callshot.fewshot.sweep import (
-    make_spread,
-    pool_evidence,
-    score_queries,
-    shared_evidence,
-    sweep,
-)
+from callshot.fewshot.spreads import make_spread
+from callshot.fewshot.sweep import pool_evidence, score_queries, shared_evidence, sweep
 from callshot.records import METRICS
 from callshot.spans import concat_spans
 from callshot.tables.embedding_tables import write_table

@@ -15,13 +15,9 @@ from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.summary import chance_levels
-from callshot.fewshot.sweep import (
-    make_spread,
-    query_evidence,
-    score_queries,
-    sweep,
-)
+from callshot.fewshot.sweep import query_evidence, score_queries, sweep
 from callshot.records import METRICS
 from corpora import corpora, episodes_of, random_corpus, repeat_vectors, reverse_rows
 

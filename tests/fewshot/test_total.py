@@ -15,10 +15,9 @@ from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.kernels import ranks
+from callshot.fewshot.spreads import UNIT, make_spread
 from callshot.fewshot.sweep import (
-    UNIT,
     count_recordings,
-    make_spread,
     small_sample_inflation,
     sweep,
     widen_to_prediction,

@@ -36,15 +36,8 @@ from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import (
-    Evidence,
-    Fill,
-    Scorer,
-    Spread,
-    make_spread,
-    sweep_folds,
-    widen_total,
-)
+from callshot.fewshot.spreads import Spread, make_spread
+from callshot.fewshot.sweep import Evidence, Fill, Scorer, sweep_folds, widen_total
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 DRAWS = 100

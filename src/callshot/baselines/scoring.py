@@ -27,9 +27,9 @@ from callshot.fewshot.metrics import (
 )
 from callshot.fewshot.metrics import measure as measure_fold
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.spreads import draw_units
 from callshot.fewshot.sweep import (
     count_recordings,
-    draw_units,
     small_sample_inflation,
     widen_to_prediction,
 )

@@ -52,6 +52,7 @@ from callshot.fewshot.permutation import (
     shots_to_test,
 )
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.summary import (
     confusion_frame,
     describe_ties,
@@ -60,7 +61,6 @@ from callshot.fewshot.summary import (
 )
 from callshot.fewshot.sweep import (
     Categories,
-    make_spread,
     query_evidence,
     shared_evidence,
     sweep,

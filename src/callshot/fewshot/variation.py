@@ -28,7 +28,7 @@ from callshot.fewshot.fold_optimizer import build_folds, number_by_first
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.kernels.streams import key, make_stream
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import UNIT, Spread, draw_orders, draw_units
+from callshot.fewshot.spreads import UNIT, Spread, draw_orders, draw_units
 from callshot.records import FloatArray, Folds, IntArray
 from callshot.records.frames import (
     PARTITIONS,

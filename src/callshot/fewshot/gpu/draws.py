@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.gpu.device import Gpu
+from callshot.fewshot.gpu.rows import upload
 from callshot.fewshot.kernels import streams
-from callshot.fewshot.sweep import UNIT, Spread
+from callshot.fewshot.spreads import UNIT, Spread
 from callshot.records import IntArray
 
 GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
@@ -129,16 +130,6 @@ def _draw_supports(
         tl.store(chosen + count * lanes, row, kept)
         count += kept.to(tl.int32)
         position += 1
-
-
-def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
-    """Copy an array to the GPU; keys keep their 64 bits in signed numbers."""
-    if array.dtype == np.uint64:
-        array = array.view(np.int64)
-    if not array.flags.writeable:
-        array = array.copy()
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.to(gpu.torch_device, kind, non_blocking=True)
 
 
 def upload_base(seed: int, purpose: str, gpu: Gpu) -> Tensor:

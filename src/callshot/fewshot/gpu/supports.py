@@ -4,30 +4,17 @@ Sums run over the exemplars in the order of the draw, as on the CPU: products in
 four chains, everything else in one.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import triton
 import triton.language as tl
 
 from callshot.fewshot.gpu.draws import Supports
+from callshot.fewshot.gpu.rows import ClassRows
 
 Tensor = Any
 
 BLOCK = 128
-
-
-class ClassRows(NamedTuple):
-    """The rows of all classes, and what a rule looks up about them.
-
-    `squares` are squared lengths. `matrix` holds the products inside each class, flat, those of
-    class n from matrix_start[n].
-    """
-
-    is_cosine: bool
-    class_start: Tensor
-    squares: Tensor
-    matrix: Tensor
-    matrix_start: Tensor
 
 
 @triton.jit

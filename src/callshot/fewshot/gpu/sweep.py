@@ -5,8 +5,6 @@ scored at once where its scores fit, else in blocks of shots or draws.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from callshot.fewshot.engine import Engine, blocks
-from callshot.fewshot.episodes import Episodes, Split
+from callshot.fewshot.episodes import Split
 from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.gpu.draws import (
     SupportDrawer,
     Supports,
     bootstrap_picks,
-    upload,
     upload_base,
 )
 from callshot.fewshot.gpu.metrics import (
@@ -29,79 +26,17 @@ from callshot.fewshot.gpu.metrics import (
     measure,
     upload_truth,
 )
+from callshot.fewshot.gpu.rows import upload
 from callshot.fewshot.gpu.scores import to_scores
-from callshot.fewshot.gpu.supports import ClassRows, fill_evidence
+from callshot.fewshot.gpu.supports import fill_evidence
 from callshot.fewshot.metrics import MetricSums
-from callshot.fewshot.sweep import UNIT, Spread
+from callshot.fewshot.spreads import UNIT, Spread
 from callshot.records import IntArray
 
 Tensor = Any
 
 SUPPORT_BYTES = 2**29  # of supports that are drawn at a time
 PRODUCT_BYTES = 2**29
-
-
-@dataclass(frozen=True)
-class GpuRows:
-    """The rows of some episodes on a GPU, for one rule.
-
-    Each distinct vector is multiplied once, as on the CPU, so that equal rows give equal bits.
-    """
-
-    episodes: Episodes
-    rule: str
-    gpu: Gpu
-    kept: dict[int, tuple[NDArray[Any], Tensor]] = field(default_factory=dict)
-
-    def keep(self, array: NDArray[Any], kind: Any = None) -> Tensor:
-        """Upload an array once for all folds."""
-        key = id(array)
-        if key not in self.kept:
-            self.kept[key] = (array, upload(array, self.gpu, kind))
-        return self.kept[key][1]
-
-    @cached_property
-    def distinct(self) -> tuple[Tensor, Tensor]:
-        """Each distinct vector once, and the number of the one that every row has."""
-        vectors, number = self.episodes.distinct
-        return upload(vectors, self.gpu), upload(number, self.gpu)
-
-    @cached_property
-    def class_start(self) -> Tensor:
-        """The first row of each class."""
-        return upload(self.episodes.class_start, self.gpu, torch.int64)
-
-    @cached_property
-    def rows(self) -> ClassRows:
-        """What the rule looks up about every row."""
-        vectors, number = self.distinct
-        matrices = []
-        for rows in number.split(np.diff(self.episodes.class_start).tolist()):
-            numbers, place = torch.unique(rows, return_inverse=True)
-            distinct = vectors[numbers]
-            table = distinct @ distinct.T
-            matrices.append(table[place[:, None], place].flatten())
-        ends = np.cumsum([0, *map(len, matrices)])
-        return ClassRows(
-            self.rule == "cosine",
-            self.class_start,
-            (vectors * vectors).sum(1)[number],
-            torch.cat(matrices),
-            upload(ends, self.gpu),
-        )
-
-    def products(self, split: Split, span: slice) -> Tensor:
-        """Multiply some queries of a fold with every row, (queries, rows)."""
-        vectors, number = self.distinct
-        # Not by torch, which would wait for the GPU.
-        of_rows = self.episodes.distinct[1][split.rows[span]]
-        numbers, place = np.unique(of_rows, return_inverse=True)
-        queries = vectors[upload(numbers, self.gpu)]
-        if self.rule == "cosine":
-            length = (queries * queries).sum(1, keepdim=True).sqrt()
-            queries = queries / torch.where(length > 0, length, 1.0)
-        place = upload(place[:, None], self.gpu)
-        return (queries @ vectors.T)[place, number]
 
 
 class SplitScorer(SupportDrawer):

@@ -1,0 +1,113 @@
+"""Which supports are drawn in a spread, and how queries weigh.
+
+per-query   every query meets draws of its own, and a bootstrap picks one for each
+shared      one support set for all queries, as in use; one value for every draw
+total       what one labelled set would score on other recordings of the same kind
+
+In each sample of `total` every recording has a random weight (the Bayesian bootstrap). It counts on
+both sides: exemplars of heavy recordings come early in the order from which a support takes the
+first k, and weigh more in the class mean; queries weigh in AP, AUROC and accuracy. No exemplar is
+drawn twice, whatever the sampler. The weights depend on the seed and the recording alone, so all
+encoders, classifiers and k are compared on the same samples.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.kernels import streams
+from callshot.fewshot.protocol import Protocol
+from callshot.records import IntArray
+
+Ranks = NDArray[np.uint32]
+
+# Weights are multiples of it, so that their sums are exact in any order.
+UNIT = 2.0**-20
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The supports and the weights of queries of one spread.
+
+    `rank` holds the exemplars of each class in order, by number inside the class, (samples, rows);
+    without it, supports are drawn from streams: of each query in `per-query`, else of all. `units`
+    are the weights of rows as queries, in multiples of UNIT, `support_units` those as exemplars.
+    """
+
+    name: str
+    draws: int
+    samples: int
+    rank: Ranks | None = None
+    units: IntArray | None = None
+    support_units: IntArray | None = None
+
+    @property
+    def has_own_draws(self) -> bool:
+        """Whether every query has draws of its own."""
+        return self.name == "per-query"
+
+    def support(
+        self,
+        episodes: Episodes,
+        place: int,
+        n: int,
+        k: int,
+        draw: int,
+        protocol: Protocol,
+    ) -> IntArray:
+        """Return the rows of class n's support in one draw, in the order of the draw.
+
+        `place` is the fold of the queries; with draws of their own, it is the query.
+        """
+        fold = int(episodes.fold[place]) if self.has_own_draws else place
+        allowed = episodes.is_support(fold)
+        rows = np.flatnonzero(episodes.label == n)
+        if self.rank is not None:
+            ordered = rows[self.rank[draw, rows]]
+            return np.asarray(ordered[allowed[ordered]][:k])
+        words = [draw, episodes.class_key[n]]
+        if self.has_own_draws:
+            words.insert(0, episodes.segment_key[place])
+            rows = rows[allowed[rows]]
+        purpose = "support" if self.has_own_draws else "shared"
+        stream = streams.make_stream(protocol.seed, purpose, *words)
+        is_allowed = allowed[rows]
+        size = min(k, int(is_allowed.sum())) if protocol.distinct else k
+        order = np.arange(len(rows), dtype=np.uint64)
+        chosen = np.empty(size, np.uint64)
+        streams.draw_support(
+            stream, order, order.copy(), is_allowed, size, protocol.distinct, chosen
+        )
+        return np.asarray(rows[chosen.astype(np.int64)])
+
+
+def make_spread(name: str, episodes: Episodes, protocol: Protocol) -> Spread:
+    """Return a spread of a protocol; for `total`, draw weights and orders."""
+    samples = protocol.samples(name)
+    if name != "total":
+        return Spread(name, protocol.supports(name), samples)
+    units = draw_units(episodes, protocol, samples)
+    rank = draw_orders(episodes, protocol, units)
+    return Spread(name, samples, samples, rank, units, units)
+
+
+def draw_orders(episodes: Episodes, protocol: Protocol, units: IntArray) -> Ranks:
+    """Put the exemplars of each class in a random order in every sample: the heavy ones early."""
+    arrival = np.empty(units.shape)
+    base = streams.purpose_key(protocol.seed, "total")
+    streams.fill_exponentials(base, episodes.segment_key, arrival)
+    arrival /= units
+    by_class = np.split(arrival, episodes.class_start[1:-1], axis=1)
+    ranks_by_class = [np.argsort(part, axis=1, kind="stable") for part in by_class]
+    return np.concatenate(ranks_by_class, axis=1).astype(np.uint32)
+
+
+def draw_units(episodes: Episodes, protocol: Protocol, samples: int) -> IntArray:
+    """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows)."""
+    weight = np.empty((samples, len(episodes.rows)))
+    recording_key = np.array([streams.key(name) for name in episodes.recording])
+    base = streams.purpose_key(protocol.seed, "recording")
+    streams.fill_exponentials(base, recording_key, weight)
+    return np.maximum(np.rint(weight / UNIT), 1.0).astype(np.int64)
