@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from callshot.distributed.run_job import (
 from callshot.encoders.workers import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
+from callshot.interrupts import Interrupt
 from callshot.jobs import Job, Outcome, Pool
 from callshot.version import __version__
 
@@ -45,6 +47,7 @@ CONNECT_S = 10.0
 WAIT_FOR_WORKERS_S = 300.0
 CLOSE_S = 30.0
 INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
+HANDOVER_S = 0.2  # a process that starts prints an error if this one ends before it sends its task
 EXPECTED = "expected local:N, the address of a scheduler or its file"
 MISSING = "cluster: needs {}; run pip install 'callshot[cluster]'"
 LOOPBACK = "127.0.0.1"
@@ -222,6 +225,9 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
             preload=["callshot.distributed.preload"],
             preload_nanny=["callshot.distributed.preload"],
         )
+    except Interrupt:
+        time.sleep(HANDOVER_S)
+        raise
     except ImportError:
         raise OptionError(MISSING.format("cryptography")) from None
     except (OSError, RuntimeError) as error:
