@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import sha256
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -245,11 +245,12 @@ class Store:
     def _append_shard(self, shard: Path, rows: Rows) -> None:
         number = len(self._shards)
         heads = np.flatnonzero(rows["key"] != b"")  # embeddings, not frames of one
-        sources = rows["source"][heads].tolist()
-        keys = rows["key"][heads].tolist()
-        for row, source, key in zip(heads.tolist(), sources, keys, strict=True):
-            self._keys.setdefault(source.decode(), key.decode())
-            self._places.setdefault(key.decode(), (number, row))
+        sources = map(bytes.decode, rows["source"][heads].tolist())
+        keys = map(bytes.decode, rows["key"][heads].tolist())
+        places = zip(repeat(number), heads.tolist())
+        for source, key, place in zip(sources, keys, places, strict=True):
+            self._keys.setdefault(source, key)
+            self._places.setdefault(key, place)
         self._shards.append(shard)
 
     def _read(self, number: int) -> Rows:
