@@ -27,7 +27,6 @@ from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import pool_evidence, score_queries, shared_evidence, sweep
-from callshot.records import METRICS
 from callshot.spans import concat_spans
 from callshot.tables.embedding_tables import write_table
 from callshot.vectors import Vectors
@@ -81,7 +80,7 @@ def shared_evidence_of(table, name, number, protocol=SMALL, **options):
 
 
 def check_values(sums, shot, golden):
-    for metric, column in zip(METRICS, golden.T, strict=True):
+    for metric, column in zip(reference.METRICS, golden.T, strict=True):
         np.testing.assert_allclose(
             sums.values["all", metric][shot], column, rtol=0, atol=1e-12
         )

@@ -11,7 +11,7 @@ import pytest
 from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.gpu import device
-from callshot.fewshot.gpu.device import Choice, Gpu, choose_device, gpu_if_large_enough
+from callshot.fewshot.gpu.device import Choice, Gpu, choose_device, usable_gpu
 from callshot.fewshot.protocol import Protocol
 from corpora import episodes_of, folds_of, random_corpus
 
@@ -130,11 +130,11 @@ def test_too_little_memory_is_noted_once():
     episodes = episodes_of(random_corpus(1))
     notes = []
     for _ in range(2):
-        assert gpu_if_large_enough(Gpu("Card", None, 2**20), episodes, notes) is None
+        assert usable_gpu(Gpu("Card", None, 2**20), episodes, notes) is None
     assert notes == [
         "evaluated on the CPU: 0.5 GiB are needed and 0.0 GiB are free on the GPU Card"
     ]
-    assert gpu_if_large_enough(Gpu("Card", None, 2**30), episodes, notes) is not None
+    assert usable_gpu(Gpu("Card", None, 2**30), episodes, notes) is not None
 
 
 def test_running_out_of_memory_gives_the_numbers_of_the_cpu(monkeypatch):
@@ -163,8 +163,10 @@ def test_running_out_of_memory_gives_the_numbers_of_the_cpu(monkeypatch):
 
 
 def test_a_rule_without_a_kernel_for_the_gpu_is_swept_on_the_cpu_with_one_note():
+    episodes = episodes_of(random_corpus(1))
+    gpu = Gpu("Card", None, 2**33)
     notes = []
-    assert device.has_kernels(["mean", "log"], notes)
+    assert usable_gpu(gpu, episodes, notes, "mean", "log") is gpu
     for _ in range(2):
-        assert not device.has_kernels(["median", "log"], notes)
+        assert usable_gpu(gpu, episodes, notes, "median", "log") is None
     assert notes == ["evaluated on the CPU: there is no GPU kernel for median"]

@@ -8,7 +8,7 @@ import pytest
 from callshot import Protocol, Vectors
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.records import Folds
+from callshot.records import CLASS_METRICS, METRICS, Folds
 from corpora import folds_of, random_corpus
 
 FEW = Protocol(
@@ -22,14 +22,14 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
     keys = set(result.curve.select("scoring", "metric", "spread", "k").rows())
     assert keys == {
         ("all", metric, spread, k)
-        for metric in ("map", "auroc", "accuracy", "balanced_accuracy")
+        for metric in METRICS
         for spread in ("per-query", "shared", "total")
         for k in (1, 2)
     }
     samples = result.values.select("spread", result.values["value"].list.len()).unique()
     assert dict(samples.rows()) == {"per-query": 5, "shared": 4, "total": 6}
     eligible = [c.label for c in result.classes if c.eligible]
-    assert len(result.per_class) == 3 * 3 * 2 * len(eligible)
+    assert len(result.per_class) == len(CLASS_METRICS) * 3 * 2 * len(eligible)
     assert len(result.confusion) == 2 * len(eligible) ** 2
     assert result.queries == sum(
         f >= 0 and name in eligible

@@ -18,7 +18,7 @@ triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
 
 from callshot.fewshot.gpu import sweep as gpu_supports  # noqa: E402
-from callshot.fewshot.gpu.device import COMPUTED, Gpu  # noqa: E402
+from callshot.fewshot.gpu.device import KERNELS, Gpu  # noqa: E402
 from callshot.fewshot.gpu.scores import to_scores  # noqa: E402
 from callshot.fewshot.kernels import scores  # noqa: E402
 
@@ -28,7 +28,7 @@ SPREADS = ("per-query", "shared", "total")
 SMALL = Protocol(
     shots=(1, 2, 4), draws=3, bootstraps=4, shared_draws=3, total_samples=3
 )
-ON_GPU = [name for name, rule in CLASSIFIERS.items() if rule.rule in COMPUTED]
+ON_GPU = [name for name, rule in CLASSIFIERS.items() if rule.rule in KERNELS]
 # The interpreter is slow: each rule with one spread.
 PAIRS = list(zip(ON_GPU, (*SPREADS, "shared"), strict=True))
 if triton_device.HAS_GPU:
@@ -73,7 +73,8 @@ def assert_same(cpu, gpu, tolerance=1e-12):
         np.testing.assert_allclose(gpu.per_class[metric], table, 0, tolerance)
     np.testing.assert_array_equal(gpu.tied, cpu.tied)
     np.testing.assert_array_equal(gpu.decisions, cpu.decisions)
-    np.testing.assert_array_equal(gpu.undefined, cpu.undefined)
+    for metric, folds in cpu.undefined.items():
+        np.testing.assert_array_equal(gpu.undefined[metric], folds)
     for metric, level in cpu.chance.items():
         np.testing.assert_allclose(gpu.chance[metric], level, 0, tolerance)
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 import literal
 from callshot.errors import InputError
 from callshot.fewshot.metrics import (
+    FORMULAS,
     auroc,
     average_precision,
     chance_average_precision,
     harmonic_numbers,
 )
+from callshot.records import METRICS
 
 LEVELS = [-2.0, -0.0, 0.0, 1.0, 1.5, 3.0, 1e-300, 1e300]
 rankings = st.integers(2, 80).flatmap(
@@ -88,3 +90,10 @@ def test_harmonic_numbers_are_right_to_the_last_digits():
 def test_rankings_without_a_value_are_rejected(scores, relevant, message):
     with pytest.raises(InputError, match=message):
         average_precision(scores, relevant)
+
+
+def test_every_metric_has_a_formula_and_a_name():
+    assert list(FORMULAS) == list(METRICS)
+    for name, formula in FORMULAS.items():
+        if not METRICS[name].of_class and formula.of_fold is None:
+            assert METRICS[formula.mean_of].of_class

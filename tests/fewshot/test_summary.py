@@ -14,6 +14,7 @@ from callshot.fewshot.folds import count_classes
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.summary import summarise_sweep
 from callshot.fewshot.sweep import sweep
+from callshot.records import CLASS_METRICS
 from callshot.records.frames import summarise_samples
 from corpora import episodes_of, folds_of, random_corpus
 
@@ -34,7 +35,7 @@ def test_percentiles_of_classes_are_those_of_their_own_samples():
         samples[:] = rng.exponential(size=samples.shape)
     key = dict.fromkeys(("corpus", "encoder", "classifier", "spread"), "shared")
     per_class = summarise_sweep(key, k, sums, episodes, [])["per_class"]
-    assert len(per_class) == 3 * 2 * len(episodes.classes)
+    assert len(per_class) == len(CLASS_METRICS) * 2 * len(episodes.classes)
     for metric, samples in sums.per_class.items():
         for (s, n), _ in np.ndenumerate(samples[:, :, 0]):
             point = find_class(per_class, metric, k[s], episodes.classes[n])

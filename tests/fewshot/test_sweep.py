@@ -18,7 +18,6 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import query_evidence, score_queries, sweep
-from callshot.records import METRICS
 from corpora import corpora, episodes_of, random_corpus, repeat_vectors, reverse_rows
 
 SPREADS = ("per-query", "shared")
@@ -91,7 +90,7 @@ def test_values_are_those_of_the_reference_on_whole_numbers_and_powers_of_two(
             golden = reference.sample_values(
                 episodes, protocol, spread, shots, literal.exact_centroid
             )
-            for metric, column in zip(METRICS, golden.T, strict=True):
+            for metric, column in zip(reference.METRICS, golden.T, strict=True):
                 values = sums.values["all", metric][s]
                 np.testing.assert_allclose(values, column, rtol=0, atol=1e-12)
 
@@ -419,7 +418,8 @@ def test_per_class_values_and_reduced_scoring_are_the_literal_ones():
         _, sums = sweep(engine, "shared", {"c0": "low", "c1": "low", "c2": "high"})
     classes = len(episodes.classes)
     golden = {
-        metric: np.empty((classes, protocol.shared_draws, 2)) for metric in METRICS
+        metric: np.empty((classes, protocol.shared_draws, 2))
+        for metric in reference.METRICS
     }
     for split in make_splits(episodes):
         f = split.number

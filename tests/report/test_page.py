@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, Evaluation, Folds, Reject
+from callshot.records import METRICS, ClassCount, Evaluation, Folds, Reject
 from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
 from callshot.report.page.curves import (
     SvgLine,
@@ -227,10 +227,14 @@ def test_points_of_a_class_are_those_of_its_curve(study):
     corpus = chart_data(study["all_results"])["corpora"][0]
     metrics = [metric["name"] for metric in corpus["metrics"]]
     assert metrics[0] == "mAP"
-    accuracy = "accuracy among these 4 call types"
-    names = {"map": "mAP", "auroc": "AUROC", "accuracy": accuracy}
+    names = {
+        name: metric.title
+        if metric.kind == "ranking"
+        else f"{metric.title} among these 4 call types"
+        for name, metric in METRICS.items()
+    }
     reduced = {"reduced mAP", "reduced AUROC"}
-    assert set(metrics) == {*names.values(), f"balanced {accuracy}", *reduced}
+    assert set(metrics) == {*names.values(), *reduced}
     per_class = study["all_results"][0].evaluation.per_class
     for point in per_class.iter_rows(named=True):
         metric = metrics.index(names[point["metric"]])

@@ -33,8 +33,8 @@ from callshot.fewshot.differences import find_crossovers
 from callshot.fewshot.gpu.device import (
     Gpu,
     choose_device,
-    gpu_if_large_enough,
     run_with_fallback,
+    usable_gpu,
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import summarise_sweep
@@ -196,7 +196,7 @@ def sweep_logistic_per_k(
     choice = choose_device(context.device)
     notes = choice.notes
     episodes = encoder_data.episodes
-    gpu = gpu_if_large_enough(choice.gpu, episodes, notes)
+    gpu = usable_gpu(choice.gpu, episodes, notes)
     spreads = options.spreads(protocol)
     progress = context.for_share(1 / len(spreads)).progress
 

@@ -23,6 +23,7 @@ from callshot.fewshot.metrics import (
     MetricSums,
     auroc,
     average_precision,
+    by_sample,
     group_classes,
 )
 from callshot.fewshot.metrics import measure as measure_fold
@@ -84,8 +85,7 @@ def sum_metrics(
         metrics = measure_fold(split, table, decided)
         sums.open_fold(split)
         sums.count(slice(None), metrics.decisions, metrics.tied)
-        by_metric = (metrics.ap, metrics.auroc, metrics.hits)
-        sums.add(0, *(table[0].T for table in by_metric))
+        sums.add(slice(None), by_sample([metrics]))
     sums.finish(1)
     return sums
 

@@ -38,9 +38,8 @@ from callshot.fewshot.gpu.device import (
     Choice,
     Gpu,
     add_note,
-    gpu_if_large_enough,
-    has_kernels,
     run_with_fallback,
+    usable_gpu,
 )
 from callshot.fewshot.label_budget import Gains, label_budget, sample_gains
 from callshot.fewshot.metrics import MetricSums
@@ -82,6 +81,7 @@ from callshot.fewshot.variation import (
 )
 from callshot.jobs import Cluster
 from callshot.records import (
+    METRIC_NAMES,
     ClassCount,
     Episode,
     Evaluation,
@@ -119,24 +119,21 @@ class _Evaluator:
 
     def open(self, episodes: Episodes, step: Step, classifier: str) -> Engine:
         """Start the threads for one classifier."""
-        gpu = gpu_if_large_enough(self.device.gpu, episodes, self.notes)
         rule = find_classifier(classifier)
+        needed = (rule.rule, self.protocol.score)
+        gpu = usable_gpu(self.device.gpu, episodes, self.notes, *needed)
         return open_engine(
             episodes, self.protocol, self.threads, self.memory, step, rule, gpu
         )
 
     def run(self, engine: Engine, work: Callable[[Engine], Any]) -> Any:
-        """Do some work with an engine; what its GPU cannot do, on the CPU, with a note."""
-        gpu = engine.gpu
-        names = (engine.rule, self.protocol.score)
-        if gpu is not None and not has_kernels(names, self.notes):
-            gpu = None
+        """Do some work with an engine; on the CPU if its GPU runs out of memory."""
 
         def run_on(gpu: Gpu | None) -> Any:
             # The same engine keeps its matrices.
             return work(engine if gpu is engine.gpu else replace(engine, gpu=gpu))
 
-        return run_with_fallback(gpu, self.notes, run_on)
+        return run_with_fallback(engine.gpu, self.notes, run_on)
 
     def evaluate(self, table: Vectors, step: Step) -> int:
         """Collect the results of one encoder; return the number of queries."""
@@ -220,12 +217,13 @@ class _Evaluator:
         self.notes += describe_ties(ties)
         if spread == protocol.spreads[0]:
             self.add(confusion=confusion_frame(key, k, sums, classes))
-            self.notes += [
-                f"{key['encoder']}: no AUROC for '{name}' in {folds} fold(s), "
-                "where every query is positive for it"
-                for name, folds in zip(classes, sums.undefined.tolist(), strict=True)
-                if folds
-            ]
+            for metric, undefined in sums.undefined.items():
+                for name, folds in zip(classes, undefined.tolist(), strict=True):
+                    if folds:
+                        self.notes.append(
+                            f"{key['encoder']}: no {METRIC_NAMES[metric]} for '{name}' in "
+                            f"{folds} fold(s), where every query is positive for it"
+                        )
 
     def vary_folds(self, table: Vectors, step: Step) -> None:
         """Collect mAP of the reference in other partitions, and where its spread comes from."""

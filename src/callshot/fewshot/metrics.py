@@ -1,12 +1,13 @@
 """Metrics of one ranking, and of folds and classes → the values of one spread.
 
-`measure` computes what every spread, baseline and permutation is measured by. `MetricSums` averages
-it over classes, then over folds.
+The kernels give the `ClassTables` of a fold: AP and AUROC of each class, and what was decided. A
+metric is a `Formula` on these tables, in `FORMULAS`, with a row in `records.METRICS`. `MetricSums`
+averages all of them over classes, then over folds.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,13 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from callshot.errors import InputError
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.kernels.ranks import (
+    ClassTables,
     FoldMetrics,
     measure_fold,
     ranking_metrics,
 )
+from callshot.fewshot.spreads import UNIT
 from callshot.records import (
+    CLASS_METRICS,
     DECISION_METRICS,
-    METRICS,
     RANKING_METRICS,
     FloatArray,
     IntArray,
@@ -98,40 +101,157 @@ def measure(
     decided: NDArray[np.uint16],
     units: IntArray | None = None,
 ) -> FoldMetrics:
-    """Return the metrics of some draws of one fold.
+    """Return the metrics of some draws of one fold, tables (draws, shots, classes).
 
     `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries). `units` are
-    whole weights of queries, (draws, queries): with them, decisions and ties make no sense.
+    whole weights of queries, (draws, queries), in multiples of UNIT: with them, decisions and ties
+    make no sense.
     """
     draws, shots, classes, queries = scores.shape
-    size = (draws, shots, classes)
-    metrics = FoldMetrics(
-        ap=np.empty(size),
-        auroc=np.empty(size),
-        hits=np.empty(size),
-        decisions=np.zeros((shots, classes, classes), np.int64),
-        tied=np.zeros((shots, classes), np.int64),
-    )
+    size = (len(ClassTables._fields), draws, shots, classes)
+    tables = ClassTables(*np.empty(size))
+    decisions = np.zeros((shots, classes, classes), np.int64)
+    tied = np.zeros((shots, classes), np.int64)
+    metrics = FoldMetrics(tables, decisions, tied)
     weight = np.ones((draws, queries), np.int64) if units is None else units
     measure_fold(scores, decided, split.truth, weight, metrics)
+    if units is not None:
+        for table in (tables.hits, tables.correct, tables.decided):
+            table *= UNIT
     return metrics
+
+
+def by_sample(metrics: Sequence[FoldMetrics]) -> ClassTables:
+    """Return the tables of all draws, (shots, classes, draws)."""
+    columns = zip(*(part.tables for part in metrics), strict=True)
+    return ClassTables(*(np.concatenate(one).transpose(1, 2, 0) for one in columns))
+
+
+class Fold(NamedTuple):
+    """The queries of a fold by class, and how they weigh in each sample; all weigh 1 by default.
+
+    `size` counts all queries, `queries` (classes, 1) those with each class as their label. Weights
+    are means: of all queries (samples), and of a class's positives and of the queries with it as
+    their label (classes, samples). `auroc_weight` is that of the positives, but 0 for a class for
+    which every query is positive.
+    """
+
+    size: Any
+    queries: Any
+    query_weight: Any
+    positive_weight: Any
+    auroc_weight: Any
+    label_weight: Any
+
+
+def weigh_fold(split: Split, weights: FloatArray | None) -> Fold:
+    """Return the queries of a fold with their weights (queries, samples), if they differ."""
+    size = len(split.rows)
+    if weights is None:
+        weights = np.ones((size, 1))
+    positives = split.positives[:, None]
+    positive_weight = split.relevant.astype(float) @ weights / positives
+    is_label = split.label == np.arange(len(positives))[:, None]
+    queries = is_label.sum(axis=1, keepdims=True)
+    return Fold(
+        size=np.array(size),
+        queries=queries,
+        query_weight=weights.mean(axis=0),
+        positive_weight=positive_weight,
+        auroc_weight=positive_weight * (positives < size),
+        label_weight=is_label.astype(float) @ weights / queries,
+    )
+
+
+@dataclass(frozen=True)
+class Formula:
+    """How a metric is computed from the tables of a fold.
+
+    `of_classes` is the value of each class, (…, classes, samples), times its weight in the mean
+    over folds; `weight` names it, and a class of weight 0 has no value. The metric is the mean of
+    these values over classes, or `of_fold`: the value of all queries, times their mean weight.
+
+    `chance` is what a random ranking of a class scores, given its positives and all queries. For
+    decisions it is what they would score in a split, at every shot, if they did not depend on the
+    query, given the probability (shots, classes) of a decision for each class.
+    """
+
+    of_classes: Callable[[Fold, ClassTables], Any]
+    weight: str
+    chance: Callable[..., Any]
+    of_fold: Callable[[Fold, ClassTables], Any] | None = None
+    mean_of: str = ""  # another metric with the same values of classes
+
+
+def weighted_ap(fold: Fold, tables: ClassTables) -> Any:
+    """Return the AP of each class, weighted."""
+    return fold.positive_weight * tables.ap
+
+
+def weighted_auroc(fold: Fold, tables: ClassTables) -> Any:
+    """Return the AUROC of each class, weighted."""
+    return fold.positive_weight * tables.auroc
+
+
+def weighted_recall(fold: Fold, tables: ClassTables) -> Any:
+    """Return the share of each class's queries that are decided right, weighted."""
+    return tables.hits / fold.queries
+
+
+def weighted_accuracy(fold: Fold, tables: ClassTables) -> Any:
+    """Return the share of all queries that are decided right, weighted."""
+    return tables.hits.sum(axis=-2) / fold.size
+
+
+def chance_auroc(positives: ArrayLike, _queries: ArrayLike) -> FloatArray:
+    """Return the expected AUROC of a random ranking: one half."""
+    return np.full(np.shape(positives), 0.5)
+
+
+def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
+    """Return Σ_n P(decide n) · P(n is a label of the query)."""
+    share = split.relevant.mean(axis=1)
+    return np.asarray((probability * share).sum(axis=1))
+
+
+def chance_balanced_accuracy(split: Split, probability: FloatArray) -> FloatArray:
+    """Return the mean over classes of the chance of accuracy of their queries."""
+    share = np.mean(label_shares(split), axis=0)
+    return np.asarray((probability * share).sum(axis=1))
+
+
+def label_shares(split: Split) -> list[FloatArray]:
+    """Return for each class how often its queries have each of the classes among their labels."""
+    classes = range(len(split.relevant))
+    return [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
+
+
+FORMULAS = {
+    "map": Formula(weighted_ap, "positive_weight", chance_average_precision),
+    "auroc": Formula(weighted_auroc, "auroc_weight", chance_auroc),
+    "accuracy": Formula(
+        weighted_recall, "label_weight", chance_accuracy, of_fold=weighted_accuracy
+    ),
+    "balanced_accuracy": Formula(
+        weighted_recall, "label_weight", chance_balanced_accuracy, mean_of="accuracy"
+    ),
+}
 
 
 class MetricSums:
     """Sums over folds, added in their order, so that nothing of size folds × samples is stored.
 
     values[scoring, metric] is (shots, samples); per_class[metric] is (shots, classes, samples).
-    Scoring `all` averages over classes, `reduced` inside each category first. A class for which
-    every query of a fold is positive has no AUROC there: it is left out of that fold's mean, and
-    `undefined` counts it. `chance` is what the same decisions would score if they did not depend on
-    the query, by metric and shot; NaN where no decisions were counted.
+    Scoring `all` averages over classes, `reduced` inside each category first. A class that has no
+    value of a metric in a fold (its AUROC, where every query is positive for it) is left out of
+    that fold's mean, and `undefined[metric]` counts it. `chance` is what the same decisions would
+    score if they did not depend on the query, by metric and shot; NaN where no decisions were
+    counted.
 
     In the spread `total` queries have weights. There the value of a class is its mean over folds,
     weighted by the mean weight of its positives in the fold: with one recording per fold and class
     there would be no variation otherwise. Equal weights give the same values, up to rounding.
     """
-
-    library: Any = np  # of the tables; one with NumPy's functions
 
     def __init__(
         self,
@@ -144,72 +264,70 @@ class MetricSums:
         self.groups: dict[str, Groups] = {"all": [np.array([n]) for n in range(count)]}
         if categories is not None:
             self.groups["reduced"] = group_classes(classes, categories)
-        keys = list(product(self.groups, RANKING_METRICS))
-        keys += [("all", metric) for metric in DECISION_METRICS]
+        keys = [(scoring, name) for scoring in self.groups for name in RANKING_METRICS]
+        keys += [("all", name) for name in DECISION_METRICS]
         self.values = {key: self.zeros(shots, samples) for key in keys}
         self.per_class = {
-            metric: self.zeros(shots, count, samples) for metric in METRICS
+            name: self.zeros(shots, count, samples) for name in CLASS_METRICS
         }
+        self.undefined = {name: np.zeros(count, np.int64) for name in CLASS_METRICS}
         self.tied: Any = self.zeros(shots, count)
         self.decisions = self.zeros(shots, count, count)
-        self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
-        self.undefined = np.zeros(count, np.int64)
-        self._is_weighted = False
+        self.chance = {name: np.zeros(shots) for name in DECISION_METRICS}
         # For each fold: its split, and its decisions for each class.
         self._folds: list[tuple[Split, FloatArray]] = []
-        # The mean weight of the open fold's positives of each class, and sums over folds.
-        self._positive_weight: FloatArray = np.ones((count, 1))
-        self._weight = {metric: np.zeros((count, samples)) for metric in METRICS}
+        # Of the open fold: its weights, and which classes have a value.
+        self._fold: Any = None
+        self._defined: dict[str, NDArray[np.bool_]] = {}
+        self._is_weighted = False
+        # Sums over folds: weights of classes and queries, and in how many a value is defined.
+        self._weight = {name: np.zeros((count, samples)) for name in CLASS_METRICS}
         self._query_weight = np.zeros(samples)
+        self._defined_folds = dict.fromkeys(keys, 0)
 
     def zeros(self, *size: int) -> FloatArray:
         """Return a table of sums, none added yet."""
         return np.zeros(size)
 
     def like(self, table: Any) -> Any:
-        """Return a table of the library."""
+        """Return a table on the device of the sums."""
         return table
 
     def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
         """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
+        fold = weigh_fold(split, weights)
         self._is_weighted = weights is not None
-        if weights is None:
-            weights = np.ones((len(split.rows), 1))
-        relevant = split.relevant.astype(float)
-        positive = relevant @ weights / split.positives[:, None]
-        is_label = split.label == np.arange(len(relevant))[:, None]
-        by_label = is_label.astype(float) @ weights
-        has_negatives = split.positives < len(split.rows)
-        self._positive_weight = positive
-        self._weight["map"] += positive
-        self._weight["auroc"] += positive * has_negatives[:, None]
-        self._weight["accuracy"] += by_label / is_label.sum(axis=1, keepdims=True)
-        self._query_weight += weights.mean(axis=0)
+        self._fold = Fold(*map(self.like, fold))
         self._folds.append((split, self.zeros(*self.tied.shape)))
+        self._query_weight += fold.query_weight
+        for name, total in self._weight.items():
+            weight = getattr(fold, FORMULAS[name].weight)
+            total += weight
+            self._defined[name] = weight.any(axis=1)
+            self.undefined[name] += ~self._defined[name]
+        for scoring, name in self.values:
+            groups = self._defined_groups(scoring, self._defined[class_values(name)])
+            self._defined_folds[scoring, name] += bool(groups)
 
-    def add(self, row: Any, ap: Any, auroc: Any, hits: Any) -> None:
-        """Add metrics of the open fold, (classes, samples), at one of the shots.
-
-        Hits count queries, or are sums of their weights.
-        """
-        split, _ = self._folds[-1]
-        ap, auroc, hits = map(self.like, (ap, auroc, hits))
-        ranking = dict(zip(RANKING_METRICS, (ap, auroc), strict=True))
-        queries = np.bincount(split.label, minlength=len(split.relevant))
-        recall = hits / self.like(queries[:, None])
-        self.per_class["accuracy"][row] += recall
-        self.values["all", "accuracy"][row] += hits.sum(axis=-2) / len(split.rows)
-        for metric, table in ranking.items():
-            known = self.library.where(self.library.isnan(table), 0.0, table)
-            self.per_class[metric][row] += self.like(self._positive_weight) * known
-        if self._is_weighted:
-            return
-        self.values["all", "balanced_accuracy"][row] += recall.mean(axis=-2)
-        has_negatives = split.positives < len(split.rows)
-        for scoring, metric in product(self.groups, RANKING_METRICS):
-            groups = self._groups(scoring, metric, has_negatives)
-            mean = _mean_of_groups(ranking[metric], groups)
-            self.values[scoring, metric][row] += mean
+    def add(self, row: Any, tables: ClassTables) -> None:
+        """Add tables of the open fold, (classes, samples), at one of the shots."""
+        fold = self._fold
+        tables = ClassTables(*map(self.like, tables))
+        of_classes = {}
+        for name, total in self.per_class.items():
+            value = FORMULAS[name].of_classes(fold, tables)
+            if not self._defined[name].all():
+                value[..., np.flatnonzero(~self._defined[name]).tolist(), :] = 0.0
+            total[row] += value
+            of_classes[name] = value
+        for (scoring, name), total in self.values.items():
+            of_fold = FORMULAS[name].of_fold
+            if of_fold is not None:
+                total[row] += of_fold(fold, tables)
+            elif not self._is_weighted:
+                source = class_values(name)
+                defined = self._defined[source]
+                total[row] += self._mean(scoring, name, of_classes[source], defined)
 
     def count(self, rows: Any, decisions: Any, tied: Any) -> None:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
@@ -220,51 +338,55 @@ class MetricSums:
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
         folds = len(self._folds)
-        with_auroc = dict.fromkeys(self.groups, 0)
         for split, decided in self._folds:
-            has_negatives = split.positives < len(split.rows)
-            self.undefined += ~has_negatives
-            for scoring in self.groups:
-                defined = self._groups(scoring, "auroc", has_negatives)
-                with_auroc[scoring] += bool(defined)
-            # Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes
             total = decided.sum(axis=1, keepdims=True)
             probability = decided / np.where(total > 0, total, np.nan)
-            classes = range(len(split.relevant))
-            shares = [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
-            frequencies = (split.relevant.mean(axis=1), np.mean(shares, axis=0))
-            for metric, share in zip(DECISION_METRICS, frequencies, strict=True):
-                self.chance[metric] += (probability * share).sum(axis=1)
+            for name, level in self.chance.items():
+                level += FORMULAS[name].chance(split, probability)
         for level in self.chance.values():
             level /= folds
         self.tied = self.tied.astype(np.int64)
         self.decisions /= draws
-        for metric, class_table in self.per_class.items():
-            weight = self._weight[metric]
+        for name, class_table in self.per_class.items():
+            weight = self._weight[name]
             class_table /= self.like(np.where(weight > 0, weight, np.nan))
-        if not self._is_weighted:
-            for (scoring, metric), table in self.values.items():
-                count = with_auroc[scoring] if metric == "auroc" else folds
-                table /= float(count) or np.nan
-            return
-        self.values["all", "accuracy"] /= self.like(self._query_weight)
-        recall = self.per_class["accuracy"].mean(axis=1)
-        self.values["all", "balanced_accuracy"][:] = recall
-        has_auroc = self.undefined < folds
-        for scoring, metric in product(self.groups, RANKING_METRICS):
-            groups = self._groups(scoring, metric, has_auroc)
-            mean = _mean_of_groups(self.per_class[metric], groups)
-            self.values[scoring, metric][:] = mean if groups else np.nan
+        for (scoring, name), table in self.values.items():
+            source = class_values(name)
+            defined = self.undefined[source] < folds
+            if FORMULAS[name].of_fold is not None:
+                table /= self.like(self._query_weight)
+            elif not self._is_weighted:
+                table /= float(self._defined_folds[scoring, name]) or np.nan
+            elif self._defined_groups(scoring, defined):
+                table[:] = self._mean(scoring, name, self.per_class[source], defined)
+            else:
+                table[:] = np.nan
 
-    def _groups(
-        self, scoring: str, metric: str, has_auroc: NDArray[np.bool_]
-    ) -> Groups:
-        """Return the groups of a scoring; for AUROC, without the classes that have none."""
-        groups = self.groups[scoring]
-        if metric == "auroc":
-            defined = [group[has_auroc[group]] for group in groups]
-            groups = [group for group in defined if group.size]
-        return groups
+    def _mean(
+        self, scoring: str, name: str, table: Any, defined: NDArray[np.bool_]
+    ) -> Any:
+        """Average (…, classes, samples) over classes: for rankings, inside each group first."""
+        if name in DECISION_METRICS:
+            return table.mean(axis=-2)
+        groups = self._defined_groups(scoring, defined)
+        total = 0.0
+        for group in groups:
+            classes = group.tolist()
+            if len(classes) > 1:
+                total = total + table[..., classes, :].mean(axis=-2)
+            else:
+                total = total + table[..., classes[0], :]
+        return total / max(len(groups), 1)
+
+    def _defined_groups(self, scoring: str, defined: NDArray[np.bool_]) -> Groups:
+        """Return the groups of a scoring, without the classes that have no value."""
+        groups = [group[defined[group]] for group in self.groups[scoring]]
+        return [group for group in groups if group.size]
+
+
+def class_values(metric: str) -> str:
+    """Return the metric whose values of classes another metric is the mean of."""
+    return FORMULAS[metric].mean_of or metric
 
 
 def group_classes(
@@ -282,15 +404,3 @@ def group_classes(
         np.array([n for n in numbers if categories.get(classes[n]) == name])
         for name in names
     ]
-
-
-def _mean_of_groups(table: Any, groups: Groups) -> Any:
-    """Average (…, classes, samples) inside each group, then over groups; 0 without groups."""
-    total = 0.0
-    for group in groups:
-        classes = group.tolist()
-        if len(classes) > 1:
-            total = total + table[..., classes, :].mean(axis=-2)
-        else:
-            total = total + table[..., classes[0], :]
-    return total / max(len(groups), 1)

@@ -198,6 +198,6 @@ def _measure_labelling(
         chosen = drawn[span]
         evidence = np.empty((len(chosen), len(shots), classes, len(split.rows)))
         supports.score_members(exemplars, chosen, shots, evidence)
-        metrics = measure_evidence(engine, relabelled, evidence)
-        values.append(np.stack([metrics.ap, metrics.auroc]))
+        tables = measure_evidence(engine, relabelled, evidence).tables
+        values.append(np.stack([tables.ap, tables.auroc]))
     return np.asarray(np.concatenate(values, axis=1).mean(axis=1))

@@ -19,6 +19,7 @@ from callshot.fewshot.kernels.streams import below, make_stream
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray
 
+METRICS = ("map", "auroc", "accuracy")
 Rows = Sequence[int]
 # a_n of a query by the support of a class
 Rule = Callable[[Episodes, int, Rows], float]

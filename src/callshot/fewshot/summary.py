@@ -8,8 +8,8 @@ import polars as pl
 
 from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
-from callshot.fewshot.metrics import MetricSums, chance_average_precision
-from callshot.records import ClassCount, FloatArray, IntArray
+from callshot.fewshot.metrics import FORMULAS, MetricSums
+from callshot.records import RANKING_METRICS, ClassCount, FloatArray, IntArray
 from callshot.records.frames import (
     CONFUSION,
     CURVE,
@@ -141,17 +141,15 @@ def chance_levels(
     Classes with more exemplars have shorter means and win more decisions. So the chance of a
     decision is counted from the decisions themselves.
     """
+    levels = {("all", metric): chance for metric, chance in sums.chance.items()}
     splits = make_splits(episodes)
-    shots = len(sums.decisions)
-    levels = {}
-    for scoring, groups in sums.groups.items():
-        by_fold = []
-        for split in splits:
-            queries = np.full(len(split.positives), len(split.rows))
-            chance_ap = chance_average_precision(split.positives, queries)
-            by_fold.append(np.mean([chance_ap[group].mean() for group in groups]))
-        levels[scoring, "map"] = np.full(shots, np.mean(by_fold))
-        levels[scoring, "auroc"] = np.full(shots, 0.5)
-    for metric, chance in sums.chance.items():
-        levels["all", metric] = chance
+    for scoring, metric in sums.values:
+        if metric in RANKING_METRICS:
+            by_fold = []
+            for split in splits:
+                queries = np.full(len(split.positives), len(split.rows))
+                chance = FORMULAS[metric].chance(split.positives, queries)
+                of_groups = [chance[group].mean() for group in sums.groups[scoring]]
+                by_fold.append(np.mean(of_groups))
+            levels[scoring, metric] = np.full(len(sums.decisions), np.mean(by_fold))
     return levels

@@ -24,7 +24,7 @@ from callshot.fewshot.engine import (
 )
 from callshot.fewshot.episodes import Episodes, Split, distinct_rows, make_splits
 from callshot.fewshot.kernels import ranks, streams
-from callshot.fewshot.kernels.ranks import FoldMetrics
+from callshot.fewshot.kernels.ranks import ClassTables, FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.kernels.supports import (
     Order,
@@ -35,12 +35,16 @@ from callshot.fewshot.kernels.supports import (
 from callshot.fewshot.kernels.supports import (
     score_queries as fill_queries,
 )
-from callshot.fewshot.metrics import MetricSums, harmonic_numbers, measure
+from callshot.fewshot.metrics import (
+    MetricSums,
+    by_sample,
+    harmonic_numbers,
+    measure,
+)
 from callshot.fewshot.spreads import UNIT, Spread, make_spread
 from callshot.records import FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
-Hits = NDArray[np.uint8]
 Evidence = Callable[[slice], FloatArray]  # a_n (draw, shot, n, q) of some draws
 Fill = Callable[[slice], None]  # fills a_n of some queries
 
@@ -146,23 +150,16 @@ def _sweep_pool(
     engine: Engine, split: Split, k: IntArray, spread: Spread, sums: MetricSums
 ) -> None:
     """Add the row `all`, the last; without weights it has one support set, so one value."""
-    row = len(k) - 1
+    row = slice(len(k) - 1, len(k))
     if spread.units is not None:
         # Scored apart from the other shots: its supports are large.
-        evidence = shared_evidence(engine, split, k[row:], spread)
-        _measure_draws(
-            engine,
-            split,
-            slice(row, row + 1),
-            spread,
-            sums,
-            evidence,
-        )
+        evidence = shared_evidence(engine, split, k[row], spread)
+        _measure_draws(engine, split, row, spread, sums, evidence)
         return
     metrics = measure_evidence(engine, split, pool_evidence(engine, split))
     decisions = metrics.decisions * spread.draws
-    sums.count(slice(row, None), decisions, metrics.tied * spread.draws)
-    sums.add(row, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
+    sums.count(row, decisions, metrics.tied * spread.draws)
+    sums.add(row, by_sample([metrics]))
 
 
 def _measure_draws(
@@ -187,11 +184,10 @@ def _measure_draws(
     tasks = [partial(measure_span, span) for span in spans]
     steps = shots if rows.start == 0 else 0  # the row `all` is not counted
     metrics = engine.run(tasks, steps / engine.episodes.folds)
-    for task in metrics if spread.units is None else []:
-        sums.count(rows, task.decisions, task.tied)
-    columns = zip(*(task[:3] for task in metrics), strict=True)
-    ap, auroc, hits = (np.concatenate(parts).transpose(1, 2, 0) for parts in columns)
-    sums.add(rows, ap, auroc, hits if spread.units is None else hits * UNIT)
+    if spread.units is None:
+        for part in metrics:
+            sums.count(rows, part.decisions, part.tied)
+    sums.add(rows, by_sample(metrics))
 
 
 def measure_evidence(
@@ -224,35 +220,45 @@ def _bootstrap_fold(
     bytes_per_shot = 8 * classes * queries * protocol.draws
     shots_at_a_time = max(engine.memory // 2, 2**28) // bytes_per_shot
     for block in blocks(len(shots), shots_at_a_time):
-        scores, hits, decisions = score_queries(engine, split, shots[block], scorer)
+        scores, decided, decisions = score_queries(engine, split, shots[block], scorer)
+        size = (len(scores), classes, protocol.bootstraps)
+        tables = ClassTables(*(np.empty(size) for _ in ClassTables._fields))
+        tied = np.empty(size[:2], np.int64)
         tasks = []
-        for s, n in np.ndindex(scores.shape[:2]):
-            table = (scores[s, n], hits[s], picks, harmonic)
-            tasks.append(partial(_resample_class, split, n, *table))
+        for s in range(len(scores)):
+            of_shot = ClassTables(*(table[s] for table in tables))
+            truth = (split.relevant, split.label)
+            counts = (of_shot.hits, of_shot.correct, of_shot.decided)
+            count = partial(ranks.sample_decisions, decided[s], *truth, picks, *counts)
+            tasks.append(count)
+            for n in range(classes):
+                inputs = (scores[s, n], picks, harmonic)
+                rank = partial(_resample_class, split, n, *inputs, of_shot, tied[s])
+                tasks.append(rank)
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
-        values, ties = zip(*engine.run(tasks, weight), strict=True)
-        metrics = np.reshape(values, (*scores.shape[:2], 3, -1))
-        sums.count(block, decisions, np.reshape(ties, scores.shape[:2]))
-        sums.add(block, *np.moveaxis(metrics, 2, 0))
+        engine.run(tasks, weight)
+        sums.count(block, decisions, tied)
+        sums.add(block, tables)
 
 
 def _resample_class(
     split: Split,
     n: int,
     scores: FloatArray,
-    hits: Hits,
     picks: NDArray[np.uint16],
     harmonic: FloatArray,
-) -> tuple[FloatArray, int]:
-    """Return AP, AUROC and hits of one class in every sample, (3, samples), and its ties.
+    tables: ClassTables,
+    tied: IntArray,
+) -> None:
+    """Fill AP and AUROC of one class in every sample, and its ties.
 
-    `scores` and `hits` are (queries, draws), `picks` the draw of each query in each sample. The
-    anchors are the positives, or the negatives where these are fewer and nothing is tied: the sums
-    over negatives hold for rankings without ties.
+    `scores` are (queries, draws), `picks` the draw of each query in each sample; `tables` are
+    (classes, samples). The anchors are the positives, or the negatives where these are fewer and
+    nothing is tied: the sums over negatives hold for rankings without ties.
     """
+    ap = tables.ap[n]
+    auroc = tables.auroc[n]
     queries, draws = scores.shape
-    values = np.empty((3, picks.shape[1]))
-    ap, auroc, class_hits = values
     flat = scores.reshape(-1)
     relevant = split.relevant[n]
     positives = int(split.positives[n])
@@ -263,64 +269,43 @@ def _resample_class(
         positive = is_anchor is relevant
         largest = max(2 * int(is_anchor.sum()) * draws + 1, queries)
         code = np.empty(flat.size, np.uint16 if largest < SMALL_CODES else np.uint32)
-        tied, ties = ranks.encode(order, flat, is_anchor, draws, code)
-        if not tied:
+        ties, tied[n] = ranks.encode(order, flat, is_anchor, draws, code)
+        if not ties:
             break
     if many:
-        ranks.sample_sorted(
-            flat,
-            draws,
-            relevant,
-            picks,
-            ap,
-            auroc,
-        )
+        ranks.sample_sorted(flat, draws, relevant, picks, ap, auroc)
     else:
         anchor = np.flatnonzero(is_anchor)
         ranks.sample_class(
-            code, anchor, positive, tied > 0, draws, picks, harmonic, ap, auroc
+            code, anchor, positive, ties > 0, draws, picks, harmonic, ap, auroc
         )
-    ranks.sample_hits(hits, picks, np.flatnonzero(split.label == n), class_hits)
-    return values, ties
 
 
 def score_queries(
     engine: Engine, split: Split, shots: IntArray, scorer: Scorer | None = None
-) -> tuple[FloatArray, Hits, IntArray]:
-    """Return scores (shots, classes, queries, draws), hits (shots, queries, draws), decisions."""
+) -> tuple[FloatArray, NDArray[np.uint16], IntArray]:
+    """Return scores (shots, classes, queries, draws) and decisions (shots, queries, draws).
+
+    Last come the counts of decisions, (shots, true, predicted).
+    """
     classes = len(engine.episodes.classes)
     queries = len(split.rows)
     draws = engine.protocol.draws
     scores = np.empty((len(shots), classes, queries, draws))
     decided = np.empty((len(shots), queries, draws), np.uint16)
-    hits = np.empty(decided.shape, np.uint8)
     fill = (scorer or BY_RULE).per_query(engine, split, shots, scores)
 
     def score(span: slice) -> IntArray:
         counts = np.zeros((len(shots), classes, classes), np.int64)
         fill(span)
-        to_scores(
-            scores,
-            span.start,
-            span.stop,
-            engine.softmax,
-            False,
-            decided,
-        )
-        count_decisions(
-            span.start,
-            span.stop,
-            decided,
-            split.truth,
-            hits,
-            counts,
-        )
+        to_scores(scores, span.start, span.stop, engine.softmax, False, decided)
+        count_decisions(span.start, span.stop, decided, split.truth, counts)
         return counts
 
     queries_per_task = -(-queries // (8 * engine.threads.threads))
     tasks = [partial(score, span) for span in blocks(queries, queries_per_task)]
     counts = engine.run(tasks, SCORING_SHARE * len(shots) / engine.episodes.folds)
-    return scores, hits, np.sum(counts, axis=0)
+    return scores, decided, np.sum(counts, axis=0)
 
 
 def query_evidence(

@@ -30,6 +30,7 @@ from callshot.records.recordings import (
 )
 from callshot.records.terms import (
     BASELINE_KINDS,
+    CLASS_METRICS,
     DECISION_METRICS,
     FAILURES,
     METRIC_NAMES,
@@ -53,6 +54,7 @@ from callshot.spans import (
 
 __all__ = [
     "BASELINE_KINDS",
+    "CLASS_METRICS",
     "COMMON_FOLD",
     "DECISION_METRICS",
     "FAILURES",

@@ -178,7 +178,7 @@ class Evaluation:
         Parameters
         ----------
         metric : str
-            map, auroc, accuracy or balanced_accuracy.
+            A key of `callshot.records.METRICS`: map, auroc, accuracy, …
         spread : str, optional
             per-query, shared or total; by default the last of these that was evaluated.
         ax : matplotlib.axes.Axes, optional

@@ -6,7 +6,7 @@ several frames share:
 corpus, encoder     whose segments, and which frozen model made the vectors
 classifier          centroid, cosine, …, or logistic for logistic regression trained at every k
 scoring             `all` classes, or `reduced` to categories
-metric              map, auroc, accuracy or balanced_accuracy
+metric              map, auroc, accuracy, …: a key of `records.METRICS`
 spread              where the interval comes from: per-query, shared or total
 k                   exemplars per class
 p01 … p99           percentiles over the samples of the spread

@@ -8,15 +8,30 @@ Progress = Callable[[float, str], None]
 """Called with a share of the work (all shares add up to 1) and what that share belongs to."""
 
 NO_LICENCE = "none needed"  # of an encoder without weights
-RANKING_METRICS = ("map", "auroc")
-METRICS = (*RANKING_METRICS, "accuracy")  # those that a class has too
-DECISION_METRICS = ("accuracy", "balanced_accuracy")
-METRIC_NAMES = {
-    "map": "mAP",
-    "auroc": "AUROC",
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
+
+
+class Metric(NamedTuple):
+    """What people call a metric, its kind, and what they call its value for one class.
+
+    The kind is `ranking` (of the scores of all queries) or `decision` (for one class per query).
+    Without a name for classes, no class has a value. `callshot.fewshot.metrics` computes them.
+    """
+
+    title: str
+    kind: str
+    of_class: str = ""
+
+
+METRICS = {
+    "map": Metric("mAP", "ranking", of_class="AP"),
+    "auroc": Metric("AUROC", "ranking", of_class="AUROC"),
+    "accuracy": Metric("accuracy", "decision", of_class="accuracy"),
+    "balanced_accuracy": Metric("balanced accuracy", "decision"),
 }
+METRIC_NAMES = {name: metric.title for name, metric in METRICS.items()}
+RANKING_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "ranking")
+DECISION_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "decision")
+CLASS_METRICS = tuple(name for name in METRICS if METRICS[name].of_class)
 SPREADS = ("per-query", "shared", "total")  # each says more than the one before
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
 STATES = {

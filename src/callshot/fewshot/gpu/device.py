@@ -7,7 +7,7 @@ torch is only imported where a driver answers: its import takes seconds.
 import ctypes
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -17,12 +17,12 @@ import numpy as np
 
 from callshot.errors import check_choice
 from callshot.fewshot.episodes import Episodes
-from callshot.records import METRICS
+from callshot.fewshot.kernels.ranks import ClassTables
 
 Result = TypeVar("Result")
 
-# What the kernels for a GPU compute.
-COMPUTED = ("mean", "cosine", "log", "map", "auroc", "accuracy")
+# The rules, scores and tables of metrics that have kernels for a GPU.
+KERNELS = ("mean", "cosine", "log", "ap", "auroc", "hits", "correct", "decided")
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 MIN_CAPABILITY = 7  # major version, of a card that Triton compiles for
@@ -105,30 +105,29 @@ def describe_device(name: str) -> str:
     return f"{evaluated}; encoders and networks run on the {networks}"
 
 
-def gpu_if_large_enough(
-    gpu: Gpu | None, episodes: Episodes, notes: list[str]
+def usable_gpu(
+    gpu: Gpu | None, episodes: Episodes, notes: list[str], *needed: str
 ) -> Gpu | None:
-    """Return the GPU if episodes fit on it; else add a note."""
+    """Return the GPU if it can evaluate episodes, else None, with a note.
+
+    It needs kernels for a rule, a score and all tables of metrics, and enough memory.
+    """
     if gpu is None:
         return None
+    names = (*needed, *ClassTables._fields)
+    missing = ", ".join(name for name in names if name not in KERNELS)
     matrices = np.square(np.diff(episodes.class_start))
     entries = matrices.sum() + matrices.max() + episodes.vectors.size
-    needed = (8 * entries + 2 * MIN_SCORE_BYTES) / 2**30
+    size = (8 * entries + 2 * MIN_SCORE_BYTES) / 2**30
     free = gpu.memory / 2**30
-    if needed <= free:
-        return gpu
-    sizes = f"{needed:.1f} GiB are needed and {free:.1f} GiB are free"
-    add_note(notes, f"evaluated on the CPU: {sizes} on the GPU {gpu.name}")
-    return None
-
-
-def has_kernels(names: Sequence[str], notes: list[str]) -> bool:
-    """Return whether the GPU has kernels for a rule, a score and all metrics; else add a note."""
-    missing = [name for name in (*names, *METRICS) if name not in COMPUTED]
     if missing:
-        text = ", ".join(missing)
-        add_note(notes, f"evaluated on the CPU: there is no GPU kernel for {text}")
-    return not missing
+        reason = f"there is no GPU kernel for {missing}"
+    elif size > free:
+        reason = f"{size:.1f} GiB are needed and {free:.1f} GiB are free on the GPU {gpu.name}"
+    else:
+        return gpu
+    add_note(notes, f"evaluated on the CPU: {reason}")
+    return None
 
 
 def run_with_fallback(

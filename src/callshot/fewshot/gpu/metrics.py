@@ -1,4 +1,4 @@
-"""Scores → AP, AUROC, hits and ties of every sample.
+"""Scores → AP, AUROC, decisions and ties of every sample.
 
 A sample takes one draw of each query: the one that it picks, or, where draws are shared, draw b.
 For every anchor the queries below it are counted: the anchors are the positives, or the negatives
@@ -21,13 +21,16 @@ from callshot.fewshot.episodes import Split
 from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.gpu.draws import mix
 from callshot.fewshot.gpu.rows import upload
+from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import harmonic_numbers
+from callshot.fewshot.spreads import UNIT
 
 Tensor = Any
 
 LANES = 64  # samples in one program
 ANCHORS = 16  # anchors in one pass over the queries
 WEIGHTED_ANCHORS = 4  # their sums take more registers
+CLASSES = 16  # classes whose decisions one program counts
 QUERIES = 8  # queries whose loads do not wait for each other
 MAX_REGISTERS = 128  # so that many programs run while others wait for loads
 BLOCK = 1024
@@ -38,8 +41,8 @@ class Truth(NamedTuple):
     """The true classes of the queries of a fold.
 
     `relevant` is (classes, queries), `label` (queries). `members` are the positives of each class,
-    then the negatives of each, then the queries that have it as their label; list i is
-    members[start[i] : start[i + 1]]. `harmonic` are the harmonic numbers.
+    then the negatives of each; list i is members[start[i] : start[i + 1]]. `harmonic` are the
+    harmonic numbers.
     """
 
     relevant: Tensor
@@ -52,8 +55,7 @@ class Truth(NamedTuple):
 def upload_truth(split: Split, gpu: Gpu) -> Truth:
     """Return the true classes of a fold's queries on a GPU."""
     relevant = split.relevant
-    is_label = split.label == np.arange(len(relevant))[:, None]
-    lists = np.concatenate([relevant, ~relevant, is_label])
+    lists = np.concatenate([relevant, ~relevant])
     _, members = np.nonzero(lists)
     start = np.concatenate([[0], np.cumsum(lists.sum(axis=1))])
     return Truth(
@@ -129,7 +131,6 @@ def _sum_below(
 @triton.jit
 def _measure(
     scores,
-    hits,
     picks,
     weight,
     tied,
@@ -161,7 +162,6 @@ def _measure(
     b = sample[None, :]
     valid = inside[None, :]
     scores += row * queries * draws
-    hits += row // classes * queries * draws
     positives = tl.load(start + n + 1) - tl.load(start + n)
     by_negatives = (2 * positives > queries) & (not TIES)
     side = n + tl.where(by_negatives, classes, 0)
@@ -246,41 +246,76 @@ def _measure(
         size = rest
     else:
         area = 1.0 - area
-    class_hits = tl.zeros((LANES,), tl.float64)
-    listed = start + 2 * classes + n
-    end = tl.load(listed + 1)
-    for begin in range(tl.load(listed), end, QUERIES):
-        i = begin + tl.arange(0, QUERIES)[:, None]
-        real = (i < end) & valid
-        q = tl.load(members + i, i < end, 0)
-        hit = _load(hits, picks, q, b, real, draws, samples, 0, PICKED).to(tl.float64)
-        if WEIGHTED:
-            hit *= tl.load(weight + q * draws + b, real, 0.0)
-        class_hits += tl.sum(hit, 0)
     out += row * samples + sample
     table = tl.num_programs(1).to(tl.int64) * samples
     tl.store(out, precision / size, inside)
     tl.store(out + table, area, inside)
-    tl.store(out + 2 * table, class_hits, inside)
     if TIES:
         tl.atomic_add(ties + row, tl.sum(several, 0).to(tl.int64))
 
 
+@triton.jit
+def _sample_decisions(
+    decided,
+    hits,
+    label,
+    picks,
+    weight,
+    out,
+    queries,
+    draws,
+    samples,
+    classes,
+    PICKED: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    CLASSES: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Fill hits, correct and decided of some classes: see `ClassTables`."""
+    sample = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    inside = sample < samples
+    s = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(2) * CLASSES + tl.arange(0, CLASSES)[:, None]
+    decided += s * queries * draws
+    hits += s * queries * draws
+    right_queries = tl.zeros((CLASSES, LANES), tl.float64 if WEIGHTED else tl.int32)
+    correct = right_queries
+    decided_for = right_queries
+    for q in range(0, queries):
+        choice = _load(decided, picks, q, sample, inside, draws, samples, -1, PICKED)
+        hit = _load(hits, picks, q, sample, inside, draws, samples, 0, PICKED)
+        is_right = (hit != 0)[None, :]
+        is_chosen = choice.to(tl.int32)[None, :] == n
+        w = 1
+        if WEIGHTED:
+            w = tl.load(weight + q * draws + sample, inside, 0.0)[None, :]
+        decided_for += tl.where(is_chosen, w, 0)
+        correct += tl.where(is_chosen & is_right, w, 0)
+        right_queries += tl.where((tl.load(label + q) == n) & is_right, w, 0)
+    place = (s * classes + n) * samples + sample[None, :]
+    valid = (n < classes) & inside[None, :]
+    table = tl.num_programs(1).to(tl.int64) * classes * samples
+    tl.store(out + place, right_queries.to(tl.float64), valid)
+    tl.store(out + table + place, correct.to(tl.float64), valid)
+    tl.store(out + 2 * table + place, decided_for.to(tl.float64), valid)
+
+
 def measure(
     scores: Tensor,
+    decided: Tensor,
     hits: Tensor,
     picks: Tensor | None,
     weight: Tensor | None,
     tied: Tensor | None,
     truth: Truth,
     draws: int,
-) -> tuple[Tensor, Tensor]:
-    """Return AP, AUROC and hits (3, shots, classes, samples), and tied positives (shots, classes).
+) -> tuple[ClassTables, Tensor]:
+    """Return tables (shots, classes, samples), and tied positives (shots, classes).
 
-    `scores` is (shots, classes, lanes), `hits` (shots, lanes), `picks` (queries, samples), `weight`
-    (queries, draws), `tied` (shots, classes): whether any scores are equal; without it they may be.
-    Hits are sums of weights over the queries of a class. Ties are counted over all samples; with
-    picks or weights they mean nothing.
+    `scores` is (shots, classes, lanes), `decided` and `hits` (shots, lanes), `picks` (queries,
+    samples), `weight` (queries, draws) in multiples of UNIT, `tied` (shots, classes): whether any
+    scores are equal; without it they may be. Ties are counted over all samples; with picks or
+    weights they mean nothing.
     """
     shots, classes, _ = scores.shape
     queries = len(truth.label)
@@ -290,13 +325,16 @@ def measure(
     is_negative = 1 - truth.relevant
     sides = torch.cat([truth.relevant, is_negative]).to(torch.float64)
     side_weights = (sides @ ones).expand(-1, samples).contiguous()
-    out = scores.new_empty((3, shots, classes, samples))
+    out = scores.new_empty((5, shots, classes, samples))
     ties = truth.label.new_zeros((shots, classes))
+    is_picked = picks is not None
+    is_weighted = weight is not None
+    choice = picks if is_picked else ties  # not read without picks
+    sample_blocks = triton.cdiv(samples, LANES)
     for with_ties in (True,) if tied is None else (False, True):
-        _measure[(triton.cdiv(samples, LANES), shots * classes)](
+        _measure[(sample_blocks, shots * classes)](
             scores,
-            hits,
-            ties if picks is None else picks,
+            choice,
             ones,
             torch.ones_like(ties) if tied is None else tied,
             truth.members,
@@ -310,17 +348,36 @@ def measure(
             draws,
             samples,
             classes,
-            picks is not None,
-            weight is not None,
+            is_picked,
+            is_weighted,
             with_ties,
             QUERIES,
-            ANCHORS if weight is None else WEIGHTED_ANCHORS,
+            WEIGHTED_ANCHORS if is_weighted else ANCHORS,
             LANES,
             num_warps=LANES // 32,
             maxnreg=MAX_REGISTERS,
             enable_fp_fusion=False,
         )
-    return out, ties
+    _sample_decisions[(sample_blocks, shots, triton.cdiv(classes, CLASSES))](
+        decided,
+        hits,
+        truth.label,
+        choice,
+        ones,
+        out[2:],
+        queries,
+        draws,
+        samples,
+        classes,
+        is_picked,
+        is_weighted,
+        CLASSES,
+        LANES,
+        num_warps=LANES // 32,
+    )
+    if is_weighted:
+        out[2:] *= UNIT
+    return ClassTables(*out), ties
 
 
 def count_decisions(decided: Tensor, hits: Tensor, truth: Truth, draws: int) -> Tensor:

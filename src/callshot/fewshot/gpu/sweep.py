@@ -29,8 +29,9 @@ from callshot.fewshot.gpu.metrics import (
 from callshot.fewshot.gpu.rows import upload
 from callshot.fewshot.gpu.scores import to_scores
 from callshot.fewshot.gpu.supports import fill_evidence
+from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import MetricSums
-from callshot.fewshot.spreads import UNIT, Spread
+from callshot.fewshot.spreads import Spread
 from callshot.records import IntArray
 
 Tensor = Any
@@ -109,8 +110,6 @@ class SplitScorer(SupportDrawer):
 class GpuSums(MetricSums):
     """Sums over folds on a GPU, so that no fold waits for the one before."""
 
-    library = torch
-
     def __init__(self, gpu: Gpu, *sizes: Any) -> None:
         self.gpu = gpu
         super().__init__(*sizes)
@@ -162,17 +161,9 @@ def sweep_fold(
             table = make_scorer(engine, split, shots[block], spread).per_query(draws)
             decided, hits = to_scores(table, truth.relevant, draws, ranking=False)
             tied, ties = count_ties(table, truth.relevant, draws)
-            metrics, _ = measure(
-                table,
-                hits,
-                picks,
-                None,
-                tied,
-                truth,
-                draws,
-            )
+            tables, _ = measure(table, decided, hits, picks, None, tied, truth, draws)
             decisions = count_decisions(decided, hits, truth, draws)
-            sums.add(block, *metrics)
+            sums.add(block, tables)
             sums.count(block, decisions, ties)
             engine.step((block.stop - block.start) / folds)
         return
@@ -190,24 +181,14 @@ def sweep_fold(
             rows_of_fold = upload(split.rows, gpu)
             units = engine.on_gpu.keep(spread.units)[span, rows_of_fold]
             weight = units.T.to(torch.float64).contiguous()
-        metrics, ties = measure(
-            table,
-            hits,
-            None,
-            weight,
-            None,
-            truth,
-            draws,
-        )
-        parts.append(metrics)
+        tables, ties = measure(table, decided, hits, None, weight, None, truth, draws)
+        parts.append(tables)
         if weight is None:
             decisions = count_decisions(decided, hits, truth, draws)
             sums.count(rows, decisions, ties)
         engine.step(len(shots) * draws / spread.samples / folds)
-    ap, auroc, class_hits = torch.cat(parts, 3)
-    if spread.units is not None:
-        class_hits *= UNIT
-    sums.add(rows, ap, auroc, class_hits)
+    columns = zip(*parts, strict=True)
+    sums.add(rows, ClassTables(*(torch.cat(one, 2) for one in columns)))
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:

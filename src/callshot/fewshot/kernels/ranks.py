@@ -43,17 +43,27 @@ class Truth(NamedTuple):
     start: Array
 
 
-class FoldMetrics(NamedTuple):
-    """The metrics of some draws of one fold.
+class ClassTables(NamedTuple):
+    """What is measured of each class in a fold: its ranking, and sums of weights of queries.
 
-    `ap`, `auroc` and `hits` are (draws, shots, classes): hits counts the queries of a class with a
-    decision for any of their labels. `decisions` is (shots, true, predicted), `tied` (shots,
-    classes): sums over draws.
+    `hits` are the queries with the class as their label and a decision for any of their labels,
+    `correct` the right decisions for the class, `decided` all decisions for it.
     """
 
     ap: Array
     auroc: Array
     hits: Array
+    correct: Array
+    decided: Array
+
+
+class FoldMetrics(NamedTuple):
+    """The metrics of some draws of one fold; tables are (draws, shots, classes).
+
+    `decisions` is (shots, true, predicted), `tied` (shots, classes): sums over draws.
+    """
+
+    tables: ClassTables
     decisions: Array
     tied: Array
 
@@ -248,7 +258,8 @@ def measure_fold(scores, decided, truth, weight, metrics):
     The sums `decisions` and `tied` are added to; they make sense where every weight is 1.
     """
     relevant, label, positives, start = truth
-    ap, auroc, hits, decisions, tied = metrics
+    tables, decisions, tied = metrics
+    ap, auroc, hits, correct, decided_for = tables
     draws, shots, classes, queries = scores.shape
     anchors = np.empty(FEW)
     anchor_weight = np.empty(FEW, np.int64)
@@ -265,10 +276,15 @@ def measure_fold(scores, decided, truth, weight, metrics):
                 ap[d, s, n], auroc[d, s, n], ties = values
                 tied[s, n] += ties
                 hits[d, s, n] = 0.0
+                correct[d, s, n] = 0.0
+                decided_for[d, s, n] = 0.0
             for q in range(queries):
                 n = decided[d, s, q]
                 hit = relevant[n, q]
-                hits[d, s, label[q]] += weight[d, q] if hit else 0
+                right = weight[d, q] if hit else 0
+                hits[d, s, label[q]] += right
+                correct[d, s, n] += right
+                decided_for[d, s, n] += weight[d, q]
                 decisions[s, n if hit else np.uint16(label[q]), n] += 1
 
 
@@ -385,10 +401,33 @@ def sample_sorted(scores, draws, relevant, picks, ap, auroc):
 
 
 @kernel
-def sample_hits(hits, picks, queries, out):
-    """Fill out[b] with how many of the queries hit in sample b; hits is (all queries, draws)."""
-    out[:] = 0.0
-    for j in range(queries.size):
-        q = queries[j]
-        for b in range(out.size):
-            out[b] += hits[q, picks[q, b]]
+def sample_decisions(decided, relevant, label, picks, hits, correct, decided_for):
+    """Fill what was decided in every sample, each (classes, samples), as in `ClassTables`.
+
+    `decided` is (queries, draws), `picks` (queries, samples).
+    """
+    queries, samples = picks.shape
+    classes = relevant.shape[0]
+    code = np.empty(decided.shape, np.uint16)  # odd where the decision is right
+    for q in range(queries):
+        for r in range(decided.shape[1]):
+            code[q, r] = 2 * decided[q, r] + relevant[decided[q, r], q]
+    counts = np.empty((2 * classes, LANES), np.uint32)
+    right = np.empty((classes, LANES), np.uint32)
+    for start in range(0, samples, LANES):
+        stop = min(start + LANES, samples)
+        counts[:] = 0
+        right[:] = 0
+        for q in range(queries):
+            query_code = code[q]
+            chosen = picks[q, start:stop]
+            of_label = right[label[q]]
+            for i in range(chosen.size):
+                number = query_code[chosen[i]]
+                counts[number, i] += np.uint32(1)
+                of_label[i] += number & np.uint16(1)
+        for n in range(classes):
+            for i in range(stop - start):
+                hits[n, start + i] = right[n, i]
+                correct[n, start + i] = counts[2 * n + 1, i]
+                decided_for[n, start + i] = counts[2 * n, i] + counts[2 * n + 1, i]

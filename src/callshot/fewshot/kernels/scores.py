@@ -1,4 +1,4 @@
-"""a_n → log-odds or softmax, the hard decision, and its hits.
+"""a_n → log-odds or softmax, and the hard decision.
 
 The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make them the same everywhere:
 
@@ -275,11 +275,11 @@ def to_scores(table, first, last, softmax, ranking, decided):
 
 
 @kernel
-def count_decisions(first, last, decided, truth, hits, decisions):
-    """Fill hits[shot, q, r] from decided[shot, q, r] for some queries, and add to the decisions.
+def count_decisions(first, last, decided, truth, decisions):
+    """Add the decisions decided[shot, q, r] for some queries.
 
-    `decisions` is (shot, true, predicted); a decision for any of a query's labels is a hit, and
-    counts as predicted, predicted.
+    `decisions` is (shot, true, predicted); a decision for any of a query's labels counts as
+    predicted, predicted.
     """
     relevant = truth.relevant
     label = truth.label
@@ -287,6 +287,5 @@ def count_decisions(first, last, decided, truth, hits, decisions):
         for q in range(first, last):
             for r in range(decided.shape[2]):
                 n = decided[s, q, r]
-                hit = relevant[n, q]
-                hits[s, q, r] = hit
-                decisions[s, n if hit else np.uint16(label[q]), n] += 1
+                true = n if relevant[n, q] else np.uint16(label[q])
+                decisions[s, true, n] += 1

@@ -16,12 +16,12 @@ import polars as pl
 
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.records import (
+    CLASS_METRICS,
     DECISION_METRICS,
     METRIC_NAMES,
     CorpusResults,
     Evaluation,
 )
-from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
 from callshot.report.calls import Clip
 from callshot.report.classifiers import classifier_name, list_classifiers

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from callshot.errors import InputError, count_text
 from callshot.fewshot.label_budget import has_gains, recommended_class
-from callshot.records import METRIC_NAMES, CorpusResults
+from callshot.records import METRICS, CorpusResults
 from callshot.records.frames import Frame
 from callshot.report.tables.table import (
     Column,
@@ -140,7 +140,7 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
 
 def class_metric_name(metric: str) -> str:
     """Return what people call a metric of one class, whose AP is not a mean."""
-    return "AP" if metric == "map" else METRIC_NAMES[metric]
+    return METRICS[metric].of_class
 
 
 def format_change(value: float, digits: int = 3) -> str:
