@@ -203,6 +203,18 @@ def weighted_accuracy(fold: Fold, tables: ClassTables) -> Any:
     return tables.hits.sum(axis=-2) / fold.size
 
 
+def weighted_f1(fold: Fold, tables: ClassTables) -> Any:
+    """Return the F1 of the decisions for each class, 2 TP / (2 TP + FP + FN), weighted.
+
+    A decision for any label of a query is right, a true positive of the class that was decided for.
+    Any other is a false positive of that class, and a false negative of the query's own label. A
+    class without queries and decisions scores 0, as in scikit-learn with zero_division=0.
+    """
+    missed = fold.label_weight * fold.queries - tables.hits
+    total = tables.correct + tables.decided + missed
+    return fold.label_weight * (2.0 * tables.correct / (total + (total == 0)))
+
+
 def chance_auroc(positives: ArrayLike, _queries: ArrayLike) -> FloatArray:
     """Return the expected AUROC of a random ranking: one half."""
     return np.full(np.shape(positives), 0.5)
@@ -220,6 +232,21 @@ def chance_balanced_accuracy(split: Split, probability: FloatArray) -> FloatArra
     return np.asarray((probability * share).sum(axis=1))
 
 
+def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
+    """Return the mean over classes of F1 with the expected TP, FP and FN.
+
+    Where queries have one label, it is what the same decisions in a random order are expected to
+    score.
+    """
+    correct = probability * split.relevant.mean(axis=1)
+    hit_rate = probability @ np.transpose(label_shares(split))
+    queries = np.bincount(split.label, minlength=len(split.relevant))
+    missed = queries / len(split.label) * (1.0 - hit_rate)
+    total = correct + probability + missed
+    f1 = 2.0 * correct / np.where(total == 0, 1.0, total)
+    return np.asarray(f1.mean(axis=1))
+
+
 def label_shares(split: Split) -> list[FloatArray]:
     """Return for each class how often its queries have each of the classes among their labels."""
     classes = range(len(split.relevant))
@@ -235,6 +262,7 @@ FORMULAS = {
     "balanced_accuracy": Formula(
         weighted_recall, "label_weight", chance_balanced_accuracy, mean_of="accuracy"
     ),
+    "macro_f1": Formula(weighted_f1, "label_weight", chance_macro_f1),
 }
 
 

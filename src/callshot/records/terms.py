@@ -27,6 +27,7 @@ METRICS = {
     "auroc": Metric("AUROC", "ranking", of_class="AUROC"),
     "accuracy": Metric("accuracy", "decision", of_class="accuracy"),
     "balanced_accuracy": Metric("balanced accuracy", "decision"),
+    "macro_f1": Metric("macro F1", "decision", of_class="F1"),
 }
 METRIC_NAMES = {name: metric.title for name, metric in METRICS.items()}
 RANKING_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "ranking")
