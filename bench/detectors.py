@@ -24,6 +24,7 @@ import polars as pl
 from callshot.detection.background import (
     Background,
     BackgroundRecording,
+    make_windows,
 )
 from callshot.detection.detector import (
     HIGHEST_AIM,
@@ -65,11 +66,9 @@ def make_background(quiet: Windows, origin: str) -> Background:
     """Return windows as the background of a model."""
     paths = np.unique(quiet.path)
     names = tuple(BackgroundRecording(str(path), 0, (), origin) for path in paths)
-    number = np.searchsorted(paths, quiet.path)
     vectors = quiet.vectors.astype(np.float32)
-    return Background(
-        names, vectors, number, quiet.start_s, quiet.window_s, quiet.hop_s
-    )
+    windows = make_windows(quiet.path, quiet.start_s, quiet.window_s, vectors)
+    return Background(names, windows, quiet.window_s, quiet.hop_s)
 
 
 def make_shipped(

@@ -20,7 +20,11 @@ import numpy as np
 import soundfile
 
 from callshot.chunks import write_record
-from callshot.detection.background import Background, BackgroundRecording
+from callshot.detection.background import (
+    Background,
+    BackgroundRecording,
+    make_windows,
+)
 from callshot.detection.index.index_files import (
     INDEX,
     IndexedRecording,
@@ -122,14 +126,11 @@ def make_synthetic_model(path: Path) -> None:
 def make_background(generator: np.random.Generator) -> Background:
     """Return an hour without calls."""
     count = round(3600 / WINDOW_S)
-    return Background(
-        (BackgroundRecording("0" * 64, count),),
-        generator.normal(0, 1, (count, DIMENSION)).astype(np.float32),
-        np.zeros(count, np.int64),
-        np.arange(count) * WINDOW_S,
-        WINDOW_S,
-        WINDOW_S,
-    )
+    recording = BackgroundRecording("0" * 64, count)
+    vectors = generator.normal(0, 1, (count, DIMENSION)).astype(np.float32)
+    start_s = np.arange(count) * WINDOW_S
+    windows = make_windows([recording.sha256] * count, start_s, WINDOW_S, vectors)
+    return Background((recording,), windows, WINDOW_S, WINDOW_S)
 
 
 def run_rescan(folder: str, threads: str) -> None:

@@ -7,6 +7,7 @@ from callshot.detection.background import (
     MAX_PARTS,
     Background,
     BackgroundRecording,
+    make_windows,
     split_background,
 )
 
@@ -18,10 +19,10 @@ def make_background(windows, places=None, origin="without calls"):
         BackgroundRecording(f"sha {n}", count, (), origin, place)
         for n, (count, place) in enumerate(zip(windows, places, strict=True))
     )
-    number = np.repeat(np.arange(len(windows)), windows)
-    start_s = np.arange(len(number), dtype=float)
-    vectors = np.zeros((len(number), 1), np.float32)
-    return Background(recordings, vectors, number, start_s, 1.0, 1.0)
+    names = np.repeat([recording.sha256 for recording in recordings], windows)
+    start_s = np.arange(len(names), dtype=float)
+    vectors = np.zeros((len(names), 1), np.float32)
+    return Background(recordings, make_windows(names, start_s, 1.0, vectors), 1.0, 1.0)
 
 
 def number_parts(background):

@@ -9,6 +9,7 @@ from sklearn.covariance import ledoit_wolf
 from callshot.detection.background import (
     Background,
     BackgroundRecording,
+    make_windows,
     measure_spread,
     measure_spreads,
     score_held_out,
@@ -39,7 +40,9 @@ def make_background(vectors, recordings=5, hop_s=3.0, origin="without calls"):
     )
     start_s = hop_s * np.arange(len(vectors))
     rows = np.asarray(vectors, np.float32)
-    return Background(names, rows, number, start_s, hop_s, hop_s)
+    recording = [names[n].sha256 for n in number]
+    windows = make_windows(recording, start_s, hop_s, rows)
+    return Background(names, windows, hop_s, hop_s)
 
 
 def make_small_model(rng, counts=(3, 4), shift=4.0):

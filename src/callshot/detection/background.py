@@ -20,6 +20,7 @@ background can share them.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -29,8 +30,9 @@ from scipy.linalg import lu_factor, lu_solve
 from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, IntArray
+from callshot.spans import Spans
+from callshot.vectors import FloatMatrix, Vectors, concat_vectors
 
-Float32Matrix = NDArray[np.float32]
 Span = tuple[float, float]
 
 MAX_WINDOWS = 4096
@@ -64,17 +66,26 @@ class BackgroundRecording:
 class Background:
     """Windows without calls.
 
-    number   of the recording of each window
-    start_s  of each window
-    hop_s    from the start of one window to the next
+    windows   their vectors; `recording` of a window is the SHA-256 of its file
+    window_s  length of a window
+    hop_s     from the start of one window to the next
     """
 
     recordings: tuple[BackgroundRecording, ...]
-    vectors: Float32Matrix
-    number: IntArray
-    start_s: FloatArray
+    windows: Vectors
     window_s: float
     hop_s: float
+
+    @property
+    def vectors(self) -> FloatMatrix:
+        """The vector of each window."""
+        return self.windows.matrix
+
+    @cached_property
+    def number(self) -> IntArray:
+        """The number of the recording of each window."""
+        numbers = {one.sha256: n for n, one in enumerate(self.recordings)}
+        return np.array([numbers[name] for name in self.windows.recording], np.int64)
 
     @property
     def hours(self) -> float:
@@ -132,49 +143,43 @@ def merge_backgrounds(
             origin=min(recording.origin, earlier.origin),
             place=max(recording.place, earlier.place),
         )
-    parts = (first, second)
-    sha256 = [part.recordings[n].sha256 for part in parts for n in part.number]
-    return select_windows(
-        sorted(merged.values()),
-        pl.DataFrame(
-            {
-                "sha256": pl.Series(sha256, dtype=pl.String),
-                "start_s": np.concatenate([part.start_s for part in parts]),
-            }
-        ),
-        np.concatenate([part.vectors for part in parts]),
-        first.window_s,
-        first.hop_s,
+    windows = concat_vectors([first.windows, second.windows])
+    recordings = sorted(merged.values())
+    return select_windows(recordings, windows, first.window_s, first.hop_s)
+
+
+def make_windows(
+    recording: Sequence[str], start_s: FloatArray, window_s: float, matrix: FloatMatrix
+) -> Vectors:
+    """Return vectors of windows from their recordings and starts."""
+    frame = pl.DataFrame(
+        {
+            "recording": pl.Series(recording, dtype=pl.String),
+            "start_s": start_s,
+            "end_s": start_s + window_s,
+        }
     )
+    return Vectors(Spans(frame), matrix)
 
 
 def select_windows(
     recordings: Sequence[BackgroundRecording],
-    windows: pl.DataFrame,
-    vectors: Float32Matrix,
+    windows: Vectors,
     window_s: float,
     hop_s: float,
 ) -> Background:
-    """Return the background of recordings, from windows (sha256, start_s) and their vectors."""
+    """Return the background of recordings, from windows that may be in it."""
     total = sum(recording.windows for recording in recordings)
-    unique = windows.with_row_index().unique(["sha256", "start_s"], keep="last")
-    by_recording = unique.sort("start_s").partition_by("sha256", as_dict=True)
+    frame = windows.spans.frame.with_row_index()
+    unique = frame.unique(["recording", "start_s"], keep="last").sort("start_s")
+    by_recording = unique.partition_by("recording", as_dict=True)
     rows = []
-    counts = []
     for recording in recordings:
         part = by_recording.get((recording.sha256,), unique.clear())
         start_s = part["start_s"].to_numpy()
         part = part.filter(find_kept(recording, start_s, window_s, total))
         rows += part["index"].to_list()
-        counts.append(len(part))
-    return Background(
-        recordings=tuple(recordings),
-        vectors=vectors[rows],
-        number=np.repeat(np.arange(len(counts)), counts),
-        start_s=windows["start_s"].to_numpy()[rows],
-        window_s=window_s,
-        hop_s=hop_s,
-    )
+    return Background(tuple(recordings), windows.take(rows), window_s, hop_s)
 
 
 def find_kept(

@@ -19,6 +19,7 @@ from callshot.corpus.audio import load_audio, probe
 from callshot.detection.background import (
     Background,
     BackgroundRecording,
+    make_windows,
     select_windows,
 )
 from callshot.detection.index.windows import WindowGrid, make_grid
@@ -273,9 +274,8 @@ def embed_background(
     """
     plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
     rows, vectors, _ = embed_rows(windows, plain_spec, options, progress=progress)
-    start_s = pl.col("window_s").cast(pl.Float64)  # of no windows it has another type
-    places = windows.frame.select("sha256", start_s=start_s)[rows]
     grid = find_grid(spec, settings)
-    return select_windows(
-        sorted(recordings), places, vectors, grid.window_s, grid.hop_s
-    )
+    kept = windows.frame[rows]
+    start_s = kept["window_s"].cast(pl.Float64).to_numpy()  # null without any windows
+    placed = make_windows(kept["sha256"].to_list(), start_s, grid.window_s, vectors)
+    return select_windows(sorted(recordings), placed, grid.window_s, grid.hop_s)

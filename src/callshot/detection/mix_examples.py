@@ -11,7 +11,6 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
@@ -47,6 +46,7 @@ from callshot.encoders.validation import Float32Array
 from callshot.encoders.workers import Workers, open_workers
 from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans
+from callshot.vectors import concat_vectors
 
 Files = Sequence[
     tuple[Path, str]
@@ -206,29 +206,23 @@ def sample_index(index: Index) -> Background | None:
     # Every n-th window, so that all are not too many.
     step = -(-len(index) // MAX_WINDOWS)
     sampled = []
-    counts = []
     for recording in index.recordings:
-        counts.append(0)
         first = 0  # window of the next block to take
         for block in index.read_recording(recording, verify=False):
             rows = np.arange(first, len(block), step)
             loud = block.spans.frame["rms_dbfs"].to_numpy()[rows] > SILENCE_DBFS
             sampled.append(block.take(rows[loud]))
-            counts[-1] += len(sampled[-1])
             first = (first - len(block)) % step
-    if sum(counts) < MIN_WINDOWS:
+    if sum(map(len, sampled)) < MIN_WINDOWS:
         return None
-    start_s = pl.concat([block.spans.frame["start_s"] for block in sampled])
-    matrix = np.concatenate([block.matrix for block in sampled])
+    windows = concat_vectors(sampled)
     recordings = [
         BackgroundRecording(recording.path, recording.windows, (), UNLABELLED)
         for recording in index.recordings
     ]
     return Background(
         recordings=tuple(recordings),
-        vectors=matrix.astype(np.float32),
-        number=np.repeat(np.arange(len(counts)), counts),
-        start_s=start_s.to_numpy(),
+        windows=replace(windows, matrix=windows.matrix.astype(np.float32)),
         window_s=index.settings.window_s,
         hop_s=index.settings.hop_s,
     )

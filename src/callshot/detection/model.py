@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from callshot.detection.background import (
     Background,
     BackgroundRecording,
+    make_windows,
     merge_backgrounds,
 )
 from callshot.encoders.spec import find_differences
@@ -388,7 +389,8 @@ def write_model(model: Model, path: Path) -> None:
         }
         arrays["background_vectors"] = background.vectors
         arrays["background_recording"] = background.number
-        arrays["background_start_s"] = background.start_s
+        start_s = background.windows.spans.frame["start_s"]
+        arrays["background_start_s"] = start_s.to_numpy()
     if model.clips is not None:
         facts["clip_rate_hz"] = model.clips.rate_hz
         nothing = np.zeros(0, np.int16)
@@ -478,18 +480,17 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         for entry in known.pop("recordings"):
             calls_s = tuple(map(tuple, entry["calls_s"]))
             recordings.append(BackgroundRecording(**entry | {"calls_s": calls_s}))
-        background = Background(
-            recordings=tuple(recordings),
-            vectors=arrays["background_vectors"],
-            number=arrays["background_recording"],
-            start_s=arrays["background_start_s"],
-            **known,
-        )
-        _check_vectors("background", background.vectors, len(background.start_s))
-        if not np.isin(background.number, np.arange(len(recordings))).all():
+        matrix = arrays["background_vectors"]
+        start_s = arrays["background_start_s"]
+        number = arrays["background_recording"]
+        _check_vectors("background", matrix, len(start_s))
+        if not np.isin(number, np.arange(len(recordings))).all():
             raise ValueError("background: a window is of no recording")
-        if background.vectors.shape[1] != vectors.shape[1]:
+        if matrix.shape[1] != vectors.shape[1]:
             raise ValueError("background: of another dimension")
+        names = [recordings[n].sha256 for n in number]
+        windows = make_windows(names, start_s, known["window_s"], matrix)
+        background = Background(tuple(recordings), windows, **known)
     return make_model(
         Vectors(Spans(pl.DataFrame(columns)), vectors, facts["encoder"]),
         encoder=facts["encoder"],
