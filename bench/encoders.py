@@ -39,10 +39,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.hubert import cut_hubert, open_hubert
 from callshot.encoders.install import list_needs
-from callshot.encoders.litert import BIRDNET, expose_tensor, open_tflite
-from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
+from callshot.encoders.litert import expose_tensor, open_tflite
+from callshot.encoders.models.birdnet import BIRDNET
+from callshot.encoders.models.hubert import cut_hubert, open_hubert
+from callshot.encoders.models.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
 from callshot.encoders.weights import weight_folder
 from table import parser, show
 from throughput import measure_throughput
@@ -71,7 +72,7 @@ import sys
 from pathlib import Path
 import numpy as np
 import callshot
-from callshot.encoders.hubert import open_hubert
+from callshot.encoders.models.hubert import open_hubert
 signal = np.fromfile(sys.argv[2], np.float32)
 sys.stdout.buffer.write(open_hubert(Path(sys.argv[1]))(signal).mean(axis=0).tobytes())
 """

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import GPU_WORKERS, Encoder, PreparedSegment
-from callshot.encoders.hubert import RATE_HZ, open_hubert_torch
+from callshot.encoders.models.hubert import RATE_HZ, open_hubert_torch
 from callshot.encoders.store import open_store
 from callshot.encoders.workers import Workers
 from callshot.spans import Spans

@@ -1,8 +1,8 @@
 """Pages of the documentation that are made from the code, so that they cannot differ from it.
 
 mkdocs calls `on_files` before it builds: commands and their options from the command line itself,
-columns of results from their schemas, Python functions from their docstrings, the notebook from
-examples/, changes from CHANGELOG.md.
+encoders and formats from their registries, columns of results from their schemas, Python functions
+from their docstrings, the notebook from examples/, changes from CHANGELOG.md.
 """
 
 import inspect
@@ -46,6 +46,7 @@ def make_pages() -> dict[str, str]:
     """Return the text of each generated page by its name."""
     return {
         "options.md": "\n".join(describe_commands()),
+        "registries.md": "\n".join(describe_registries()),
         "columns.md": "\n".join(describe_columns()),
         "python.md": "\n".join(describe_python()),
         "notebook.md": "\n".join(describe_notebook()),
@@ -65,6 +66,35 @@ def describe_commands() -> Iterator[str]:
         yield _clean(command.help or "", keep_lines=True)
         yield ""
         yield from _describe_options(command)
+    yield from describe_study_keys()
+
+
+def describe_study_keys() -> Iterator[str]:
+    """Yield the tables of a study file with their keys."""
+    from callshot.cli.app import fill_text
+    from callshot.options import STUDY_TABLES, default_text, list_options
+
+    yield "## study.toml"
+    yield ""
+    yield (
+        "The keys of the tables of a study file. Paths are relative to the file. What commands "
+        "separate by commas, or repeat, is a list; a flag is `true` or `false`."
+    )
+    for table, classes in STUDY_TABLES.items():
+        heading = {"": "At the top", "corpus": "[corpus.NAME]"}.get(table, f"[{table}]")
+        yield ""
+        yield f"### {heading}"
+        yield ""
+        yield "| key | meaning | default |"
+        yield "|---|---|---|"
+        for name, entry in list_options(*classes).items():
+            text = _clean(fill_text(entry.metadata["option"].help))
+            default = default_text(entry)
+            if isinstance(entry.default, bool):
+                default = str(entry.default).lower()
+            elif entry.metadata["option"].separated and not entry.default:
+                default = "none"
+            yield f"| `{name}` | {text} | {_clean(default)} |"
 
 
 def list_commands() -> list[tuple[str, Any]]:
@@ -72,6 +102,7 @@ def list_commands() -> list[tuple[str, Any]]:
     import typer
 
     from callshot.cli import app
+    from callshot.cli.app import fill_help
 
     commands = []
 
@@ -80,6 +111,7 @@ def list_commands() -> list[tuple[str, Any]]:
             if hasattr(command, "commands"):
                 add(command, f"{prefix}{name} ")
             else:
+                fill_help(command)
                 commands.append((f"{prefix}{name}", command))
 
     add(typer.main.get_command(app), "")
@@ -119,6 +151,47 @@ def _clean(text: str, *, keep_lines: bool = False) -> str:
     if keep_lines:
         return text
     return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*")
+
+
+def describe_registries() -> Iterator[str]:
+    """Yield a page with all encoders and all formats."""
+    from callshot.corpus.annotations import FORMATS
+    from callshot.detection.exports import EXPORTS
+    from callshot.encoders.catalogue import ENCODERS, PATTERNS
+
+    yield "# Encoders and formats"
+    yield ""
+    yield "## Encoders"
+    yield ""
+    yield "| name | what it is | values | takes | extra | licence of the weights | citation |"
+    yield "|---|---|---|---|---|---|---|"
+    for spec in ENCODERS:
+        facts = (spec.dimension, spec.input, spec.extra or "", spec.licence)
+        cells = [spec.title, *facts, spec.citation]
+        yield f"| `{spec.name}` | {' | '.join(_clean(str(cell)) for cell in cells)} |"
+    yield ""
+    yield f"Further names: {', '.join(f'`{pattern}`' for pattern in PATTERNS)}."
+    yield ""
+    yield "## Annotation formats"
+    yield ""
+    yield "| name | suffixes | written too | read with |"
+    yield "|---|---|---|---|"
+    for one in FORMATS:
+        written = "yes" if one.write is not None else ""
+        suffixes = " ".join(one.suffixes)
+        yield f"| `{one.name}` | {suffixes} | {written} | {one.package or 'callshot'} |"
+    yield ""
+    yield "## Output formats of events"
+    yield ""
+    yield "| name | what it writes | `scan --to` | page of a review |"
+    yield "|---|---|---|---|"
+    for name, export in EXPORTS.items():
+        text = (export.write.__doc__ or "").partition("\n")[0].removeprefix("Yield ")
+        marks = [
+            "yes" if mark else "" for mark in (export.for_programs, export.on_page)
+        ]
+        yield f"| `{name}` | {text} | {marks[0]} | {marks[1]} |"
+    yield ""
 
 
 def describe_columns() -> Iterator[str]:

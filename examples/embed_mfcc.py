@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from callshot import Vectors, load_audio, read_segments, write_table
-from callshot.encoders.mfcc import MfccOptions, compute_mean_mfcc
+from callshot.encoders.models.mfcc import MfccOptions, compute_mean_mfcc
 
 
 def main(source: Path, target: Path, audio: Path | None = None) -> None:

@@ -1,7 +1,7 @@
 """The Python API: the same steps as on the command line, from arrays, tables and folders."""
 
 import ast
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -13,11 +13,10 @@ import pytest
 
 import callshot
 from callshot import pipeline
-from callshot.cli.options import CorpusOptions
 from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.folds import check_folds
-from callshot.study.study_file import KEYS
+from callshot.options import AnnotationSource, KnownCorpus, ReadingOptions, list_options
 from rows_of_spans import list_rows
 from sounds import record
 from studies import make_corpus
@@ -273,10 +272,10 @@ def test_equal_vectors_in_one_fold_are_listed_without_a_note() -> None:
 
 
 def test_options_of_annotations_have_the_same_names_everywhere() -> None:
-    names = {option.name for option in fields(CorpusOptions)}
-    assert names <= set(signature(callshot.segment).parameters)
-    assert names - {"corpus"} <= set(signature(callshot.learn).parameters)
-    assert names - {"corpus"} <= set(KEYS["corpus"])
+    names = {*list_options(AnnotationSource, ReadingOptions)}
+    corpus = {*list_options(KnownCorpus)}
+    assert names | corpus <= set(signature(callshot.segment).parameters)
+    assert names <= set(signature(callshot.learn).parameters)
 
 
 def test_segment_takes_the_options_of_the_command_line(tmp_path: Path) -> None:

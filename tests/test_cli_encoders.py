@@ -12,7 +12,7 @@ import standins
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.encoders import catalogue
-from callshot.encoders.hubert import open_hubert_torch
+from callshot.encoders.models.hubert import open_hubert_torch
 from callshot.tables.embedding_tables import read_table
 from sounds import record
 from test_cli import FEW, run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from callshot.options import STUDY_TABLES, list_options
 from callshot.records import frames
-from callshot.study.study_file import KEYS
 
 DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = pytest.mark.skipif(
@@ -67,5 +67,6 @@ def test_the_reference_names_every_key_of_the_study_file():
     section = text.partition("### The study file")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", section))
     tables = {"corpus", "encoder", "protocol", "baselines", "report"}
-    missing = {key for keys in KEYS.values() for key in keys} - named - tables
+    keys = {key for classes in STUDY_TABLES.values() for key in list_options(*classes)}
+    missing = keys - named - tables
     assert not missing

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callshot.encoders.litert import BIRDNET
+from callshot.encoders.models.birdnet import BIRDNET
 from callshot.encoders.weights import weight_folder
 
 SLICE = 65

@@ -16,9 +16,7 @@ from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.options import (
     Renames,
     SegmentationOptions,
-    default_options,
-    find_corpus,
-    make_annotation_options,
+    read_source,
 )
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
@@ -118,21 +116,20 @@ def segment(
     ['rumble']
     """
     check_options(options, SegmentationOptions)
-    known_corpus = None if corpus is None else find_corpus(corpus)
+    given = {
+        "corpus": corpus,
+        "format": format,
+        "columns": columns,
+        "tiers": tiers,
+        "label": label,
+        "rename": rename,
+        "time_unit": time_unit,
+        "follow_links": follow_links,
+    }
+    reading = read_source(given | options)
     return segment_corpus(
         audio,
-        annotations,
-        options=replace(default_options(known_corpus), **options),
-        format=format,
-        annotation_options=make_annotation_options(
-            columns=columns,
-            tiers=tiers,
-            label=label,
-            rename=rename,
-            time_unit=time_unit,
-            follow_links=follow_links,
-        ),
-        corpus=known_corpus,
+        **reading | {"annotations": annotations},
         threads=threads,
         progress=progress,
     )

@@ -16,12 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders.litert import (
-    BIRDNET,
-    expose_tensor,
-    hide_greeting,
-    open_tflite,
-)
+from callshot.encoders.litert import expose_tensor, hide_greeting, open_tflite
+from callshot.encoders.models.birdnet import BIRDNET
 from callshot.errors import InputError
 from tflites import birdnet_weights, save, tiny
 
@@ -110,7 +106,7 @@ def test_a_missing_package_is_an_error_with_the_extra(
 
 def test_importing_the_module_imports_no_framework() -> None:
     code = (
-        "import sys, callshot.encoders.litert;"
+        "import sys, callshot.encoders.catalogue;"
         "print([name for name in sys.modules if 'edge_litert' in name or 'tensorflow' in name])"
     )
     process = subprocess.run(
@@ -123,7 +119,8 @@ def test_importing_the_module_imports_no_framework() -> None:
 def test_opening_prints_nothing(cut: Path) -> None:
     code = (
         "import sys, pathlib; "
-        "from callshot.encoders.litert import BIRDNET, open_tflite;"
+        "from callshot.encoders.litert import open_tflite;"
+        "from callshot.encoders.models.birdnet import BIRDNET;"
         "open_tflite(pathlib.Path(sys.argv[1]), BIRDNET)"
     )
     process = subprocess.run(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.encoders.hubert import (
+from callshot.encoders.models.hubert import (
     cut_hubert,
     export_hubert,
     open_hubert,
@@ -133,7 +133,7 @@ def test_a_signal_that_would_fill_the_memory_is_an_error(
     model = open_hubert(layer_2)
     with pytest.raises(InputError, match=r"at most 60 s, got 60\.1 s"):
         model(make_signal(961_000))
-    monkeypatch.setattr("callshot.encoders.hubert.LONGEST_S", 0.5)
+    monkeypatch.setattr("callshot.encoders.models.hubert.LONGEST_S", 0.5)
     with pytest.raises(InputError, match=r"at most 0\.5 s"):
         model(make_signal(8001))
     assert model(make_signal(8000)).shape == (24, 768)

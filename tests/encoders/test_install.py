@@ -204,21 +204,6 @@ def test_a_download_is_run_kept_and_not_repeated_unless_asked(server: Server) ->
     assert len(server.ranges) == requests + 1
 
 
-def test_an_interrupted_download_resumes(server: Server, home: Path) -> None:
-    server.faults = [1000, *[(404,)] * 5]
-    with pytest.raises(InputError, match=rf"^{NAME}: .*get {NAME} --from FILE$"):
-        download_weights(SPEC)
-    assert list_files(home / "weights" / f"{NAME}.new") == [
-        "model.onnx.part",
-        "model.onnx.part.json",
-    ]
-    server.faults = []
-    download_weights(SPEC)
-    assert server.ranges[-1] == "bytes=1000-"
-    assert is_ready()
-    assert list_files(home / "weights") == [NAME]
-
-
 def test_weights_of_a_killed_process_are_not_used(model: Path, home: Path) -> None:
     folder = home / "weights" / f"{NAME}.new"
     (folder / "derived" / "0123").mkdir(parents=True)

@@ -13,7 +13,6 @@ import pytest
 from callshot.encoders import install
 from callshot.encoders.catalogue import ENCODERS, find_encoder
 from callshot.encoders.install import (
-    PACKAGES,
     check_encoder,
     describe_weight,
     list_encoders,
@@ -21,7 +20,7 @@ from callshot.encoders.install import (
     make_test_sounds,
     read_references,
 )
-from callshot.encoders.perch import EXTRA as TENSORFLOW_EXTRA
+from callshot.encoders.models.perch import EXTRA as TENSORFLOW_EXTRA
 from callshot.encoders.weights import TORCH_EXTRA, find_weight
 from callshot.errors import InputError
 
@@ -89,7 +88,7 @@ def test_an_onnx_model_of_the_user_is_ready_once_its_file_exists(tmp_path):
 def test_every_extra_in_a_message_can_be_installed():
     project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
     extras = {spec.extra for spec in ENCODERS if spec.extra is not None}
-    extras |= {*PACKAGES, TORCH_EXTRA, TENSORFLOW_EXTRA}
+    extras |= {TORCH_EXTRA, TENSORFLOW_EXTRA}
     assert extras <= set(project["optional-dependencies"])
 
 

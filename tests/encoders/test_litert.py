@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.encoders.litert import BIRDNET, expose_tensor
+from callshot.encoders.litert import expose_tensor
+from callshot.encoders.models.birdnet import BIRDNET
 from callshot.errors import InputError, OutputError
 from tflites import birdnet_weights, save, tensor, tiny
 

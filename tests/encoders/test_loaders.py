@@ -139,7 +139,7 @@ def test_without_a_gpu_the_error_says_what_to_do_before_any_file_is_made(
 ) -> None:
     import_weights(files, present)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
-    monkeypatch.setattr("callshot.encoders.hubert.has_cuda", lambda: False)
+    monkeypatch.setattr("callshot.encoders.models.hubert.has_cuda", lambda: False)
     message = (
         "device: cuda needs a torch .*callshot encoders get hubert-base-l2 --torch.*, "
         "or onnxruntime-gpu .* use cpu"
@@ -189,7 +189,7 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
     monkeypatch.setattr(hubert, "export_hubert", export)
     monkeypatch.setattr(hubert, "open_hubert", open_on_cpu)
-    monkeypatch.setattr("callshot.encoders.hubert.has_cuda", lambda: True)
+    monkeypatch.setattr("callshot.encoders.models.hubert.has_cuda", lambda: True)
     on_cpu = open_encoder(SPEC, device="cpu").encode([PreparedSegment(make_sound())])[0]
     on_cuda = open_encoder(SPEC, device="cuda").encode([PreparedSegment(make_sound())])[
         0

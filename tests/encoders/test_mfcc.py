@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.encoders.mfcc import (
+from callshot.encoders.models.mfcc import (
     MANY_FRAMES,
     PAPER,
     MfccOptions,

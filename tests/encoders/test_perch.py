@@ -11,12 +11,12 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders.onnx import cut_graph, open_windows
-from callshot.encoders.perch import (
+from callshot.encoders.models.perch import (
     SAMPLES,
     convert_perch_v1,
     open_perch_v1,
 )
+from callshot.encoders.onnx import cut_graph, open_windows
 from callshot.errors import InputError
 from standins import hubert, perch_v1, perch_v2, perch_v2_cells, reference_perch_v2
 
@@ -230,7 +230,7 @@ def test_a_saved_model_of_something_else_is_an_error_and_leaves_no_file(
 def test_a_conversion_that_changes_the_vectors_is_not_kept(
     tensorflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callshot.encoders.perch.TOLERANCE", -1.0)
+    monkeypatch.setattr("callshot.encoders.models.perch.TOLERANCE", -1.0)
     save_v1(tensorflow, tmp_path / "saved")
     with pytest.raises(
         InputError, match="after conversion its vectors differ from TensorFlow's"

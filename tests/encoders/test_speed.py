@@ -116,9 +116,9 @@ def test_a_view_equals_a_file_that_was_resampled_by_hand(name, speed, tmp_path):
     encode = open_encoder(spec).model if name == "mfcc" else fake_birdnet
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "callshot.encoders.mfcc.load_mfcc"
+            "callshot.encoders.models.mfcc.load_mfcc"
             if name == "mfcc"
-            else "callshot.encoders.litert.load_litert",
+            else "callshot.encoders.models.birdnet.load_birdnet",
             lambda *_, **__: encode,
         )
         patch.setattr("callshot.encoders.encode.used_weights", lambda *_: ())

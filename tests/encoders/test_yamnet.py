@@ -12,7 +12,8 @@ import pytest
 
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.litert import YAMNET, expose_tensor, open_tflite
+from callshot.encoders.litert import expose_tensor, open_tflite
+from callshot.encoders.models.yamnet import YAMNET
 from callshot.encoders.weights import weight_folder
 from callshot.encoders.windows import make_test_windows
 

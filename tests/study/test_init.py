@@ -117,7 +117,7 @@ def test_annotation_options_are_written_to_the_study(tmp_path: Path) -> None:
     columns = {"label": "Art \\ Spezies"}
     path = init_study(tmp_path, audio, tables, "csv", columns=columns)
     corpus = read_study(path).corpora[0]
-    assert (corpus.annotations, corpus.format) == (tables, "csv")
+    assert (corpus.reading["annotations"], corpus.reading["format"]) == (tables, "csv")
     assert corpus.annotation_options.columns == {"label": "Art \\ Spezies"}
 
 

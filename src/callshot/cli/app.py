@@ -9,9 +9,9 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, is_dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,6 +26,17 @@ from callshot.errors import (
     count_text,
     printable,
 )
+from callshot.options import (
+    Option,
+    default_text,
+    default_value,
+    find_option,
+    list_options,
+    parse_names,
+    parse_numbers,
+    parse_pairs,
+    user_type,
+)
 
 if TYPE_CHECKING:
     from callshot.records import Progress, Reject
@@ -33,11 +44,6 @@ if TYPE_CHECKING:
 CommandFunction = Callable[..., Any]
 MAX_LINES = 8  # of rejects and of notes, on screen
 MAX_REASONS = 3  # in the line about what was left out
-
-
-def option(default: Any, metavar: str, help: str, *names: str, **more: Any) -> Any:
-    """Return an option, or an annotation of one; flags have no metavar, `...` is no default."""
-    return typer.Option(default, *names, metavar=metavar, help=help, **more)
 
 
 def argument(default: Any, metavar: str, help: str, **more: Any) -> Any:
@@ -64,6 +70,11 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments, as --help shows them."""
         return _for_help(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with lists of what is registered."""
+        fill_help(self)
+        super().format_help(ctx, formatter)
 
 
 class Group(TyperGroup):
@@ -93,11 +104,51 @@ def _for_help(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-class Program(typer.Typer):
-    """Commands that may take dataclasses of options, and URLs as paths.
+def fill_help(command: Any) -> None:
+    """Replace words such as {formats} in the help of options by what is registered."""
+    for parameter in command.params:
+        parameter.help = fill_text(parameter.help or "")
 
-    Each field of a dataclass becomes an option of its own on the command line; the command gets
-    the dataclass. For paths that are URLs it gets a RemotePath.
+
+def fill_text(text: str) -> str:
+    """Replace words such as {formats} in a text by what is registered."""
+    for word, describe in REGISTERED.items():
+        if word in text:
+            text = text.replace(word, describe())
+    return text
+
+
+def _list_formats() -> str:
+    from callshot.corpus.annotations import describe_formats
+
+    return describe_formats()
+
+
+def _list_exports() -> str:
+    from callshot.detection.exports import describe_exports
+
+    return describe_exports()
+
+
+def _list_programs() -> str:
+    from callshot.detection.exports import formats_for_programs
+
+    return ", ".join(formats_for_programs())
+
+
+REGISTERED = {
+    "{formats}": _list_formats,
+    "{exports}": _list_exports,
+    "{programs}": _list_programs,
+}
+
+
+class Program(typer.Typer):
+    """Commands whose options are those of `callshot.options`, and that take URLs as paths.
+
+    A parameter of a command is one option, or a group of them: the options of a dataclass, of which
+    the command gets an instance, or `Annotated[Given, …]` with dataclasses, of which it gets what
+    the user gave. For paths that are URLs it gets a RemotePath.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -110,35 +161,46 @@ class Program(typer.Typer):
         register = super().command(*names, cls=Command, **options)
 
         def decorate(function: CommandFunction) -> CommandFunction:
-            register(_expand_groups(function))
+            register(make_command(function))
             return function
 
         return decorate
 
 
-def _expand_groups(command: CommandFunction) -> CommandFunction:
+def make_command(command: CommandFunction) -> CommandFunction:
     """Return a command with the signature that typer must see."""
-    groups: dict[str, Any] = {}
+    groups: dict[str, tuple[Any, dict[str, Field[Any]]]] = {}
     parameters = []
+    options: dict[str, Field[Any]] = {}
     for parameter in inspect.signature(command).parameters.values():
-        if not is_dataclass(parameter.annotation):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        kind = parameter.annotation
+        classes = [kind, *getattr(kind, "__metadata__", ())]
+        classes = [one for one in classes if is_dataclass(one)]
+        if classes:
+            entries = list_options(*classes)
+            groups[parameter.name] = (kind, entries)
+            for name, entry in entries.items():
+                parameters.append(make_parameter(name, entry, is_given=True))
+            options |= entries
             continue
-        groups[parameter.name] = parameter.annotation
-        for one in fields(parameter.annotation):
-            expanded = inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=one.default,
-                annotation=one.type,
-            )
-            parameters.append(expanded)
+        default = parameter.default
+        if default is inspect.Parameter.empty:
+            default = MISSING
+        one = find_option(kind, default)
+        if one is not None:
+            options[parameter.name] = one
+            parameter = make_parameter(parameter.name, one)
+        parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(**values: Any) -> None:
-        values = {name: _find_urls(value) for name, value in values.items()}
-        for name, group in groups.items():
-            options = {one.name: values.pop(one.name) for one in fields(group)}
-            values[name] = group(**options)
+        for name, value in values.items():
+            if name in options and value is not None:
+                value = parse_value(name, options[name], value)
+            values[name] = _find_urls(value)
+        for name, (kind, entries) in groups.items():
+            of_group = {key: values.pop(key) for key in entries}
+            given = {k: value for k, value in of_group.items() if value is not None}
+            values[name] = kind(**given) if inspect.isclass(kind) else given
         command(**values)
 
     run.__name__ = command.__name__
@@ -146,6 +208,54 @@ def _expand_groups(command: CommandFunction) -> CommandFunction:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def make_parameter(
+    name: str, entry: Field[Any], *, is_given: bool = False
+) -> inspect.Parameter:
+    """Return an option as typer takes it; with `is_given`, it is None where none is given."""
+    one: Option = entry.metadata["option"]
+    kind, item = user_type(entry)
+    default = default_value(entry)
+    if one.separated:
+        kind = str
+        default = default_text(entry) or None
+    elif item is not None:
+        kind = list[item]  # type: ignore[valid-type]
+    shown: Any = one.shown
+    if is_given and default is not ...:
+        default = None
+        shown = default_text(entry) or False
+    made = typer.Option(
+        default,
+        *one.names,
+        metavar=one.metavar,
+        help=one.help,
+        show_default=shown,
+        **one.typer,
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=made,
+        annotation=kind if default is not None else kind | None,
+    )
+
+
+def parse_value(name: str, entry: Field[Any], value: Any) -> Any:
+    """Return the value of an option as its class has it; check its range."""
+    one: Option = entry.metadata["option"]
+    kind, item = user_type(entry)
+    if one.separated and item is float:
+        value = tuple(parse_numbers(name, value))
+    elif one.separated:
+        value = parse_names(value)
+    elif kind is Mapping:
+        value = parse_pairs(name, value, one.example) or None
+    elif kind is tuple:
+        value = tuple(value) or None
+    one.check(name, value)
+    return value
 
 
 def _find_urls(value: Any) -> Any:
@@ -230,11 +340,10 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def _callshot(
-    version: bool = option(
+    version: bool = typer.Option(
         False,
-        "",
-        "Print the version, the installed packages and the encoders that can run.",
         "--version",
+        help="Print the version, the installed packages and the encoders that can run.",
         callback=_print_version,
         is_eager=True,
     ),

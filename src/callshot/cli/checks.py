@@ -13,11 +13,11 @@ from callshot.cli.app import (
     app,
     argument,
     echo,
-    option,
     run_with_progress,
 )
 from callshot.cli.options import Quiet
 from callshot.errors import count_text
+from callshot.options import option
 
 cluster = Program(
     help="Write a batch file that runs a command on a SLURM or PBS cluster.",
@@ -47,7 +47,7 @@ class JobOptions:
     hours: int = option(24, "N", "Time limit of the job, in hours.")
     gpu: bool = option(False, "", "Give each worker one GPU.", "--gpu")
     out: Path | None = option(
-        None, "FILE", "Batch file to write.", "--out", "-o", show_default="print it"
+        None, "FILE", "Batch file to write.", "--out", "-o", shown="print it"
     )
 
     def write(self, system: str, submit: str, command: list[str]) -> None:

@@ -1,33 +1,33 @@
 """Commands that turn recordings into segments: inspect, segment."""
 
 import shlex
-from dataclasses import asdict, replace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 from callshot.cli.app import (
     STEPS,
     app,
-    option,
     report_left_out,
     run_with_progress,
 )
 from callshot.cli.options import (
     Audio,
-    CorpusOptions,
+    CorpusGroup,
     FoldCount,
     MinLength,
     Out,
     Quiet,
-    SegmentOptions,
     SourceRate,
     Threads,
 )
+from callshot.options import CuttingOptions, Given, option
 
 
 @app.command(rich_help_panel=STEPS)
 def inspect(
     audio: Audio,
-    source: CorpusOptions,
+    source: CorpusGroup,
     min_length_s: MinLength = None,
     source_rate_hz: SourceRate = None,
     folds: FoldCount = None,
@@ -44,17 +44,19 @@ def inspect(
     """
     from rich.console import Console
 
+    from callshot.corpus.options import read_source
     from callshot.corpus.segment_table import inspect_corpus
     from callshot.corpus.segments import check_any_segments
     from callshot.report.terminal import show_inspection
 
     lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
-    reading = source.reading(**lengths)
+    given = {name: value for name, value in lengths.items() if value is not None}
+    reading = read_source(source | given)
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
         inspection = inspect_corpus(audio, **reading, folds=folds, progress=progress)
     next_step = ""
     if inspection.segmentation.segments:
-        next_step = _segment_command(audio, asdict(source) | lengths)
+        next_step = _segment_command(audio, source | given)
     show_inspection(inspection, Console(), next_step)
     check_any_segments(inspection.segmentation)
     left_out = [
@@ -68,8 +70,8 @@ def inspect(
 def segment(
     audio: Audio,
     out: Out,
-    source: CorpusOptions,
-    segmentation: SegmentOptions,
+    source: CorpusGroup,
+    segmentation: Annotated[Given, CuttingOptions],
     check: bool = option(
         True, "", "Read the audio of every segment now, to find damaged files."
     ),
@@ -87,14 +89,11 @@ def segment(
     """
     from rich.console import Console
 
+    from callshot.corpus.options import read_source
     from callshot.report.terminal import show_segmentation
     from callshot.study.file_steps import segment_files
 
-    options = vars(segmentation).copy()
-    is_normalised = options.pop("normalise")
-    reading = source.reading(**options)
-    if not is_normalised:
-        reading["options"] = replace(reading["options"], peak_dbfs=None)
+    reading = read_source(source | segmentation)
     with run_with_progress("reading annotations", quiet=quiet) as progress:
         result = segment_files(
             audio, out, **reading, check=check, threads=threads, progress=progress
@@ -110,15 +109,19 @@ def segment(
     )
 
 
-def _segment_command(audio: Path, options: dict[str, object]) -> str:
+def _segment_command(audio: Path, given: Given) -> str:
     """Return the command that segments what was inspected, with the same options."""
     words = [str(audio)]
-    for name, value in options.items():
-        if value in (None, False, "auto"):
-            continue
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
         if value is True:
-            words.append(f"--{name.replace('_', '-')}")
+            words.append(option)
             continue
-        for entry in value if isinstance(value, list) else [value]:
-            words += [f"--{name.replace('_', '-')}", str(entry)]
+        entries = [value]
+        if isinstance(value, Mapping):
+            entries = [f"{key}={column}" for key, column in value.items()]
+        elif isinstance(value, tuple):
+            entries = [*value]
+        for entry in entries:
+            words += [option, str(entry)]
     return f"next: callshot segment {shlex.join(words)} --out segments"

@@ -1,5 +1,6 @@
 """Commands about encoders: embed; encoders lists them, with show, get, check and coverage."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,6 @@ from callshot.cli.app import (
     app,
     argument,
     echo,
-    option,
     report_left_out,
     run_with_progress,
 )
@@ -25,10 +25,9 @@ from callshot.cli.options import (
     SegmentTable,
     Store,
     Threads,
-    parse_numbers,
-    parse_pairs,
 )
 from callshot.errors import OptionError, check_range, count_text
+from callshot.options import option
 
 encoders = Program(
     help="List the encoders, show what each needs, download weights, test and compare encoders.",
@@ -41,13 +40,14 @@ Name = Annotated[
     argument(..., "NAME", "Name of an encoder. callshot encoders shows all names."),
 ]
 Choices = Annotated[
-    list[str] | None,
+    Mapping[str, str] | None,
     option(
         ...,
         "OPTION=VALUE",
         "Option of the encoder, for example speed=2. Can be repeated. callshot encoders show "
         "NAME lists the options.",
         "--set",
+        example="speed=2",
     ),
 ]
 
@@ -70,7 +70,7 @@ def embed(
         None,
         "NAME",
         "Name of the encoder in the results.",
-        show_default="the name of --encoder, with the options that were changed",
+        shown="the name of --encoder, with the options that were changed",
     ),
     audio: AudioFolder = None,
     sequence: bool = option(
@@ -85,14 +85,15 @@ def embed(
         "RECORDINGS",
         "Recordings of a site. The calls are mixed into background sound of these "
         "recordings before they are embedded, as if they had been recorded there.",
-        show_default=False,
+        shown=False,
     ),
-    snr_db: str | None = option(
+    snr_db: tuple[float, ...] | None = option(
         None,
         "DB",
         "With --site: signal-to-noise ratios of the mixed calls in dB, separated by "
         "commas. The vector of a call is the mean over all ratios.",
-        show_default="0,5,10,15",
+        separated=True,
+        shown="0,5,10,15",
     ),
     store: Store = None,
     machine: Machine,
@@ -113,7 +114,7 @@ def embed(
     if site is not None:
         mix = BackgroundMix(site)
         if snr_db is not None:
-            mix = BackgroundMix(site, tuple(parse_numbers("snr_db", snr_db)))
+            mix = BackgroundMix(site, snr_db)
     elif snr_db is not None:
         raise OptionError("snr_db: needs --site, recordings with background")
     with machine.open(f"opening {encoder}") as running:
@@ -121,7 +122,7 @@ def embed(
             segments,
             out,
             encoder,
-            parse_pairs("set", choices, "speed=2"),
+            choices,
             name=name,
             audio=audio,
             sequences=sequence,
@@ -161,7 +162,7 @@ def show(name: Name, choices: Choices = None) -> None:
     from callshot.encoders.joined_encoder import find_joined_encoder
     from callshot.report.terminal import show_encoder
 
-    for spec in find_joined_encoder(name, parse_pairs("set", choices, "speed=2")).specs:
+    for spec in find_joined_encoder(name, choices).specs:
         show_encoder(spec, Console())
 
 
@@ -224,7 +225,7 @@ def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     from callshot.encoders.install import check_encoder
     from callshot.encoders.joined_encoder import find_joined_encoder
 
-    for spec in find_joined_encoder(name, parse_pairs("set", choices, "speed=2")).specs:
+    for spec in find_joined_encoder(name, choices).specs:
         for line in check_encoder(spec, device=device):
             print(line)
 
@@ -238,20 +239,21 @@ def coverage(
         "Name of an encoder. Can be repeated.",
         "--encoder",
         "-e",
-        show_default="all encoders whose frequency range is known",
+        shown="all encoders whose frequency range is known",
     ),
-    speeds: str = option(
-        "0.25,0.5,1,2,4,8",
+    speeds: tuple[float, ...] = option(
+        (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
         "NUMBERS",
         "Speeds to compare, separated by commas. At speed 2, the encoder gets a call "
         "twice as fast and an octave higher.",
+        separated=True,
     ),
     audio: AudioFolder = None,
     out: Path | None = option(
         None,
         "DIR",
         "Folder for band-coverage.csv, .json, .pdf and .png.",
-        show_default="the folder of SEGMENTS",
+        shown="the folder of SEGMENTS",
     ),
     threads: Threads = None,
 ) -> None:
@@ -275,14 +277,13 @@ def coverage(
     )
     from callshot.study.band_coverage import measure_coverage
 
-    numbers = parse_numbers("speeds", speeds)
-    for number in numbers:
-        check_range("speeds", number, *SPEEDS)
+    for speed in speeds:
+        check_range("speeds", speed, *SPEEDS)
     if out is not None:
         check_own_folder(out)
     with open_coverage(segments.parent if out is None else out) as output:
         result = measure_coverage(
-            segments, names or (), numbers, audio=audio, threads=threads
+            segments, names or (), speeds, audio=audio, threads=threads
         )
         spectra = result.spectra
         paths = write_coverage(

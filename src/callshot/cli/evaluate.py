@@ -1,31 +1,25 @@
 """Commands that measure: evaluate, baselines."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from callshot.cli.app import (
     STEPS,
     app,
     argument,
-    option,
     run_with_progress,
 )
 from callshot.cli.options import (
     AudioFolder,
     DatasetOptions,
     Out,
-    ProtocolOptions,
     Quiet,
     SweepMachine,
     Threads,
-    parse_names,
 )
-from callshot.errors import OptionError, check_range
-
-if TYPE_CHECKING:
-    from callshot.baselines.options import BaselineOptions
+from callshot.errors import OptionError
+from callshot.options import Given, ProtocolOptions, TrainingOptions, option
 
 Tables = Annotated[
     list[Path],
@@ -44,7 +38,7 @@ def evaluate(
     *,
     tables: Tables,
     out: Out,
-    protocol: ProtocolOptions,
+    protocol: Annotated[Given, ProtocolOptions],
     dataset: DatasetOptions,
     queries: list[Path] | None = option(
         None,
@@ -52,7 +46,7 @@ def evaluate(
         "Measure a transfer: the examples come from TABLE (the source, for example "
         "another site or recorder), the queries from this table (the target). Both must have "
         "the same encoder. Can be repeated, once for each TABLE.",
-        show_default=False,
+        shown=False,
     ),
     centre: bool = option(
         False,
@@ -66,7 +60,10 @@ def evaluate(
         "GIB",
         "Memory for products of all pairs of vectors, in GiB. Scoring is slower if they "
         "do not fit.",
-        show_default="a quarter of the memory of the machine",
+        low=0,
+        high=2**20,
+        unit="GiB",
+        shown="a quarter of the memory of the machine",
     ),
     figure: bool = option(True, "", "Draw the figures sweep.pdf and sweep.png."),
     target: float | None = option(
@@ -74,7 +71,7 @@ def evaluate(
         "MAP",
         "Mean average precision that you need, for example 0.8. Prints how many examples "
         "per class reach it.",
-        show_default=False,
+        shown=False,
     ),
     machine: SweepMachine,
 ) -> None:
@@ -101,22 +98,20 @@ def evaluate(
 
     from callshot.fewshot.gpu.device import check_device, choose_device
     from callshot.fewshot.label_budget import check_target, labels_for_target
+    from callshot.fewshot.protocol import make_protocol
     from callshot.records import TransferEvaluation
     from callshot.report.summary.sentences import describe_targets
     from callshot.report.terminal import print_lines, show_evaluation, show_transfer
     from callshot.study.file_steps import evaluate_files
 
-    checked = protocol.protocol()
+    checked = make_protocol(**protocol)
     if target is not None:
         check_target(target, checked.spreads)
     if centre and not queries:
         raise OptionError(
             "centre: needs --queries; inside one table it changes nothing"
         )
-    memory_bytes = None
-    if memory is not None:
-        check_range("memory", memory, 0, 2**20, "GiB")
-        memory_bytes = int(memory * 2**30)
+    memory_bytes = None if memory is None else int(memory * 2**30)
     check_device(machine.device)
     with machine.open() as running:
         result = evaluate_files(
@@ -156,74 +151,6 @@ BaselineDevice = Annotated[
 ]
 
 
-@dataclass
-class TrainingOptions:
-    """Which baselines are trained, and how."""
-
-    train: str | None = option(
-        None,
-        "KINDS",
-        "Baselines to train on all labelled calls, separated by commas: logistic "
-        "(logistic regression), recurrent (RNN, GRU, LSTM), end-to-end (a transformer "
-        "on the audio).",
-        show_default="logistic",
-    )
-    per_k: bool = option(
-        False,
-        "",
-        "Also train logistic regression with k examples per class, for every k, on the "
-        "same support sets as evaluate.",
-        "--per-k",
-    )
-    draws: int = option(
-        100, "N", "With --per-k: number of support sets, the first ones of evaluate."
-    )
-    spread: str = option(
-        "total",
-        "NAME",
-        "With --per-k: what the intervals account for, as in evaluate. shared; total "
-        "(also computes shared, twice the time); per-query (trains for every query, support "
-        "set and k, which takes very long); all.",
-    )
-    C: float | None = option(
-        None,
-        "NUMBER",
-        "Inverse regularisation strength of logistic regression, as in scikit-learn.",
-        "--C",
-        show_default="chosen by cross-validation in the training data; 0.1 with --per-k",
-    )
-    cell: str = option(
-        "chosen",
-        "NAME",
-        "Kind of recurrent network: elman, gru or lstm; chosen: the best of the three by "
-        "cross-validation in the training data; paper: the one that the paper used with the "
-        "encoder.",
-    )
-    seeds: int = option(
-        3, "N", "Number of recurrent networks for each fold. Their scores are averaged."
-    )
-    init: Path | None = option(
-        None,
-        "FILE",
-        "Pretrained weights (AST or BEATs) from which the training of end-to-end starts.",
-    )
-    published: str = option(
-        "",
-        "VARIANT",
-        "Variant of the published AERD networks to score too, such as EV_SUBCALL or "
-        "LDC_POOLE. Needs the package aerd.",
-    )
-
-    def baselines(self) -> "BaselineOptions":
-        """Return the options, checked."""
-        from callshot.baselines.options import BaselineOptions
-
-        train: tuple[str, ...] = () if self.published else ("logistic",)
-        if self.train is not None:
-            train = parse_names(self.train)
-        return BaselineOptions(**vars(self) | {"train": train})
-
-
 @app.command(rich_help_panel=STEPS)
 def baselines(
     *,
@@ -240,15 +167,15 @@ def baselines(
         "K",
         "With --per-k: values of k, the number of examples per class: 1-40, or 1,2,5,10; "
         "all takes every example.",
-        show_default="1-40, or the values of --against",
+        shown="1-40, or the values of --against",
     ),
     seed: int | None = option(
         None,
         "N",
         "Random seed. The same seed gives the same results.",
-        show_default="0, or the seed of --against",
+        shown="0, or the seed of --against",
     ),
-    training: TrainingOptions,
+    training: Annotated[Given, TrainingOptions],
     segments: Path | None = option(
         None,
         "FILE",
@@ -259,7 +186,7 @@ def baselines(
         None,
         "DIR",
         "Folder for trained networks. Networks that are there are not trained again.",
-        show_default="networks in the folder of --out",
+        shown="networks in the folder of --out",
     ),
     dataset: DatasetOptions,
     device: BaselineDevice = "auto",
@@ -280,6 +207,7 @@ def baselines(
     """
     from rich.console import Console
 
+    from callshot.baselines.options import BaselineOptions
     from callshot.fewshot.protocol import parse_shots
     from callshot.files import NETWORKS
     from callshot.report.terminal import show_baselines, show_crossovers
@@ -288,7 +216,8 @@ def baselines(
         train_baseline_files,
     )
 
-    options = training.baselines()
+    default = () if "published" in training else ("logistic",)
+    options = BaselineOptions(**{"train": default, **training})
     changes: dict[str, Any] = {}
     if seed is not None:
         changes["seed"] = seed

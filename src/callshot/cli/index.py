@@ -9,7 +9,6 @@ from callshot.cli.app import (
     app,
     argument,
     echo,
-    option,
     print_first,
     report_left_out,
     run_with_progress,
@@ -22,9 +21,9 @@ from callshot.cli.options import (
     OutTable,
     Quiet,
     Threads,
-    parse_pairs,
 )
 from callshot.errors import count_text, printable
+from callshot.options import option
 from callshot.storage import to_path
 
 
@@ -59,7 +58,7 @@ def index(
         None,
         "S",
         "Time from the start of one window to the start of the next, in seconds.",
-        show_default="the hop of the encoder, or the length of the window",
+        shown="the hop of the encoder, or the length of the window",
     ),
     channel: str = option(
         "first",
@@ -93,7 +92,7 @@ def index(
             recordings,
             out,
             encoder,
-            encoder_options=parse_pairs("set", choices, "speed=2"),
+            encoder_options=choices,
             window_s=window,
             hop_s=hop,
             channel=channel,
@@ -205,7 +204,7 @@ def import_table(
         "Table of the calls: the segments.parquet of callshot segment, or a CSV file with "
         "the columns recording, start_s, end_s and label. For .npy and .npz files: one row per "
         "vector.",
-        show_default="the .csv file next to the .npy or .npz file, or the annotations in the "
+        shown="the .csv file next to the .npy or .npz file, or the annotations in the "
         "database",
     ),
     kind: str = option(
@@ -219,7 +218,7 @@ def import_table(
         "Name of the encoder in the results.",
         "--encoder",
         "-e",
-        show_default="the file name of TABLE",
+        shown="the file name of TABLE",
     ),
     quiet: Quiet = False,
 ) -> None:

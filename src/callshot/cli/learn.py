@@ -9,22 +9,21 @@ from callshot.cli.app import (
     app,
     argument,
     echo,
-    option,
     print_first,
     report_left_out,
     run_with_progress,
 )
 from callshot.cli.encoders import Choices
 from callshot.cli.options import (
-    AnnotationFileOptions,
+    AnnotationGroup,
     Device,
     Quiet,
     SourceRate,
     Store,
     Threads,
-    parse_pairs,
 )
 from callshot.errors import OptionError, count_text
+from callshot.options import option
 from callshot.storage import to_path
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class EncoderOptions:
         "Name of the encoder. callshot encoders shows all names.",
         "--encoder",
         "-e",
-        show_default="the encoder of the model or the review, if it has one",
+        shown="the encoder of the model or the review, if it has one",
     )
     choices: Choices = None
     store: Store = None
@@ -59,8 +58,7 @@ class EncoderOptions:
         """Return how calls are embedded."""
         from callshot.encoders.embed import EmbedOptions
 
-        choices = parse_pairs("set", self.choices, "speed=2")
-        return EmbedOptions(choices, self.store, self.device, self.threads)
+        return EmbedOptions(self.choices, self.store, self.device, self.threads)
 
 
 @app.command(rich_help_panel=FIELD)
@@ -68,19 +66,19 @@ def learn(
     *,
     out: Path = option(..., "MODEL", "Model to write (.npz).", "--out", "-o"),
     encoder: EncoderOptions,
-    source: AnnotationFileOptions,
+    source: AnnotationGroup,
     window: float | None = option(
         None,
         "S",
         "Length of a window in seconds, for encoders that have no fixed window, such as "
         "mfcc.",
-        show_default="the median length of the examples",
+        shown="the median length of the examples",
     ),
     channel: str | None = option(
         None,
         "first|mean|N",
         "Audio channel: first, mean of all channels, or a number (1 is the first).",
-        show_default="first",
+        shown="first",
     ),
     source_rate_hz: SourceRate = None,
     background: str = option(
@@ -96,7 +94,7 @@ def learn(
         "RECORDINGS",
         "Recordings of the site where the model will be used. Examples from other places "
         "are mixed into their background sound.",
-        show_default="scan does this with the recordings that it scans",
+        shown="scan does this with the recordings that it scans",
     ),
     examples: Path | None = argument(
         None,
@@ -123,16 +121,18 @@ def learn(
 
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
+    from callshot.corpus.options import read_source
     from callshot.detection.learn import LearningOptions, learn_examples
     from callshot.detection.model import check_model_path
     from callshot.detection.model_summary import describe_limits, describe_low_recall
     from callshot.review.results import learn_review_files
 
     review, add = _find_review(examples, add)
+    reading = read_source(source)
     options = LearningOptions(
-        annotations=source.annotations,
-        format=source.format,
-        annotation_options=source.annotation_options(),
+        annotations=reading["annotations"],
+        format=reading["format"],
+        annotation_options=reading["annotation_options"],
         window_s=window,
         channel=channel,
         source_rate_hz=source_rate_hz,

@@ -7,7 +7,6 @@ from callshot.cli.app import (
     app,
     argument,
     echo,
-    option,
     report_left_out,
     run_with_progress,
 )
@@ -19,11 +18,10 @@ from callshot.cli.options import (
     Out,
     Quiet,
     Seed,
-    parse_names,
-    parse_pairs,
     use_cluster,
 )
 from callshot.errors import OptionError, count_text
+from callshot.options import option
 
 
 @app.command(rich_help_panel=FIELD)
@@ -49,7 +47,7 @@ def scan(
         "S",
         "Time from the start of one window to the start of the next, in seconds. A "
         "shorter time gives more exact starts and ends of events, and takes longer.",
-        show_default="the hop of the encoder, or the length of the window",
+        shown="the hop of the encoder, or the length of the window",
     ),
     adapt: str = option(
         "auto",
@@ -59,12 +57,13 @@ def scan(
         "auto: only if the model has no background of its own, for example one learned from "
         "clips. always: for any model. none: use the model as it is.",
     ),
-    to: str = option(
-        "raven",
+    to: tuple[str, ...] = option(
+        ("raven",),
         "NAMES",
-        "Programs for which tables of the events are written: raven, audacity, "
-        "kaleidoscope; separated by commas. With raven, raven-all has one table of all "
+        "Programs for which tables of the events are written: {programs}; separated by "
+        "commas. With raven, raven-all has one table of all "
         "recordings.",
+        separated=True,
     ),
     clips: Clips = None,
     max_hz: float | None = option(
@@ -72,7 +71,7 @@ def scan(
         "HZ",
         "With --clips: upper limit of the frequency axis in the spectrograms. Does not "
         "change what is detected.",
-        show_default="half the sample rate",
+        shown="half the sample rate",
     ),
     seed: Seed = 0,
     follow_links: FollowLinks = False,
@@ -92,7 +91,7 @@ def scan(
         None,
         "DIR",
         "With --segments: folder of the recordings.",
-        show_default="the folder in the table of segments",
+        shown="the folder in the table of segments",
     ),
     cluster: ClusterName = None,
     quiet: Quiet = False,
@@ -156,7 +155,7 @@ def scan(
             path,
             recordings,
             out,
-            formats=parse_names(to),
+            formats=to,
             clips=clip_options,
             cluster=workers,
             progress=progress,
@@ -165,7 +164,7 @@ def scan(
             hop_s=hop,
             adapt=adapt,
             encoder=encoder.encoder,
-            encoder_options=parse_pairs("set", encoder.choices, "speed=2"),
+            encoder_options=encoder.choices,
             follow_links=follow_links,
             device=encoder.device,
             threads=encoder.threads,
@@ -189,31 +188,31 @@ def review(
         "Folder where your decisions are saved.",
         "--out",
         "-o",
-        show_default="the folder review next to the files that are reviewed",
+        shown="the folder review next to the files that are reviewed",
     ),
     recordings: Path | None = option(
         None,
         "DIR",
         "Folder of the recordings, if it was moved.",
-        show_default="the folder of the scan",
+        shown="the folder of the scan",
     ),
     model: Path | None = option(
         None,
         "MODEL",
         "Model of the scan, if it was moved.",
-        show_default="the path in the scan",
+        shown="the path in the scan",
     ),
     index: Path | None = option(
         None,
         "INDEX",
         "Index of the scan, if it was moved.",
-        show_default="the path in the scan",
+        shown="the path in the scan",
     ),
     reviewer: str | None = option(
         None,
         "NAME",
         "Name of the reviewer. It is saved with each decision.",
-        show_default="your user name",
+        shown="your user name",
     ),
     blind: bool = option(
         False, "", "Hide the decisions of other reviewers.", "--blind"
@@ -222,16 +221,15 @@ def review(
         None,
         "N",
         "Network port of the page.",
-        show_default="the first free port from 8420",
-        min=1,
-        max=65535,
+        shown="the first free port from 8420",
+        typer={"min": 1, "max": 65535},
     ),
     host: str | None = option(
         None,
         "ADDRESS",
         "Network address of this machine at which other people can review too. 0.0.0.0 "
         "means all its addresses.",
-        show_default="only this machine",
+        shown="only this machine",
     ),
     no_browser: bool = option(
         False,

@@ -9,11 +9,11 @@ from callshot.cli.app import (
     FIELD,
     app,
     argument,
-    option,
     run_with_progress,
 )
-from callshot.cli.options import Clips, Columns, Out, Quiet, Seed, parse_pairs
+from callshot.cli.options import Clips, Columns, Out, Quiet, Seed
 from callshot.errors import InputError, OptionError, check_choice, count_text
+from callshot.options import option
 
 if TYPE_CHECKING:
     from callshot.review.results import ReviewResults
@@ -44,7 +44,7 @@ class ScoringOptions:
         None,
         "SCORE",
         "Lowest score. Detections with lower scores are left out.",
-        show_default="all detections",
+        shown="all detections",
     )
     false_alarms: str | None = option(
         None,
@@ -133,7 +133,7 @@ def score(
             annotations,
             recordings=recordings,
             reviewed=verdicts,
-            columns=parse_pairs("columns", columns, "label=Species"),
+            columns=columns,
             **options,
         )
         result = replace(result, notes=[*result.notes, *review_notes])
@@ -163,8 +163,7 @@ def convert(
     to: str = option(
         ...,
         "NAME",
-        "Format to write: raven (a table per recording), raven-all (one table for all "
-        "recordings), audacity, kaleidoscope, csv or parquet.",
+        "Format to write: {exports}.",
     ),
     recordings: Recordings = None,
     columns: Columns = None,
@@ -173,7 +172,7 @@ def convert(
         None,
         "HZ",
         "With --clips: upper limit of the frequency axis in the spectrograms.",
-        show_default="half the sample rate",
+        shown="half the sample rate",
     ),
     seed: Seed = 0,
     activity: bool = option(
@@ -214,9 +213,7 @@ def convert(
     clip_options = None
     if clips is not None:
         clip_options = ClipOptions(clips, max_hz=max_hz, seed=seed)
-    annotation_options = make_annotation_options(
-        columns=parse_pairs("columns", columns, "label=Species")
-    )
+    annotation_options = make_annotation_options(columns=columns)
     check_choice("to", to, EXPORTS)
     with run_with_progress("converting", quiet=quiet) as progress:
         with open_output_folder(out, (), MANIFEST):  # refuse it before any work

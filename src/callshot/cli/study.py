@@ -11,12 +11,11 @@ from callshot.cli.app import (
     app,
     argument,
     echo,
-    option,
     run_with_progress,
 )
 from callshot.cli.options import (
     Audio,
-    CorpusOptions,
+    CorpusGroup,
     Machine,
     MinLength,
     Quiet,
@@ -24,6 +23,7 @@ from callshot.cli.options import (
 )
 from callshot.errors import OptionError, count_text, printable
 from callshot.files import check_writable
+from callshot.options import option
 
 if TYPE_CHECKING:
     from callshot.study.run import StepStatus
@@ -41,7 +41,7 @@ class StudyMachine(Machine):
         "auto|cpu|cuda",
         "Processor for all steps: cpu, or cuda for the GPU. auto: the evaluation on the "
         "GPU if there is one, encoders and networks on the CPU.",
-        show_default="auto, or the device in the study file",
+        shown="auto, or the device in the study file",
     )
 
 
@@ -53,7 +53,7 @@ StudyFile = Annotated[
 @app.command(rich_help_panel=STUDY)
 def init(
     audio: Audio,
-    source: CorpusOptions,
+    source: CorpusGroup,
     out: Path = option(
         Path("study.toml"), "FILE", "Study file to write.", "--out", "-o"
     ),
@@ -69,6 +69,7 @@ def init(
 
     Example: callshot init recordings --annotations selection-tables && callshot run study.toml
     """
+    from callshot.corpus.options import read_source
     from callshot.corpus.segment_table import inspect_corpus
     from callshot.corpus.segments import describe_minimum
     from callshot.fewshot.protocol import parse_shots
@@ -83,13 +84,11 @@ def init(
         )
     parse_shots(shots)
     check_writable(out.absolute().parent)
-    reading = source.reading(min_length_s=min_length_s)
+    lengths = {} if min_length_s is None else {"min_length_s": min_length_s}
+    reading = read_source(source | lengths)
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
         inspection = inspect_corpus(audio, **reading, progress=progress)
-    keys = vars(source) | {
-        "columns": reading["annotation_options"].columns,
-        "corpus": reading["corpus"],
-    }
+    keys = source | {"corpus": reading["corpus"]}
     write_study(out, inspection, audio, shots, **keys)
     if not quiet:
         calls = count_text(len(inspection.segmentation.segments), "call")

@@ -1,72 +1,17 @@
 """The command that makes synthetic recordings: synth."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from callshot.cli.app import (
     OTHER,
     app,
     argument,
-    option,
     run_with_progress,
 )
-from callshot.cli.options import Quiet, Seed, Threads, parse_numbers
+from callshot.cli.options import Quiet, Seed, Threads
 from callshot.errors import OptionError, count_text
-
-
-@dataclass
-class SoundscapeOptions:
-    """What a synthetic site records; None is the default of `synthesise_soundscape`."""
-
-    recordings: int | None = option(
-        None, "N", "With --soundscape: number of recordings.", show_default="24"
-    )
-    minutes: float | None = option(
-        None,
-        "MIN",
-        "With --soundscape: length of each recording, in minutes.",
-        show_default="60",
-    )
-    every_minutes: float | None = option(
-        None,
-        "MIN",
-        "With --soundscape: time from the start of one recording to the start of the "
-        "next, in minutes.",
-        show_default="60, or the length of a recording",
-    )
-    start: str | None = option(
-        None,
-        "TIME",
-        "With --soundscape: start of the first recording.",
-        show_default="2026-03-02T00:00",
-    )
-    snr_db: str | None = option(
-        None,
-        "DB",
-        "With --soundscape: signal-to-noise ratios of the calls in dB, separated by "
-        "commas. Each is used equally often.",
-        show_default="0,6,12",
-    )
-    calls_per_hour: float | None = option(
-        None,
-        "N",
-        "With --soundscape: mean number of calls per hour.",
-        show_default="20",
-    )
-    types: int | None = option(
-        None, "N", "With --soundscape: number of call types.", show_default="4"
-    )
-    examples: int | None = option(
-        None,
-        "N",
-        "With --soundscape: number of examples of each type, in other recordings of the "
-        "site and as clips.",
-        show_default="20",
-    )
-    overlap: bool = option(
-        False, "", "With --soundscape: let calls overlap.", "--overlap"
-    )
+from callshot.options import Given, SoundscapeOptions, option
 
 
 @app.command(rich_help_panel=OTHER)
@@ -75,7 +20,7 @@ def synth(
     folder: Path = argument(
         ..., "DIR", "Folder for the corpus. It must be empty or not exist."
     ),
-    soundscape_options: SoundscapeOptions,
+    site: Annotated[Given, SoundscapeOptions],
     soundscape: bool = option(
         False,
         "",
@@ -112,12 +57,8 @@ def synth(
     from callshot.corpus.synthetic.site import synthesise_soundscape
 
     options: dict[str, Any] = {"seed": seed, "rate_hz": rate_hz, "threads": threads}
-    given = asdict(soundscape_options)
-    if not soundscape_options.overlap:
-        del given["overlap"]
-    given = {name: value for name, value in given.items() if value is not None}
     if not soundscape:
-        for name in given:
+        for name in site:
             raise OptionError(f"{name}: only with --soundscape")
         with run_with_progress("synthesising", quiet=quiet) as progress:
             corpus = make_corpus(folder, scale=scale, **options, progress=progress)
@@ -135,10 +76,8 @@ def synth(
         raise OptionError(
             "scale: not with --soundscape; give --recordings and --calls-per-hour"
         )
-    if soundscape_options.snr_db is not None:
-        given["snr_db"] = parse_numbers("snr_db", soundscape_options.snr_db)
     with run_with_progress("synthesising", quiet=quiet) as progress:
-        summary = synthesise_soundscape(folder, **given, **options, progress=progress)
+        summary = synthesise_soundscape(folder, **site, **options, progress=progress)
     if quiet:
         return
     hours = summary.duration_s / 3600

@@ -28,7 +28,6 @@ import numpy as np
 import soxr
 
 from callshot.corpus.audio_files import (
-    RATES_HZ,
     DamagedAudio,
     FrameReader,
     Signal,
@@ -42,6 +41,7 @@ from callshot.errors import (
     count_text,
 )
 from callshot.jobs import Pool
+from callshot.options import RATES_HZ
 from callshot.records import Recording
 from callshot.spans import Row, Spans
 

@@ -45,12 +45,11 @@ from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError
 from callshot.files import error_reason
+from callshot.options import RATES_HZ
 from callshot.records import Recording
 from callshot.storage import RangeReader, is_remote
 from callshot.storage.requests import FileVersion
 
-RATES_HZ = (10.0, 1e7)
-PEAKS_DBFS = (-200.0, 0.0)
 CHANNEL_RULE = re.compile("first|mean|0{0,8}[1-9][0-9]*")
 ENDLESS_BYTES = 2**50
 MIN_SOUND_S = 0.1  # after the data chunk; a shorter rest is some program's mark

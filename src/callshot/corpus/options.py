@@ -18,7 +18,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -31,11 +31,17 @@ from callshot.corpus.annotations.text import (
     quote,
     read_table,
 )
-from callshot.corpus.audio_files import PEAKS_DBFS, RATES_HZ, check_channel_rule
-from callshot.errors import InputError, check_choice, check_range, count_text
+from callshot.corpus.audio_files import check_channel_rule
+from callshot.errors import InputError, OptionError, check_choice, count_text
+from callshot.options import (
+    CuttingOptions,
+    Given,
+    ReadingOptions,
+    check_values,
+    document,
+    select_options,
+)
 
-DURATIONS_S = (0.0, 1e6)
-PAPER_PEAK_DBFS = -3.0
 PAPER_MINIMUM_S = 1.0
 Renames = Path | str | Mapping[str, str]
 COLUMNS = {
@@ -44,30 +50,14 @@ COLUMNS = {
 }
 
 
+@document
 @dataclass(frozen=True)
-class SegmentationOptions:
+class SegmentationOptions(CuttingOptions):
     """How segments are cut from recordings; the defaults are the paper's but for the minimum.
 
     Calls of any length are segments: the paper's minimum of 1 s would drop most calls of many
-    birds. Known corpora have it.
-
-    Parameters
-    ----------
-    collar_s
-        Audio added before and after each call.
-    min_length_s
-        Shorter calls do not become segments; 0 keeps all.
-    with_collar
-        Measure the length of a call with its collar.
-    channel
-        `first`, `mean`, or the number of a channel from 1.
-    rate_hz
-        Sample rate of the segments.
-    peak_dbfs
-        Peak level of each segment; None leaves the level as it is.
-    source_rate_hz
-        True rate of time-expanded recordings, instead of the one in their headers. All times,
-        also those of the annotations, are then true times.
+    birds. Known corpora have it. A `peak_dbfs` of None leaves the level as it is, like `normalise`
+    False.
 
     Examples
     --------
@@ -76,23 +66,11 @@ class SegmentationOptions:
     callshot.errors.OptionError: collar_s: expected 0 to 1000000 s, got -1
     """
 
-    collar_s: float = 0.0
-    min_length_s: float = 0.0
-    with_collar: bool = False
-    channel: str = "mean"
-    rate_hz: int = 16000
-    peak_dbfs: float | None = PAPER_PEAK_DBFS
-    source_rate_hz: float | None = None
-
     def __post_init__(self) -> None:
         check_channel_rule(self.channel)
-        check_range("collar_s", self.collar_s, *DURATIONS_S, "s")
-        check_range("min_length_s", self.min_length_s, *DURATIONS_S, "s")
-        check_range("rate_hz", self.rate_hz, *RATES_HZ, "Hz")
-        if self.source_rate_hz is not None:
-            check_range("source_rate_hz", self.source_rate_hz, *RATES_HZ, "Hz")
-        if self.peak_dbfs is not None:
-            check_range("peak_dbfs", self.peak_dbfs, *PEAKS_DBFS, "dBFS")
+        check_values(self)
+        if not self.normalise:
+            object.__setattr__(self, "peak_dbfs", None)
 
 
 @dataclass(frozen=True)
@@ -214,6 +192,31 @@ def make_annotation_options(
         rename=rename or {},
         **options,
     )
+
+
+def read_source(given: Given, exclude: Sequence[Path] = ()) -> dict[str, Any]:
+    """Return how recordings are read and segmented, as `segment_corpus` takes it.
+
+    `given` are options of the command line, of a study file or of Python. Those of the segmentation
+    that are not given have the defaults of a known corpus.
+    """
+    name = given.get("corpus")
+    corpus = None if name is None else find_corpus(name)
+    cutting = select_options(given, CuttingOptions)
+    if "channel" in cutting:
+        cutting["channel"] = str(cutting["channel"])
+    if cutting.get("peak_dbfs") is not None and not cutting.get("normalise", True):
+        raise OptionError(
+            "peak_dbfs: has no effect without normalise; remove one of the two"
+        )
+    reading = select_options(given, ReadingOptions)
+    return {
+        "annotations": given.get("annotations"),
+        "options": replace(default_options(corpus), **cutting),
+        "format": given.get("format", "auto"),
+        "annotation_options": make_annotation_options(**reading, exclude=exclude),
+        "corpus": corpus,
+    }
 
 
 def _normalize(label: str) -> str:

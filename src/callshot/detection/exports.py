@@ -1,14 +1,8 @@
-"""Events → files that other programs open.
-
-raven         a selection table for each recording, also for those without events
-raven-all     one selection table for all recordings, right in both ways of opening it
-audacity      a label track for each recording that has events
-kaleidoscope  kaleidoscope.csv; date, time and hour are those of the start of the event
-csv, parquet  events.csv, events.parquet: all columns
-"""
+"""Events → files that other programs open; a format is a function under `output_format`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -36,6 +30,55 @@ VERDICTS = {True: "yes", False: "no"}
 DIGITS = 6  # of the times at which files begin in a sound: microseconds
 
 Files = Iterator[tuple[str, bytes]]  # name and content
+WriteEvents = Callable[[Frame, RecordingFolder | None], Files]
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """A format of events.
+
+    write           yields the files of a frame of events
+    help            what it writes, where the name does not say it
+    for_programs    whether scan writes it for another program; it is then an option of --to
+    beside          format of --to with which scan writes it too
+    on_page         whether the page of a review offers it
+    suffix          of the only file, if there is one only
+    needs_folder    whether it needs the recordings without events too
+    """
+
+    write: WriteEvents
+    help: str = ""
+    for_programs: bool = False
+    beside: str = ""
+    on_page: bool = False
+    suffix: str = ""
+    needs_folder: bool = False
+
+
+EXPORTS: dict[str, OutputFormat] = {}
+
+
+def output_format(name: str, **facts: Any) -> Callable[[WriteEvents], WriteEvents]:
+    """Register a function as an output format."""
+
+    def register(write: WriteEvents) -> WriteEvents:
+        EXPORTS[name] = OutputFormat(write, **facts)
+        return write
+
+    return register
+
+
+def formats_for_programs() -> list[str]:
+    """Return the formats that scan writes for other programs."""
+    return [name for name, one in EXPORTS.items() if one.for_programs]
+
+
+def describe_exports() -> str:
+    """Return the names of all formats as the help lists them."""
+    names = [
+        f"{name} ({one.help})" if one.help else name for name, one in EXPORTS.items()
+    ]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def export_events(
@@ -59,7 +102,7 @@ def write_files(
 ) -> list[str]:
     """Write events to a folder in one of EXPORTS; return the names of the files."""
     names = []
-    for name, content in EXPORTS[format](events, recordings):
+    for name, content in EXPORTS[format].write(events, recordings):
         if not is_inside(folder, name):
             raise InputError(
                 f"{name}: a recording outside the folder of recordings; "
@@ -87,6 +130,7 @@ def to_annotations(events: Frame) -> list[Row]:
     return rows
 
 
+@output_format("raven", help="a table per recording", for_programs=True, on_page=True)
 def _export_raven(events: Frame, recordings: RecordingFolder | None) -> Files:
     """Yield the table of each recording; one without rows where a recording has no events."""
     events = _fill_band(events, recordings)
@@ -99,6 +143,12 @@ def _export_raven(events: Frame, recordings: RecordingFolder | None) -> Files:
         yield file, raven.write(annotations, Path(file)).encode()
 
 
+@output_format(
+    "raven-all",
+    help="one table for all recordings",
+    beside="raven",
+    needs_folder=True,
+)
 def _export_raven_all(events: Frame, recordings: RecordingFolder | None) -> Files:
     """Yield one table; its times run on over all recordings, by name, also over silent ones."""
     if recordings is None:
@@ -132,14 +182,18 @@ def _fill_band(events: Frame, recordings: RecordingFolder | None) -> Frame:
     )
 
 
+@output_format("audacity", for_programs=True, on_page=True)
 def _export_audacity(events: Frame, recordings: RecordingFolder | None) -> Files:
+    """Yield a label track for each recording that has events."""
     for name, stem in _find_stems(set(events["recording"])).items():
         file = f"{stem}.txt"
         annotations = to_annotations(events.filter(recording=name))
         yield file, audacity.write(annotations, Path(file)).encode()
 
 
+@output_format("kaleidoscope", for_programs=True)
 def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> Files:
+    """Yield one table; date, time and hour are those of the start of the event."""
     folder = ""
     if recordings is not None:
         folder = str(recordings.library.root.absolute())
@@ -172,7 +226,9 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
     yield "kaleidoscope.csv", format_csv(rows).encode()
 
 
+@output_format("csv", on_page=True, suffix=".csv")
 def _export_csv(events: Frame, recordings: RecordingFolder | None) -> Files:
+    """Yield one file with all columns."""
     verdicts = pl.col("confirmed").replace_strict(
         VERDICTS, default=None, return_dtype=pl.String
     )
@@ -180,7 +236,9 @@ def _export_csv(events: Frame, recordings: RecordingFolder | None) -> Files:
     yield "events.csv", format_csv([tuple(events.columns), *rows]).encode()
 
 
+@output_format("parquet", on_page=True, suffix=".parquet")
 def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
+    """Yield one file with all columns."""
     buffer = BytesIO()
     events.write_parquet(buffer, compression="zstd")
     yield "events.parquet", buffer.getvalue()
@@ -198,13 +256,3 @@ def _find_stems(names: Iterable[str]) -> dict[str, str]:
         name: stem if counts[stem.casefold()] == 1 else name
         for name, stem in stems.items()
     }
-
-
-EXPORTS: dict[str, Callable[[Frame, RecordingFolder | None], Files]] = {
-    "raven": _export_raven,
-    "raven-all": _export_raven_all,
-    "audacity": _export_audacity,
-    "kaleidoscope": _export_kaleidoscope,
-    "csv": _export_csv,
-    "parquet": _export_parquet,
-}

@@ -27,7 +27,11 @@ from callshot.detection.clips import (
     write_clips,
 )
 from callshot.detection.events import RecordingFolder
-from callshot.detection.exports import EXPORTS, write_files
+from callshot.detection.exports import (
+    EXPORTS,
+    formats_for_programs,
+    write_files,
+)
 from callshot.detection.index.add_recording import find_stamp
 from callshot.detection.index.clock import RecordedTime, parse_clock
 from callshot.detection.model import Model, load_model, write_model
@@ -50,7 +54,6 @@ LABELS = "labels.parquet"
 CLIPS_FOLDER = "clips"
 ACTIVITY_FOLDER = "activity"
 EVENTS_CSV = "events.csv"
-FORMATS = ("raven", "audacity", "kaleidoscope")  # of EXPORTS, for other programs
 
 
 def scan_files(
@@ -64,10 +67,10 @@ def scan_files(
 ) -> ScanResult:
     """Scan recordings or an index with a model, and write what was found.
 
-    `formats` are names of FORMATS; `options` are those of `scan`.
+    `formats` are output formats for other programs; `options` are those of `scan`.
     """
     for name in formats:
-        check_choice("to", name, FORMATS)
+        check_choice("to", name, formats_for_programs())
     model_path, recordings, out = map(to_path, (model_path, recordings, out))
     is_inside = is_remote(out) == is_remote(recordings)
     is_inside = is_inside and out.resolve().is_relative_to(recordings.resolve())
@@ -122,8 +125,8 @@ def _write_events(
     names = []
     for format in ("csv", "parquet"):
         names += write_files(result.events, format, folder, recordings)
-    for format in EXPORTS:
-        if format.removesuffix("-all") in formats:
+    for format, export in EXPORTS.items():
+        if format in formats or export.beside in formats:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
     times = {}

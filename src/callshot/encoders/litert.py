@@ -36,6 +36,7 @@ from callshot.files import explain_unreadable, write_atomic
 MODEL_SIGNATURES = 18
 GRAPH_OUTPUTS = 8
 GRAPH_OPERATORS = 10
+LITERT_PACKAGES = ("ai_edge_litert",)
 _GREETING = b"INFO: Created TensorFlow Lite XNNPACK delegate"
 _STDERR_LOCK = threading.Lock()
 
@@ -67,28 +68,13 @@ class TfliteEmbedding:
         return (numbers - np.float32(zero_point)) * np.float32(scale)
 
 
-BIRDNET = TfliteEmbedding(
-    tensor="model/GLOBAL_AVG_POOL/Mean",
-    input_shape=(1, 144000),
-    output_shape=(1, 1024),
-)
-# Quantised: a value is a whole number from −128 to 127, times a scale.
-YAMNET = TfliteEmbedding(
-    tensor="tower0/network/layer28/reduce_mean",
-    input_shape=(15600,),
-    output_shape=(1, 1, 1, 1024),
-    quantization=(0.022328350692987442, -128),
-    extra="yamnet",
-)
-
-
-def load_litert(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
-    """Open BirdNET or YAMNet, rewritten once to end in the embedding."""
-    embedding = YAMNET if spec.name == "yamnet" else BIRDNET
+def load_tflite(
+    spec: EncoderSpec, embedding: TfliteEmbedding, *, threads: int
+) -> Model:
+    """Open the model of an encoder, rewritten once to end in the embedding."""
     rewrite = partial(expose_tensor, embedding=embedding)
-    return open_tflite(
-        spec.derive("embedding-1.tflite", rewrite), embedding, threads=threads
-    )
+    path = spec.derive("embedding-1.tflite", rewrite)
+    return open_tflite(path, embedding, threads=threads)
 
 
 def open_tflite(path: Path, embedding: TfliteEmbedding, *, threads: int = 1) -> Model:
@@ -97,7 +83,7 @@ def open_tflite(path: Path, embedding: TfliteEmbedding, *, threads: int = 1) -> 
     `threads` callers can run it at once, each on an interpreter of its own, which takes 80 MB for
     BirdNET.
 
-    >>> open_tflite(Path("missing.tflite"), BIRDNET)
+    >>> open_tflite(Path("missing.tflite"), TfliteEmbedding("mean", (1, 16), (1, 8)))
     Traceback (most recent call last):
     callshot.errors.InputError: missing.tflite: cannot be read (No such file or directory)
     """

@@ -26,6 +26,7 @@ from callshot.encoders.validation import (
 from callshot.errors import InputError, OptionError, printable, suggest
 from callshot.files import atomic_path, check_regular_file
 
+ONNX_PACKAGES = ("onnxruntime", "onnx")
 PROVIDERS: dict[str, list[Any]] = {
     "cpu": ["CPUExecutionProvider"],
     # TF32 would cost three digits. HEURISTIC finds the same algorithm each time, and is quick for

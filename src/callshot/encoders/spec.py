@@ -4,7 +4,6 @@ Everything that decides the vectors is in the spec, and so in the fingerprint by
 keeps them.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -18,26 +17,15 @@ from callshot.errors import OptionError, check_choice, check_range, suggest
 
 Option = str | int | float | bool | None
 
-HUBERT_LAYERS = 12
 # Of every encoder, with the defaults
 SHARED_OPTIONS: Mapping[str, Option] = {"pooling": "mean", "speed": 1.0, "top_hz": None}
 SPEEDS = (0.01, 100.0)
 AUTO = "auto"  # the speed is chosen from segments
 HAS_NONE = ("top_db", "top_hz")  # options that can be switched off
-CHOICES = {
+SHARED_LIMITS: Mapping[str, tuple[Any, ...]] = {
     "pooling": POOLINGS,
-    "precision": ("float32", "float16", "bfloat16"),  # of HuBERT on a GPU
-    "sequence": (
-        "windows",
-        "spatial",
-    ),  # of Perch 2: windows, or the frames inside them
-}
-RANGES: dict[str, tuple[float, float]] = {
     "speed": SPEEDS,
     "top_hz": (1, 1e9),
-    "layer": (1, HUBERT_LAYERS),
-    "dimension": (1, math.inf),
-    "coefficients": (1, math.inf),
 }
 
 
@@ -50,13 +38,17 @@ class EncoderSpec:
     loudness_effect
                    what a louder segment does to its vector
     windowing      how a segment is cut into windows; None: the model takes a segment whole
-    options        all other options of this encoder that change the vectors
+    options        all other options of this encoder that change the vectors, with the defaults
+    limits         the range of an option, or the words that it can be
+    required       options that must be given
+    dimension_option
+                   the option that is the number of dimensions
     pooling        how the vectors of windows or frames become one
     speed          how many times faster the model gets a segment; below 1: slower
     auto_speed     whether the speed is still to be chosen, from segments
     band_hz        the band of frequencies that it was trained on, or that its filters cover
     top_hz         the highest frequency that the model gets, after the change of speed; None: all
-    extra          extra of callshot that must be installed
+    extra          extra of callshot that must be installed, and the `packages` that it brings
     alternatives   files that can take the place of `weights`: for torch, or of other toolkits; one
                    of them is enough
     weights_of     encoder whose weights it shares
@@ -67,6 +59,11 @@ class EncoderSpec:
                    whether callshot was tested with them, not only with small models that have
                    the same inputs and outputs
     version        of our code; a change of the vectors increases it
+    pace           seconds that a second of audio takes, about, on one core
+    citation       of the paper, for the methods of a report
+    in_study       whether `callshot init` writes it into a study file, with a `comment` beside the
+                   name, and `study_lines` below it
+    order          in lists; names decide between equal ones
     """
 
     name: str
@@ -78,11 +75,15 @@ class EncoderSpec:
     loudness_effect: str
     windowing: WindowOptions | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
+    limits: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    dimension_option: str = "dimension"
     pooling: str = "mean"
     speed: float = 1.0
     auto_speed: bool = False
     top_hz: float | None = None
     extra: str | None = None
+    packages: tuple[str, ...] = ()
     weights: tuple[Weight, ...] = ()
     alternatives: tuple[Weight, ...] = ()
     weights_of: str | None = None
@@ -92,6 +93,12 @@ class EncoderSpec:
     parallel: bool = False
     tested_with_real_weights: bool = True
     version: int = 1
+    pace: float = 0.1
+    citation: str = ""
+    in_study: bool = True
+    comment: str = ""
+    study_lines: tuple[str, ...] = ()
+    order: int = 5
 
     @property
     def weights_name(self) -> str:
@@ -161,13 +168,14 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
             raise OptionError(
                 f"{option}: expected a value like {default!r}, got {text!r}"
             ) from None
-        if name in CHOICES:
-            check_choice(option, values[name], CHOICES[name])
-        if name in RANGES and values[name] is not None:
-            check_range(option, values[name], *RANGES[name])
+        limits = {**SHARED_LIMITS, **spec.limits}.get(name, ())
+        if isinstance(values[name], str) and limits:
+            check_choice(option, values[name], limits)
+        elif limits and values[name] is not None:
+            check_range(option, values[name], *limits)
 
     options = {name: values.pop(name) for name in spec.options}
-    dimension = options.get("dimension", options.get("coefficients", spec.dimension))
+    dimension = options.get(spec.dimension_option, spec.dimension)
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}
     spec = replace(
         spec, options=options, dimension=dimension, auto_speed=is_auto, **shared

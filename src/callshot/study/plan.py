@@ -157,7 +157,7 @@ def _plan_corpus(
     read = partial(
         fingerprint, excluded=reading.exclude, follow_links=reading.follow_links
     )
-    places = [corpus.audio, *optional(corpus.annotations)]
+    places = [corpus.audio, *optional(corpus.reading["annotations"])]
     segment = make_step(
         "segment",
         "",
@@ -165,7 +165,7 @@ def _plan_corpus(
         {
             **asdict(corpus.segmentation),
             **describe_annotation_options(reading),
-            "format": corpus.format,
+            "format": corpus.reading["format"],
             "corpus": corpus.known_name,
         },
         [partial(read, place) for place in places],

@@ -5,7 +5,6 @@ Before a step ever ran, `estimate_s` guesses how long it takes. `describe_outcom
 lines on a finished one.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,7 +49,7 @@ ReportStep = Callable[[Step, float | None], None]
 OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz ="}
 
 # Seconds of work for a second of audio; of some, for each draw and number of shots.
-ENCODER_PACE = {
+PACE = {
     "mfcc": 0.001,
     "random": 0.0005,
     "yamnet": 0.005,
@@ -239,9 +238,8 @@ def estimate_s(study: Study, step: Step) -> float:
     pace = PACE.get(step.kind, OTHER_PACE)
     if step.kind == "embed":
         for encoder in study.encoders:
-            family = re.split(r"[-\[]", encoder.name)[0]
             if encoder.title == step.encoder:
-                pace = ENCODER_PACE.get(family, OTHER_PACE)
+                pace = sum(spec.pace for spec in encoder.joined_encoder.specs)
     elif step.kind == "evaluate":
         protocol = study.protocol
         draws = protocol.draws + protocol.shared_draws + protocol.bootstraps / 4

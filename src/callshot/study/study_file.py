@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,7 @@ from callshot.corpus.options import (
     CORPORA,
     Corpus,
     SegmentationOptions,
-    default_options,
-    find_corpus,
-    make_annotation_options,
+    read_source,
 )
 from callshot.encoders.install import list_needs
 from callshot.encoders.joined_encoder import (
@@ -38,163 +36,75 @@ from callshot.errors import (
     InputError,
     OptionError,
     check_choice,
-    check_range,
     suggest_name,
 )
-from callshot.fewshot.gpu.device import DEVICES
 from callshot.fewshot.label_budget import check_target
 from callshot.fewshot.protocol import Protocol, make_protocol
 from callshot.files import WORK_FOLDER, check_results_folder
-from callshot.report.tables.scores import PAPER_SHOTS
+from callshot.options import (
+    STUDY_TABLES,
+    FoldOptions,
+    list_options,
+    select_options,
+    user_type,
+)
 from callshot.report.write_report import ReportOptions
 from callshot.storage import check_no_url
 from callshot.study.steps import optional
 
-# What a key holds, as errors say it.
-NUMBER = "a number"
-WHOLE = "a whole number"
-TEXT = "text in quotes"
-FLAG = "true or false"
-LIST = "a list in [brackets]"
-TABLE = "a table of keys"
-CHANNEL = "text in quotes or a whole number"
-SHOTS = "text in quotes or a list in [brackets]"
-PATH = "a path in quotes"
-FILE = "the path of a file or folder in quotes"  # which must exist
-NAMES = "names in quotes, in [brackets]"
-COUNTS = "whole numbers from 1, in [brackets]"
-COLUMNS = "a table of names in quotes"
-TYPES: Mapping[str, Sequence[type]] = {
-    NUMBER: (int, float),
-    WHOLE: (int,),
-    FLAG: (bool,),
-    LIST: (list,),
-    TABLE: (dict,),
-    CHANNEL: (str, int),
-    SHOTS: (str, list),
-    NAMES: (list,),
-    COUNTS: (list,),
-    COLUMNS: (dict,),
-}  # text otherwise
-KEYS: Mapping[str, Mapping[str, str]] = {
-    "": {
-        "title": TEXT,
-        "out": PATH,
-        "store": PATH,
-        "device": TEXT,
-        "corpus": TABLE,
-        "encoder": LIST,
-        "protocol": TABLE,
-        "baselines": TABLE,
-        "report": TABLE,
-    },
-    "corpus": {
-        "audio": FILE,
-        "annotations": FILE,
-        "format": TEXT,
-        "columns": COLUMNS,
-        "tiers": NAMES,
-        "label": TEXT,
-        "rename": FILE,
-        "time_unit": TEXT,
-        "follow_links": FLAG,
-        "known": TEXT,
-        "normalise": FLAG,
-        "folds": WHOLE,
-        "fold_file": FILE,
-        "group_duplicates": FLAG,
-        "categories": FILE,
-        "min_length_s": NUMBER,
-        "collar_s": NUMBER,
-        "with_collar": FLAG,
-        "channel": CHANNEL,
-        "rate_hz": WHOLE,
-        "peak_dbfs": NUMBER,
-        "source_rate_hz": NUMBER,
-    },
-    "protocol": {
-        "shots": SHOTS,
-        "draws": WHOLE,
-        "bootstraps": WHOLE,
-        "shared_draws": WHOLE,
-        "total_samples": WHOLE,
-        "seed": WHOLE,
-        "sampler": TEXT,
-        "score": TEXT,
-        "spread": TEXT,
-        "classifiers": NAMES,
-        "permutations": WHOLE,
-        "repeat_folds": WHOLE,
-        "seeds": WHOLE,
-    },
-    "baselines": {
-        "references": FILE,
-        "train": NAMES,
-        "per_k": FLAG,
-        "draws": WHOLE,
-        "spread": TEXT,
-        "C": NUMBER,
-        "cell": TEXT,
-        "seeds": WHOLE,
-        "init": FILE,
-        "published": TEXT,
-    },
-    "report": {
-        "shots": COUNTS,
-        "confusion": COUNTS,
-        "spread": TEXT,
-        "figures": FLAG,
-        "pdf": FLAG,
-        "sounds": FLAG,
-        "target": NUMBER,
-    },
+# The type of an option and of its items → how errors call it, and the types in TOML
+TYPES: Mapping[Any, tuple[str, tuple[type, ...]]] = {
+    (int, None): ("a whole number", (int,)),
+    (float, None): ("a number", (int, float)),
+    (bool, None): ("true or false", (bool,)),
+    (str, None): ("text in quotes", (str,)),
+    (Path, None): ("the path of a file or folder in quotes", (str,)),
+    (list, None): ("a list in [brackets]", (list,)),
+    (dict, None): ("a table of keys", (dict,)),
+    (tuple, str): ("names in quotes, in [brackets]", (list,)),
+    (tuple, int): ("whole numbers from 1, in [brackets]", (list,)),
+    (Mapping, str): ("a table of names in quotes", (dict,)),
 }
-RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # in a results folder
-CONFUSION_SHOTS = (1, 5, 20)
-READING_KEYS = ("columns", "tiers", "label", "rename", "time_unit", "follow_links")
-# Of a corpus, that are as they are in the file.
-CORPUS_KEYS = (
-    "audio",
-    "annotations",
-    "format",
-    "folds",
-    "fold_file",
-    "categories",
-    "group_duplicates",
+# Tables and lists of tables inside the file
+INNER = {"corpus": dict, "encoder": list, "protocol": dict} | dict.fromkeys(
+    ["baselines", "report"], dict
 )
+RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # in a results folder
 
 
-@dataclass(frozen=True)
-class StudyCorpus:
-    """One corpus of a study: where it is, and how it is read, segmented and split into folds."""
+@dataclass(frozen=True, kw_only=True)
+class StudyCorpus(FoldOptions):
+    """One corpus of a study: where it is, how it is split into folds, and how it is read.
+
+    `reading` is how it is read and segmented, as `segment_corpus` takes it.
+    """
 
     name: str
     audio: Path
-    segmentation: SegmentationOptions
-    annotations: Path | None = None
-    format: str = "auto"
-    annotation_options: AnnotationOptions = field(default_factory=AnnotationOptions)
-    known_corpus: Corpus | None = None
-    folds: int | None = None
-    fold_file: Path | None = None
-    categories: Path | None = None
-    group_duplicates: bool = False
+    reading: Mapping[str, Any]
+
+    @property
+    def segmentation(self) -> SegmentationOptions:
+        """How segments are cut."""
+        options: SegmentationOptions = self.reading["options"]
+        return options
+
+    @property
+    def annotation_options(self) -> AnnotationOptions:
+        """How annotations are read."""
+        options: AnnotationOptions = self.reading["annotation_options"]
+        return options
+
+    @property
+    def known_corpus(self) -> Corpus | None:
+        """The known corpus, if it is one."""
+        corpus: Corpus | None = self.reading["corpus"]
+        return corpus
 
     @property
     def known_name(self) -> str | None:
         """The name of the known corpus, if it is one."""
         return None if self.known_corpus is None else self.known_corpus.name
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """How it is read and segmented, as `segment_corpus` takes it."""
-        return {
-            "annotations": self.annotations,
-            "options": self.segmentation,
-            "format": self.format,
-            "annotation_options": self.annotation_options,
-            "corpus": self.known_corpus,
-        }
 
 
 @dataclass(frozen=True)
@@ -275,7 +185,6 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
     top = _read_section("", {"out": "results", **content}, "", base)
     out = top["out"]
     check_results_folder(str(out) if content.get("out", "results") else "")
-    check_choice("device", top.get("device", "auto"), DEVICES)
     sections = {}
     for name in ("protocol", "baselines", "report"):
         sections[name] = _read_section(name, top.get(name, {}), f"[{name}]", base)
@@ -318,7 +227,6 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
     if "target" in report:
         with name_errors("[report]"):
             check_target(report["target"], protocol.spreads)
-    shots = {"shots": PAPER_SHOTS, "confusion": CONFUSION_SHOTS}
     return Study(
         path=path,
         out=out,
@@ -330,7 +238,7 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
             title=top.get("title") or base.name,
             protocol=protocol,
             commands=[f"callshot run {path.name}"],
-            **shots | report,
+            **report,
         ),
         store=store,
         references=references,
@@ -339,42 +247,67 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
     )
 
 
-def _read_section(kind: str, content: Any, where: str, base: Path) -> dict[str, Any]:
+def _read_section(table: str, content: Any, where: str, base: Path) -> dict[str, Any]:
     """Return a table of the study file with its keys and values checked, and paths resolved."""
     if not isinstance(content, dict):
         raise OptionError(f"{where}: expected a table of keys, got {content!r}")
+    options = list_options(*STUDY_TABLES[table])
+    inner = {} if table else INNER
     section = {}
     for key, value in content.items():
         name = f"{where} {key}".lstrip()
-        if key not in KEYS[kind]:
-            raise OptionError(f"{name}: unknown key; {suggest_name(key, KEYS[kind])}")
-        expected = KEYS[kind][key]
-        is_right = type(value) in TYPES.get(expected, (str,))
-        if is_right and expected == COUNTS:
-            is_right = all(type(k) is int and k >= 1 for k in value)
-        elif is_right and expected in (NAMES, COLUMNS):
-            texts = value.values() if expected == COLUMNS else value
-            is_right = all(isinstance(text, str) for text in texts)
-        if not is_right:
-            raise OptionError(f"{name}: expected {expected}, got {value!r}")
-        if expected == COUNTS:
-            value = tuple(sorted(set(value)))
-        elif expected == NAMES:
-            value = tuple(value)
-        elif expected in (PATH, FILE):
-            value = _resolve_path(base, value, name)
-        if expected == FILE:
-            try:
-                value.stat()
-            except OSError as error:
-                problem = f"cannot be reached ({error.strerror})"
-                if isinstance(error, FileNotFoundError):
-                    problem = "does not exist"
-                raise InputError(
-                    f"{name}: {value} {problem}; paths are relative to the study file"
-                ) from None
-        section[key] = value
+        if key in inner:
+            expected, types = TYPES[inner[key], None]
+            if type(value) not in types:
+                raise OptionError(f"{name}: expected {expected}, got {value!r}")
+            section[key] = value
+        elif key in options:
+            section[key] = _read_value(options[key], value, name, base)
+            if isinstance(section[key], Path) and table:
+                _check_reachable(section[key], name)
+        else:
+            known = [*options, *inner]
+            raise OptionError(f"{name}: unknown key; {suggest_name(key, known)}")
     return section
+
+
+def _read_value(entry: Field[Any], value: Any, name: str, base: Path) -> Any:
+    """Return the value of a key, checked: lists as tuples, paths resolved."""
+    kind, item = user_type(entry)
+    expected, types = TYPES[kind, item]
+    one = entry.metadata["option"]
+    if one.also is not None:
+        also, more = TYPES[one.also, None]
+        expected = f"{expected} or {also}"
+        types += more
+    is_right = type(value) in types
+    if is_right and item is int:
+        is_right = all(type(k) is int and k >= 1 for k in value)
+    elif is_right and item is str:
+        texts = value.values() if kind is Mapping else value
+        is_right = all(isinstance(text, str) for text in texts)
+    if not is_right:
+        raise OptionError(f"{name}: expected {expected}, got {value!r}")
+    if kind is Path:
+        return _resolve_path(base, value, name)
+    if item is int:
+        return tuple(sorted(set(value)))
+    if kind is tuple:
+        return tuple(value)
+    one.check(name, value)
+    return value
+
+
+def _check_reachable(path: Path, name: str) -> None:
+    try:
+        path.stat()
+    except OSError as error:
+        problem = f"cannot be reached ({error.strerror})"
+        if isinstance(error, FileNotFoundError):
+            problem = "does not exist"
+        raise InputError(
+            f"{name}: {path} {problem}; paths are relative to the study file"
+        ) from None
 
 
 def _resolve_path(base: Path, text: str, name: str) -> Path:
@@ -401,39 +334,18 @@ def _parse_corpus(
         )
     if "audio" not in section:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
-    own = {key: section[key] for key in CORPUS_KEYS if key in section}
+    own = select_options(section, FoldOptions)
+    known = section.get("known") or (name if name in CORPORA else None)
+    place = section["audio"].absolute()
+    files = [own[key] for key in ("fold_file", "categories") if key in own]
+    excluded = [
+        file
+        for file in (*own_paths, *files)
+        if not place.is_relative_to(file.absolute())
+    ]
     with name_errors(where):
-        check_range("folds", section.get("folds", 2), 2)
-        known_corpus = CORPORA.get(name)
-        if section.get("known"):
-            known_corpus = find_corpus(section["known"])
-        names = {one.name for one in fields(SegmentationOptions)}
-        changes = {key: value for key, value in section.items() if key in names}
-        if "channel" in changes:
-            changes["channel"] = str(changes["channel"])
-        if not section.get("normalise", True):
-            if "peak_dbfs" in changes:
-                raise OptionError(
-                    "peak_dbfs: has no effect with normalise = false; remove one of the two"
-                )
-            changes["peak_dbfs"] = None
-        segmentation = replace(default_options(known_corpus), **changes)
-        files = [own[key] for key in ("fold_file", "categories") if key in own]
-        place = section["audio"].absolute()
-        excluded = [
-            file
-            for file in (*own_paths, *files)
-            if not place.is_relative_to(file.absolute())
-        ]
-        reading = {key: section[key] for key in READING_KEYS if key in section}
-        annotation_options = make_annotation_options(**reading, exclude=excluded)
-    return StudyCorpus(
-        name=name,
-        segmentation=segmentation,
-        annotation_options=annotation_options,
-        known_corpus=known_corpus,
-        **own,
-    )
+        reading = read_source(section | {"corpus": known}, excluded)
+    return StudyCorpus(name=name, audio=section["audio"], reading=reading, **own)
 
 
 def _parse_encoders(

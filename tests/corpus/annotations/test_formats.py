@@ -164,7 +164,7 @@ def test_hinted_columns_are_recognised(tmp_path: Path) -> None:
 def test_an_unknown_format_is_an_error_with_the_closest_name(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="did you mean raven"):
         read_annotations(tmp_path / "a.txt", "ravn")
-    with pytest.raises(OptionError, match="expected one of raven, audacity, csv"):
+    with pytest.raises(OptionError, match="expected one of audacity, raven, csv"):
         write_annotations([], tmp_path / "a.TextGrid", "textgrid")
 
 

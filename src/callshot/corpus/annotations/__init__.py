@@ -11,6 +11,7 @@ crowsetta reads besides.
 from callshot.corpus.annotations.formats import (
     ANNOTATION_SUFFIXES,
     FORMATS,
+    describe_formats,
     find_format,
     read_annotations,
     recognise,
@@ -32,6 +33,7 @@ __all__ = [
     "AnnotationOptions",
     "Format",
     "describe_annotation_options",
+    "describe_formats",
     "find_format",
     "read_annotations",
     "recognise",

@@ -8,6 +8,7 @@ from pathlib import Path
 from callshot.corpus.annotations.rows import (
     AnnotationFile,
     AnnotationOptions,
+    Format,
     Rows,
     check_writable,
 )
@@ -93,3 +94,6 @@ def write(rows: Rows, path: Path) -> str:
             known = ["-1" if value is None else float(value) for value in band_hz]
             text += join_cells([FREQUENCY_MARK, *known])
     return text
+
+
+FORMATS = (Format("audacity", (".txt", ".lab"), recognise, read, write, order=2),)

@@ -39,7 +39,8 @@ def make_format(
         has_suffix = path.name.lower().endswith(suffixes)
         return reason if pattern and has_suffix and re.match(pattern, head) else None
 
-    return Format(name, suffixes, recognise, partial(_read, name, read_calls))
+    read = partial(_read, name, read_calls)
+    return Format(name, suffixes, recognise, read, package="crowsetta")
 
 
 def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:

@@ -19,6 +19,7 @@ from callshot.corpus.annotations.rows import (
     SYNONYMS,
     AnnotationFile,
     AnnotationOptions,
+    Format,
     Rows,
     extra_columns,
 )
@@ -362,3 +363,7 @@ def write(rows: Rows, path: Path) -> str:
             cells |= {name: float(row[name]) for name in SECONDS}
         table.append([cells.get(name) for name in columns.values()])
     return format_csv(table)
+
+
+# Tried last: the header of any table may look like one of annotations.
+FORMATS = (Format("csv", (".csv", ".tsv", ".txt"), recognise, read, write, order=9),)

@@ -1,18 +1,13 @@
-"""The table of annotation formats, and functions that recognise, read and write files.
+"""The annotation formats, and functions that recognise, read and write files.
 
-A format is one row of FORMATS, with everything that is known about it; they are tried in this
-order.
+A format is a module of this package with a tuple FORMATS, which has everything that is known about
+it.
 """
 
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
-from callshot.corpus.annotations import (
-    audacity,
-    crowsetta_formats,
-    delimited,
-    raven,
-    textgrid,
-)
 from callshot.corpus.annotations.rows import (
     AnnotationFile,
     AnnotationOptions,
@@ -38,31 +33,18 @@ from callshot.storage import to_path
 
 NO_OPTIONS = AnnotationOptions()
 
-FORMATS = (
-    Format("textgrid", (".textgrid",), textgrid.recognise, textgrid.read),
-    Format(
-        "raven",
-        (".txt", ".selections"),
-        raven.recognise,
-        raven.read,
-        raven.write,
-    ),
-    Format(
-        "audacity",
-        (".txt", ".lab"),
-        audacity.recognise,
-        audacity.read,
-        audacity.write,
-    ),
-    *crowsetta_formats.FORMATS,
-    Format(
-        "csv",
-        (".csv", ".tsv", ".txt"),
-        delimited.recognise,
-        delimited.read,
-        delimited.write,
-    ),
-)
+
+def _find_formats() -> tuple[Format, ...]:
+    """Return the formats of all modules beside this one, in the order in which they are tried."""
+    formats: list[Format] = []
+    for module in iter_modules([str(Path(__file__).parent)]):
+        name = f"{__package__}.{module.name}"
+        if name != __name__:
+            formats += getattr(import_module(name), "FORMATS", ())
+    return tuple(sorted(formats, key=lambda one: one.order))
+
+
+FORMATS = _find_formats()
 ANNOTATION_SUFFIXES = tuple({name for row in FORMATS for name in row.suffixes})
 
 
@@ -212,3 +194,19 @@ def find_format(name: str) -> Format:
     formats = {row.name: row for row in FORMATS}
     check_choice("format", name, formats)
     return formats[name]
+
+
+def describe_formats() -> str:
+    """Return the names of all formats as the help lists them."""
+    own = []
+    packages: dict[str, list[str]] = {}
+    for row in reversed(FORMATS):
+        if row.package:
+            packages.setdefault(row.package, []).append(row.name)
+        else:
+            own.append(f"{row.name} ({row.program})" if row.program else row.name)
+    own += ["folders (one folder of clips per label)", "or auto to recognise it"]
+    text = ", ".join(own)
+    for package, names in packages.items():
+        text += f". Formats read with the package {package}: {', '.join(sorted(names))}"
+    return text

@@ -21,6 +21,7 @@ from callshot.corpus.annotations.delimited import (
 from callshot.corpus.annotations.rows import (
     AnnotationFile,
     AnnotationOptions,
+    Format,
     Rows,
     check_writable,
     extra_columns,
@@ -220,3 +221,6 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
         ]
         text += join_cells(cells)
     return text
+
+
+FORMATS = (Format("raven", (".txt", ".selections"), recognise, read, write, order=3),)

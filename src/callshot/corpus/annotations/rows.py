@@ -18,7 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from callshot.corpus.annotations.text import Cell, RowError
-from callshot.errors import OptionError, OutputError, check_choice, suggest
+from callshot.errors import OptionError, OutputError, suggest
+from callshot.options import ReadingOptions, check_values, document, list_options
 from callshot.records import Reject
 from callshot.spans import Row, Spans
 
@@ -67,7 +68,6 @@ SYNONYMS = {
         "fold": "fold",
     }.items()
 }
-TIME_UNITS = ("s", "ms")
 NO_LABEL = "no label"  # a reason of a reject
 # Columns of a row that have a meaning here; those of the file with the same name are renamed.
 COLUMNS = ("path", "recording", "start_s", "end_s", "label")
@@ -75,32 +75,15 @@ ORIGIN = ("annotation_file", "annotation_row")
 OWN_COLUMNS = (*COLUMNS, "path_written", "in_frames", *ORIGIN)
 
 
+@document
 @dataclass(frozen=True)
-class AnnotationOptions:
+class AnnotationOptions(ReadingOptions):
     """How annotation files are read: their columns, tiers, units and labels, and files to skip.
 
-    Parameters
-    ----------
-    columns
-        Columns of a table by callshot's names, such as `{"label": "Species"}`.
-    tiers
-        Names of the TextGrid tiers that hold calls.
-    is_known_label
-        Function that returns whether a text is one of the labels of the corpus. Without `tiers`,
-        it chooses the tiers to read.
-    label
-        Label of the rows that have none.
-    time_unit
-        Unit of times in tables, "s" or "ms"; without it, columns such as `start_ms` are in
-        milliseconds and all others in seconds.
-    rename
-        New labels by old ones; calls whose new label is empty are left out.
-    follow_links
-        Whether to read files behind links that lead outside the folder.
-    exclude
-        Files and folders to skip.
-    keep_early
-        Whether to keep rows that start before their recording; they are rejects otherwise.
+    `rename` has new labels by old ones. With `is_known_label`, which returns whether a text is one
+    of the labels of the corpus, the tiers of TextGrids are chosen by their labels. `exclude` has
+    files and folders to skip. With `keep_early`, rows that start before their recording are no
+    rejects.
 
     Examples
     --------
@@ -108,21 +91,14 @@ class AnnotationOptions:
     'Species'
     """
 
-    columns: Mapping[str, str] = field(default_factory=dict)
-    tiers: tuple[str, ...] = ()
     is_known_label: Callable[[str], bool] | None = None
-    label: str | None = None
     exclude: tuple[Path, ...] = ()
-    time_unit: str | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    follow_links: bool = False
     keep_early: bool = False
 
     def __post_init__(self) -> None:
         if self.label is not None and not self.label.strip():
             raise OptionError("label: expected a text, got nothing but white space")
-        if self.time_unit is not None:
-            check_choice("time_unit", self.time_unit, TIME_UNITS)
+        check_values(self)
         for name in self.columns:
             if name not in SYNONYMS:
                 nearest = suggest(name, SYNONYMS)
@@ -133,14 +109,7 @@ class AnnotationOptions:
 
 def describe_annotation_options(options: AnnotationOptions) -> dict[str, object]:
     """Return the options that change what is read, by their names."""
-    return {
-        "columns": dict(options.columns),
-        "tiers": list(options.tiers),
-        "label": options.label,
-        "rename": dict(options.rename),
-        "time_unit": options.time_unit,
-        "follow_links": options.follow_links,
-    }
+    return {name: getattr(options, name) for name in list_options(ReadingOptions)}
 
 
 @dataclass
@@ -215,7 +184,8 @@ class Format:
 
     `suffixes` are those that its files usually have. `recognise` returns why a file with this name
     and head is in the format, None if it is not. `read` adds the rows of a file to it. `write`, if
-    there is one, returns the text of a file.
+    there is one, returns the text of a file. `program` and `package` say in the help which program
+    writes it, and which package reads it. Formats are tried by their `order`.
     """
 
     name: str
@@ -223,6 +193,9 @@ class Format:
     recognise: Callable[[Path, str, AnnotationOptions], str | None]
     read: Callable[[AnnotationFile], None]
     write: Callable[[Rows, Path], str] | None = None
+    program: str = ""
+    package: str = ""
+    order: int = 5
 
 
 def reject_row(row: Row, reason: object) -> Reject:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions
+from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions, Format
 from callshot.corpus.annotations.text import (
     NUMBER,
     list_names,
@@ -236,3 +236,8 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         f"which are call types: {', '.join(descriptions)}; choose with --tiers {first}, for "
         f"example, or tiers = [{first}] in a study file"
     )
+
+
+FORMATS = (
+    Format("textgrid", (".textgrid",), recognise, read, program="Praat", order=1),
+)

@@ -17,10 +17,7 @@ from callshot.corpus.synthetic.call_synthesis import (
     stream,
     synthesise_call,
 )
-from callshot.corpus.synthetic.plan import (
-    RecordingPlan,
-    plan_corpus,
-)
+from callshot.corpus.synthetic.plan import RATES_HZ, RecordingPlan, plan_corpus
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError, check_range
 from callshot.files import error_reason, write_atomic
@@ -31,7 +28,6 @@ from callshot.storage import check_no_url
 Pcm = NDArray[np.int16]
 Interval = tuple[float, float, str]
 
-RATES_HZ = (4000, 192000)
 FOLDERS = ("recordings", "raven", "textgrid")
 LEVEL_SPREAD_DB = 2.5  # standard deviation of the level of calls of one type
 NOTES = (

@@ -25,6 +25,7 @@ from callshot.corpus.synthetic.call_synthesis import (
     stream,
 )
 from callshot.errors import OptionError, check_range
+from callshot.options import SoundscapeOptions, check_values
 from callshot.spans import Row, Spans
 
 LabelledCall = tuple[str, bool]  # its label, and whether it is shorter than 1 s
@@ -82,16 +83,7 @@ GAP_S = 2.0  # between calls, and before the first and after the last of an hour
 MIN_PIECE_S = 30.0  # pieces of an hour; in shorter ones there are no calls
 EXAMPLES_PER_RECORDING = 4  # of each type
 EXAMPLE_S = 15.0  # of a recording, for each example in it
-LIMITS = {
-    "rate_hz": (4000, 192000, "Hz"),
-    "recordings": (1, 100_000, "recordings"),
-    "minutes": (1, 1440, "minutes"),
-    "every_minutes": (1, 10_000, "minutes"),
-    "calls_per_hour": (0, 3600, "calls"),
-    "types": (1, len(TYPES), "types"),
-    "examples": (0, 1000, "examples"),
-    "seed": (0, 2**63, ""),
-}
+RATES_HZ = (4000, 192000)
 SNRS_DB = (-40, 60)
 
 
@@ -223,26 +215,17 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     return recordings
 
 
-@dataclass(frozen=True, slots=True)
-class SiteOptions:
+@dataclass(frozen=True)
+class SiteOptions(SoundscapeOptions):
     """What a recorder at a site records; see `synthesise_soundscape`."""
 
-    recordings: int = 24
-    minutes: float = 60.0
-    every_minutes: float | None = None
-    start: datetime = datetime(2026, 3, 2)  # a Monday
-    calls_per_hour: float = 20.0
-    snr_db: tuple[float, ...] = (0.0, 6.0, 12.0)
-    types: int = 4
-    examples: int = 20
-    overlap: bool = False
     rate_hz: int = 16000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, (low, high, unit) in LIMITS.items():
-            if getattr(self, name) is not None:
-                check_range(name, getattr(self, name), low, high, unit)
+        check_values(self)
+        check_range("rate_hz", self.rate_hz, *RATES_HZ, "Hz")
+        check_range("seed", self.seed, 0, 2**63)
         if not self.snr_db:
             raise OptionError("snr_db: expected one or more values in dB, got none")
         for snr_db in self.snr_db:

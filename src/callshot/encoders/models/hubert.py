@@ -14,7 +14,7 @@ import math
 import os
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.onnx import (
+    ONNX_PACKAGES,
     OPENED,
     cut_graph,
     find_input,
@@ -37,7 +38,12 @@ from callshot.encoders.validation import (
     explain_errors,
     import_package,
 )
-from callshot.encoders.weights import TORCH_EXTRA, require_weight, torch_has_cuda
+from callshot.encoders.weights import (
+    TORCH_EXTRA,
+    Weight,
+    require_weight,
+    torch_has_cuda,
+)
 from callshot.errors import InputError, OptionError, count_text
 from callshot.files import atomic_path
 
@@ -48,6 +54,7 @@ STRIDE = 320  # samples from frame to frame
 LONGEST_S = 60.0  # the paper's longest segment has 44 s
 VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
 CUDNN_BATCH = 4  # signals in a batch from which on cuDNN is faster
+LAYERS = 12
 LAYER_END = re.compile(r"layers\.(\d+)/final_layer_norm/")
 
 
@@ -293,3 +300,70 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
 def _make_noise(seconds: float) -> Float32Array:
     samples = round(RATE_HZ * seconds)
     return np.random.default_rng(0).standard_normal(samples).astype(np.float32)
+
+
+HUGGING_FACE = "https://huggingface.co"
+# Files of a revision never change; the checksums are those that several projects publish.
+HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve"
+HUBERT_REVISION = "dba3bb02fda4248b6e082697eee756de8fe8aa8a"
+HUBERT_ONNX_REVISION = "6d40b9586c1c5106a6f7da2d6e465175afeb0fbb"
+ENCODERS = (
+    EncoderSpec(
+        name="hubert-base-l2",
+        title="HuBERT base, output of layer 2",
+        dimension=768,
+        rate_hz=16000,
+        band_hz=(100, 8000),
+        load=f"{__name__}:load_hubert",
+        licence="Apache-2.0",
+        loudness_effect="does not change it: each segment is scaled to unit variance",
+        options={"layer": 2, "normalise": True, "precision": "float32"},
+        limits={
+            "layer": (1, LAYERS),
+            "precision": ("float32", "float16", "bfloat16"),  # on a GPU
+        },
+        extra="onnx",
+        packages=ONNX_PACKAGES,
+        weights=(
+            Weight(
+                "model.onnx",
+                f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/{HUBERT_ONNX_REVISION}"
+                "/onnx/model.onnx",
+            ),
+        ),
+        alternatives=(
+            Weight(
+                "pytorch_model.bin",
+                f"{HUBERT}/{HUBERT_REVISION}/pytorch_model.bin",
+                size=377_569_754,
+                sha256="062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad",
+            ),
+            Weight("model.safetensors", f"{HUBERT}/main/model.safetensors"),
+        ),
+        weights_of="hubert-base-l2",
+        pace=0.05,
+        citation=(
+            "W.-N. Hsu et al. (2021): HuBERT: Self-Supervised Speech Representation Learning "
+            "by Masked Prediction of Hidden Units. IEEE/ACM Transactions on Audio, Speech, "
+            "and Language Processing 29."
+        ),
+        gpu=True,
+        parallel=True,
+        tested_with_real_weights=False,
+    ),
+)
+PATTERN = "hubert-base-lN"
+
+
+def match_name(name: str) -> EncoderSpec | None:
+    """Return the encoder of a layer, if the name is that of one."""
+    match = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
+    if match is None or int(match[1]) > LAYERS:
+        return None
+    layer = int(match[1])
+    return replace(
+        ENCODERS[0],
+        name=name,
+        title=f"HuBERT base, output of layer {layer}",
+        options={**ENCODERS[0].options, "layer": layer},
+    )

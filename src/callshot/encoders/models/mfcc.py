@@ -28,6 +28,7 @@ from callshot.errors import (
     check_whole_number,
 )
 from callshot.records import FloatArray
+from callshot.records.terms import NO_LICENCE
 
 MEL_SCALES = ("slaney", "htk")
 PADDINGS = ("centre", "none")
@@ -243,3 +244,41 @@ def _band_edges_hz(options: MfccOptions) -> FloatArray:
         top_mel = 15 + 27 * math.log(top_hz / 1000, 6.4)
     mels = np.linspace(0, top_mel, count)
     return np.where(mels < 15, mels * 200 / 3, 1000 * 6.4 ** ((mels - 15) / 27))
+
+
+ENCODERS = (
+    EncoderSpec(
+        name="mfcc",
+        title="40 mel-frequency cepstral coefficients, the paper's baseline",
+        dimension=40,
+        rate_hz=16000,
+        band_hz=(100, 8000),
+        load=f"{__name__}:load_mfcc",
+        licence=NO_LICENCE,
+        loudness_effect="changes the first coefficient",
+        parallel=True,
+        options={
+            "coefficients": 40,
+            "bands": 128,
+            "window_s": 0.025,
+            "hop_s": 0.010,
+            "n_fft": 400,
+            "mel": "slaney",
+            "top_db": 80.0,
+            "padding": "centre",
+        },
+        limits={"coefficients": (1, math.inf)},
+        dimension_option="coefficients",
+        pace=0.001,
+        citation=(
+            "S. Davis, P. Mermelstein (1980): Comparison of Parametric Representations for "
+            "Monosyllabic Word Recognition. IEEE Transactions on Acoustics, Speech, and "
+            "Signal Processing 28(4)."
+        ),
+        comment="needs no weights",
+        study_lines=(
+            '# pooling = "max"               # often better than the mean, the paper\'s',
+        ),
+        order=1,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Encoders: one module per family of models, each with its EncoderSpecs in ENCODERS."""

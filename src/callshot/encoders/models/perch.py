@@ -1,0 +1,153 @@
+"""Perch: version 1, converted once from TensorFlow to ONNX, and version 2, published as ONNX."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from callshot.encoders.onnx import ONNX_PACKAGES, open_windows
+from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.validation import Model, explain_errors, import_package
+from callshot.encoders.weights import Weight, derive_file, weight_folder
+from callshot.encoders.windows import WindowOptions, make_test_windows
+from callshot.errors import InputError
+from callshot.files import atomic_path
+
+SAMPLES = 160_000
+DIMENSION = 1280
+EXTRA = "perch-v1"
+TOLERANCE = 1e-3  # of the conversion, relative to the largest value in the vectors
+
+open_perch_v1 = partial(open_windows, samples=SAMPLES, dimension=DIMENSION)
+"""Open the output of `convert_perch_v1`; it runs window by window."""
+
+
+def load_perch_v1(spec: EncoderSpec, *, device: str, **_: object) -> Model:
+    """Open Perch 1, converted once from its TensorFlow model and compared with it."""
+    folder = weight_folder(spec.weights_name) / "saved_model"
+    convert = partial(convert_perch_v1, folder)
+    path = derive_file(spec.weights_name, "perch-1.onnx", folder, convert)
+    return open_perch_v1(path, device=device)
+
+
+def convert_perch_v1(saved_model: Path, target: Path) -> float:
+    """Convert the SavedModel of Perch 1 to ONNX.
+
+    Return the largest difference between its vectors and those of TensorFlow; a file that differs
+    too much is not kept. The batch is fixed to 1: with a free one the conversion of the
+    spectrogram fails.
+    """
+    # Read when TensorFlow is first imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    tensorflow = import_package("tensorflow", EXTRA)
+    converter = import_package("tf2onnx", EXTRA)
+    sounds = make_test_windows(SAMPLES)
+    with atomic_path(target) as temporary:
+        with explain_errors(saved_model, "converted as Perch v1"):
+            model = tensorflow.saved_model.load(str(saved_model))
+            wave = tensorflow.TensorSpec((1, SAMPLES), tensorflow.float32, "inputs")
+            embed = tensorflow.function(
+                lambda inputs: {"embedding": model.infer_tf(inputs)["embedding"]},
+                input_signature=[wave],
+            )
+            converter.convert.from_function(
+                embed, [wave], opset=17, output_path=str(temporary)
+            )
+            rows = [embed(sound[np.newaxis])["embedding"].numpy() for sound in sounds]
+        vectors = np.concatenate(rows)
+        difference = float(np.abs(open_perch_v1(temporary)(sounds) - vectors).max())
+        largest = float(np.abs(vectors).max())
+        if not difference <= TOLERANCE * largest:
+            raise InputError(
+                f"{saved_model}: after conversion its vectors differ from TensorFlow's "
+                f"by {difference:.2g}, with values up to {largest:.2g}"
+            )
+    return difference
+
+
+CITATION = (
+    "B. Ghani, T. Denton, S. Kahl, H. Klinck (2023): Global birdsong embeddings enable superior "
+    "transfer learning for bioacoustic classification. Scientific Reports 13, 22876."
+)
+HUGGING_FACE = "https://huggingface.co"
+PERCH_V2 = f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve"
+PERCH_V2_REVISION = "da88bf8c37c0b3068fc706fe509f633b9fbd28c1"
+PERCH_V2_HEADLESS = f"{HUGGING_FACE}/sammlapp/Perch_v2_headless/resolve/main"
+PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+PERCH_LOUDNESS = (
+    "does not change it: each window is scaled to one peak, unless normalisation=none"
+)
+PERCH_V1_FILES = (
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
+)
+
+ENCODERS = (
+    EncoderSpec(
+        name="perch-v2",
+        title="Perch 2, EfficientNet-B3",
+        dimension=1536,
+        rate_hz=32000,
+        band_hz=(60, 16000),
+        load="callshot.encoders.onnx:load_onnx",
+        licence="Apache-2.0",
+        loudness_effect=PERCH_LOUDNESS,
+        windowing=WindowOptions(rate_hz=32000, window_s=5.0),
+        options={"sequence": "windows"},
+        limits={"sequence": ("windows", "spatial")},  # or the frames inside windows
+        output="embedding",
+        extra="onnx",
+        packages=ONNX_PACKAGES,
+        citation=CITATION,
+        weights=(
+            Weight(
+                "perch_v2_no_dft.onnx",
+                f"{PERCH_V2}/{PERCH_V2_REVISION}/perch_v2_no_dft.onnx",
+                size=413_350_933,
+                sha256="4dcf71c18a147198545944bb5149697e89e3ad2e16637fa8f0edf6d13035a017",
+            ),
+        ),
+        # The file of perch-hoplite, then those of OpenSoundscape's zoo, without the classes.
+        alternatives=(
+            Weight(
+                "perch_v2.onnx",
+                f"{PERCH_V2}/{PERCH_V2_REVISION}/perch_v2.onnx",
+                size=409_148_616,
+                sha256="bf0c8467a924cb074663970ca4a0ab1e143602121930209657d0dff5d5cefa1f",
+            ),
+            *(
+                Weight(file, f"{PERCH_V2_HEADLESS}/{file}")
+                for file in (
+                    "perch_v2_no_dft_embedding_only.onnx",
+                    "perch_v2_embedding_only.onnx",
+                )
+            ),
+        ),
+        tested_with_real_weights=False,
+        gpu=True,
+        parallel=True,
+    ),
+    EncoderSpec(
+        name="perch-v1",
+        title="Perch 1, EfficientNet-B1",
+        dimension=1280,
+        rate_hz=32000,
+        band_hz=(60, 16000),
+        load=f"{__name__}:load_perch_v1",
+        licence="Apache-2.0",
+        loudness_effect=PERCH_LOUDNESS,
+        windowing=WindowOptions(rate_hz=32000, window_s=5.0),
+        extra=EXTRA,
+        packages=("onnxruntime", "tensorflow"),
+        citation=CITATION,
+        weights=tuple(
+            Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
+            for file in PERCH_V1_FILES
+        ),
+        gpu=True,
+        parallel=True,
+        tested_with_real_weights=False,
+    ),
+)
