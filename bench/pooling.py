@@ -25,8 +25,7 @@ from callshot.encoders.embed import (
 )
 from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.joined_encoder import find_joined_encoder
-from callshot.encoders.pooling import POOLINGS
-from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.spec import POOLINGS, EncoderSpec
 from callshot.encoders.store import open_store
 from callshot.encoders.workers import default_threads
 from callshot.spans import Spans

@@ -10,8 +10,13 @@ import pytest
 import standins
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder, unroll
-from callshot.encoders.pooling import pool
+from callshot.encoders.encode import (
+    Encoder,
+    PreparedSegment,
+    open_encoder,
+    pool,
+    unroll,
+)
 from callshot.encoders.weights import find_weight, import_weight
 from callshot.errors import InputError, OptionError
 

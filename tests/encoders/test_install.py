@@ -1,6 +1,7 @@
 """Weights are run before they are kept; without a checksum, the first file is trusted."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import onnx
 import pytest
 
 import standins
-from callshot.encoders import catalogue, hubert, install
+from callshot.encoders import catalogue, install
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.install import (
@@ -18,6 +19,7 @@ from callshot.encoders.install import (
     list_needs,
     stage_weights,
 )
+from callshot.encoders.models import hubert
 from callshot.encoders.weights import (
     find_weight,
     get_weight,
@@ -179,7 +181,7 @@ def server(model: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("callshot.encoders.download.PAUSE_S", 0.001)
 
     def get_from_server(name: str, weight: Any, progress: Any) -> Path:
-        source = catalogue.replace(weight, source=server.url)
+        source = replace(weight, source=server.url)
         path = get_weight(name, source, progress, schemes=("http",))
         record = path.with_name("model.onnx.weight.json")
         text = record.read_text().replace(server.url, weight.source)

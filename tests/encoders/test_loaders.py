@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders import catalogue, encode, hubert
+from callshot.encoders import catalogue, encode
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import (
     PreparedSegment,
     encoder_fingerprint,
     open_encoder,
+    pool,
     unroll,
     used_weights,
 )
-from callshot.encoders.pooling import pool
+from callshot.encoders.models import hubert
 from callshot.encoders.weights import import_weight, torch_has_cuda, weight_folder
 from callshot.errors import InputError, OptionError
 from standins import hubert as save_hubert

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from callshot.encoders.onnx import cut_graph, open_session, open_windows
-from callshot.encoders.validation import import_package
+from callshot.encoders.weights import import_package
 from callshot.errors import CallshotError, InputError, OptionError, OutputError
 from standins import Graph, hubert, perch_v2, read_weights
 

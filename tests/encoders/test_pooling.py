@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import Encoder, open_encoder
-from callshot.encoders.pooling import POOLINGS, frame_energies, pool
+from callshot.encoders.encode import Encoder, frame_energies, open_encoder, pool
+from callshot.encoders.spec import POOLINGS
 
 RATE_HZ = 16000
 values = st.floats(-100, 100, width=32)

@@ -8,8 +8,8 @@ import pytest
 import soundfile
 
 from callshot.corpus.options import SegmentationOptions
+from callshot.encoders.band_coverage import measure_coverage
 from callshot.errors import OptionError
-from callshot.study.band_coverage import measure_coverage
 from callshot.study.file_steps import segment_files
 from test_cli import run
 

@@ -267,7 +267,7 @@ def coverage(
     """
     from rich.console import Console
 
-    from callshot.encoders.band_coverage import EDGES_HZ
+    from callshot.encoders.band_coverage import EDGES_HZ, measure_coverage
     from callshot.encoders.spec import SPEEDS
     from callshot.files import check_own_folder
     from callshot.report.band_coverage import (
@@ -275,7 +275,6 @@ def coverage(
         show_coverage,
         write_coverage,
     )
-    from callshot.study.band_coverage import measure_coverage
 
     for speed in speeds:
         check_range("speeds", speed, *SPEEDS)

@@ -42,7 +42,7 @@ from callshot.detection.model import (
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Float32Array
+from callshot.encoders.windows import Float32Array
 from callshot.encoders.workers import Workers, open_workers
 from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans

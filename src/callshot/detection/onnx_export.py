@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from callshot.detection.model import Model, check_classes
-from callshot.encoders.validation import import_package
+from callshot.encoders.weights import import_package
 from callshot.errors import OptionError
 from callshot.files import atomic_path, check_new_file, make_folder
 from callshot.version import __version__

@@ -38,7 +38,7 @@ from callshot.encoders.joined_encoder import (
 )
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import FINGERPRINT, Store, audio_key, open_store
-from callshot.encoders.validation import Float32Array
+from callshot.encoders.windows import Float32Array
 from callshot.encoders.workers import (
     EmbedWork,
     Pace,

@@ -29,7 +29,6 @@ import polars as pl
 from callshot.encoders.catalogue import find_encoder, list_specs
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights import (
     TORCH_EXTRA,
     TORCH_PACKAGES,
@@ -43,6 +42,7 @@ from callshot.encoders.weights import (
     weight_folder,
     weight_sha256,
 )
+from callshot.encoders.windows import Float32Array
 from callshot.errors import InputError
 from callshot.files import replace_file
 from callshot.records import Progress, no_progress

@@ -17,12 +17,8 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import (
-    Float32Array,
-    Model,
-    explain_errors,
-    import_package,
-)
+from callshot.encoders.weights import explain_errors, import_package
+from callshot.encoders.windows import Float32Array, Model
 from callshot.errors import InputError, OptionError, printable, suggest
 from callshot.files import atomic_path, check_regular_file
 

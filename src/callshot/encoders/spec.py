@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.weights import Weight, derive_file, require_weight
 from callshot.encoders.windows import WindowOptions
 from callshot.errors import OptionError, check_choice, check_range, suggest
@@ -19,6 +18,7 @@ Option = str | int | float | bool | None
 
 # Of every encoder, with the defaults
 SHARED_OPTIONS: Mapping[str, Option] = {"pooling": "mean", "speed": 1.0, "top_hz": None}
+POOLINGS = ("mean", "audio", "max", "energy", "norm")  # described in `encode`
 SPEEDS = (0.01, 100.0)
 AUTO = "auto"  # the speed is chosen from segments
 HAS_NONE = ("top_db", "top_hz")  # options that can be switched off

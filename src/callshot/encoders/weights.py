@@ -11,6 +11,7 @@ quick. A file appears under its name when it has been checked and is on the disk
 want the same file, one makes it while the other waits. Nothing is unpickled.
 """
 
+import importlib
 import json
 import shutil
 import tempfile
@@ -21,8 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from callshot.encoders.validation import import_package
-from callshot.errors import InputError, OutputError
+from callshot.errors import CallshotError, InputError, OutputError, printable
 from callshot.files import (
     check_regular_file,
     error_reason,
@@ -331,4 +331,41 @@ def lock_weights(folder: Path, name: str) -> Iterator[None]:
         reason = error_reason(error)
         raise OutputError(
             f"{folder}: weights cannot be written there ({reason}); {WRITE_ADVICE}"
+        ) from error
+
+
+# Opening models
+
+
+@contextmanager
+def explain_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn any error of a library into one InputError: this file cannot be …, as `action` says."""
+    try:
+        yield
+    except CallshotError:
+        raise
+    except Exception as error:  # libraries have dozens of classes without a common base
+        if isinstance(error, OSError) and error.errno is not None:
+            action = "read"
+        reason = printable(error_reason(error))
+        raise InputError(f"{path}: cannot be {action} ({reason})") from error
+
+
+def import_package(name: str, extra: str) -> Any:
+    """Import a package that only some encoders need; if it is missing, name the extra to install.
+
+    >>> import_package("no_such_package", "onnx")
+    Traceback (most recent call last):
+    callshot.errors.InputError: the package no_such_package is missing; install it with: \
+pip install 'callshot[onnx]'
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the package {error.name} is missing; install it with: pip install 'callshot[{extra}]'"
+        ) from error
+    except ImportError as error:
+        raise InputError(
+            f"the package {name} cannot be loaded ({error_reason(error)})"
         ) from error

@@ -16,18 +16,46 @@ reproduce four of them, for 5 s at 32 kHz:
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import soxr
+from numpy.typing import NDArray
 
-from callshot.encoders.validation import Float32Array, check_signal
 from callshot.errors import InputError, OptionError, check_choice, check_whole_number
 
+Float32Array = NDArray[np.float32]
+Model = Callable[[Float32Array], Float32Array]
+
+LOUDEST = 1e12  # larger samples are no audio, and their power overflows float32
 PADDINGS = ("centre", "right", "wrap")
 REMAINDERS = ("pad", "drop", "wrap", "extend", "centre-crop")
 NORMALISATIONS = ("hoplite", "peak", "none")
 PEAK = 0.25  # the level that Perch was trained with
+
+
+def check_signal(signal: Float32Array, *, shortest: int = 1) -> None:
+    """Check that a signal is one channel of float32, long enough, and finite."""
+    dtype = getattr(signal, "dtype", type(signal).__name__)
+    shape = np.shape(signal)
+    if dtype != np.float32 or len(shape) != 1:
+        raise InputError(
+            f"signal: expected one channel of float32 samples, got {dtype} of shape {shape}; "
+            "select a channel and convert it first"
+        )
+    if len(signal) < shortest:
+        raise InputError(
+            f"signal: expected at least {shortest} samples, got {len(signal)}; "
+            "leave the segment out"
+        )
+    is_audio = np.abs(signal) <= LOUDEST  # False for NaN
+    if not is_audio.all():
+        position = int(np.argmin(is_audio))
+        raise InputError(
+            f"signal: sample {position}: expected a finite number within ±{LOUDEST:g}, "
+            f"got {signal[position]}; repair the audio or leave the segment out"
+        )
 
 
 @dataclass(frozen=True)

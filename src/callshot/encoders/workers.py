@@ -21,8 +21,7 @@ import numpy as np
 
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.spec import EncoderSpec, find_differences
-from callshot.encoders.validation import Float32Array
-from callshot.encoders.windows import split_windows
+from callshot.encoders.windows import Float32Array, split_windows
 from callshot.errors import InputError
 from callshot.jobs import Cluster, Job, Pool, TryLater
 from callshot.records import Progress

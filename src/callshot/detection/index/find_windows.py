@@ -19,7 +19,7 @@ from callshot.detection.index.windows import (
     make_grid,
 )
 from callshot.encoders.spec import find_differences
-from callshot.encoders.validation import Float32Array
+from callshot.encoders.windows import Float32Array
 from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, check_choice, check_whole_number
 from callshot.files import atomic_path, check_new_file, has_header, make_folder

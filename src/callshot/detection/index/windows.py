@@ -18,7 +18,7 @@ from callshot.corpus.audio import MARGIN, open_recording, probe
 from callshot.encoders.encode import change_speed
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Float32Array, check_signal
+from callshot.encoders.windows import Float32Array, check_signal
 from callshot.encoders.workers import Output, Workers, keep_ahead
 from callshot.errors import OptionError, check_range
 from callshot.records import FloatArray, IntArray

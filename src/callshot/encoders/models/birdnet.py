@@ -3,9 +3,8 @@
 from callshot.encoders.litert import LITERT_PACKAGES, TfliteEmbedding, load_tflite
 from callshot.encoders.onnx import ONNX_PACKAGES
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Model
 from callshot.encoders.weights import Weight
-from callshot.encoders.windows import WindowOptions
+from callshot.encoders.windows import Model, WindowOptions
 
 BIRDNET = TfliteEmbedding(
     tensor="model/GLOBAL_AVG_POOL/Mean",

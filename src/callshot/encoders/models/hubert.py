@@ -31,19 +31,15 @@ from callshot.encoders.onnx import (
     run,
 )
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import (
-    Float32Array,
-    Model,
-    check_signal,
-    explain_errors,
-    import_package,
-)
 from callshot.encoders.weights import (
     TORCH_EXTRA,
     Weight,
+    explain_errors,
+    import_package,
     require_weight,
     torch_has_cuda,
 )
+from callshot.encoders.windows import Float32Array, Model, check_signal
 from callshot.errors import InputError, OptionError, count_text
 from callshot.files import atomic_path
 

@@ -20,7 +20,7 @@ from scipy.fft import dct, rfft
 from scipy.sparse import csr_array
 
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Float32Array, Model, check_signal
+from callshot.encoders.windows import Float32Array, Model, check_signal
 from callshot.errors import (
     OptionError,
     check_choice,

@@ -8,9 +8,14 @@ import numpy as np
 
 from callshot.encoders.onnx import ONNX_PACKAGES, open_windows
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Model, explain_errors, import_package
-from callshot.encoders.weights import Weight, derive_file, weight_folder
-from callshot.encoders.windows import WindowOptions, make_test_windows
+from callshot.encoders.weights import (
+    Weight,
+    derive_file,
+    explain_errors,
+    import_package,
+    weight_folder,
+)
+from callshot.encoders.windows import Model, WindowOptions, make_test_windows
 from callshot.errors import InputError
 from callshot.files import atomic_path
 

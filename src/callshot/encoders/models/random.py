@@ -6,7 +6,7 @@ import numpy as np
 
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import audio_key
-from callshot.encoders.validation import Float32Array, Model
+from callshot.encoders.windows import Float32Array, Model
 from callshot.records.terms import NO_LICENCE
 
 

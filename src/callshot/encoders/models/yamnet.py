@@ -2,9 +2,8 @@
 
 from callshot.encoders.litert import LITERT_PACKAGES, TfliteEmbedding, load_tflite
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.validation import Model
 from callshot.encoders.weights import Weight
-from callshot.encoders.windows import WindowOptions
+from callshot.encoders.windows import Model, WindowOptions
 
 # Quantised: a value is a whole number from −128 to 127, times a scale.
 YAMNET = TfliteEmbedding(
