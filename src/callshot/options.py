@@ -42,7 +42,7 @@ class Option:
     kind       the type that users give, if not that of the field
     also       another type that study.toml allows
     separated  several values are separated by commas; otherwise the option is repeated
-    example    of NAME=VALUE
+    example    of NAME=VALUE, or of a value for a study file
     typer      further arguments of typer.Option
     """
 
@@ -58,7 +58,7 @@ class Option:
     kind: Any = None
     also: type | None = None
     separated: bool = False
-    example: str = ""
+    example: Any = ""
     typer: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, name: str, value: Any) -> None:
@@ -683,7 +683,10 @@ class ReferenceOptions:
     """Scores of others."""
 
     references: Path | None = option(
-        None, "", "CSV file with scores of classifiers that were trained elsewhere."
+        None,
+        "",
+        "CSV file with scores of classifiers that were trained elsewhere.",
+        example="baselines.csv",
     )
 
 
@@ -710,6 +713,7 @@ class DisplayOptions:
         "",
         "Mean average precision, such as 0.8: the summary says how many examples per call "
         "type reach it.",
+        example=0.8,
     )
 
 

@@ -15,7 +15,12 @@ from callshot.encoders.install import list_needs
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.files import write_atomic
-from callshot.options import ReadingOptions, list_options
+from callshot.options import (
+    STUDY_TABLES,
+    ReadingOptions,
+    default_value,
+    list_options,
+)
 from callshot.records import Inspection, given_folds
 
 GENERIC_NAMES = frozenset(
@@ -35,36 +40,13 @@ GENERIC_NAMES = frozenset(
 DEFAULT_SHOTS = "1-40"
 COMMENTS_AT = 31  # the column before a comment
 
-PROTOCOL = """
-[protocol]
-{shots} # examples per call type; also 1,2,5,10 or all
-seed = 0                        # same seed, same numbers
-# draws = 100                   # support sets drawn for each query
-# bootstraps = 5000             # samples of the per-query spread
-# shared_draws = 1000           # support sets of the shared spread
-# permutations = 199            # of labels, in the test against chance
-# repeat_folds = 1              # partitions into folds: how much mAP depends on them
-# seeds = 1                     # labelled sets and samples to cross with the partitions
-# total_samples = 1000          # samples of the total spread
-
-# Other classifiers without training:
-# classifiers = ["cosine", "cl2n", "whitened", "neighbour", "medoid"]
-
-[baselines]                     # would training be better?
-train = ["logistic"]            # on all labels; with pip install 'callshot[baselines]' also
-                                # "recurrent" and "end-to-end"
-per_k = true                    # also at every k, on the same examples
-# references = "baselines.csv"  # scores of classifiers trained elsewhere:
-                                # encoder,kind,name,metric,value
-
-# [report]
-# shots = [1, 2, 3, 4, 5, 10, 15, 20, 40]       # rows of the tables
-# confusion = [1, 5, 20]
-# figures = false               # no figures but the curves of the page
-# pdf = true                    # figures also as PDF, for a paper
-# sounds = false                # keeps recordings out of the report
-# target = 0.8                  # a mAP: how many examples does it need?
-"""
+# Keys that are not left to their defaults, by table
+ACTIVE = {
+    "protocol": ["shots", "seed"],
+    "baselines": ["train", "per_k"],
+    "report": [],
+}
+OTHER_CLASSIFIERS = ["cosine", "cl2n", "whitened", "neighbour", "medoid"]
 
 
 def write_study(
@@ -121,8 +103,25 @@ def write_study(
             line = line.ljust(COMMENTS_AT + 1)
         lines += ["", f"{mark}[[encoder]]", f"{mark}{line}{comment}"]
         lines += [f"{mark}{more}" for more in spec.study_lines]
-    shots_line = f"shots = {_quote(shots)}".ljust(COMMENTS_AT)
-    lines.append(PROTOCOL.replace("{shots}", shots_line))
+    values: dict[str, Any] = {"shots": shots, "train": ["logistic"], "per_k": True}
+    values["classifiers"] = OTHER_CLASSIFIERS
+    for table, active in ACTIVE.items():
+        lines += ["", f"[{table}]"]
+        options = list_options(*STUDY_TABLES[table])
+        for key in [*active, *(name for name in options if name not in active)]:
+            option = options[key].metadata["option"]
+            value = option.shown if option.kind is str else default_value(options[key])
+            if table != "report":
+                value = values.get(key, value)
+            if value in (None, "", ()):
+                value = option.example
+            if value == "":
+                continue
+            mark = "" if key in active else "# "
+            line = f"{mark}{key} = {_format_value(value, base)}"
+            text = re.split(r"(?<!per-k)[:;] |[.] |[.]$|, separated", option.help)[0]
+            lines.append(f"{line.ljust(COMMENTS_AT)} # {text}")
+    lines.append("")
     if os.path.lexists(path):
         raise OptionError(
             f"{path}: already exists; remove it, or choose another name with --out"
@@ -157,13 +156,13 @@ def _corpus_lines(
 
 def _format_value(value: Any, base: Path) -> str:
     """Return a value in TOML; a path relative to the study's folder where it is near."""
-    if value is True:
-        return "true"
+    if isinstance(value, bool | int | float):
+        return str(value).lower()
     if isinstance(value, Mapping):
         pairs = [f"{_quote(key)} = {_quote(text)}" for key, text in value.items()]
         return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_quote, value))}]"
+        return f"[{', '.join(_format_value(one, base) for one in value)}]"
     if isinstance(value, Path):
         whole = value.absolute()
         value = str(whole)
