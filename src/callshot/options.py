@@ -167,8 +167,17 @@ def default_text(entry: Field[Any]) -> str:
     if shown is False or value is None or value is False or value in ("", (), ...):
         return ""
     if isinstance(value, tuple):
-        return ",".join(one if isinstance(one, str) else f"{one:g}" for one in value)
+        return join_values(value)
     return "" if isinstance(value, dict) else str(value)
+
+
+def join_values(values: Sequence[str | float]) -> str:
+    """Return values as users separate them.
+
+    >>> join_values((0.5, 6.0)), join_values(("raven", "audacity"))
+    ('0.5,6', 'raven,audacity')
+    """
+    return ",".join(one if isinstance(one, str) else f"{one:g}" for one in values)
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from callshot.options import (
     default_text,
     default_value,
     find_option,
+    join_values,
     list_options,
     parse_names,
     parse_numbers,
@@ -219,7 +220,7 @@ def make_parameter(
     default = default_value(entry)
     if one.separated:
         kind = str
-        default = default_text(entry) or None
+        default = join_values(default) if default else None
     elif item is not None:
         kind = list[item]  # type: ignore[valid-type]
     shown: Any = one.shown
