@@ -8,10 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-import standins
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
-from callshot.encoders import catalogue
 from callshot.encoders.models.hubert import open_hubert_torch
 from callshot.tables.embedding_tables import read_table
 from sounds import record
@@ -135,44 +133,6 @@ def test_a_users_own_model_has_nothing_to_get_and_is_not_ready_where_there_is_no
     assert "gone.onnx, which does not exist" in said.splitlines()[-1]
     assert "ready" not in said
     assert not home.exists()
-
-
-def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(
-    segments, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(catalogue, "ENCODERS", standins.unpinned("perch-v2"))
-    standins.perch_v2(tmp_path / "perch.onnx")
-    run("encoders", "get", "perch-v2", "--from", tmp_path / "perch.onnx", "-q")
-    for sequence in ("windows", "spatial"):
-        out = tmp_path / f"{sequence}.parquet"
-        run(
-            "embed",
-            segments,
-            "-e",
-            "perch-v2",
-            "--set",
-            f"sequence={sequence}",
-            "--sequence",
-            "-o",
-            out,
-            "-q",
-        )
-    windows, spatial = (
-        read_table(tmp_path / f"{sequence}.parquet")
-        for sequence in ("windows", "spatial")
-    )
-    assert spatial.encoder == "perch-v2[sequence=spatial]"
-    np.testing.assert_allclose(spatial.matrix, windows.matrix, atol=1e-6)
-    for name, frames in (("windows", 1), ("spatial", 16)):
-        sequences = pl.read_parquet(tmp_path / f"{name}.sequences.parquet")
-        assert sequences["frames"].to_list() == [frames] * 12
-        found = np.stack(
-            [
-                row.to_numpy().reshape(frames, 1536).mean(axis=0)
-                for row in sequences["sequence"]
-            ]
-        )
-        np.testing.assert_allclose(found, windows.matrix, atol=1e-6)
 
 
 def test_hubert_is_embedded_with_weights_for_torch_exported_once(

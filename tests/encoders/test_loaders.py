@@ -9,21 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders import catalogue, encode
+from callshot.encoders import encode
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import (
     PreparedSegment,
     encoder_fingerprint,
     open_encoder,
-    pool,
-    unroll,
     used_weights,
 )
 from callshot.encoders.models import hubert
 from callshot.encoders.weights import import_weight, torch_has_cuda, weight_folder
 from callshot.errors import InputError, OptionError
 from standins import hubert as save_hubert
-from standins import perch_v2, perch_v2_cells, unpinned
 
 SPEC = find_encoder("hubert-base-l2")
 WEIGHTS = {weight.file: weight for weight in (*SPEC.weights, *SPEC.torch_weights)}
@@ -252,30 +249,3 @@ def test_a_real_gpu_gives_the_frames_of_the_cpu(random_weights: Path) -> None:
         assert (
             np.abs(on_cpu.encode(signals)[0] - on_cuda.encode(signals)[0]).max() <= 1e-4
         )
-
-
-# Perch 2
-
-
-def test_the_vector_of_perch_2_is_the_same_with_frames_inside_windows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalogue, "ENCODERS", unpinned("perch-v2"))
-    plain = find_encoder("perch-v2", {"sequence": "windows"})
-    spatial = find_encoder("perch-v2", {"sequence": "spatial"})
-    path = perch_v2(tmp_path / "perch.onnx")
-    import_weight(plain.weights_name, plain.weights[0], path)
-    encoder = open_encoder(plain)
-    segments = [
-        encoder.prepare(make_sound(samples), 16000) for samples in (8000, 200_000)
-    ]
-    vectors = encoder.encode(segments)
-    outputs = open_encoder(spatial).encode(segments)
-    for windows, vector, output in zip(segments, vectors, outputs, strict=True):
-        cells = perch_v2_cells(path, windows.input)
-        assert np.abs(pool(output) - pool(vector)).max() <= 1e-6
-        assert (
-            np.abs(unroll(output) - cells.mean(axis=2).reshape(-1, 1536)).max() <= 1e-6
-        )
-        assert len(unroll(output)) == 16 * windows.windows
-        assert unroll(vector) is vector

@@ -18,10 +18,9 @@ from callshot.encoders.models.perch import (
 )
 from callshot.encoders.onnx import cut_graph, open_windows
 from callshot.errors import InputError
-from standins import hubert, perch_v1, perch_v2, perch_v2_cells, reference_perch_v2
+from standins import hubert, perch_v1, perch_v2, reference_perch_v2
 
 open_perch_v2 = partial(open_windows, samples=SAMPLES, dimension=1536)
-open_perch_v2_spatial = partial(open_perch_v2, output="embedding", has_frames=True)
 
 
 def make_windows(count: int) -> NDArray[np.float32]:
@@ -41,53 +40,6 @@ def test_v2_equals_its_reference_whole_and_cut(tmp_path: Path) -> None:
     assert (vectors.dtype, vectors.shape) == (np.float32, (5, 1536))
     assert np.array_equal(open_perch_v2(whole)(windows), vectors)
     assert np.abs(vectors - reference_perch_v2(whole, windows)).max() <= 1e-6
-
-
-def test_the_frames_of_v2_are_means_over_frequency_and_follow_the_vector(
-    tmp_path: Path,
-) -> None:
-    whole = perch_v2(tmp_path / "whole.onnx")
-    cut = tmp_path / "cut.onnx"
-    windows = make_windows(3)
-    cut_graph(whole, cut, ["embedding", "spatial_embedding"])
-    output = open_perch_v2_spatial(cut)(windows)
-    assert (output.dtype, output.shape) == (np.float32, (3, 17, 1536))
-    assert np.abs(output[:, 0] - open_perch_v2(whole)(windows)).max() <= 1e-6
-    assert (
-        np.abs(output[:, 1:] - perch_v2_cells(whole, windows).mean(axis=2)).max()
-        <= 1e-6
-    )
-
-
-def test_a_file_without_frames_or_with_other_frames_is_an_error(tmp_path: Path) -> None:
-    cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embedding"])
-    with pytest.raises(
-        InputError, match=r"cut\.onnx: cannot be run .*spatial_embedding"
-    ):
-        open_perch_v2_spatial(tmp_path / "cut.onnx")(make_windows(1))
-    model = onnx.load(tmp_path / "whole.onnx")
-    model.graph.node.add(
-        op_type="Identity", input=["spectrogram"], output=["spatial_embedding_2"]
-    )
-    new_names = {
-        "spatial_embedding": "cells",
-        "spatial_embedding_2": "spatial_embedding",
-    }
-    for node in model.graph.node:  # `spatial_embedding` gets another shape
-        for names in (node.input, node.output):
-            for n, name in enumerate(names):
-                names[n] = new_names.get(name, name)
-    model.graph.output[1].type.tensor_type.shape.dim.pop()
-    for size, dim in zip(
-        (500, 128), model.graph.output[1].type.tensor_type.shape.dim[1:], strict=True
-    ):
-        dim.dim_value = size
-    onnx.save(model, tmp_path / "other.onnx")
-    with pytest.raises(
-        InputError,
-        match=r"expected vectors of shape \(1, 1536\), .* got .*\(1, 500, 128\)",
-    ):
-        open_perch_v2_spatial(tmp_path / "other.onnx")(make_windows(1))
 
 
 @pytest.mark.parametrize(

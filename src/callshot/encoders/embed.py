@@ -29,7 +29,6 @@ from callshot.encoders.encode import (
     check_runs_on,
     encoder_fingerprint,
     open_encoder,
-    unroll,
 )
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
@@ -378,7 +377,7 @@ def encode_spans(
                 continue
             del outputs[key]
             encoded.add(key)
-            sequence = unroll(output) if encoder.sequences else None
+            sequence = output if encoder.sequences else None
             yield row, (key, encoder.pool(item, output), sequence)
 
 

@@ -1,14 +1,10 @@
 """An `EncoderSpec` comes in, an open encoder goes out that turns segments into vectors.
 
     segment → resampled → windows, or whole → model → sequence (frames × dimension) → pooled: vector
-                                                 ↘ windows × (1 + frames) × dimension if windows
-                                                   have frames inside: `pool` takes the vectors,
-                                                   `unroll` the frames
 
 The rows of a segment do not depend on the others in its batch.
 
-A model of windows maps float32 (n, samples) to (n, dimension), or to (n, 1 + frames, dimension)
-if it has frames inside windows: a vector, then the frames. A model of whole segments maps
+A model of windows maps float32 (n, samples) to (n, dimension). A model of whole segments maps
 (samples,) to (frames, dimension); on a GPU its method `encode_batch`, if it has one, gets several
 segments of one length: (n, samples) to (n, frames, dimension). Several threads may call a model at
 once, if its spec is `parallel`; each call uses one thread. Frameworks are imported when a model is
@@ -127,7 +123,7 @@ class Encoder:
         return PreparedSegment(windows, lengths / options.window, energy)
 
     def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
-        """Return the output for each prepared segment; see `pool` and `unroll`."""
+        """Return the output for each prepared segment: vectors of windows or frames; see `pool`."""
         if self.batches_segments:  # those of one length together
             lengths = np.array([len(segment.input) for segment in prepared])
             outputs: dict[int, Float32Array] = {}
@@ -181,17 +177,6 @@ def change_speed(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float
         signal = resample(signal, effective_rate_hz, 2 * spec.top_hz)
         effective_rate_hz = 2 * spec.top_hz
     return resample(signal, effective_rate_hz, spec.rate_hz)
-
-
-def unroll(encoded: Float32Array) -> Float32Array:
-    """Return the sequence of a segment, frames × dimension: frames of all windows in order.
-
-    >>> unroll(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32)).ravel()
-    array([1., 2., 3., 4.], dtype=float32)
-    """
-    if encoded.ndim == 2:
-        return encoded
-    return encoded[:, 1:].reshape(-1, encoded.shape[2])
 
 
 def check_runs_on(spec: EncoderSpec, device: str) -> None:
@@ -286,14 +271,7 @@ def pool(
     array([1., 2.], dtype=float32)
     >>> pool(windows, "max")
     array([3., 6.], dtype=float32)
-
-    Two windows with a vector and two frames each:
-
-    >>> pool(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32))
-    array([8.], dtype=float32)
     """
-    if encoded.ndim == 3:
-        encoded = encoded[:, 0]
     if pooling == "mean":
         return np.asarray(encoded.mean(axis=0, dtype=np.float64), np.float32)
     vectors = encoded.astype(np.float64)

@@ -36,21 +36,16 @@ PROVIDERS: dict[str, list[Any]] = {
 }
 FLOAT_TYPES = ("tensor(float)", "tensor(double)", "tensor(float16)")
 OPENED = "opened as an ONNX model"
-SPATIAL = "spatial_embedding"  # of Perch 2: windows × time × frequency × dimension
 
 
 def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open a model of windows: of the catalogue, cut once to its vectors, or a user's own file."""
     assert spec.windowing is not None
     output = None
-    has_frames = spec.options.get("sequence") == "spatial"
     if spec.output:
         # Four fifths of such a file are species.
-        outputs = [spec.output, SPATIAL] if has_frames else [spec.output]
-        name = "spatial-1.onnx" if has_frames else "embedding-1.onnx"
-        path = spec.derive(name, partial(cut_graph, outputs=outputs))
-        if has_frames:
-            output = spec.output
+        cut = partial(cut_graph, outputs=[spec.output])
+        path = spec.derive("embedding-1.onnx", cut)
     else:
         path = Path(str(spec.options["path"]))
         output = str(spec.options["output"]) or None
@@ -69,7 +64,6 @@ def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
         samples=spec.windowing.window,
         dimension=spec.dimension,
         output=output,
-        has_frames=has_frames,
         device=device,
     )
 
@@ -121,14 +115,12 @@ def open_windows(
     samples: int,
     dimension: int,
     output: str | None = None,
-    has_frames: bool = False,
     device: str = "cpu",
 ) -> "WindowModel":
     """Open a model whose only input is a batch of waveforms of so many samples.
 
     `output` may be None if there is one output, or one matrix of `dimension` columns. A file with a
-    fixed batch of 1 is run row by row. With `has_frames` it returns (n, 1 + time, dimension): the
-    vector of a window, then the means over frequency of its `SPATIAL` output.
+    fixed batch of 1 is run row by row.
 
     >>> import onnx, tempfile
     >>> head = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -163,13 +155,11 @@ def open_windows(
                     f"{_describe_tensors([wave, matches[0]])}; "
                     "is this the right file?"
                 )
-        name = wave.name
-        names = [matches[0].name, SPATIAL] if has_frames else [matches[0].name]
     return WindowModel(
         path,
         session,
-        name,
-        names,
+        wave.name,
+        matches[0].name,
         samples,
         dimension,
         batch == 1,
@@ -178,12 +168,12 @@ def open_windows(
 
 @dataclass(frozen=True)
 class WindowModel:
-    """A model from float32 (n, samples) to (n, dimension), or with frames after each vector."""
+    """A model from float32 (n, samples) to (n, dimension)."""
 
     path: Path
     session: Any
     input: str
-    outputs: Sequence[str]
+    output: str
     samples: int
     dimension: int
     row_by_row: bool
@@ -197,20 +187,13 @@ class WindowModel:
             )
         if self.row_by_row and len(windows) > 1:
             return np.concatenate([self(window[np.newaxis]) for window in windows])
-        vectors, *cells = run(
-            self.path, self.session, self.input, windows, self.outputs
-        )
-        shapes = [array.shape for array in (vectors, *cells)]
-        if shapes[0] != (len(windows), self.dimension) or any(
-            len(shape) != 4 or (shape[0], shape[3]) != shapes[0] for shape in shapes[1:]
-        ):
+        (vectors,) = run(self.path, self.session, self.input, windows, [self.output])
+        if vectors.shape != (len(windows), self.dimension):
             raise InputError(
                 f"{self.path}: expected vectors of shape {(len(windows), self.dimension)}, "
-                f"and frames as Perch 2 has them, got {shapes}"
+                f"got {vectors.shape}"
             )
-        if not cells:
-            return vectors
-        return np.concatenate([vectors[:, np.newaxis], cells[0].mean(axis=2)], axis=1)
+        return vectors
 
 
 def run(

@@ -119,13 +119,7 @@ class Workers:
             )
         whole = replace(options, remainder="extend")
         rows = np.concatenate([split_windows(window, whole) for window in windows])
-        output = self.submit(PreparedSegment(rows, np.ones(len(rows))))
-
-        def wait() -> Float32Array:
-            vectors = output()
-            return vectors if vectors.ndim == 2 else vectors[:, 0]
-
-        return wait
+        return self.submit(PreparedSegment(rows, np.ones(len(rows))))
 
     def _run_part(self, part: Float32Array) -> Float32Array:
         """Run the model on one window, or on a whole segment when there is room for it."""

@@ -17,8 +17,7 @@ import numpy as np
 import soundfile
 from scipy import fft
 
-from callshot.corpus.annotations import delimited, raven
-from callshot.corpus.annotations.formats import list_rows
+from callshot.corpus.annotations import delimited, list_rows, raven
 from callshot.corpus.synthetic.call_synthesis import (
     Random,
     Samples,

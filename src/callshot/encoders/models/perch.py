@@ -100,8 +100,6 @@ ENCODERS = (
         licence="Apache-2.0",
         loudness_effect=PERCH_LOUDNESS,
         windowing=WindowOptions(rate_hz=32000, window_s=5.0),
-        options={"sequence": "windows"},
-        limits={"sequence": ("windows", "spatial")},  # or the frames inside windows
         output="embedding",
         extra="onnx",
         packages=ONNX_PACKAGES,
