@@ -108,7 +108,9 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
     )
     assert "callshot encoders get birdnet-v2.4" in said
     untried = said.partition("not on published weights: ")[2]
-    assert untried.startswith("hubert-base-l2, perch-v2, perch-v1, birdnet-v2.4-onnx")
+    assert untried.startswith(
+        "birdnet-v2.4-onnx, birdnet-v3.0, hubert-base-l2, perch-v1"
+    )
     run("encoders", "show", "birdnet-v3.0")
     assert "not on published weights; callshot" in capsys.readouterr().out
     run("encoders", "show", "perch-v2", "--set", "padding=right")

@@ -177,7 +177,7 @@ def test_call_types_in_one_recording_each_are_an_error_and_no_study_is_written(
 
 def uncomment(line: str) -> str:
     """Return a line of a study without the mark of a comment, where the comment is a key."""
-    is_key = " = " in line
+    is_key = " = " in line or line.startswith("# [report]")
     return line.removeprefix("# ") if is_key else line
 
 

@@ -106,7 +106,7 @@ def write_study(
     values: dict[str, Any] = {"shots": shots, "train": ["logistic"], "per_k": True}
     values["classifiers"] = OTHER_CLASSIFIERS
     for table, active in ACTIVE.items():
-        lines += ["", f"[{table}]"]
+        lines += ["", f"[{table}]" if active else f"# [{table}]"]
         options = list_options(*STUDY_TABLES[table])
         for key in [*active, *(name for name in options if name not in active)]:
             option = options[key].metadata["option"]
