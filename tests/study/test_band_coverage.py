@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 import soundfile
+from typer.testing import CliRunner
 
+from callshot.cli import app
 from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.band_coverage import measure_coverage
 from callshot.errors import OptionError
@@ -85,7 +87,7 @@ def test_the_command_prints_a_table_and_writes_a_picture(segments, capsys):
 
 @pytest.mark.parametrize("text", ["fast", "0", "1,1000"])
 def test_a_wrong_speed_is_an_error(tmp_path, text):
-    from callshot.cli.encoders import coverage
-
-    with pytest.raises(OptionError, match="speeds: "):
-        coverage(tmp_path / "segments.parquet", None, text, None, None, None)
+    words = ["encoders", "coverage", str(tmp_path / "segments.parquet")]
+    result = CliRunner().invoke(app, [*words, "--speeds", text])
+    assert isinstance(result.exception, OptionError)
+    assert str(result.exception).startswith("--speeds: expected")
