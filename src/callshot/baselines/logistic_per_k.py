@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -57,6 +56,7 @@ def sweep_logistic(
     shared: MetricSums | None = None,
     threads: int | None = None,
     gpu: Gpu | None = None,
+    notes: list[str] | None = None,
     progress: Progress = no_progress,
 ) -> tuple[IntArray, MetricSums]:
     """Train on the first draws at every k; return k of each row, and their values as `sweep` does.
@@ -65,7 +65,8 @@ def sweep_logistic(
     the values of `shared`, those of `total` are predictions; else they are raw samples. A query's
     own draws are all used, because the bootstrap picks among them. With `all`, its row is the last
     and has the largest pool as k: every draw there is the whole support side. Scores are log-odds,
-    whatever the protocol has. With a GPU, fits and metrics are computed on it.
+    whatever the protocol has. With a GPU, fits and metrics are computed on it; `notes`
+    get a line where it cannot.
     """
     check_c(c)
     protocol = protocol or Protocol()
@@ -79,18 +80,18 @@ def sweep_logistic(
     if protocol.whole_pool:
         shots.add(max(split.largest_pool for split in make_splits(episodes)))
     k = np.array(sorted(shots), np.int64)
-    scorer: Any = Scorer(partial(shared_evidence, c), partial(query_evidence, c))
+    scorer = Scorer(partial(shared_evidence, c), partial(query_evidence, c))
     if gpu is not None:
         from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
 
-        scorer = partial(GpuTrainer, solver=BatchedSolver(c))
+        scorer = scorer._replace(on_gpu=partial(GpuTrainer, solver=BatchedSolver(c)))
     workers = threads or os.cpu_count() or 1
 
     def step(share: float) -> None:
         progress(share / len(k), "logistic")
 
     with open_engine(
-        episodes, protocol, workers, ENGINE_BYTES, step, gpu=gpu
+        episodes, protocol, workers, ENGINE_BYTES, step, gpu=gpu, notes=notes
     ) as engine:
         data = make_spread(spread, episodes, protocol)
         sums = sweep_folds(engine, k, data, categories, scorer)

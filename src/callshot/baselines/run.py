@@ -30,12 +30,7 @@ from callshot.baselines.scoring import (
 from callshot.baselines.training import Metadata, TrainingContext
 from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.differences import find_crossovers
-from callshot.fewshot.gpu.device import (
-    Gpu,
-    choose_device,
-    run_with_fallback,
-    usable_gpu,
-)
+from callshot.fewshot.gpu.device import choose_device, usable_gpu
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import summarise_sweep
 from callshot.records import (
@@ -200,35 +195,32 @@ def sweep_logistic_per_k(
     spreads = options.spreads(protocol)
     progress = context.for_share(1 / len(spreads)).progress
 
-    def train(gpu: Gpu | None) -> list[dict[str, pl.DataFrame]]:
-        sweeps = []
-        shared = None
-        for spread in spreads:  # shared comes before total, which is computed with it
-            k, sums = sweep_logistic(
-                episodes,
-                protocol,
-                spread,
-                c=DEFAULT_C if options.C is None else options.C,
-                draws=options.draws,
-                categories=encoder_data.dataset.categories,
-                shared=shared,
-                threads=context.threads,
-                gpu=gpu,
-                progress=progress,
-            )
-            if spread == "shared":
-                shared = sums
-            key = {
-                "corpus": encoder_data.dataset.corpus,
-                "encoder": encoder_data.table.encoder,
-                "classifier": "logistic",
-                "spread": spread,
-            }
-            classes = encoder_data.dataset.classes
-            sweeps.append(summarise_sweep(key, k, sums, episodes, classes))
-        return sweeps
-
-    sweeps = run_with_fallback(gpu, notes, train)
+    sweeps = []
+    shared = None
+    for spread in spreads:  # shared comes before total, which is computed with it
+        k, sums = sweep_logistic(
+            episodes,
+            protocol,
+            spread,
+            c=DEFAULT_C if options.C is None else options.C,
+            draws=options.draws,
+            categories=encoder_data.dataset.categories,
+            shared=shared,
+            threads=context.threads,
+            gpu=gpu,
+            notes=notes,
+            progress=progress,
+        )
+        if spread == "shared":
+            shared = sums
+        key = {
+            "corpus": encoder_data.dataset.corpus,
+            "encoder": encoder_data.table.encoder,
+            "classifier": "logistic",
+            "spread": spread,
+        }
+        classes = encoder_data.dataset.classes
+        sweeps.append(summarise_sweep(key, k, sums, episodes, classes))
     evaluation = replace(
         encoder_data.empty_evaluation(),
         curve=pl.concat([sweep["curve"] for sweep in sweeps]),

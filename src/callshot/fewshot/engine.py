@@ -11,7 +11,7 @@ matrix, which would break their ties: each distinct vector is multiplied once.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -38,8 +38,8 @@ BLOCK_ROWS = 64  # queries in one multiplication
 class Engine:
     """Episodes under a protocol; `memory` is in bytes. With a GPU, sweeps run on it.
 
-    With a classifier that is fitted to splits, or joined encoders that are scaled, only the engine
-    that `for_split` returns can run.
+    `notes` get a line where the GPU cannot do its work. With a classifier that is fitted to splits,
+    or joined encoders that are scaled, only the engine that `for_split` returns can run.
     """
 
     episodes: Episodes
@@ -49,6 +49,7 @@ class Engine:
     step: Step
     classifier: Classifier = CENTROID
     gpu: "Gpu | None" = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def rule(self) -> str:
@@ -136,6 +137,7 @@ def open_engine(
     step: Step = lambda share: None,
     classifier: Classifier = CENTROID,
     gpu: "Gpu | None" = None,
+    notes: list[str] | None = None,
 ) -> Engine:
     """Start the threads, on the vectors that the classifier reads."""
     if not classifier.centred:
@@ -148,6 +150,7 @@ def open_engine(
         step,
         classifier,
         gpu,
+        [] if notes is None else notes,
     )
 
 

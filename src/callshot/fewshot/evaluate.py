@@ -7,10 +7,9 @@ be repeated without the others: the support set of a query in one draw, and its 
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -34,15 +33,8 @@ from callshot.fewshot.engine import (
 )
 from callshot.fewshot.episodes import Episodes, make_split, plan_episodes
 from callshot.fewshot.folds import check_tables, complete_shots, count_classes
-from callshot.fewshot.gpu.device import (
-    Choice,
-    Gpu,
-    add_note,
-    run_with_fallback,
-    usable_gpu,
-)
-from callshot.fewshot.label_budget import Gains, label_budget, sample_gains
-from callshot.fewshot.metrics import MetricSums
+from callshot.fewshot.gpu.device import Gpu, add_note, usable_gpu
+from callshot.fewshot.label_budget import label_budget, sample_gains
 from callshot.fewshot.permutation import (
     LARGEST_P,
     TOO_FEW_ORDERS,
@@ -55,6 +47,7 @@ from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.summary import (
     confusion_frame,
     describe_ties,
+    describe_undefined,
     summarise_sweep,
     ties_frame,
 )
@@ -81,65 +74,48 @@ from callshot.fewshot.variation import (
 )
 from callshot.jobs import Cluster
 from callshot.records import (
-    METRIC_NAMES,
     ClassCount,
     Episode,
     Evaluation,
     Folds,
-    IntArray,
     Progress,
     no_progress,
 )
 from callshot.records.frames import Frame
 from callshot.vectors import Vectors
 
+NamedFrames = Iterator[tuple[str, Frame]]
 
-@dataclass
+
+@dataclass(frozen=True)
 class _Evaluator:
-    """What is the same for all encoders, and the frames, notes and gains of those that are done."""
+    """What is the same for all encoders: data, options, and the notes of all of them."""
 
     corpus: str
     protocol: Protocol
     folds: Folds
     counts: list[ClassCount]
     categories: Categories
+    partitions: dict[int, Folds]
     threads: int
     memory: int
-    partitions: dict[int, Folds]
-    device: Choice
+    gpu: Gpu | None
     finished: Mapping[SweepKey, Swept]  # by a cluster
     notes: list[str]
-    frames: dict[str, list[Frame]] = field(default_factory=lambda: defaultdict(list))
-    gains: dict[str, Gains] = field(default_factory=dict)  # by encoder
-
-    def add(self, **frames: Frame) -> None:
-        """Add rows to frames, by their names."""
-        for name, frame in frames.items():
-            self.frames[name].append(frame)
 
     def open(self, episodes: Episodes, step: Step, classifier: str) -> Engine:
         """Start the threads for one classifier."""
+        protocol = self.protocol
         rule = find_classifier(classifier)
-        needed = (rule.rule, self.protocol.score)
-        gpu = usable_gpu(self.device.gpu, episodes, self.notes, *needed)
-        return open_engine(
-            episodes, self.protocol, self.threads, self.memory, step, rule, gpu
-        )
+        gpu = usable_gpu(self.gpu, episodes, self.notes, rule.rule, protocol.score)
+        size = (self.threads, self.memory)
+        return open_engine(episodes, protocol, *size, step, rule, gpu, self.notes)
 
-    def run(self, engine: Engine, work: Callable[[Engine], Any]) -> Any:
-        """Do some work with an engine; on the CPU if its GPU runs out of memory."""
-
-        def run_on(gpu: Gpu | None) -> Any:
-            # The same engine keeps its matrices.
-            return work(engine if gpu is engine.gpu else replace(engine, gpu=gpu))
-
-        return run_with_fallback(engine.gpu, self.notes, run_on)
-
-    def evaluate(self, table: Vectors, step: Step) -> int:
-        """Collect the results of one encoder; return the number of queries."""
+    def evaluate(self, table: Vectors, step: Step) -> NamedFrames:
+        """Yield the frames of one encoder."""
         protocol = self.protocol
         episodes = plan_episodes(table, self.folds, self.counts)
-        self.add(duplicates=list_duplicates(self.corpus, table, self.folds))
+        yield "duplicates", list_duplicates(self.corpus, table, self.folds)
         tested = shots_to_test(protocol, complete_shots(self.counts))
         for name in protocol.classifiers:
             key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
@@ -153,108 +129,92 @@ class _Evaluator:
                         "the same numbers, more slowly"
                     )
                     add_note(self.notes, note)
-                self.sweep_spreads(engine, key)
+                yield from self.sweep_spreads(engine, key)
                 if name != protocol.reference or not tested:
                     continue
                 if count_orders(episodes) < 1 / LARGEST_P:
                     engine.step(len(tested))
                     add_note(self.notes, TOO_FEW_ORDERS)
                 else:
-                    self.add(chance_test=chance_test(engine, tested, key))
+                    yield "chance_test", chance_test(engine, tested, key)
         if self.partitions or protocol.seeds > 1:
-            self.vary_folds(table, step)
-        return int((episodes.fold >= 0).sum())
+            yield from self.vary_folds(table, step)
 
-    def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> None:
-        """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
+    def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> NamedFrames:
+        """Yield the frames of every spread of one classifier, and more of the reference.
+
+        `total` is predicted with the help of `shared`. Beside the literal softmax, log-odds are
+        swept, to measure what its ties cost.
+        """
+        protocol = self.protocol
+        episodes = engine.episodes
+        encoder = key["encoder"]
+        is_reference = key["classifier"] == protocol.reference
         shared = None
-        for spread in self.protocol.spreads:
-            swept = self.finished.get((key["encoder"], key["classifier"], spread))
-            if swept is None:
-                work = partial(sweep, spread=spread, categories=self.categories)
-                swept = self.run(engine, work)
-            k, sums = swept
+        gains = {}
+        per_class = []
+        for spread in protocol.spreads:
+            swept = self.finished.get((encoder, key["classifier"], spread))
+            k, sums = swept or sweep(engine, spread, self.categories)
             if spread == "shared":
                 shared = sums
             if spread == "total" and shared is not None:
-                widen_total(sums, shared, engine.episodes)
+                widen_total(sums, shared, episodes)
             curve_key = {**key, "spread": spread}
-            frames = summarise_sweep(curve_key, k, sums, engine.episodes, self.counts)
-            self.add(**frames)
-            if key["classifier"] == self.protocol.reference:
-                self.add_reference(engine, curve_key, k, sums)
-                if self.partitions and spread == self.protocol.partition_spread:
-                    self.add(partitions=partition_frame(frames["curve"], 0))
+            frames = summarise_sweep(curve_key, k, sums, episodes, self.counts)
+            yield from frames.items()
+            if not is_reference:
+                continue
+            per_class.append(frames["per_class"])
+            if self.partitions and spread == protocol.partition_spread:
+                yield "partitions", partition_frame(frames["curve"], 0)
+            if spread == "total":
+                ap = sums.per_class["map"]
+                gains[encoder] = sample_gains(k, ap, episodes.classes, self.counts)
+                continue
+            log_sums = None
+            if protocol.score == "softmax":
+                log_engine = replace(engine, protocol=replace(protocol, score="log"))
+                _, log_sums = sweep(log_engine, spread)
+            draws = protocol.supports(spread)
+            ties = ties_frame(curve_key, k, sums, log_sums, episodes, draws)
+            yield "ties", ties
+            self.notes.extend(describe_ties(ties))
+            if spread == protocol.spreads[0]:
+                yield "confusion", confusion_frame(curve_key, k, sums, episodes.classes)
+                undefined = describe_undefined(encoder, sums, episodes.classes)
+                self.notes.extend(undefined)
+        if is_reference:
+            yield "budget", label_budget(pl.concat(per_class), self.counts, gains)
 
-    def add_reference(
-        self, engine: Engine, key: dict[str, str], k: IntArray, sums: MetricSums
-    ) -> None:
-        """Collect gains, ties and confusion of a sweep of the reference.
-
-        Beside the literal softmax, log-odds are swept, to measure what its ties cost.
-        """
-        protocol = self.protocol
-        spread = key["spread"]
-        classes = engine.episodes.classes
-        if spread == "total":
-            gains = sample_gains(k, sums.per_class["map"], classes, self.counts)
-            self.gains[key["encoder"]] = gains
-            return
-        log_sums = None
-        if protocol.score == "softmax":
-            log_engine = replace(engine, protocol=replace(protocol, score="log"))
-            _, log_sums = self.run(log_engine, partial(sweep, spread=spread))
-        draws = protocol.supports(spread)
-        ties = ties_frame(
-            key,
-            k,
-            sums,
-            log_sums,
-            engine.episodes,
-            draws,
-        )
-        self.add(ties=ties)
-        self.notes += describe_ties(ties)
-        if spread == protocol.spreads[0]:
-            self.add(confusion=confusion_frame(key, k, sums, classes))
-            for metric, undefined in sums.undefined.items():
-                for name, folds in zip(classes, undefined.tolist(), strict=True):
-                    if folds:
-                        self.notes.append(
-                            f"{key['encoder']}: no {METRIC_NAMES[metric]} for '{name}' in "
-                            f"{folds} fold(s), where every query is positive for it"
-                        )
-
-    def vary_folds(self, table: Vectors, step: Step) -> None:
-        """Collect mAP of the reference in other partitions, and where its spread comes from."""
+    def vary_folds(self, table: Vectors, step: Step) -> NamedFrames:
+        """Yield mAP of the reference in other partitions, and where its spread comes from."""
         protocol = self.protocol
         seeds = protocol.seeds
-        spread = protocol.partition_spread
         shots = np.array(protocol.shots, np.int64)
         key = {
             "corpus": self.corpus,
             "encoder": table.encoder,
             "classifier": protocol.reference,
         }
+        curve_key = {**key, "spread": protocol.partition_spread}
         values = []
         for number, folds in {0: self.folds, **self.partitions}.items():
             counts = count_classes(table.label, folds)
             episodes = plan_episodes(table, folds, counts)
             with self.open(episodes, step, protocol.reference) as engine:
                 if number > 0:
-                    k, sums = self.run(engine, partial(sweep, spread=spread))
-                    curve_key = {**key, "spread": spread}
+                    k, sums = sweep(engine, protocol.partition_spread)
                     frames = summarise_sweep(curve_key, k, sums, episodes, counts)
-                    self.add(partitions=partition_frame(frames["curve"], number))
+                    yield "partitions", partition_frame(frames["curve"], number)
                 if seeds > 1:
                     samples = cross_samples(episodes, protocol)
-                    work = partial(sweep_folds, k=shots, spread=samples)
-                    sums = self.run(engine, work)
+                    sums = sweep_folds(engine, shots, samples)
                     values.append(sums.values["all", "map"].T)
         if seeds > 1:
             size = (len(values), seeds, seeds, len(shots))
-            table_of_values = np.stack(values).reshape(size)
-            self.add(**sensitivity_frames(table_of_values, shots, key))
+            crossed = np.stack(values).reshape(size)
+            yield from sensitivity_frames(crossed, shots, key).items()
 
 
 def evaluate_tables(
@@ -366,24 +326,24 @@ def evaluate_tables(
         folds=folds,
         counts=counts,
         categories=categories,
+        partitions=partitions,
         threads=threads or os.cpu_count() or 1,
         memory=memory,
-        partitions=partitions,
-        device=choice,
+        gpu=choice.gpu,
         finished=finished,
         notes=notes,
     )
-    queries = 0
+    parts = defaultdict(list)
     for table in tables:
-        queries = evaluator.evaluate(table, partial(report, table.encoder))
-    frames = {name: pl.concat(parts) for name, parts in evaluator.frames.items()}
+        for name, frame in evaluator.evaluate(table, partial(report, table.encoder)):
+            parts[name].append(frame)
+    frames = {name: pl.concat(one) for name, one in parts.items()}
     notes += describe_leaks(frames["duplicates"], folds)
     values = frames["values"].filter(classifier=protocol.reference)
-    per_class = frames["per_class"].filter(classifier=protocol.reference)
     return Evaluation(
         corpus=corpus,
         complete_shots=last,
-        queries=queries,
+        queries=sum(sum(count.per_fold) for count in counts if count.eligible),
         classes=counts,
         folds=folds,
         segments=first.spans,
@@ -391,7 +351,6 @@ def evaluate_tables(
         settings=asdict(protocol),
         **frames,
         differences=compare_encoders(values, last),
-        budget=label_budget(per_class, counts, evaluator.gains),
     )
 
 

@@ -1,6 +1,6 @@
 """The sums of one sweep → data frames: curves, samples, classes, confusion, ties."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,13 @@ import polars as pl
 from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.metrics import FORMULAS, MetricSums
-from callshot.records import RANKING_METRICS, ClassCount, FloatArray, IntArray
+from callshot.records import (
+    METRIC_NAMES,
+    RANKING_METRICS,
+    ClassCount,
+    FloatArray,
+    IntArray,
+)
 from callshot.records.frames import (
     CONFUSION,
     CURVE,
@@ -131,6 +137,19 @@ def describe_ties(ties: pl.DataFrame) -> list[str]:
         f"{worst['share']:.0%} of those of '{worst['label']}' at k = {worst['k']}, at a cost of "
         f"up to {max(cost, 0.0):.3f} AP; see ties.csv"
     ]
+
+
+def describe_undefined(
+    encoder: str, sums: MetricSums, classes: Sequence[str]
+) -> Iterator[str]:
+    """Yield a note on every class that has no value of a metric in some folds."""
+    for metric, undefined in sums.undefined.items():
+        for name, folds in zip(classes, undefined.tolist(), strict=True):
+            if folds:
+                yield (
+                    f"{encoder}: no {METRIC_NAMES[metric]} for '{name}' in {folds} fold(s), "
+                    "where every query is positive for it"
+                )
 
 
 def chance_levels(

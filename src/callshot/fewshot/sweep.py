@@ -9,6 +9,7 @@ One fold is processed at a time, so that no array is larger than a fold needs.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from callshot.fewshot.engine import (
     expand,
 )
 from callshot.fewshot.episodes import Episodes, Split, distinct_rows, make_splits
+from callshot.fewshot.gpu.device import add_note
 from callshot.fewshot.kernels import ranks, streams
 from callshot.fewshot.kernels.ranks import ClassTables, FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_scores
@@ -62,11 +64,13 @@ class Scorer(NamedTuple):
 
     `shared` gets an engine, a split, shots and a spread, and returns the function that computes a_n
     of some draws. `per_query` gets an array (shots, classes, queries, draws) instead of the spread,
-    and returns the function that fills in a_n of some queries.
+    and returns the function that fills in a_n of some queries. `on_gpu` makes what does both on a
+    GPU: see `gpu.sweep`.
     """
 
     shared: Callable[[Engine, Split, IntArray, Spread], Evidence]
     per_query: Callable[[Engine, Split, IntArray, FloatArray], Fill]
+    on_gpu: Callable[..., Any] | None = None
 
 
 def sweep(
@@ -91,22 +95,39 @@ def sweep_folds(
     k: IntArray,
     spread: Spread,
     categories: Categories = None,
-    scorer: Any = None,
+    scorer: Scorer | None = None,
 ) -> MetricSums:
     """Return the values of a spread at every k, by the engine's rule or another scorer.
 
-    By rule, a k beyond the shots of the protocol is the row `all`. With a GPU, a scorer is as
-    `gpu.sweep` describes it.
+    By rule, a k beyond the shots of the protocol is the row `all`. A GPU that runs out of memory
+    leaves the sweep to the CPU, with a note.
     """
-    sweep_fold: Callable[..., None] = _sweep_fold
-    make_sums: Callable[..., MetricSums] = MetricSums
-    if engine.gpu is not None:
-        from callshot.fewshot.gpu import sweep as gpu_sweep
+    size = (len(k), spread.samples, engine.episodes.classes, categories)
+    if engine.gpu is None:
+        return _add_folds(engine, k, spread, scorer, MetricSums(*size), _sweep_fold)
+    from torch import OutOfMemoryError
 
-        sweep_fold = gpu_sweep.sweep_fold
-        make_sums = partial(gpu_sweep.GpuSums, engine.gpu)
+    from callshot.fewshot.gpu import sweep as on_gpu
+
+    try:
+        sums = on_gpu.GpuSums(engine.gpu, *size)
+        return _add_folds(engine, k, spread, scorer, sums, on_gpu.sweep_fold)
+    except OutOfMemoryError:
+        note = f"evaluated on the CPU: {engine.gpu.name} ran out of memory"
+        add_note(engine.notes, note)
+    return sweep_folds(replace(engine, gpu=None), k, spread, categories, scorer)
+
+
+def _add_folds(
+    engine: Engine,
+    k: IntArray,
+    spread: Spread,
+    scorer: Scorer | None,
+    sums: MetricSums,
+    sweep_fold: Callable[..., None],
+) -> MetricSums:
+    """Add the metrics of every fold, and finish the sums."""
     shots = len(k) if scorer else len(engine.protocol.shots)
-    sums = make_sums(len(k), spread.samples, engine.episodes.classes, categories)
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
         weights = None
@@ -114,14 +135,7 @@ def sweep_folds(
             weights = np.asarray(spread.units[:, split.rows].T * UNIT, np.float64)
         sums.open_fold(split, weights)
         if shots:
-            sweep_fold(
-                fitted,
-                split,
-                k[:shots],
-                spread,
-                sums,
-                scorer,
-            )
+            sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
         if len(k) > shots:
             _sweep_pool(fitted, split, k, spread, sums)
     sums.finish(spread.draws)

@@ -7,19 +7,16 @@ torch is only imported where a driver answers: its import takes seconds.
 import ctypes
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from callshot.errors import check_choice
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.kernels.ranks import ClassTables
-
-Result = TypeVar("Result")
 
 # The rules, scores and tables of metrics that have kernels for a GPU.
 KERNELS = ("mean", "cosine", "log", "ap", "auroc", "hits", "correct", "decided")
@@ -128,20 +125,6 @@ def usable_gpu(
         return gpu
     add_note(notes, f"evaluated on the CPU: {reason}")
     return None
-
-
-def run_with_fallback(
-    gpu: Gpu | None, notes: list[str], work: Callable[[Gpu | None], Result]
-) -> Result:
-    """Run work on a GPU; if that runs out of memory, on the CPU, with a note."""
-    if gpu is not None:
-        from torch import OutOfMemoryError
-
-        try:
-            return work(gpu)
-        except OutOfMemoryError:
-            add_note(notes, f"evaluated on the CPU: {gpu.name} ran out of memory")
-    return work(None)
 
 
 def network_device(device: str) -> str:

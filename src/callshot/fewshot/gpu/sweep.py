@@ -4,7 +4,6 @@ A `SupportDrawer` draws for every classifier; a `SplitScorer` scores by class me
 scored at once where its scores fit, else in blocks of shots or draws.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -138,14 +137,14 @@ def sweep_fold(
     shots: IntArray,
     spread: Spread,
     sums: MetricSums,
-    scorer: Callable[..., Any] | None = None,
+    scorer: Any = None,
 ) -> None:
-    """Add the metrics of one fold at every k.
+    """Add the metrics of one fold at every k, by the engine's rule or another scorer.
 
-    A scorer gets the engine, split, shots and spread. `per_query` and `shared` of what it makes
-    return a_n (shots, classes, queries · draws), as those of a `SplitScorer` do.
+    `on_gpu` of a scorer gets the engine, split, shots and spread. `per_query` and `shared` of what
+    it makes return a_n (shots, classes, queries · draws), as those of a `SplitScorer` do.
     """
-    make_scorer = scorer or SplitScorer
+    make_scorer = scorer.on_gpu if scorer else SplitScorer
     gpu = engine.on_gpu.gpu
     truth = upload_truth(split, gpu)
     folds = engine.episodes.folds
