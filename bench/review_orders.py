@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.detection.background import Spread
+from callshot.detection.background import Covariance
 from callshot.detection.detector import make_detector
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.index.index_recordings import index_recordings
@@ -91,7 +91,7 @@ class Trial:
     model: Model
     items: Spans
     vectors: NDArray[np.float32]
-    spread: Spread | None
+    covariance: Covariance | None
     thresholds: dict[str, float]
     truth: IntArray
     names: list[str]  # of all annotations
@@ -132,7 +132,7 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     usual = find_window_aim(site.usual_per_h, index, model.background)
     detector = make_detector(model, model.background, usual)
     items = make_items(events)
-    spread = measure_background(model)
+    covariance = measure_background(model)
     review = folder / f"review-{seed}"
     review.mkdir()
     half = set(names[::2])
@@ -140,8 +140,8 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     return Trial(
         model,
         items,
-        open_vectors(review, items, index, model, spread),
-        spread,
+        open_vectors(review, items, index, model, covariance),
+        covariance,
         dict(zip(detector.classes, detector.thresholds.tolist(), strict=True)),
         match(events, calls),
         calls["label"].to_list(),
@@ -199,7 +199,7 @@ def match(events: pl.DataFrame, calls: pl.DataFrame) -> IntArray:
 def review(trial: Trial, order: str, seed: int) -> Iterator[tuple[int, list[float]]]:
     """Decide in an order; yield recall and precision at each of STEPS, in both halves."""
     items = trial.items
-    scores = ModelScores(trial.model, trial.vectors, trial.spread)
+    scores = ModelScores(trial.model, trial.vectors, trial.covariance)
     sample = draw_sample(items, seed)
     shuffled = np.random.default_rng(seed).permutation(len(items))
     decided: dict[int, str | None] = {}

@@ -10,8 +10,8 @@ from callshot.detection.background import (
     Background,
     BackgroundRecording,
     make_windows,
-    measure_spread,
-    measure_spreads,
+    measure_covariance,
+    measure_covariances,
     score_held_out,
 )
 from callshot.detection.detector import (
@@ -107,7 +107,7 @@ def test_background_has_mean_0_and_deviation_1_in_the_direction_of_every_class()
     rng = np.random.default_rng(1)
     model = make_small_model(rng)
     noise = draw_noise(rng, 20000)
-    weights, bias = measure_spread(noise).find_discriminants(model.means)
+    weights, bias = measure_covariance(noise).find_discriminants(model.means)
     scores = noise @ weights.T + bias
     np.testing.assert_allclose(scores.mean(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(scores.std(axis=0), 1.0, atol=0.03)
@@ -118,10 +118,10 @@ def test_held_out_scores_never_use_the_recording_of_the_window():
     rng = np.random.default_rng(2)
     model = make_small_model(rng)
     background = make_background(draw_noise(rng, 40), recordings=5)
-    scores = score_held_out(model.means, background, measure_spreads(background))
+    scores = score_held_out(model.means, background, measure_covariances(background))
     for row, number in enumerate(background.number):
         others = background.vectors[background.number != number]
-        weights, bias = measure_spread(others).find_discriminants(model.means)
+        weights, bias = measure_covariance(others).find_discriminants(model.means)
         expected = weights @ background.vectors[row] + bias
         np.testing.assert_allclose(scores[row], expected, atol=1e-5)
 
@@ -254,7 +254,9 @@ def test_annotated_background_is_used_whole_unless_calls_were_missed():
     missed = make_background(noise, origin="annotated")
     detector = make_detector(model, missed, 1.0)
     keep = trim_background(model.means, missed)
-    weights, _ = measure_spread(missed.vectors[keep]).find_discriminants(model.means)
+    weights, _ = measure_covariance(missed.vectors[keep]).find_discriminants(
+        model.means
+    )
     np.testing.assert_array_equal(detector.weights, weights)
 
 

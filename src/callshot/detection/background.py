@@ -14,7 +14,7 @@ of recordings.
 
 Recordings without labels are those that are scanned, so no new place is expected there.
 
-Mean and covariance (`Spread`) do not depend on classes or aims, so all models of the same
+Mean and covariance (`Covariance`) do not depend on classes or aims, so all models of the same
 background can share them.
 """
 
@@ -240,7 +240,7 @@ def _number_stretches(count: int) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class Covariance:
     """Mean and covariance of windows of background; the covariance as its LU factors."""
 
     centre: FloatArray
@@ -261,25 +261,25 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Spreads:
-    """The spread of background, and the spread without each part, with the windows of the part."""
+class Covariances:
+    """That of all background, and that without each part, with the windows of the part."""
 
-    whole: Spread
-    without: Sequence[tuple[NDArray[np.bool_], Spread]]
+    whole: Covariance
+    without: Sequence[tuple[NDArray[np.bool_], Covariance]]
 
 
-def measure_spread(background: NDArray[np.floating]) -> Spread:
+def measure_covariance(background: NDArray[np.floating]) -> Covariance:
     """Return mean and covariance of windows."""
     rows = np.asarray(background, np.float64)
     centre = rows.mean(axis=0)
     factors = lu_factor(shrink_covariance(rows - centre), check_finite=False)
-    return Spread(centre, factors)
+    return Covariance(centre, factors)
 
 
-def measure_spreads(
+def measure_covariances(
     background: Background, keep: NDArray[np.bool_] | None = None
-) -> Spreads:
-    """Return the spread of the windows to keep (default: all), and of those outside each part.
+) -> Covariances:
+    """Return the covariance of the windows to keep (default: all), and of those outside each part.
 
     If no window outside a part is kept, all of them count.
     """
@@ -290,12 +290,12 @@ def measure_spreads(
         others = ~inside & keep
         if not others.any():
             others = ~inside
-        without.append((inside, measure_spread(background.vectors[others])))
-    return Spreads(measure_spread(background.vectors[keep]), without)
+        without.append((inside, measure_covariance(background.vectors[others])))
+    return Covariances(measure_covariance(background.vectors[keep]), without)
 
 
 def score_held_out(
-    means: FloatArray, background: Background, spreads: Spreads
+    means: FloatArray, background: Background, covariances: Covariances
 ) -> FloatArray:
     """Return the scores of all windows, each by those of other parts.
 
@@ -303,7 +303,7 @@ def score_held_out(
     """
     vectors = background.vectors
     scores = np.empty((len(vectors), len(means)))
-    for inside, spread in spreads.without:
-        weights, bias = spread.find_discriminants(means)
+    for inside, covariance in covariances.without:
+        weights, bias = covariance.find_discriminants(means)
         scores[inside] = vectors[inside] @ weights.T + bias
     return scores

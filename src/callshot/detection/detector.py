@@ -28,9 +28,9 @@ from callshot.detection.background import (
     UNLABELLED,
     WITHOUT_CALLS,
     Background,
-    Spreads,
-    measure_spread,
-    measure_spreads,
+    Covariances,
+    measure_covariance,
+    measure_covariances,
     score_held_out,
 )
 from callshot.detection.model import Model
@@ -84,18 +84,18 @@ def make_detector(
     model: Model,
     background: Background | None,
     false_alarms_per_h: float,
-    spreads: Spreads | None = None,
+    covariances: Covariances | None = None,
 ) -> Detector:
     """Return the detector of a model whose thresholds meet an aim of false alarms per class.
 
-    `spreads` are those of all windows of this background, where they are known already.
+    `covariances` are those of all windows of this background, where they are known already.
     """
     check_aim(false_alarms_per_h)
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return _make_detector_of_examples(model)
-    spreads, scores = choose_spreads(model, background, spreads)
-    weights, bias = spreads.whole.find_discriminants(model.means)
-    typical = _median_example_scores(model, spreads)
+    covariances, scores = choose_covariances(model, background, covariances)
+    weights, bias = covariances.whole.find_discriminants(model.means)
+    typical = _median_example_scores(model, covariances)
     absent = "labels" if UNLABELLED in background.origins else "calls"
     origin = f"{len(background.vectors)} windows without {absent}, "
     origin += f"{background.hours:.2f} hours"
@@ -111,34 +111,36 @@ def make_detector(
     )
 
 
-def find_spreads(background: Background | None) -> Spreads | None:
-    """Return the spreads of all windows, None where a detector has no use for them."""
+def find_covariances(background: Background | None) -> Covariances | None:
+    """Return the covariances of all windows, None where a detector has no use for them."""
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
     if UNLABELLED in background.origins:
         return None
-    return measure_spreads(background)
+    return measure_covariances(background)
 
 
-def choose_spreads(
-    model: Model, background: Background, spreads: Spreads | None = None
-) -> tuple[Spreads, FloatArray]:
-    """Return the spreads of all background, or without what may be calls, and its scores.
+def choose_covariances(
+    model: Model, background: Background, covariances: Covariances | None = None
+) -> tuple[Covariances, FloatArray]:
+    """Return the covariances of all background, or without what may be calls, and its scores.
 
     Windows of annotated recordings are taken for background, unless more of them than the usual
     aim allows score half of what examples do: then calls were missed. The scores are those of all
-    windows by the spread of other recordings, windows × classes.
+    windows by the covariance of other recordings, windows × classes.
     """
-    spreads = spreads or find_spreads(background)
-    if spreads is not None:
-        scores = score_held_out(model.means, background, spreads)
+    covariances = covariances or find_covariances(background)
+    if covariances is not None:
+        scores = score_held_out(model.means, background, covariances)
         thresholds = find_thresholds(scores, USUAL_AIM * background.hours)
-        like_calls = LIKE_CALLS * _median_example_scores(model, spreads)
+        like_calls = LIKE_CALLS * _median_example_scores(model, covariances)
         may_have_calls = ANNOTATED in background.origins
         if not may_have_calls or (thresholds <= like_calls).all():
-            return spreads, scores
-    spreads = measure_spreads(background, trim_background(model.means, background))
-    return spreads, score_held_out(model.means, background, spreads)
+            return covariances, scores
+    covariances = measure_covariances(
+        background, trim_background(model.means, background)
+    )
+    return covariances, score_held_out(model.means, background, covariances)
 
 
 def check_aim(false_alarms_per_h: float) -> None:
@@ -160,8 +162,8 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
     if is_certain.all():
         return keep
     for _ in range(TRIMMINGS):
-        spread = measure_spread(background.vectors[keep])
-        weights, bias = spread.find_discriminants(means)
+        covariance = measure_covariance(background.vectors[keep])
+        weights, bias = covariance.find_discriminants(means)
         scores = background.vectors @ weights.T + bias
         highest = scores.max(axis=1)
         limit = np.quantile(highest[~is_certain], 1 - TRIMMED_SHARE)
@@ -178,9 +180,9 @@ def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def _median_example_scores(model: Model, spreads: Spreads) -> FloatArray:
+def _median_example_scores(model: Model, covariances: Covariances) -> FloatArray:
     """Return the median score of the examples of each class, for that class."""
-    weights, bias = spreads.whole.find_discriminants(model.means)
+    weights, bias = covariances.whole.find_discriminants(model.means)
     label = model.label
     scores = np.einsum("nd,nd->n", model.examples.matrix, weights[label])
     return find_medians(model, scores + bias[label])

@@ -18,8 +18,8 @@ from scipy.spatial.distance import cdist, pdist
 
 from callshot.detection.detector import (
     Detector,
+    find_covariances,
     find_medians,
-    find_spreads,
     make_detector,
 )
 from callshot.detection.matching import divide
@@ -178,8 +178,8 @@ def expect_recall(
     InputError
         If no threshold can be found.
     """
-    spreads = find_spreads(model.background)
-    detector = make_detector(model, model.background, false_alarms_per_h, spreads)
+    covariances = find_covariances(model.background)
+    detector = make_detector(model, model.background, false_alarms_per_h, covariances)
     testable = np.zeros(len(model.classes), np.int64)
     hit_counts = np.zeros(len(model.classes), np.int64)
     recordings = model.examples.recording
@@ -194,7 +194,7 @@ def expect_recall(
         others = replace(model, examples=model.examples.take(np.flatnonzero(~inside)))
         try:
             other_detector = make_detector(
-                others, model.background, false_alarms_per_h, spreads
+                others, model.background, false_alarms_per_h, covariances
             )
         except InputError:  # a class of one example, and no background
             continue

@@ -30,7 +30,7 @@ from callshot.review.items import find_checksum
 from callshot.spans import Spans
 
 if TYPE_CHECKING:
-    from callshot.detection.background import Spread
+    from callshot.detection.background import Covariance
     from callshot.detection.index.index_files import Index
     from callshot.detection.model import Model
 
@@ -100,7 +100,7 @@ class ModelScores(Scores):
     model: "Model"
 
     def __init__(
-        self, model: "Model", vectors: Float32Matrix, background: "Spread | None"
+        self, model: "Model", vectors: Float32Matrix, background: "Covariance | None"
     ) -> None:
         super().__init__(vectors, model.classes)
         self.model = model
@@ -219,15 +219,15 @@ class HeldOutScores(Scores):
         self.scores = -np.square(self.distances)
 
 
-def measure_background(model: "Model") -> "Spread | None":
+def measure_background(model: "Model") -> "Covariance | None":
     """Return what a scan knows of a model's background; None if it has none."""
-    from callshot.detection.detector import MIN_WINDOWS, choose_spreads
+    from callshot.detection.detector import MIN_WINDOWS, choose_covariances
 
     background = model.background
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
-    spreads, _ = choose_spreads(model, background)
-    return spreads.whole
+    covariances, _ = choose_covariances(model, background)
+    return covariances.whole
 
 
 def open_vectors(
@@ -235,7 +235,7 @@ def open_vectors(
     items: Spans,
     index: "Index",
     model: "Model",
-    background: "Spread | None",
+    background: "Covariance | None",
 ) -> Float32Matrix:
     """Map the vectors of the items of a scan into memory; copy them from the index first."""
     shape = (len(items), index.settings.dimension)
@@ -264,7 +264,7 @@ def read_vector_facts(folder: Path) -> Any:
 
 
 def _find_strongest(
-    items: Spans, index: "Index", model: "Model", background: "Spread | None"
+    items: Spans, index: "Index", model: "Model", background: "Covariance | None"
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield each item, and the vector of the window that gave it its score."""
     indexed = {recording.path: recording for recording in index.recordings}
