@@ -46,7 +46,7 @@ CPU_THREADS = 2
 def read_episodes(path: Path) -> Episodes:
     """Return the episodes of a table."""
     table = read_table(path)
-    folds = choose_folds(table)
+    folds = choose_folds(table.spans)
     counts = count_classes(table.label, folds, table.recording)
     return plan_episodes(table, folds, counts)
 

@@ -6,9 +6,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from callshot.baselines.centroid_to_logistic import (
-    evaluate,
-    find_temperature,
-    make_objective,
+    Descent,
     refine_centroid,
     refine_split,
 )
@@ -101,21 +99,30 @@ def test_the_centroid_in_standardised_columns_scores_as_it_does_outside():
     assert (outside.argmax(axis=1) == label).mean() > 0.5
 
 
-def test_the_gradient_is_zero_at_scikit_learns_optimum_and_agrees_with_finite_differences():
-    table = corpus()
+@pytest.mark.parametrize("dimensions", [8, 90])
+def test_the_gradient_is_zero_at_scikit_learns_optimum_and_agrees_with_finite_differences(
+    dimensions,
+):
+    table = corpus(dimensions=dimensions)
     rows = StandardScaler().fit_transform(table.matrix)
     label = np.unique(table.label, return_inverse=True)[1]
-    objective = make_objective(rows, label, 0.5)
     model = LogisticRegression(C=0.5, tol=1e-10, max_iter=100_000).fit(rows, label)
-    optimum = np.column_stack([model.coef_, model.intercept_])
-    lowest, gradient = evaluate(objective, optimum)
-    assert np.abs(gradient).max() < 1e-4
+    optimum = Descent(rows, label, 0.5, model.coef_, model.intercept_)
+    lowest, residual = optimum.evaluate(optimum.start)
+    gradient = optimum.find_gradient(optimum.start, residual)
+    assert np.abs(optimum.weight(gradient)).max() < 1e-4
     rng = np.random.default_rng(0)
-    point = rng.normal(size=(3, 9))
-    value, gradient = evaluate(objective, point)
-    change = rng.normal(size=(3, 9)) * 1e-6
-    difference = evaluate(objective, point + change)[0] - value
-    assert difference == pytest.approx(np.sum(gradient * change), rel=1e-3)
+    weight = rng.normal(size=(3, dimensions))
+    bias = rng.normal(size=3)
+    descent = Descent(rows, label, 0.5, weight, bias)
+    value, residual = descent.evaluate(descent.start)
+    gradient = descent.find_gradient(descent.start, residual)
+    change = rng.normal(size=(3, dimensions)) * 1e-6
+    change_of_bias = rng.normal(size=3) * 1e-6
+    changed = descent.evaluate_weight(weight + change, bias + change_of_bias)
+    expected = np.vdot(descent.weight(gradient), change)
+    expected += gradient.bias @ change_of_bias
+    assert changed - value == pytest.approx(expected, rel=1e-3)
     assert value > lowest
 
 
@@ -133,13 +140,15 @@ def test_the_best_temperature_has_the_lowest_objective():
     rows, mean, deviation = standardise(np.array(table.matrix))
     layer = linear_layer(table.matrix, table.label)
     label = np.unique(table.label, return_inverse=True)[1]
-    objective = make_objective(rows, label, 1.0)
     bias = layer.bias + layer.weight @ mean
-    point = np.column_stack([layer.weight * deviation, bias])
-    best = find_temperature(objective, point)
+    weight = layer.weight * deviation
+    descent = Descent(rows, label, 1.0, weight, bias)
+    best = descent.find_temperature()
     values = {}
     for temperature in (1.0, best * 0.99, best, best * 1.01):
-        values[temperature], _ = evaluate(objective, point / temperature)
+        values[temperature] = descent.evaluate_weight(
+            weight / temperature, bias / temperature
+        )
     assert min(values, key=values.get) == best
 
 

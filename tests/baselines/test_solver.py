@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from callshot.baselines import solver as products
 from callshot.baselines.logistic import unscale
+from callshot.baselines.path_solver import PathSolver
 from callshot.baselines.solver import Problem, make_problem, solve
 from callshot.fewshot.kernels import COMPILED, njit
 
@@ -21,7 +22,7 @@ SHAPES = {  # sizes of the classes, dimensions
 
 
 def rows_of(name, seed=0):
-    sizes, dimensions = SHAPES[name]
+    sizes, dimensions = PATH_SHAPES[name]
     rng = np.random.default_rng(seed)
     label = np.repeat(np.arange(len(sizes)), sizes)
     means = rng.normal(size=(len(sizes), dimensions))
@@ -77,6 +78,47 @@ def test_the_optimum_is_scikit_learns(name, c, gram):
     assert objective(rows, label, weight, bias, c) <= golden_value + 1e-9
     scale = max(1.0, np.abs(golden_weight).max())
     np.testing.assert_allclose(weight, golden_weight, atol=2e-4 * scale)
+
+
+PATH_SHAPES = SHAPES | {
+    "as many rows as dimensions": ((40, 30, 20), 90),
+    "twice as many rows as dimensions": ((40, 30, 21), 45),
+    "many more rows than dimensions": ((90, 60, 50), 40),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("name", PATH_SHAPES)
+def test_one_c_after_another_has_the_optimum_of_each(name, scale):
+    rows, label = rows_of(name)
+    rows = scale * rows
+    path = PathSolver(rows, label, label.max() + 1)
+    for c in (1e-5, 1e-3, 0.1, 0.3, 1.0, 3.0, 1.0, 100.0):
+        tolerance = 1e-13 * min(c, 1.0)
+        weight, bias, gap = path.solve(c, tolerance)
+        other, other_bias, _ = solved(rows, label, c, gram=False, tolerance=tolerance)
+        assert gap <= max(tolerance, 1e-12 * scale**2)
+        expected = rows @ other.T + other_bias - other_bias.mean()
+        logits = rows @ weight.T + bias - bias.mean()
+        atol = 1e-5 * max(1.0, scale)  # an error of the weights grows with the rows
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=atol)
+
+
+def test_the_path_of_rows_of_zeros_and_of_equal_rows_ends_at_an_optimum():
+    rows, label = rows_of("as many rows as dimensions")
+    weight, bias, _ = PathSolver(0.0 * rows, label, 3).solve(1.0, 1e-15)
+    assert not weight.any()
+    p = np.exp(bias) / np.exp(bias).sum()
+    np.testing.assert_allclose(p, np.bincount(label) / len(label), atol=1e-7)
+    rows[1::2] = rows[::2]
+    rows[:, 7:] = 0.0
+    assert PathSolver(rows, label, 3).solve(1.0, 1e-12)[2] <= 1e-12
+
+
+def test_the_path_reaches_the_smallest_and_the_largest_c_at_once():
+    rows, label = rows_of("many more rows than dimensions")
+    for c in (1e-6, 1e6):
+        assert PathSolver(rows, label, 3).solve(c, 1e-10)[2] <= 1e-10
 
 
 @settings(max_examples=40)

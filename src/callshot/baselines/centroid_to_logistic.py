@@ -7,7 +7,9 @@ the vectors' length and saturate, so J is first lowered by one number: a tempera
 that divides all of them. Then come full gradient steps of length 1 / (bound of the curvature), with
 Nesterov's momentum, which restarts whenever it points uphill.
 
-A point is (classes, dimensions and bias).
+There may be thousands of steps. So a step takes as few products as possible: J is written in the
+unknowns of `path_solver`, and what is multiplied in float32 is only by how much the residuals
+changed since the step before.
 """
 
 from bisect import bisect_right
@@ -16,10 +18,11 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from callshot.baselines.logistic import fit, gather, standardise
+from callshot.baselines.path_solver import Array, Objective, Rows, Vector
 from callshot.baselines.scoring import Categories, measure
-from callshot.baselines.solver import Problem, multiply
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.classifiers import CENTROID
 from callshot.fewshot.engine import transform_split
@@ -29,6 +32,7 @@ from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 NEAR = 1e-5  # above the optimum of J: a path ends there
 MAX_STEPS = 10**5
+EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 
 
 class Path(NamedTuple):
@@ -60,7 +64,7 @@ def refine_centroid(
         progress(1 / episodes.folds, "refinement")
         return path
 
-    with Pool(threads) as pool:
+    with threadpool_limits(1, "blas"), Pool(threads) as pool:
         paths = list(pool.map(run, range(episodes.folds)))
     longest = max(paths, key=lambda path: path.steps[-1])
     steps = longest.steps
@@ -85,94 +89,145 @@ def refine_split(
     # Equal queries are multiplied once, so that they tie.
     queries, place = episodes.distinct_at(np.flatnonzero(~support))
     rows, mean, deviation = standardise(episodes.vectors[support])
-    scale = np.append(deviation, 1.0)
     # Episodes are centred on all rows; the layers must not depend on the queries.
     vectors = episodes.vectors[support] - mean
     queries = queries - mean
-    problem = make_objective(rows, label, c)
-
-    def to_point(layer: LinearLayer) -> FloatArray:
-        point = np.column_stack([layer.weight, layer.bias])
-        return np.asarray(point * scale)
-
     fitted = fit(vectors, label, classes, c)
-    optimum, _ = evaluate(problem, to_point(fitted))
     centroid = linear_layer(vectors, np.array(classes)[label])
-    start = to_point(centroid)
-    temperature = find_temperature(problem, start)
-    gap = evaluate(problem, start)[0] - optimum
-    a = centroid(queries)[place]
-    path = Path(temperature, [0], [a], [gap])
+    descent = Descent(rows, label, c, centroid.weight * deviation, centroid.bias)
+    optimum = descent.evaluate_weight(fitted.weight * deviation, fitted.bias)
+    temperature = descent.find_temperature()
+    gap = descent.evaluate(descent.start)[0] - optimum
+    path = Path(temperature, [0], [centroid(queries)[place]], [gap])
 
     # Softmax has a curvature of at most 1/2: a Lipschitz constant of the gradient.
-    table = problem.rows
+    table = np.column_stack([rows, np.ones(len(rows))])
     if len(table) < table.shape[1]:
         table = table.T
     largest = np.linalg.eigvalsh(table.T @ table)[-1]
     length = 1.0 / (0.5 * largest + 1.0 / c)
-    previous = start / temperature
+    previous = descent.start.plus(1.0 / temperature - 1.0, descent.start)
     lookahead = previous
     momentum = 1.0
     for step in count(1):
         check()
-        bound, gradient = evaluate(problem, lookahead)
-        point = lookahead - length * gradient
+        is_exact = step <= EXACT_STEPS or step % EXACT_STEPS == 0
+        if is_exact:
+            previous = descent.multiply(previous.unknowns, previous.bias)
+            lookahead = descent.multiply(lookahead.unknowns, lookahead.bias)
+        bound, residual = descent.evaluate(lookahead)
+        gradient = descent.find_gradient(lookahead, residual, is_exact=is_exact)
+        point = lookahead.plus(-length, gradient)
         is_last = bound - optimum <= NEAR or step == MAX_STEPS
         if str(step).rstrip("0") in ("1", "2", "5") or is_last:
-            weight, bias = np.split(point / scale, [-1], axis=1)
-            layer = LinearLayer(classes, weight, bias[:, 0])
+            weight = descent.weight(point) / deviation
+            layer = LinearLayer(classes, weight, point.bias)
             path.steps.append(step)
             path.a.append(layer(queries)[place])
-            path.gap.append(evaluate(problem, point)[0] - optimum)
+            path.gap.append(descent.evaluate(point)[0] - optimum)
         if is_last:
             break
-        change = point - previous
-        if np.sum(gradient * change) > 0.0:
+        change = point.plus(-1.0, previous)
+        slope = np.vdot(gradient.unknowns, descent.dual(change))
+        if slope + gradient.bias @ change.bias > 0.0:
             momentum = 1.0
         root = np.sqrt(1.0 + 4.0 * momentum**2)
         next_momentum = (1.0 + root) / 2.0
         share = (momentum - 1.0) / next_momentum
-        lookahead = point + share * change
+        lookahead = point.plus(share, change)
         momentum = next_momentum
         previous = point
     return path
 
 
-def make_objective(rows: FloatArray, label: IntArray, c: float) -> Problem:
-    """Return J of standardised rows; the bias is the unknown of a last column of ones."""
-    table = np.column_stack([rows, np.ones(len(rows))])
-    return Problem(table, np.ascontiguousarray(table.T), False, label, c)
+class Descent(Objective):
+    """J at the points that gradient steps reach from a start.
 
+    These lie in the span of the rows and of the weights of the start. The logits of a point have
+    columns for these weights too.
+    """
 
-def evaluate(problem: Problem, point: FloatArray) -> tuple[float, FloatArray]:
-    """Return J and its gradient."""
-    rows, columns, _, label, c = problem
-    logits = np.empty((len(point), len(label)))
-    multiply(np.ascontiguousarray(point), rows, False, logits)
-    logits -= logits.max(axis=0)
-    p = np.exp(logits)
-    total = p.sum(axis=0)
-    of_label = (label, np.arange(len(label)))
-    loss = np.sum(np.log(total) - logits[of_label])
-    p /= total
-    p[of_label] -= 1.0
-    gradient = np.empty(point.shape)
-    multiply(p, columns, False, gradient)
-    weight = point[:, :-1]  # the bias is not penalised
-    gradient[:, :-1] += weight / c
-    penalty = np.square(weight).sum() / (2.0 * c)
-    return float(loss + penalty), gradient
+    def __init__(
+        self,
+        rows: FloatArray,
+        label: IntArray,
+        c: float,
+        weight: FloatArray,
+        bias: FloatArray,
+    ) -> None:
+        classes = len(weight)
+        super().__init__(rows, label, classes, weight)
+        self.c = c
+        unknowns = weight
+        if self.in_span:
+            unknowns = np.eye(classes, len(self.all_rows), len(rows))
+        self.start = self.multiply(unknowns, bias)
+        # The residuals of the last gradient, and their sums over rows as unknowns and logits.
+        self.known = np.zeros(self.truth.shape)
+        self.sums = np.zeros(unknowns.shape)
+        self.image = np.zeros(self.start.logits.shape)
 
+    def logits(self, point: Vector) -> FloatArray:
+        """Return the logits of the rows, with the bias."""
+        return np.asarray(point.logits[:, : len(self.label)] + point.bias[:, None])
 
-def find_temperature(problem: Problem, point: FloatArray) -> float:
-    """Return the number, 1 or more, to divide a point by for the lowest J."""
-    low = -100.0  # powers of 2; J is convex, so bisection finds its minimum
-    high = 0.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        _, gradient = evaluate(problem, 2.0**middle * point)
-        if np.sum(gradient * point) > 0.0:
-            high = middle
+    def square(self, point: Vector) -> float:
+        """Return the squared length of the weights."""
+        return float(np.vdot(point.unknowns, self.dual(point)))
+
+    def evaluate(self, point: Vector) -> tuple[float, FloatArray]:
+        """Return J and the residuals, probability − truth (classes, rows)."""
+        p, loss = self.softmax(self.logits(point))
+        return loss + self.square(point) / (2.0 * self.c), p - self.truth
+
+    def evaluate_weight(self, weight: FloatArray, bias: FloatArray) -> float:
+        """Return J at any weights."""
+        _, loss = self.softmax(weight @ self.double.rows.T + bias[:, None])
+        return loss + float(np.square(weight).sum()) / (2.0 * self.c)
+
+    def find_gradient(
+        self, point: Vector, residual: FloatArray, *, is_exact: bool = True
+    ) -> Vector:
+        """Return the gradient of J at a point with these residuals.
+
+        Where it need not be exact, only the change since the last gradient is multiplied.
+        """
+        if is_exact:
+            self.known = residual
+            self.sums, self.image = self._sum_rows(self.double, residual)
         else:
-            low = middle
-    return float(2.0**-high)
+            change = (residual - self.known).astype(np.float32)
+            sums, image = self._sum_rows(self.single, change)
+            self.known = self.known + change
+            self.sums = self.sums + sums
+            self.image = self.image + image
+        return Vector(
+            self.sums + point.unknowns / self.c,
+            residual.sum(axis=1),
+            self.image + point.logits / self.c,
+        )
+
+    def _sum_rows(self, rows: Rows, residual: Array) -> tuple[Array, Array]:
+        """Return Σ_i residual of i · row i, for each class, as unknowns and as logits."""
+        if not self.in_span:
+            sums = residual @ rows.rows
+            return sums, sums @ rows.table
+        classes, count = residual.shape
+        padded = np.pad(residual, ((0, 0), (0, classes)))
+        return padded, residual @ rows.table[:count]
+
+    def find_temperature(self) -> float:
+        """Return the number, 1 or more, to divide the start by for the lowest J."""
+        logits = self.logits(self.start)
+        square = self.square(self.start)
+        low = -100.0  # powers of 2; J is convex, so bisection finds its minimum
+        high = 0.0
+        for _ in range(60):
+            middle = (low + high) / 2.0
+            p, _ = self.softmax(2.0**middle * logits)
+            slope = np.vdot(p - self.truth, logits) + 2.0**middle * square / self.c
+            if slope > 0.0:
+                high = middle
+            else:
+                low = middle
+        return float(2.0**-high)

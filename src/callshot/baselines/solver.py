@@ -13,9 +13,8 @@ residuals themselves, and the inner product of two weights is that of the unknow
 logits of the other.
 
 Products are by BLAS but never by its threads. A BLAS that starts threads makes them wait for each
-other at every product. Where other programs need the same cores, that takes most of the time:
-choosing C for 601 rows of 1,024 dimensions took minutes on a busy machine, and takes 14 s in this
-way. Each product goes to BLAS in parts that are too small for threads.
+other at every product. Where other programs need the same cores, that takes most of the time. Each
+product goes to BLAS in parts that are too small for threads.
 """
 
 from typing import NamedTuple

@@ -1,0 +1,325 @@
+"""Standardised rows and their labels → the optimum of logistic regression for one C after another.
+
+J, the bound of its gap and the unknowns are those of `solver`, which is for many small fits. This
+solver is for many rows and several C:
+
+- What depends on the rows alone is computed once for all C.
+- A fit starts from the best combination of the last fits.
+- Conjugate gradients find Newton steps in float32, because a step needs few digits. Where a step
+  leads, and how far J is above its optimum, is computed in float64.
+- Conjugate gradients are preconditioned in the directions in which the rows vary most. There the
+  Hessian is close to a Kronecker product, as if all rows had the mean curvature of the softmax,
+  and is inverted by the eigenvectors of its two factors.
+
+The unknowns A count rows, W = A Z, up to n = 2 d: then one product with the Gram matrix Z Zᵀ takes
+the place of two with Z. Products are by BLAS: limit its threads to 1 around a pool of fits.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.baselines.solver import MAX_INNER_STEPS, MAX_STEPS, TINY
+from callshot.records import FloatArray, IntArray
+
+DIRECTIONS = 32  # that are preconditioned
+POWER_STEPS = 2  # to find them
+COMBINED_FITS = 4  # in the start of the next
+MAX_START_STEPS = 6
+# How far conjugate gradients go: shares of the squared length of the descent that may be left.
+FIRST_GOAL = 1e-3
+MAX_GOAL = 1e-2
+MIN_GOAL = 1e-6  # float32 has few more digits
+MIN_SCALE = 1e-4  # of the preconditioner: the directions have the digits of float32
+DOUBLE_GOAL = 1e-12  # in float64, where float32 leads no further
+
+Array = NDArray[Any]
+
+
+class Vector(NamedTuple):
+    """Unknowns (classes, unknowns), bias (classes), and logits (classes, rows) without the bias."""
+
+    unknowns: Array
+    bias: Array
+    logits: Array
+
+    def plus(self, share: float, other: "Vector") -> "Vector":
+        """Return this vector + share · other."""
+        return Vector(
+            self.unknowns + share * other.unknowns,
+            self.bias + share * other.bias,
+            self.logits + share * other.logits,
+        )
+
+
+class Rows(NamedTuple):
+    """What vectors are multiplied with, in one precision.
+
+    Unknowns · `table` (unknowns, rows) are logits. Outside the span of the rows, sums over `rows`
+    are unknowns.
+    """
+
+    table: Array
+    rows: Array
+
+
+class Curvature(NamedTuple):
+    """The Hessian of C · J at a position.
+
+    `factors` are C · the probabilities (classes, rows). The mean curvature of the rows has the
+    eigenvectors `axes`. Along each, `shrink` (classes, directions) and `bias_scale` (classes) are
+    what the preconditioner multiplies by.
+    """
+
+    p: Array
+    factors: Array
+    axes: Array
+    shrink: Array
+    bias_scale: Array
+
+
+class Objective:
+    """J of rows, in unknowns that count rows or are weights; further rows may widen the span."""
+
+    def __init__(
+        self,
+        rows: FloatArray,
+        label: IntArray,
+        classes: int,
+        further_rows: FloatArray | None = None,
+        *,
+        ridge: float = 0.0,
+    ) -> None:
+        count, dimensions = rows.shape
+        self.label = label
+        self.truth = np.arange(classes)[:, None] == label
+        self.in_span = count <= 2 * dimensions
+        self.all_rows = rows
+        if self.in_span and further_rows is not None:
+            self.all_rows = np.vstack([rows, further_rows])
+        table = np.ascontiguousarray(rows.T)
+        if self.in_span:
+            table = self.all_rows @ self.all_rows.T
+            table.flat[:: len(table) + 1] += ridge * np.trace(table)
+        self.double = Rows(table, rows)
+        self.single = Rows(table.astype(np.float32), rows.astype(np.float32))
+
+    def softmax(self, logits: FloatArray) -> tuple[FloatArray, float]:
+        """Return the probabilities, and the sum of −log p of the labels."""
+        shifted = logits - logits.max(axis=0)
+        p = np.exp(shifted)
+        total = p.sum(axis=0)
+        p /= total
+        of_labels = shifted[self.label, np.arange(len(self.label))]
+        return p, float(np.sum(np.log(total) - of_labels))
+
+    def dual(self, vector: Vector) -> Array:
+        """Return what unknowns are multiplied with in an inner product of weights."""
+        return vector.logits if self.in_span else vector.unknowns
+
+    def multiply(self, unknowns: FloatArray, bias: FloatArray) -> Vector:
+        """Return a vector with its logits."""
+        return Vector(unknowns, bias, unknowns @ self.double.table)
+
+    def weight(self, vector: Vector) -> FloatArray:
+        """Return the weights of a vector."""
+        unknowns: FloatArray = vector.unknowns
+        return unknowns @ self.all_rows if self.in_span else unknowns
+
+
+class PathSolver(Objective):
+    """Fits on the same rows, one C after another."""
+
+    def __init__(self, rows: FloatArray, label: IntArray, classes: int) -> None:
+        # Rounding may make eigenvalues negative, and J would have no minimum.
+        super().__init__(rows, label, classes, ridge=1e-12)
+        self.fits: list[Vector] = []
+        self._find_directions(min(DIRECTIONS, min(rows.shape) // 2))
+
+    def _find_directions(self, number: int) -> None:
+        """Find an orthonormal basis of weights in which the rows vary most, by power iteration.
+
+        `basis` holds its unknowns, `image` its logits, `variation` their squared lengths.
+        """
+        table, rows = self.single
+
+        def apply(basis: Array) -> Array:
+            return table @ basis if self.in_span else table @ (rows @ basis)
+
+        rng = np.random.default_rng(0)
+        basis = rng.normal(size=(len(table), number)).astype(np.float32)
+        for _ in range(POWER_STEPS):
+            basis, _ = np.linalg.qr(apply(basis))
+        applied = apply(basis)
+        variation, axes = np.linalg.eigh((basis.T @ applied).astype(np.float64))
+        varies = variation > max(1e-6 * variation.max(initial=0.0), TINY)
+        self.variation = variation[varies]
+        axes = axes[:, varies]
+        if self.in_span:
+            axes = axes / np.sqrt(self.variation)
+        self.basis = basis @ axes.astype(np.float32)
+        self.image = (table if self.in_span else rows) @ self.basis
+
+    def solve(self, c: float, tolerance: float) -> tuple[FloatArray, FloatArray, float]:
+        """Return the weight and the bias at the optimum, and how far J may be above it."""
+        position = self._start(c)
+        value, p = self._evaluate(c, position)
+        gap = np.inf
+        gain = np.inf
+        rows = self.single
+        for _ in range(MAX_STEPS):
+            residual = c * (self.truth - p)
+            descent = self.multiply(
+                self._sum_rows(self.double, residual) - position.unknowns,
+                residual.sum(axis=1),
+            )
+            bias_curvature = np.maximum(c * (p * (1.0 - p)).sum(axis=1), TINY)
+            square = np.vdot(descent.unknowns, self.dual(descent))
+            square += np.sum(descent.bias**2 / bias_curvature)
+            previous = gap
+            gap = float(0.5 * square / c)
+            if gap <= tolerance:
+                break
+            has_no_gain = gain <= 1e-15 * abs(value) and gap > 0.5 * previous
+            if has_no_gain and rows is self.double:  # only rounding is left
+                break
+            if gain <= 1e-6 * abs(value) and gap > 0.1 * previous:
+                rows = self.double
+            goal = FIRST_GOAL
+            if rows is self.double:
+                goal = DOUBLE_GOAL
+            elif previous < np.inf:  # the faster the gap falls, the more digits pay
+                goal = np.clip(0.01 * gap / previous, MIN_GOAL, MAX_GOAL)
+            goal = max(goal, 0.1 * tolerance / gap)
+            step = self._find_step(rows, c, p, descent, goal)
+
+            # Take the step, or half of it, and so on, until C · J is lower.
+            share = 2.0
+            new_value = np.inf
+            while not new_value <= value + 1e-13 * abs(value) and share > 1e-9:
+                share *= 0.5
+                trial = position.plus(share, step)
+                new_value, p = self._evaluate(c, trial)
+            gain = value - new_value
+            value = new_value
+            position = trial
+        self.fits = [*self.fits[1 - COMBINED_FITS :], position]
+        return self.weight(position), position.bias, gap
+
+    def _start(self, c: float) -> Vector:
+        """Return the combination of the last fits with the lowest J; zeros if there is none."""
+        classes, count = self.truth.shape
+        zeros = np.zeros((classes, len(self.double.table)))
+        position = Vector(zeros, np.zeros(classes), np.zeros((classes, count)))
+        if not self.fits:
+            return position
+        logits = np.stack([fit.logits + fit.bias[:, None] for fit in self.fits])
+        products = np.array(
+            [
+                [np.vdot(one.unknowns, self.dual(other)) for one in self.fits]
+                for other in self.fits
+            ]
+        )
+        shares = np.zeros(len(self.fits))
+        shares[-1] = 1.0
+
+        def evaluate(shares: FloatArray) -> tuple[float, FloatArray]:
+            p, loss = self.softmax(np.tensordot(shares, logits, 1))
+            return c * loss + 0.5 * float(shares @ products @ shares), p
+
+        value, p = evaluate(shares)
+        for _ in range(MAX_START_STEPS):
+            weighted = p * logits
+            means = weighted.sum(axis=1)
+            gradient = c * np.tensordot(logits, p - self.truth, 2) + products @ shares
+            spread = np.tensordot(weighted, logits, ((1, 2), (1, 2))) - means @ means.T
+            hessian = c * spread + products
+            trial = shares - np.linalg.lstsq(hessian, gradient)[0]
+            new_value, p = evaluate(trial)
+            if not new_value < value:
+                break
+            shares = trial
+            value = new_value
+        for share, fit in zip(shares.tolist(), self.fits, strict=True):
+            position = position.plus(share, fit)
+        return position
+
+    def _evaluate(self, c: float, position: Vector) -> tuple[float, FloatArray]:
+        """Return C · J at a position, and its probabilities."""
+        p, loss = self.softmax(position.logits + position.bias[:, None])
+        square = np.vdot(position.unknowns, self.dual(position))
+        return float(c * loss + 0.5 * square), p
+
+    def _find_step(
+        self, rows: Rows, c: float, p: FloatArray, descent: Vector, goal: float
+    ) -> Vector:
+        """Return a Newton step, by conjugate gradients in the precision of the rows."""
+        dtype = rows.table.dtype
+        curvature = self._find_curvature(c, p, dtype)
+        length = np.abs(descent.unknowns).max() + np.abs(descent.bias).max()
+        residual = (descent.unknowns / length).astype(dtype)
+        residual_bias = (descent.bias / length).astype(dtype)
+        scaled = self._precondition(rows, curvature, residual, residual_bias)
+        size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
+        goal *= size
+        search = scaled
+        step = np.zeros_like(residual)
+        step_bias = np.zeros_like(residual_bias)
+        for _ in range(MAX_INNER_STEPS):
+            # The derivative of the residuals along the search direction.
+            logits = search.logits + search.bias[:, None]
+            logits -= np.einsum("ni,ni->i", curvature.p, logits)
+            logits *= curvature.factors
+            change = self._sum_rows(rows, logits) + search.unknowns
+            bias_change = logits.sum(axis=1)
+            curve = np.vdot(change, self.dual(search)) + bias_change @ search.bias
+            if not (curve > 0.0 and size > 0.0):  # only rounding is left
+                break
+            alpha = size / curve
+            step += alpha * search.unknowns
+            step_bias += alpha * search.bias
+            residual -= alpha * change
+            residual_bias -= alpha * bias_change
+            scaled = self._precondition(rows, curvature, residual, residual_bias)
+            previous = size
+            size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
+            if size <= goal:
+                break
+            search = scaled.plus(size / previous, search)
+        return self.multiply(
+            length * step.astype(np.float64), length * step_bias.astype(np.float64)
+        )
+
+    def _find_curvature(self, c: float, p: FloatArray, dtype: Any) -> Curvature:
+        """Return the Hessian at a position, and the mean curvature of the rows."""
+        mean = np.diag(p.sum(axis=1)) - p @ p.T
+        strength, axes = np.linalg.eigh(c * mean)
+        # No direction of the bias moves all logits alike.
+        is_flat = strength <= 1e-9 * strength[-1]
+        strength = np.where(is_flat, 0.0, strength)
+        bias_scale = np.where(is_flat, 0.0, 1.0 / np.where(is_flat, 1.0, strength))
+        by_row = strength[:, None] / len(self.label)
+        scale = 1.0 / (1.0 + by_row * self.variation)
+        shrink = np.maximum(scale, MIN_SCALE) - 1.0
+        values = (p, c * p, axes, shrink, bias_scale)
+        return Curvature(*(value.astype(dtype) for value in values))
+
+    def _precondition(
+        self, rows: Rows, curvature: Curvature, unknowns: Array, bias: Array
+    ) -> Vector:
+        """Return a residual, scaled in the directions in which the rows vary most."""
+        axes = curvature.axes
+        new_bias = axes @ (curvature.bias_scale * (axes.T @ bias))
+        if self.in_span:
+            logits = unknowns @ rows.table
+            along = axes @ (curvature.shrink * (axes.T @ (logits @ self.basis)))
+            logits += along @ self.image.T
+            return Vector(unknowns + along @ self.basis.T, new_bias, logits)
+        along = axes @ (curvature.shrink * (axes.T @ (unknowns @ self.basis)))
+        unknowns = unknowns + along @ self.basis.T
+        return Vector(unknowns, new_bias, unknowns @ rows.table)
+
+    def _sum_rows(self, rows: Rows, factors: Array) -> Array:
+        """Return Σ_i factor of i · row i, for each class."""
+        return factors if self.in_span else factors @ rows.rows
