@@ -298,20 +298,13 @@ class MetricSums:
         self.per_class = {
             name: self.zeros(shots, count, samples) for name in CLASS_METRICS
         }
-        self.undefined = {name: np.zeros(count, np.int64) for name in CLASS_METRICS}
+        self.undefined: dict[str, IntArray] = {}
         self.tied: Any = self.zeros(shots, count)
         self.decisions = self.zeros(shots, count, count)
         self.chance = {name: np.zeros(shots) for name in DECISION_METRICS}
-        # For each fold: its split, and its decisions for each class.
-        self._folds: list[tuple[Split, FloatArray]] = []
-        # Of the open fold: its weights, and which classes have a value.
-        self._fold: Any = None
-        self._defined: dict[str, NDArray[np.bool_]] = {}
         self._is_weighted = False
-        # Sums over folds: weights of classes and queries, and in how many a value is defined.
-        self._weight = {name: np.zeros((count, samples)) for name in CLASS_METRICS}
-        self._query_weight = np.zeros(samples)
-        self._defined_folds = dict.fromkeys(keys, 0)
+        # For each fold: its split, its weights, and its decisions for each class.
+        self._folds: list[tuple[Split, Fold, FloatArray]] = []
 
     def zeros(self, *size: int) -> FloatArray:
         """Return a table of sums, none added yet."""
@@ -323,29 +316,21 @@ class MetricSums:
 
     def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
         """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
-        fold = weigh_fold(split, weights)
         self._is_weighted = weights is not None
-        self._fold = Fold(*map(self.like, fold))
-        self._folds.append((split, self.zeros(*self.tied.shape)))
-        self._query_weight += fold.query_weight
-        for name, total in self._weight.items():
-            weight = getattr(fold, FORMULAS[name].weight)
-            total += weight
-            self._defined[name] = weight.any(axis=1)
-            self.undefined[name] += ~self._defined[name]
-        for scoring, name in self.values:
-            groups = self._defined_groups(scoring, self._defined[class_values(name)])
-            self._defined_folds[scoring, name] += bool(groups)
+        decided = self.zeros(*self.tied.shape)
+        self._folds.append((split, weigh_fold(split, weights), decided))
 
     def add(self, row: Any, tables: ClassTables) -> None:
         """Add tables of the open fold, (classes, samples), at one of the shots."""
-        fold = self._fold
+        _, weights, _ = self._folds[-1]
+        fold = Fold(*map(self.like, weights))
         tables = ClassTables(*map(self.like, tables))
         of_classes = {}
         for name, total in self.per_class.items():
             value = FORMULAS[name].of_classes(fold, tables)
-            if not self._defined[name].all():
-                value[..., np.flatnonzero(~self._defined[name]).tolist(), :] = 0.0
+            undefined = np.flatnonzero(~has_value(name, weights))
+            if undefined.size:
+                value[..., undefined.tolist(), :] = 0.0
             total[row] += value
             of_classes[name] = value
         for (scoring, name), total in self.values.items():
@@ -353,40 +338,44 @@ class MetricSums:
             if of_fold is not None:
                 total[row] += of_fold(fold, tables)
             elif not self._is_weighted:
-                source = class_values(name)
-                defined = self._defined[source]
-                total[row] += self._mean(scoring, name, of_classes[source], defined)
+                value = of_classes[FORMULAS[name].mean_of or name]
+                defined = has_value(name, weights)
+                total[row] += self._mean(scoring, name, value, defined)
 
     def count(self, rows: Any, decisions: Any, tied: Any) -> None:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
         self.tied[rows] += self.like(tied)
         self.decisions[rows] += self.like(decisions)
-        self._folds[-1][1][rows] += self.like(decisions.sum(axis=1))
+        self._folds[-1][2][rows] += self.like(decisions.sum(axis=1))
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
-        folds = len(self._folds)
-        for split, decided in self._folds:
+        folds = [fold for _, fold, _ in self._folds]
+        for split, _, decided in self._folds:
             total = decided.sum(axis=1, keepdims=True)
             probability = decided / np.where(total > 0, total, np.nan)
             for name, level in self.chance.items():
                 level += FORMULAS[name].chance(split, probability)
         for level in self.chance.values():
-            level /= folds
+            level /= len(folds)
         self.tied = self.tied.astype(np.int64)
         self.decisions /= draws
         for name, class_table in self.per_class.items():
-            weight = self._weight[name]
+            weight = sum(getattr(fold, FORMULAS[name].weight) for fold in folds)
             class_table /= self.like(np.where(weight > 0, weight, np.nan))
+            undefined = [~has_value(name, fold) for fold in folds]
+            self.undefined[name] = np.sum(undefined, axis=0)
         for (scoring, name), table in self.values.items():
-            source = class_values(name)
-            defined = self.undefined[source] < folds
+            defined = [has_value(name, fold) for fold in folds]
+            in_any = np.any(defined, axis=0)
             if FORMULAS[name].of_fold is not None:
-                table /= self.like(self._query_weight)
+                table /= self.like(sum(fold.query_weight for fold in folds))
             elif not self._is_weighted:
-                table /= float(self._defined_folds[scoring, name]) or np.nan
-            elif self._defined_groups(scoring, defined):
-                table[:] = self._mean(scoring, name, self.per_class[source], defined)
+                count = sum(bool(self._defined_groups(scoring, one)) for one in defined)
+                table /= float(count) or np.nan
+            elif self._defined_groups(scoring, in_any):
+                value = self.per_class[FORMULAS[name].mean_of or name]
+                table[:] = self._mean(scoring, name, value, in_any)
             else:
                 table[:] = np.nan
 
@@ -412,9 +401,10 @@ class MetricSums:
         return [group for group in groups if group.size]
 
 
-def class_values(metric: str) -> str:
-    """Return the metric whose values of classes another metric is the mean of."""
-    return FORMULAS[metric].mean_of or metric
+def has_value(metric: str, fold: Fold) -> NDArray[np.bool_]:
+    """Return whether each class has a value of a metric in a fold."""
+    weight = getattr(fold, FORMULAS[metric].weight)
+    return np.asarray(weight.any(axis=1))
 
 
 def group_classes(

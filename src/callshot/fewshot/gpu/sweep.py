@@ -125,7 +125,10 @@ class GpuSums(MetricSums):
         """Turn sums into means, and copy them from the GPU."""
         self.tied = to_array(self.tied)
         self.decisions = to_array(self.decisions)
-        self._folds = [(split, to_array(decided)) for split, decided in self._folds]
+        self._folds = [
+            (split, weights, to_array(decided))
+            for split, weights, decided in self._folds
+        ]
         super().finish(draws)
         self.values = {key: to_array(table) for key, table in self.values.items()}
         self.per_class = {key: to_array(one) for key, one in self.per_class.items()}
