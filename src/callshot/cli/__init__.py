@@ -10,27 +10,25 @@ learn       learn, model, export
 scan        scan, review
 score       score, convert
 index       index, find, import
-synth       synth
-checks      cluster slurm, cluster pbs, verify, doctor
+other       synth, cluster slurm, cluster pbs, verify, doctor
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, evaluate  # isort: skip
 from callshot.cli import learn, scan, score, index  # isort: skip
-from callshot.cli import synth, checks  # isort: skip
+from callshot.cli import other  # isort: skip
 from callshot.cli.app import app, main
 
 __all__ = [
     "app",
-    "checks",
     "corpus",
     "encoders",
     "evaluate",
     "index",
     "learn",
     "main",
+    "other",
     "scan",
     "score",
     "study",
-    "synth",
 ]
