@@ -572,6 +572,54 @@ class TrainingOptions:
     )
 
 
+# Detections
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How detections are matched with calls, and scored."""
+
+    iou: float = option(
+        0.3,
+        "SHARE",
+        "Smallest overlap (intersection over union of their times) at which a detection "
+        "and a call match.",
+        low=0,
+        high=1,
+    )
+    window_s: float = option(
+        3.0, "S", "Length of the windows for scores by windows, in seconds."
+    )
+    threshold: float | None = option(
+        None,
+        "SCORE",
+        "Lowest score. Detections with lower scores are left out.",
+        shown="all detections",
+    )
+    false_alarms_per_hour: float | None = option(
+        None,
+        "N/h",
+        "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. "
+        "Writes the thresholds that keep to it.",
+        key="false_alarms",
+        kind=str,
+    )
+    unknown: str | None = option(
+        None,
+        "LABEL",
+        "Label of calls that nobody could identify. Detections of such calls are not "
+        "counted as false.",
+    )
+    bins: int = option(4, "N", "With --reviewed: number of bins of scores.", low=1)
+    samples: int = option(
+        1000,
+        "N",
+        "Number of bootstrap samples of recordings, for the intervals.",
+        low=1,
+    )
+    seed: int = option(0, "N", "Random seed. The same seed gives the same results.")
+
+
 # Synthetic recordings
 
 

@@ -1,7 +1,7 @@
 """Commands on events: score, convert."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from callshot.cli.app import (
 )
 from callshot.cli.options import Clips, Columns, Out, Quiet, Seed
 from callshot.errors import InputError, OptionError, check_choice, count_text
-from callshot.options import option
+from callshot.options import Given, ScoringOptions, option
 
 if TYPE_CHECKING:
     from callshot.review.results import ReviewResults
@@ -25,51 +25,6 @@ Recordings = Annotated[
     Path | None,
     option(..., "DIR", "Folder of all recordings, also of those without events."),
 ]
-
-
-@dataclass
-class ScoringOptions:
-    """How detections are matched with calls, and scored."""
-
-    iou: float = option(
-        0.3,
-        "SHARE",
-        "Smallest overlap (intersection over union of their times) at which a detection "
-        "and a call match.",
-    )
-    window_s: float = option(
-        3.0, "S", "Length of the windows for scores by windows, in seconds."
-    )
-    threshold: float | None = option(
-        None,
-        "SCORE",
-        "Lowest score. Detections with lower scores are left out.",
-        shown="all detections",
-    )
-    false_alarms: str | None = option(
-        None,
-        "N/h",
-        "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. "
-        "Writes the thresholds that keep to it.",
-    )
-    unknown: str | None = option(
-        None,
-        "LABEL",
-        "Label of calls that nobody could identify. Detections of such calls are not "
-        "counted as false.",
-    )
-    bins: int = option(4, "N", "With --reviewed: number of bins of scores.")
-    samples: int = option(
-        1000, "N", "Number of bootstrap samples of recordings, for the intervals."
-    )
-    seed: Seed = 0
-
-    def keywords(self) -> dict[str, Any]:
-        """Return the options as `score_detections` takes them."""
-        options = vars(self).copy()
-        false_alarms = options.pop("false_alarms")
-        options["false_alarms_per_hour"] = parse_rate(false_alarms)
-        return options
 
 
 @app.command(rich_help_panel=FIELD)
@@ -95,7 +50,7 @@ def score(
         "confirmed (yes or no). Estimates the precision: how many of all detections are calls.",
     ),
     columns: Columns = None,
-    scoring: ScoringOptions,
+    scoring: Annotated[Given, ScoringOptions],
     figure: bool = option(True, "", "Draw the precision-recall curves."),
     quiet: Quiet = False,
 ) -> None:
@@ -118,7 +73,8 @@ def score(
     from callshot.review.journal import is_review
     from callshot.review.results import read_review
 
-    options = scoring.keywords()
+    aim = parse_rate(scoring.pop("false_alarms", None))
+    options = asdict(ScoringOptions(**scoring, false_alarms_per_hour=aim))
     with run_with_progress("scoring", quiet=quiet), open_scores(out) as output:
         verdicts: Any = reviewed
         review_notes = []

@@ -43,7 +43,8 @@ from callshot.detection.matching import (
     sample_weights,
 )
 from callshot.detection.sentences import say
-from callshot.errors import InputError, OptionError, check_range, count_text
+from callshot.errors import InputError, OptionError, count_text
+from callshot.options import ScoringOptions, check_values
 from callshot.records import FloatArray, Reject
 from callshot.records.frames import (
     AIM_THRESHOLDS,
@@ -124,14 +125,14 @@ def score_detections(
     recordings: Recordings | None = None,
     reviewed: Events | None = None,
     columns: Mapping[str, str] | None = None,
-    iou: float = 0.3,
-    window_s: float = 3.0,
+    iou: float = ScoringOptions.iou,
+    window_s: float = ScoringOptions.window_s,
     threshold: float | None = None,
     false_alarms_per_hour: float | None = None,
     unknown: str | None = None,
-    bins: int = 4,
-    samples: int = 1000,
-    seed: int = 0,
+    bins: int = ScoringOptions.bins,
+    samples: int = ScoringOptions.samples,
+    seed: int = ScoringOptions.seed,
 ) -> DetectionScores:
     """Score detections against annotations, or estimate how many of them are calls.
 
@@ -192,11 +193,9 @@ def score_detections(
     for name, value in positive.items():
         if value is not None and not 0 < value < np.inf:
             raise OptionError(f"{name}: expected more than 0, got {value}")
-    check_range("iou", iou, 0, 1)
+    check_values(ScoringOptions(iou=iou, bins=bins, samples=samples))
     if threshold is not None and np.isnan(threshold):
         raise OptionError("threshold: expected a number, got nan")
-    check_range("bins", bins, 1)
-    check_range("samples", samples, 1)
     if annotations is None and reviewed is None:
         raise OptionError("give annotations, or reviewed detections (--reviewed)")
     inputs = _Inputs()
