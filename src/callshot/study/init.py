@@ -12,7 +12,9 @@ from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
 from callshot.corpus.segments import check_any_segments
 from callshot.encoders.catalogue import ENCODERS
 from callshot.encoders.install import list_needs
+from callshot.encoders.spec import EncoderSpec
 from callshot.errors import InputError, OptionError, count_text
+from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.files import write_atomic
 from callshot.options import (
@@ -40,13 +42,13 @@ GENERIC_NAMES = frozenset(
 DEFAULT_SHOTS = "1-40"
 COMMENTS_AT = 31  # the column before a comment
 
-# Keys that are not left to their defaults, by table
-ACTIVE = {
-    "protocol": ["shots", "seed"],
-    "baselines": ["train", "per_k"],
-    "report": [],
+# Values that differ from the defaults, or that users often change, by table
+ACTIVE: Mapping[str, Mapping[str, Any]] = {
+    "protocol": {"shots": DEFAULT_SHOTS, "seed": 0},
+    "baselines": {"train": ["logistic"], "per_k": True},
+    "report": {},
 }
-OTHER_CLASSIFIERS = ["cosine", "cl2n", "whitened", "neighbour", "medoid"]
+OTHER_CLASSIFIERS = [name for name in CLASSIFIERS if name != "centroid"]
 
 
 def write_study(
@@ -89,38 +91,12 @@ def write_study(
         *_corpus_lines(inspection, corpus, {"audio": audio, **reading}, base),
     ]
     for spec in ENCODERS:
-        if not spec.in_study:
-            continue
-        needs = list_needs(spec)
-        mark = "# " if needs else ""
-        comment = f"           # {spec.licence}"
-        if needs:
-            comment = f"      # first: {' && '.join(needs)}"
-        elif spec.comment:
-            comment = f"# {spec.comment}"
-        line = f'name = "{spec.name}"'
-        if spec.comment:
-            line = line.ljust(COMMENTS_AT + 1)
-        lines += ["", f"{mark}[[encoder]]", f"{mark}{line}{comment}"]
-        lines += [f"{mark}{more}" for more in spec.study_lines]
-    values: dict[str, Any] = {"shots": shots, "train": ["logistic"], "per_k": True}
-    values["classifiers"] = OTHER_CLASSIFIERS
+        if spec.in_study:
+            lines += _encoder_lines(spec)
     for table, active in ACTIVE.items():
         lines += ["", f"[{table}]" if active else f"# [{table}]"]
-        options = list_options(*STUDY_TABLES[table])
-        for key in [*active, *(name for name in options if name not in active)]:
-            option = options[key].metadata["option"]
-            value = option.shown if option.kind is str else default_value(options[key])
-            if table != "report":
-                value = values.get(key, value)
-            if value in (None, "", ()):
-                value = option.example
-            if value == "":
-                continue
-            mark = "" if key in active else "# "
-            line = f"{mark}{key} = {_format_value(value, base)}"
-            text = re.split(r"(?<!per-k)[:;] |[.] |[.]$|, separated", option.help)[0]
-            lines.append(f"{line.ljust(COMMENTS_AT)} # {text}")
+        values = {key: shots if key == "shots" else active[key] for key in active}
+        lines += _option_lines(table, values, base)
     lines.append("")
     if os.path.lexists(path):
         raise OptionError(
@@ -152,6 +128,40 @@ def _corpus_lines(
         if inspection.segmentation.min_length_s != corpus.options.min_length_s:
             yield _minimum_line(inspection)
     yield '# categories = "categories.csv"   # label,category: adds the reduced scoring'
+
+
+def _encoder_lines(spec: EncoderSpec) -> Iterator[str]:
+    """Yield the table of an encoder, as a comment if it is not ready."""
+    needs = list_needs(spec)
+    comment = spec.comment or spec.licence
+    mark = ""
+    if needs:
+        mark = "# "
+        comment = f"first: {' && '.join(needs)}"
+    line = f'{mark}name = "{spec.name}"'
+    yield ""
+    yield f"{mark}[[encoder]]"
+    yield f"{line.ljust(COMMENTS_AT)} # {comment}"
+    yield from (f"{mark}{more}" for more in spec.study_lines)
+
+
+def _option_lines(table: str, active: Mapping[str, Any], base: Path) -> Iterator[str]:
+    """Yield the keys of a table: those with a value, then the others as comments."""
+    options = list_options(*STUDY_TABLES[table])
+    for key in dict.fromkeys([*active, *options]):
+        option = options[key].metadata["option"]
+        value = option.shown if option.kind is str else default_value(options[key])
+        if key == "classifiers":
+            value = OTHER_CLASSIFIERS
+        if value in (None, "", ()):
+            value = option.example
+        value = active.get(key, value)
+        if value == "":
+            continue
+        mark = "" if key in active else "# "
+        line = f"{mark}{key} = {_format_value(value, base)}"
+        text = re.split(r"(?<!per-k)[:;] |[.] |[.]$|, separated", option.help)[0]
+        yield f"{line.ljust(COMMENTS_AT)} # {text}"
 
 
 def _format_value(value: Any, base: Path) -> str:

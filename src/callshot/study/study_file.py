@@ -66,9 +66,13 @@ TYPES: Mapping[Any, tuple[str, tuple[type, ...]]] = {
     (Mapping, str): ("a table of names in quotes", (dict,)),
 }
 # Tables and lists of tables inside the file
-INNER = {"corpus": dict, "encoder": list, "protocol": dict} | dict.fromkeys(
-    ["baselines", "report"], dict
-)
+INNER = {
+    "corpus": dict,
+    "encoder": list,
+    "protocol": dict,
+    "baselines": dict,
+    "report": dict,
+}
 RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # in a results folder
 
 
