@@ -15,6 +15,7 @@ function. This module imports nothing heavy: --help reads it.
 
 import inspect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import datetime
@@ -124,7 +125,7 @@ def document(record: type[Record]) -> type[Record]:
     """Add the options of a class to its docstring."""
     lines = ["", "Parameters", "----------"]
     for entry in list_options(record).values():
-        text = entry.metadata["option"].help
+        text = re.sub(r" \{\w+\}\.", "", entry.metadata["option"].help)
         default = default_text(entry)
         lines += [
             entry.name,
@@ -460,10 +461,7 @@ class ProtocolOptions:
     classifiers: tuple[str, ...] = option(
         ("centroid",),
         "NAMES",
-        "Classifiers without training, separated by commas. centroid: nearest class mean. "
-        "cosine: the same with cosine similarity. cl2n: centroid on centred vectors of length "
-        "1. whitened: centroid on whitened vectors. neighbour: nearest example. medoid: "
-        "nearest central example.",
+        "Classifiers without training, separated by commas. {classifiers}.",
         separated=True,
     )
     spreads: tuple[str, ...] = option(

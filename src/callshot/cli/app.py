@@ -125,6 +125,12 @@ def _list_formats() -> str:
     return describe_formats()
 
 
+def _list_classifiers() -> str:
+    from callshot.fewshot.classifiers import CLASSIFIERS
+
+    return ". ".join(f"{name}: {one.help}" for name, one in CLASSIFIERS.items())
+
+
 def _list_exports() -> str:
     from callshot.detection.exports import describe_exports
 
@@ -139,6 +145,7 @@ def _list_programs() -> str:
 
 REGISTERED = {
     "{formats}": _list_formats,
+    "{classifiers}": _list_classifiers,
     "{exports}": _list_exports,
     "{programs}": _list_programs,
 }

@@ -29,10 +29,11 @@ class Classifier:
     """One rule; `fit` makes a transform of all vectors from those on the support side of a split.
 
     `centred` rules allow vectors to be moved near the origin, which changes no distance; the others
-    read them as the encoder gave them.
+    read them as the encoder gave them. `help` is for the command line, `description` for tables.
     """
 
     name: str
+    help: str
     description: str
     rule: str = "mean"
     centred: bool = True
@@ -128,30 +129,43 @@ def shrink_covariance(centred: FloatArray) -> FloatArray:
     return np.asarray(covariance)
 
 
-CENTROID = Classifier("centroid", "squared distance to the class mean")
+CENTROID = Classifier(
+    "centroid", "nearest class mean", "squared distance to the class mean"
+)
 _CLASSIFIERS = (
     CENTROID,
     Classifier(
         "cosine",
+        "the same with cosine similarity",
         "cosine of the angle to the class mean",
         rule="cosine",
         centred=False,
     ),
     Classifier(
         "cl2n",
+        "centroid on centred vectors of length 1",
         "centred, length 1, then centroid",
         centred=False,
         fit=centre_and_normalise,
     ),
     Classifier(
         "whitened",
+        "centroid on whitened vectors",
         "whitened by the support side, then centroid",
         centred=False,
         fit=whiten,
     ),
-    Classifier("neighbour", "squared distance to the closest exemplar", rule="nearest"),
     Classifier(
-        "medoid", "squared distance to the most central exemplar", rule="medoid"
+        "neighbour",
+        "nearest example",
+        "squared distance to the closest exemplar",
+        rule="nearest",
+    ),
+    Classifier(
+        "medoid",
+        "nearest central example",
+        "squared distance to the most central exemplar",
+        rule="medoid",
     ),
 )
 CLASSIFIERS = {classifier.name: classifier for classifier in _CLASSIFIERS}
