@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,7 @@ def describe_commands() -> Iterator[str]:
 
 def describe_study_keys() -> Iterator[str]:
     """Yield the tables of a study file with their keys."""
-    from callshot.cli.app import fill_text
-    from callshot.options import STUDY_TABLES, default_text, list_options
+    from callshot.options import STUDY_TABLES
 
     yield "## study.toml"
     yield ""
@@ -84,17 +84,28 @@ def describe_study_keys() -> Iterator[str]:
         heading = {"": "At the top", "corpus": "[corpus.NAME]"}.get(table, f"[{table}]")
         yield ""
         yield f"### {heading}"
-        yield ""
-        yield "| key | meaning | default |"
-        yield "|---|---|---|"
-        for name, entry in list_options(*classes).items():
-            text = _clean(fill_text(entry.metadata["option"].help))
-            default = default_text(entry)
-            if isinstance(entry.default, bool):
-                default = str(entry.default).lower()
-            elif entry.metadata["option"].separated and not entry.default:
-                default = "none"
-            yield f"| `{name}` | {text} | {_clean(default)} |"
+        yield from _describe_fields(*classes)
+
+
+def _describe_fields(*classes: type) -> Iterator[str]:
+    """Yield a table of the options of dataclasses; nothing if they have none."""
+    from callshot.cli.app import fill_text
+    from callshot.options import default_text, list_options
+
+    options = list_options(*classes)
+    if not options:
+        return
+    yield ""
+    yield "| name | meaning | default |"
+    yield "|---|---|---|"
+    for name, entry in options.items():
+        text = _clean(fill_text(entry.metadata["option"].help))
+        default = default_text(entry)
+        if isinstance(entry.default, bool):
+            default = str(entry.default).lower()
+        elif entry.metadata["option"].separated and not entry.default:
+            default = "none"
+        yield f"| `{name}` | {text} | {_clean(default)} |"
 
 
 def list_commands() -> list[tuple[str, Any]]:
@@ -251,6 +262,8 @@ def describe_python() -> Iterator[str]:
             continue
         yield ""
         yield f"::: {module}.{one.__name__}"
+        if is_dataclass(one):
+            yield from _describe_fields(one)
 
 
 def describe_notebook() -> Iterator[str]:
