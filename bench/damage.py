@@ -34,8 +34,8 @@ from callshot.encoders.store import Store, open_store
 from callshot.errors import CallshotError
 from callshot.spans import Spans
 from callshot.study.verify import verify_path
-from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import read_table, write_table
+from callshot.tables.read_dataset import read_dataset
 from callshot.vectors import Vectors
 from mutations import mutate
 

@@ -6,7 +6,7 @@ The numbers are read from the pages, so that a picture cannot differ from its ta
 from pathlib import Path
 from typing import Any
 
-from callshot.report.figures.figure_io import FigurePage, render
+from callshot.report.figures.figure_io import FigurePage, draw_page
 from callshot.report.figures.layout import line_handle
 from callshot.report.figures.style import series_style
 
@@ -107,7 +107,7 @@ def main() -> None:
         FigurePage("detection", draw_detection, (detection,)),
     ]
     for page in pages:
-        render(page, DOCS, ["png"])
+        draw_page(page, DOCS, ["png"])
 
 
 if __name__ == "__main__":

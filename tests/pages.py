@@ -11,8 +11,8 @@ import polars as pl
 
 from callshot.records import CorpusResults, Evaluation, Reject
 from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
-from callshot.report.calls import Clip, choose_sounds, find_calls, make_clip
-from callshot.report.page import PageContent, Picture, write_page
+from callshot.report.calls import CallClip, choose_sounds, find_calls, make_call_clip
+from callshot.report.page import PageContent, PagePicture, write_page
 from callshot.report.summary import write_summary
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_baselines, make_corpus_results, make_rows, make_tables
@@ -44,7 +44,7 @@ def make_study(folder: Path) -> dict[str, Any]:
         "tables": {one.corpus: [make_table(one)] for one in evaluations},
         "pictures": {
             "reserve": [
-                Picture(
+                PagePicture(
                     "encoder", "Sweep of <mfcc>", draw_picture(folder / "sweep.png")
                 )
             ]
@@ -72,14 +72,14 @@ def write_study(path: Path, study: dict[str, Any]) -> Path:
     return path
 
 
-def make_clips(results: CorpusResults) -> dict[str, Clip]:
+def make_clips(results: CorpusResults) -> dict[str, CallClip]:
     """Return a sound of the calls to play; every second one is low."""
     calls = find_calls(results)
     clips = {}
     for number, name in enumerate(choose_sounds(calls, results)):
         frequency_hz = (440.0, 30.0)[number % 2]
         signal = np.sin(2 * np.pi * frequency_hz * np.arange(8000) / 16000)
-        clips[name] = make_clip(signal, 16000)
+        clips[name] = make_call_clip(signal, 16000)
     return clips
 
 

@@ -12,10 +12,9 @@ from callshot.detection import (
 )
 from callshot.errors import OutputError
 from callshot.files import WORK_FOLDER, check_own_folder
-from callshot.report import band_coverage, evaluation_files
 from callshot.results import open_output_folder
-from callshot.study import file_steps
-from callshot.tables import fold_files
+from callshot.study import coverage_files, file_steps
+from callshot.tables import evaluation_files, fold_files
 from studies import make_corpus, replace_text, write_study
 from test_cli import run
 
@@ -190,7 +189,7 @@ def write_results(folder, provenance):
         scan_files.PROVENANCE,
         activity.PROVENANCE,
         clips.PROVENANCE,
-        band_coverage.PROVENANCE,
+        coverage_files.PROVENANCE,
         exports.MANIFEST,
         file_steps.SEGMENTS_INFO,
         fold_files.FOLDS_INFO,

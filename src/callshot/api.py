@@ -32,7 +32,7 @@ from callshot.jobs import Cluster
 from callshot.records import Evaluation, Folds, Progress, Segmentation, no_progress
 from callshot.spans import Spans
 from callshot.storage import to_path
-from callshot.tables.dataset import (
+from callshot.tables.read_dataset import (
     Data,
     check_same_data,
     collect_queries,

@@ -46,7 +46,7 @@ from callshot.records import (
 from callshot.records.frames import unique_values
 from callshot.spans import Spans
 from callshot.storage import know_files, to_path
-from callshot.tables.dataset import make_dataset
+from callshot.tables.read_dataset import make_dataset
 from callshot.vectors import Vectors
 
 

@@ -15,8 +15,8 @@ from callshot.baselines.scoring import find_outputs
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.protocol import Protocol
-from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import read_table, write_table
+from callshot.tables.read_dataset import read_dataset
 from studies import write_embeddings
 
 

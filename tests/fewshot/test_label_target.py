@@ -81,8 +81,8 @@ def test_what_is_beyond_the_evaluated_range_cannot_be_told():
     )
     assert sentence([1, 2], [0.6, 0.85]) == (
         "mfcc reaches mAP 0.8 on average with 2 examples per call type. How many it needs for "
-        "98 % of labelled sets and recordings is not known. With 2, the most evaluated with "
-        "every call type complete, 75 % reach it."
+        "98 % of labelled sets and recordings is not known. With 2, the largest number evaluated "
+        "with every call type complete, 75 % reach it."
     )
     assert sentence([5], [0.9], complete=4).endswith(
         "is not known: every evaluated k is more than some call type can give."

@@ -11,11 +11,11 @@ from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import check_no_leak, count_classes, make_folds
 from callshot.fewshot.variation import (
-    describe_repetition,
     make_partition,
     other_partitions,
 )
 from callshot.records.frames import PARTITIONS
+from callshot.report.summary.sentences import describe_repetition
 
 FEW = Protocol(
     shots=(1, 3),
@@ -108,12 +108,12 @@ def test_the_order_of_encoders_and_the_range_are_given_for_every_partition():
         for encoder, mean in zip(("mfcc", "perch"), means, strict=True)
     ]
     partitions = pl.DataFrame(rows, schema=dict(PARTITIONS), orient="row")
-    assert describe_repetition(partitions, 5) == [
+    assert list(describe_repetition(partitions, 5)) == [
         "mAP at k = 5 over 3 partitions into folds: mfcc 0.600 (0.500 to 0.700); "
         "perch 0.483 (0.400 to 0.550).",
         "The order of encoders: mfcc, perch in 2 of 3; perch, mfcc in 1 of 3 partitions.",
     ]
-    assert describe_repetition(partitions, 4) == []
+    assert list(describe_repetition(partitions, 4)) == []
 
 
 def test_fewer_than_one_partition_is_an_error():

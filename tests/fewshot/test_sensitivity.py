@@ -14,11 +14,11 @@ from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.sweep import sweep_folds
 from callshot.fewshot.variation import (
     cross_samples,
-    describe_sensitivity,
     sensitivity_frames,
     variance_components,
 )
 from callshot.records.frames import SENSITIVITY, SENSITIVITY_MEANS
+from callshot.report.summary.sentences import describe_sensitivity
 from corpora import episodes_of
 from literal_total import literal_metrics, literal_support, literal_weights
 
@@ -165,7 +165,7 @@ def test_an_evaluation_reports_sources_means_and_orders():
     once = dataclasses.replace(FEW, seeds=1)
     alone = evaluate_tables(tables, once)
     assert alone.sensitivity.is_empty()
-    assert describe_sensitivity(alone.sensitivity, alone.sensitivity_means, 3) == []
+    assert not list(describe_sensitivity(alone.sensitivity, alone.sensitivity_means, 3))
 
 
 def test_without_other_partitions_folds_are_no_source():

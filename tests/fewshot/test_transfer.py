@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import literal
+from callshot.cli.terminal import describe_transfer
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
@@ -14,7 +15,6 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
 from callshot.fewshot.transfer import evaluate_transfer, find_partner, plan_task
 from callshot.records.frames import value_matrix
-from callshot.report.terminal import describe_transfer
 from corpora import random_corpus
 from literal_transfer import TransferTwin
 

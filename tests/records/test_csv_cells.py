@@ -23,10 +23,10 @@ from callshot.records.table_files import (
     write_csv,
     write_csv_frame,
 )
-from callshot.report.evaluation_files import read_frame
-from callshot.report.tables.formats import to_csv
 from callshot.report.tables.table import Cell, Column, Table
+from callshot.report.tables.table_writers import to_csv
 from callshot.tables.embedding_tables import read_table
+from callshot.tables.evaluation_files import read_frame
 from callshot.tables.fold_files import read_csv_records
 from rows_of_spans import Annotation, read_annotations, write_annotations
 

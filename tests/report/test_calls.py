@@ -13,7 +13,7 @@ from callshot.report import calls as sounds
 from callshot.report.calls import (
     choose_sounds,
     find_calls,
-    make_clip,
+    make_call_clip,
     make_clips,
     pick_calls,
     place_calls,
@@ -44,7 +44,7 @@ def loudest_hz(text: str) -> float:
 
 
 def test_a_sound_is_an_mp3_of_the_same_length_and_pitch():
-    clip = make_clip(tone(440), RATE_HZ)
+    clip = make_call_clip(tone(440), RATE_HZ)
     signal, rate_hz = decode(clip.sound)
     assert rate_hz == RATE_HZ
     assert len(signal) / rate_hz == pytest.approx(1.0, abs=0.15)  # MP3 pads
@@ -55,20 +55,20 @@ def test_a_sound_is_an_mp3_of_the_same_length_and_pitch():
 
 @pytest.mark.parametrize(("frequency_hz", "speed"), [(100, 4), (40, 8), (20, 16)])
 def test_a_low_call_is_also_there_sped_up(frequency_hz, speed):
-    clip = make_clip(tone(frequency_hz, 2.0), RATE_HZ)
+    clip = make_call_clip(tone(frequency_hz, 2.0), RATE_HZ)
     assert clip.speed == speed
     assert loudest_hz(clip.fast) == pytest.approx(speed * frequency_hz, rel=0.05)
     assert len(decode(clip.fast)[0]) < len(decode(clip.sound)[0])
 
 
 def test_equal_signals_give_equal_bytes_and_silence_is_no_error():
-    assert make_clip(tone(300), RATE_HZ) == make_clip(tone(300), RATE_HZ)
-    make_clip(np.zeros(2000), RATE_HZ)
-    make_clip(np.zeros(3), RATE_HZ)
+    assert make_call_clip(tone(300), RATE_HZ) == make_call_clip(tone(300), RATE_HZ)
+    make_call_clip(np.zeros(2000), RATE_HZ)
+    make_call_clip(np.zeros(3), RATE_HZ)
 
 
 def test_other_rates_become_one_that_every_browser_plays():
-    clip = make_clip(tone(3000, 0.5, 44100), 44100)
+    clip = make_call_clip(tone(3000, 0.5, 44100), 44100)
     assert decode(clip.sound)[1] == 32000
     assert loudest_hz(clip.sound) == pytest.approx(3000, rel=0.02)
 
@@ -111,9 +111,9 @@ def test_clips_of_the_last_time_are_used_until_something_changes(tmp_path, monke
 
     def count_clips(signal, rate_hz):
         made.append(rate_hz)
-        return make_clip(signal, rate_hz)
+        return make_call_clip(signal, rate_hz)
 
-    monkeypatch.setattr(sounds, "make_clip", count_clips)
+    monkeypatch.setattr(sounds, "make_call_clip", count_clips)
     first = make_clips(audio, ["a@0", "a@1"], store=store)
     assert make_clips(audio, ["a@0", "a@1"], store=store) == first
     assert len(made) == 2

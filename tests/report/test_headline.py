@@ -66,7 +66,9 @@ def test_no_level_is_promised_if_samples_do_not_rise():
     mixed = values.with_columns(value=pl.Series(samples))
     headline = write_summary(replace_frames(results, values=mixed)).headline
     assert headline.next_k is None
-    assert headline.sentence.endswith("; with 10, the most tested, it is 0.71.")
+    assert headline.sentence.endswith(
+        "; it is 0.71 with 10, the largest number tested."
+    )
     assert headline.details[0] == "10 are better than 5 in 89 % of samples."
 
 
@@ -89,7 +91,7 @@ def test_a_target_is_the_level_of_the_headline():
     headline = write_summary(make({"mfcc": RISING}), 0.62).headline
     assert headline.sentence.endswith("label 5 more of each to reach 0.62.")
     missed = write_summary(make({"mfcc": RISING}), 0.9).headline
-    assert missed.sentence.endswith("; with 10, the most tested, it is 0.64.")
+    assert missed.sentence.endswith("; it is 0.64 with 10, the largest number tested.")
 
 
 def test_few_samples_promise_nothing():

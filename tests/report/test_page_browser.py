@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from callshot.report.page.page import SCRIPTS
+from callshot.report.page.write_page import SCRIPTS
 from pages import HOSTILE, LONG, QUOTED, make_study, write_study
 
 LAPTOP = {"width": 1280, "height": 800}
@@ -519,7 +519,6 @@ def test_a_print_is_white_even_if_the_screen_is_dark(visit):
 def test_the_answer_and_the_tables_are_visible_without_scripts(visit):
     with visit(open_folds=False, java_script_enabled=False) as page:
         assert page.locator(".lead").first.is_visible()
-        assert page.locator(".first-curve svg").first.is_visible()
         assert page.locator("noscript p").first.is_visible()
         page.locator("#encoder > summary").click()
         assert page.locator("[data-testid=table-results] tbody tr").count() == 14
@@ -547,7 +546,7 @@ def test_a_picture_is_shown_and_can_be_enlarged(visit):
 
 def test_the_first_screen_answers_without_scrolling(visit):
     with visit(open_folds=False) as page:
-        for locator in (page.locator(".lead"), page.locator(".first-curve svg")):
+        for locator in (page.locator(".lead"), page.locator(".first-curve canvas")):
             box = locator.first.bounding_box()
             assert box["y"] + box["height"] <= LAPTOP["height"]
         assert page.locator("details.section[open]").count() == 0

@@ -800,7 +800,7 @@ def test_the_last_sentence_says_what_the_intervals_do_not_include():
     shared = make({"mfcc": RISING}, spread="shared")
     first, *_, last = lines_of(shared)
     assert "One labelled set gives 0.50 to 0.70 on these recordings" in first
-    assert "the luck of which examples were labelled" in last
+    assert "the variation from the choice of labelled examples" in last
     assert "leave out the choice of calls that were recorded and queried" in last
     last = lines_of(make({"mfcc": RISING}))[-1]
     assert last.endswith("would score on other recordings of the same kind.")

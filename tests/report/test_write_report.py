@@ -10,7 +10,6 @@ import pytest
 import soundfile
 
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
-from callshot.report.evaluation_files import read_frame
 from callshot.report.figures import FIGURES
 from callshot.report.summary import write_summary
 from callshot.report.write_report import (
@@ -19,6 +18,7 @@ from callshot.report.write_report import (
     write_report,
 )
 from callshot.spans import Spans
+from callshot.tables.evaluation_files import read_frame
 from callshot.vectors import Vectors
 from corpus_results import (
     SMALL,

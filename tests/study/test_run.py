@@ -10,10 +10,10 @@ import pytest
 
 from callshot.encoders import encode
 from callshot.errors import OutputError
-from callshot.report.evaluation_files import read_results
 from callshot.study.plan import plan
 from callshot.study.run import run_study, step_statuses
 from callshot.study.study_file import read_study
+from callshot.tables.evaluation_files import read_results
 from killed_runs import run_killed, run_until_step
 from sounds import record_badly
 from studies import (

@@ -13,13 +13,13 @@ from callshot.baselines.options import BaselineOptions
 from callshot.cli import app
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
-from callshot.report.evaluation_files import PROVENANCE, RESULT_FILES
 from callshot.study.file_steps import (
     evaluate_files,
     protocol_of_results,
     read_baseline_results,
     train_baseline_files,
 )
+from callshot.tables.evaluation_files import PROVENANCE, RESULT_FILES
 from studies import write_embeddings
 
 PROTOCOL = Protocol(

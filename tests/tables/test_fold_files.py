@@ -12,7 +12,7 @@ from callshot.tables.fold_files import (
     read_categories,
     read_folds,
     read_folds_dir,
-    read_references,
+    read_reference_scores,
 )
 from callshot.vectors import Vectors
 
@@ -23,7 +23,7 @@ KEY = HEADER.strip().split(",")
 def read(tmp_path: Path, rows: str, header: str = HEADER) -> pl.DataFrame:
     path = tmp_path / "references.csv"
     path.write_text(header + rows)
-    return read_references(path, ["ev", "ldc"], ["mfcc", "perch-v2"])
+    return read_reference_scores(path, ["ev", "ldc"], ["mfcc", "perch-v2"])
 
 
 def test_a_row_without_a_corpus_is_for_all_of_them(tmp_path: Path) -> None:

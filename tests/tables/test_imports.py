@@ -23,9 +23,9 @@ from callshot.tables.hoplite import open_usearch, read_hoplite
 from callshot.tables.imports import ImportResult, import_embeddings
 from callshot.tables.window_pooling import (
     choose_windows,
+    labels_of_spans,
     make_windows,
     match_recordings,
-    overlapping_labels,
     pool_spans,
 )
 
@@ -287,7 +287,7 @@ def test_overlapping_labels_are_those_of_a_plain_loop(
         (path, start_s, start_s + length_s, label)
         for path, start_s, length_s, label in fields
     ]
-    results = overlapping_labels(make_frame(spans))
+    results = labels_of_spans(make_frame(spans))
     for (path, start_s, end_s, label), labels in zip(spans, results, strict=True):
         touching = {
             other[3]
@@ -300,7 +300,7 @@ def test_overlapping_labels_are_those_of_a_plain_loop(
 
 def test_a_long_span_does_not_join_the_short_ones_within_it() -> None:
     spans = make_frame([("x", 0, 10, "a"), ("x", 1, 2, "b"), ("x", 3, 4, "c")])
-    assert overlapping_labels(spans) == [["a", "b", "c"], ["b", "a"], ["c", "a"]]
+    assert labels_of_spans(spans) == [["a", "b", "c"], ["b", "a"], ["c", "a"]]
 
 
 @pytest.mark.parametrize(

@@ -402,7 +402,7 @@ def run_with_progress(first: str = "", *, quiet: bool) -> "Iterator[Progress]":
     """Show progress while a block runs; `first` is shown until the first progress."""
     from rich.console import Console
 
-    from callshot.report.progress import show_progress
+    from callshot.console import show_progress
 
     options = {"first": first} if first else {}
     with ExitStack() as stack:

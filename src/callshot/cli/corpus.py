@@ -44,10 +44,10 @@ def inspect(
     """
     from rich.console import Console
 
+    from callshot.cli.terminal import show_inspection
     from callshot.corpus.options import read_source
     from callshot.corpus.segment_table import inspect_corpus
     from callshot.corpus.segments import check_any_segments
-    from callshot.report.terminal import show_inspection
 
     lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
     given = {name: value for name, value in lengths.items() if value is not None}
@@ -89,8 +89,8 @@ def segment(
     """
     from rich.console import Console
 
+    from callshot.cli.terminal import show_segmentation
     from callshot.corpus.options import read_source
-    from callshot.report.terminal import show_segmentation
     from callshot.study.file_steps import segment_files
 
     reading = read_source(source | segmentation)

@@ -149,7 +149,7 @@ def list_all(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         from rich.console import Console
 
-        from callshot.report.terminal import show_encoders
+        from callshot.cli.terminal import show_encoders
 
         show_encoders(Console())
 
@@ -159,8 +159,8 @@ def show(name: Name, choices: Choices = None) -> None:
     """Show the options of an encoder, how it reads audio, and where its weights come from."""
     from rich.console import Console
 
+    from callshot.cli.terminal import show_encoder
     from callshot.encoders.joined_encoder import find_joined_encoder
-    from callshot.report.terminal import show_encoder
 
     for spec in find_joined_encoder(name, choices).specs:
         show_encoder(spec, Console())
@@ -267,14 +267,11 @@ def coverage(
     """
     from rich.console import Console
 
+    from callshot.cli.terminal import show_coverage
     from callshot.encoders.band_coverage import EDGES_HZ, measure_coverage
     from callshot.encoders.spec import SPEEDS
     from callshot.files import check_own_folder
-    from callshot.report.band_coverage import (
-        open_coverage,
-        show_coverage,
-        write_coverage,
-    )
+    from callshot.study.coverage_files import open_coverage, write_coverage
 
     for speed in speeds:
         check_range("speeds", speed, *SPEEDS)

@@ -96,12 +96,13 @@ def evaluate(
     """
     from rich.console import Console
 
+    from callshot.cli.terminal import show_evaluation, show_transfer
+    from callshot.console import print_lines
     from callshot.fewshot.gpu.device import check_device, choose_device
     from callshot.fewshot.label_budget import check_target, labels_for_target
     from callshot.fewshot.protocol import make_protocol
     from callshot.records import TransferEvaluation
     from callshot.report.summary.sentences import describe_targets
-    from callshot.report.terminal import print_lines, show_evaluation, show_transfer
     from callshot.study.file_steps import evaluate_files
 
     checked = make_protocol(**protocol)
@@ -208,9 +209,9 @@ def baselines(
     from rich.console import Console
 
     from callshot.baselines.options import BaselineOptions
+    from callshot.cli.terminal import show_baselines, show_crossovers
     from callshot.fewshot.protocol import parse_shots
     from callshot.files import NETWORKS
-    from callshot.report.terminal import show_baselines, show_crossovers
     from callshot.study.file_steps import (
         protocol_of_results,
         train_baseline_files,

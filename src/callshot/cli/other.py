@@ -229,7 +229,7 @@ def doctor() -> None:
     """
     from rich.console import Console
 
-    from callshot.report.terminal import print_lines
+    from callshot.console import print_lines
     from callshot.study.doctor import GOOD, NOTE, PROBLEM, check_installation
 
     console = Console()

@@ -123,9 +123,9 @@ def run(
     """
     from rich.console import Console
 
+    from callshot.console import print_lines
     from callshot.encoders.workers import default_threads
     from callshot.fewshot.gpu.device import describe_device
-    from callshot.report.terminal import print_lines
     from callshot.study.plan import plan
     from callshot.study.run import (
         check_study,

@@ -23,7 +23,7 @@ from callshot.errors import InputError
 from callshot.records import FloatArray
 from callshot.records.frames import ACTIVITY, Frame
 from callshot.records.table_files import write_csv_frame
-from callshot.report.figures.figure_io import Pages, make_pages, render
+from callshot.report.figures.figure_io import Pages, draw_page, make_pages
 from callshot.report.figures.layout import (
     Legend,
     add_legend,
@@ -154,7 +154,7 @@ def make_activity_files(counts: Frame, folder: Path) -> list[str]:
     write_csv_frame(counts, folder / TABLE)
     names = [TABLE]
     for page in plan_activity(counts):
-        names += [path.name for path in render(page, folder)]
+        names += [path.name for path in draw_page(page, folder)]
     return names
 
 

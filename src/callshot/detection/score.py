@@ -62,7 +62,7 @@ from callshot.records.frames import (
     unique_values,
 )
 from callshot.records.table_files import write_csv_frame
-from callshot.report.figures.figure_io import Pages, make_pages, render
+from callshot.report.figures.figure_io import Pages, draw_page, make_pages
 from callshot.report.figures.layout import (
     PageLayout,
     add_legend,
@@ -447,7 +447,7 @@ def write_scores(
         names.append(REJECTS)
         if figure:
             for page in plan_curves(result):
-                names += [path.name for path in render(page, folder)]
+                names += [path.name for path in draw_page(page, folder)]
         return names
 
     totals = result.scores.filter(result.scores["label"].is_null())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from callshot.console import describe_rejects, print_lines
 from callshot.corpus.segments import group_rejects
 from callshot.detection.exports import formats_for_programs
 from callshot.detection.scan import ScanResult
@@ -14,7 +15,6 @@ from callshot.detection.sentences import say
 from callshot.errors import count_text
 from callshot.records import Reject
 from callshot.records.frames import unique_values
-from callshot.report.terminal import describe_rejects, print_lines
 
 MAX_REASONS = 5
 MAX_NOTES = 8

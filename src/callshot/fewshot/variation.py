@@ -15,7 +15,6 @@ from the largest U down. An estimate below 0 counts as 0. Nothing is repeated in
 so the last interaction includes what no factor explains.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 from math import prod
@@ -75,40 +74,6 @@ def make_partition(table: Vectors, count: int, seed: int, number: int) -> Folds:
     return build_folds(table.label, table.recording, count, nodes=0, order=order)
 
 
-def order_encoders(points: Frame) -> list[str]:
-    """Return the encoders by the mean of mAP, the best first.
-
-    >>> order_encoders(pl.DataFrame({"encoder": ["a", "b"], "mean": [0.5, 0.75]}))
-    ['b', 'a']
-    """
-    by_encoder = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
-    order = by_encoder.sort("mean", descending=True, maintain_order=True)
-    return order["encoder"].to_list()
-
-
-def describe_repetition(partitions: Frame, k: int) -> list[str]:
-    """Return the mean and range of each encoder's mAP at k, and how often each order occurs."""
-    points = partitions.filter(k=k)
-    if points.is_empty():
-        return []
-    ranges = []
-    for (encoder,), rows in points.group_by("encoder", maintain_order=True):
-        means = rows["mean"].to_numpy()
-        ranges.append(
-            f"{encoder} {means.mean():.3f} ({means.min():.3f} to {means.max():.3f})"
-        )
-    parts = points.sort("partition", maintain_order=True).partition_by("partition")
-    orders = Counter(", ".join(order_encoders(part)) for part in parts)
-    total = len(parts)
-    lines = [f"mAP at k = {k} over {total} partitions into folds: {'; '.join(ranges)}."]
-    if len(ranges) > 1:
-        texts = [
-            f"{order} in {count} of {total}" for order, count in orders.most_common()
-        ]
-        lines.append(f"The order of encoders: {'; '.join(texts)} partitions.")
-    return lines
-
-
 def _eligible(table: Vectors, folds: Folds) -> set[str]:
     return {c.label for c in count_classes(table.label, folds) if c.eligible}
 
@@ -116,11 +81,6 @@ def _eligible(table: Vectors, folds: Folds) -> set[str]:
 FACTORS = ("folds", "examples", "queries")
 INTERACTIONS = "interactions"
 TINY = 1e-300
-LEVEL_NAMES = {
-    "folds": "partitions into folds",
-    "examples": "labelled sets",
-    "queries": "samples of recordings",
-}
 
 Factors = tuple[int, ...]  # axes of a table of values
 
@@ -212,40 +172,3 @@ def sensitivity_frames(
         "sensitivity": concat_frames(sources, SENSITIVITY),
         "sensitivity_means": concat_frames(means, SENSITIVITY_MEANS),
     }
-
-
-def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
-    """Return where the spread of mAP at k comes from, and where the order of encoders holds."""
-    points = sensitivity.filter(k=k)
-    if points.is_empty():
-        return []
-    means = means.filter(k=k)
-    order = order_encoders(means)
-    levels = []
-    holds = []
-    is_certain = True
-    for source, name in LEVEL_NAMES.items():
-        parts = means.filter(source=source).partition_by("number")
-        if len(parts) > 1:
-            level = f"{len(parts)} {name}"
-            same = sum(order_encoders(part) == order for part in parts)
-            levels.append(level)
-            holds.append(f"{same} of {level}")
-            is_certain &= same == len(parts)
-    texts = []
-    for rows in points.partition_by("encoder"):
-        sources = [
-            f"{row['source']} {row['sd']:.3f} ({row['share']:.0%})"
-            for row in rows.iter_rows(named=True)
-        ]
-        texts.append(f"{rows['encoder'][0]}: {', '.join(sources)}")
-    lines = [
-        f"Standard deviation of mAP at k = {k} by source, over {' × '.join(levels)}: "
-        f"{'; '.join(texts)}."
-    ]
-    if len(texts) > 1:
-        ending = "" if is_certain else ": it is not certain"
-        lines.append(
-            f"The order {', '.join(order)} holds in {', '.join(holds)}{ending}."
-        )
-    return lines

@@ -8,7 +8,7 @@ ClassCount         one class: its exemplars, its complete shots, whether it is e
 Episode            one query against one draw
 Inspection         what a folder holds, before anything is decided
 Evaluation         the result of the protocol; its tables are data frames (see `records.frames`)
-TransferEvaluation that of examples from another corpus than the queries
+TransferEvaluation the same with examples from another corpus than the queries
 CorpusResults      everything that one corpus's part of a report is made from
 """
 
@@ -23,7 +23,7 @@ from callshot.records.evaluation import (
     Inspection,
     TransferEvaluation,
 )
-from callshot.records.recordings import (
+from callshot.records.segmentation import (
     Recording,
     Reject,
     Segmentation,

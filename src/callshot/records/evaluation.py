@@ -11,7 +11,7 @@ import polars as pl
 
 from callshot.records import frames, notebook
 from callshot.records.frames import Frame, empty_default, unique_values
-from callshot.records.recordings import Reject, Segmentation
+from callshot.records.segmentation import Reject, Segmentation
 from callshot.records.terms import reference_classifier
 from callshot.spans import IntArray, Spans
 from callshot.vectors import Vectors
@@ -215,7 +215,7 @@ class Evaluation:
 class TransferEvaluation(Evaluation):
     """The k-shot curve with examples from a source corpus and queries from a target corpus.
 
-    Its frames are those of the transfer; `differences` also has `transfer_difference`.
+    Its frames describe the transfer; `differences` also has `transfer_difference`.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class TransferEvaluation(Evaluation):
     within_source : Evaluation or None
         The curve within the source; None where it allows none.
     encoder_pairs : mapping
-        The encoders of source and target by that of the transfer curve: names may differ.
+        The encoders of source and target by the encoder of the transfer curve: names may differ.
     """
 
     source_corpus: str = "source"
@@ -321,7 +321,7 @@ class CorpusStats:
     """What a corpus consists of before and after segmentation.
 
     `kinds` are the audio formats as libsndfile names them. `calls` are all annotations that match a
-    recording, `segments` those that are long enough.
+    recording, `segments` the ones that are long enough.
     """
 
     rates_hz: tuple[float, ...]

@@ -45,7 +45,7 @@ TYPES: Schema = {
 
 
 def _columns(*parts: str | Iterable[str], **types: Any) -> Schema:
-    """Return a schema of names; the type of a column is that of TYPES, else a float."""
+    """Return a schema of names; the type of a column is in TYPES, else a float."""
     schema = {}
     for part in parts:
         for name in part.split() if isinstance(part, str) else part:
@@ -88,7 +88,7 @@ DIFFERENCES = _columns(
 CHANCE_TEST = _columns(
     "corpus encoder classifier metric k value permuted p permutations"
 )
-# The mean of mAP in each partition of the recordings into folds; partition 0 is that of `curve`.
+# The mean of mAP in each partition of the recordings into folds; partition 0 is the one of `curve`.
 PARTITIONS = _columns("corpus encoder classifier spread partition k mean")
 # Where the spread of mAP comes from: folds, labelled examples, queries, or their interactions.
 SENSITIVITY = _columns("corpus encoder classifier k source sd share")
@@ -100,8 +100,8 @@ DUPLICATES = _columns("corpus encoder group segment recording label fold")
 # What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
 # curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
 # its RMSE. In the samples of `total`: the interval of `next_gain`, the share in which it is above
-# 0 (`prob_gain`), and in which it is larger than that of every other class (`prob_largest_gain`).
-# A class is `recommended` for more exemplars if it stands out.
+# 0 (`prob_gain`), and in which it is larger than the gain of every other class
+# (`prob_largest_gain`). A class is `recommended` for more exemplars if it stands out.
 BUDGET = _columns(
     "corpus encoder label metric exemplars k value next_gain double_gain limit "
     "error next_gain_p01 next_gain_p99 prob_gain prob_largest_gain recommended"
@@ -180,9 +180,9 @@ PRECISION_RECALL = _columns(
 AIM_THRESHOLDS = _columns(
     "by label aim_per_hour threshold false_alarms_per_hour precision recall is_lowest"
 )
-# What became of every detection and annotation. `outcome`: correct, wrong_name, misplaced or
+# The outcome of every detection and annotation. `outcome`: correct, wrong_name, misplaced or
 # false_alarm as in DETECTION_SCORES, missed, or unknown (a detection on an annotation whose label
-# means that nobody knows). `annotated_label` is the label of the call under a wrong name.
+# means unknown). `annotated_label` is the label of the call under a wrong name.
 OUTCOMES = _columns("recording start_s end_s label score outcome annotated_label")
 # How many detections are calls, from a few that were reviewed: per bin of the scores, and (`bin`
 # null) in total. `share` is the mean of the posterior, `calls` is share times detections.
@@ -215,7 +215,7 @@ def make_frame(
 
 
 def concat_frames(frames: list[Frame], schema: Schema) -> Frame:
-    """Return the rows of several frames of one schema, in order; none is fine."""
+    """Return the rows of several frames of one schema, in order; the list may be empty."""
     return pl.concat([empty_frame(schema), *frames])
 
 

@@ -94,7 +94,7 @@ def restore_frame(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(pl.String).str.replace(PROTECTED, "${1}"))
 
 
-MAX_GROWTH = 100  # from the size of the file to that of its arrays
+MAX_GROWTH = 100  # from the size of the file to the size of its arrays
 ALWAYS_BYTES = (
     64 * 2**20
 )  # that any file may grow to: columns of equal text shrink a lot

@@ -66,7 +66,7 @@ def scale_progress(progress: Progress, factor: float) -> Progress:
 
 
 def no_progress(share: float, what: str) -> None:
-    """Ignore progress: the default where nobody watches."""
+    """Ignore progress: the default."""
 
 
 class Finding(NamedTuple):

@@ -107,7 +107,7 @@ def pick_calls(
     return picks
 
 
-LONGEST_S = 3.0  # of a sound
+MAX_LENGTH_S = 3.0  # of a sound
 SHORT_CALL_S = 0.5  # a shorter call is played with some sound around it
 AROUND_S = 0.25
 MAX_BYTES = 2_000_000  # of all clips of a page, before they are text
@@ -121,10 +121,10 @@ SPEEDS = (4, 8, 16)
 COLUMNS = 150  # of a spectrogram
 ROWS = 64
 RANGE_DB = 55.0
-QUIETEST = 1e-12  # of power
+MIN_POWER = 1e-12  # so that silence has a logarithm
 
 
-class Clip(NamedTuple):
+class CallClip(NamedTuple):
     """A call to play and see; `fast` is the sound sped up by `speed`, if it is low."""
 
     sound: str
@@ -140,7 +140,7 @@ def make_clips(
     names: Sequence[str],
     most_bytes: float = MAX_BYTES,
     store: Path | None = None,
-) -> dict[str, Clip]:
+) -> dict[str, CallClip]:
     """Return the clips of segments by name, the first ones first, as far as the size allows.
 
     Segments whose recording cannot be read have none. The file `store` has the clips of the last
@@ -179,7 +179,7 @@ def _file_facts(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _read_clips(store: Path | None, key: str) -> dict[str, Clip] | None:
+def _read_clips(store: Path | None, key: str) -> dict[str, CallClip] | None:
     """Return the clips of a file, or None if it has other ones or is damaged."""
     if store is None:
         return None
@@ -187,13 +187,13 @@ def _read_clips(store: Path | None, key: str) -> dict[str, Clip] | None:
         content = json.loads(store.read_text(encoding="utf-8"))
         clips = content["clips"]
         if content["key"] == [key, sha256_text(json.dumps(clips))]:
-            return {name: Clip(**facts) for name, facts in clips.items()}
+            return {name: CallClip(**facts) for name, facts in clips.items()}
     return None
 
 
-def _load_clips(segments: Spans) -> Iterator[tuple[str, Clip]]:
+def _load_clips(segments: Spans) -> Iterator[tuple[str, CallClip]]:
     """Yield the clip of each segment: not too long, and with something around a short call."""
-    end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + LONGEST_S)
+    end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + MAX_LENGTH_S)
     collar_s = np.array(segments["collar_s"])
     is_short = end_s - np.array(segments["start_s"]) < SHORT_CALL_S
     collar_s[is_short] = np.maximum(collar_s[is_short], AROUND_S)
@@ -202,17 +202,17 @@ def _load_clips(segments: Spans) -> Iterator[tuple[str, Clip]]:
     rates_hz = segments["rate_hz"]
     for row, signal in load_audio(spans):
         if not isinstance(signal, CallshotError) and len(signal):
-            yield names[row], make_clip(np.asarray(signal, float), rates_hz[row])
+            yield names[row], make_call_clip(np.asarray(signal, float), rates_hz[row])
 
 
-def make_clip(signal: FloatArray, rate_hz: int) -> Clip:
+def make_call_clip(signal: FloatArray, rate_hz: int) -> CallClip:
     """Return the sound and the picture of a signal."""
     loudest = float(np.abs(signal).max()) or 1.0
     level = signal * (LEVEL / loudest)
     middle_hz = median_frequency_hz(level, rate_hz)
     out_hz = RATES_HZ[0] if rate_hz <= RATES_HZ[0] else RATES_HZ[1]
     top_hz = min(rate_hz / 2, max(8 * middle_hz, 500.0))
-    clip = Clip(
+    clip = CallClip(
         _encode(level, rate_hz, out_hz),
         _draw_spectrogram(level, rate_hz, top_hz),
         len(signal) / rate_hz,
@@ -275,7 +275,7 @@ def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
     frequencies_hz = np.linspace(0, top_hz, ROWS + 1)[1:]
     bins = np.rint(frequencies_hz * size / rate_hz).astype(int)
     shown = power[:, np.minimum(bins, power.shape[1] - 1)]
-    levels = 10 * np.log10(shown.T + QUIETEST)  # (rows, columns), the lowest row first
+    levels = 10 * np.log10(shown.T + MIN_POWER)  # (rows, columns), the lowest row first
     shades = np.clip((levels - levels.max() + RANGE_DB) / RANGE_DB, 0.0, 1.0)
     pixels = (255 * (1.0 - shades[::-1])).astype(np.uint8)
     image = Image.fromarray(pixels // 16 * 17).quantize(16, dither=Image.Dither.NONE)
@@ -284,7 +284,7 @@ def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
     return base64.b64encode(content.getvalue()).decode("ascii")
 
 
-EXTRA = 36  # calls with a sound besides those that are picked, over all types
+EXTRA = 36  # calls with a sound besides the picked ones, over all types
 MIN_EXTRA = 3  # of each type
 MIN_FOR_UMAP = 20
 SEED = 0

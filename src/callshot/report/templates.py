@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -52,4 +53,5 @@ def make_environment(
         finalize=finalize,
     )
     environment.filters["count"] = count_text
+    environment.tests["finite"] = lambda value: value is not None and isfinite(value)
     return environment

@@ -25,22 +25,27 @@ from callshot.report.calls import (
     find_calls,
     make_clips,
 )
-from callshot.report.classifiers import join_classifiers
-from callshot.report.evaluation_files import (
+from callshot.report.choices import join_classifiers
+from callshot.report.figures import plan_figures
+from callshot.report.figures.figure_io import (
+    FIGURES,
+    Drawing,
+    FigurePage,
+    start_drawing,
+)
+from callshot.report.methods import describe_methods, list_references
+from callshot.report.page import PageContent, PagePicture, write_page
+from callshot.report.summary import Summary
+from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
+from callshot.results import EarlierFiles, content_key
+from callshot.spans import Spans
+from callshot.tables.evaluation_files import (
     DIFFERENCES_FILE,
     RESULT_FILES,
     VALUES_FILE,
     write_evaluation,
     write_values,
 )
-from callshot.report.figures import FIGURES, plan_figures
-from callshot.report.figures.figure_io import Drawing, FigurePage, start_drawing
-from callshot.report.methods import describe_methods, list_references
-from callshot.report.page import PageContent, Picture, write_page
-from callshot.report.summary import Summary
-from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
-from callshot.results import EarlierFiles, content_key
-from callshot.spans import Spans
 
 PAGE = "report.html"
 ALWAYS_WRITTEN = (DIFFERENCES_FILE,)
@@ -124,7 +129,7 @@ def write_report(
                 name, _, number = path.stem.partition("-")
                 figure = FIGURES[name]
                 caption = f"{figure.caption}, {number}" if number else figure.caption
-                shown.append(Picture(figure.section, caption, path))
+                shown.append(PagePicture(figure.section, caption, path))
         pictures[corpus] = shown
         progress(0.5 / len(drawings), f"figures of {corpus}")
     content = PageContent(
@@ -155,7 +160,7 @@ def write_numbers(
 ) -> list[str]:
     """Write what was measured on a corpus to a folder of its name; return the names of the files.
 
-    Curves, values and classes are those of every classifier, the reference first.
+    Curves, values and classes include every classifier, the reference first.
     """
     folder = root / results.corpus
     folder.mkdir(parents=True, exist_ok=True)

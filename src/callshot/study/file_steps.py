@@ -90,7 +90,21 @@ from callshot.records.duplicates import (
 )
 from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.records.table_files import read_parquet, write_csv_frame, write_parquet
-from callshot.report.evaluation_files import (
+from callshot.report.figures.comparisons import draw_transfer
+from callshot.report.figures.curves import draw_sweep
+from callshot.results import open_output_folder
+from callshot.storage import to_path
+from callshot.study.steps import optional
+from callshot.tables.embedding_tables import (
+    check_new_table,
+    read_sequences,
+    read_table,
+    sequences_path,
+    table_segments,
+    write_sequences,
+    write_table,
+)
+from callshot.tables.evaluation_files import (
     PROVENANCE,
     RESULT_FILES,
     describe_evaluation,
@@ -106,22 +120,8 @@ from callshot.report.evaluation_files import (
     write_folds,
     write_results,
 )
-from callshot.report.figures import draw_sweep
-from callshot.report.figures.differences import draw_transfer
-from callshot.results import open_output_folder
-from callshot.storage import to_path
-from callshot.study.steps import optional
-from callshot.tables.dataset import read_dataset
-from callshot.tables.embedding_tables import (
-    check_new_table,
-    read_sequences,
-    read_table,
-    sequences_path,
-    table_segments,
-    write_sequences,
-    write_table,
-)
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
+from callshot.tables.read_dataset import read_dataset
 from callshot.vectors import Vectors
 
 SEGMENTS_INFO = "segments.json"

@@ -19,8 +19,7 @@ from callshot.corpus.segments import audio_root
 from callshot.fewshot.differences import add_baselines
 from callshot.records import CorpusResults, Progress
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
-from callshot.report.evaluation_files import PROVENANCE, merge_results, read_results
-from callshot.report.figures.figure_io import open_workers
+from callshot.report.figures.figure_io import open_drawing_workers
 from callshot.report.summary import write_summary
 from callshot.report.write_report import write_report
 from callshot.results import EarlierFiles, open_output_folder
@@ -38,7 +37,8 @@ from callshot.study.steps import (
 )
 from callshot.study.study_file import Study, StudyCorpus
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.fold_files import read_categories, read_references
+from callshot.tables.evaluation_files import PROVENANCE, merge_results, read_results
+from callshot.tables.fold_files import read_categories, read_reference_scores
 
 
 def report_files(
@@ -52,7 +52,7 @@ def report_files(
     is_first = not keys.exists()  # later, few figures change
     earlier = EarlierFiles(study.out, keys)
     with (
-        open_workers(
+        open_drawing_workers(
             processes if study.report.figures else 1, start_now=is_first
         ) as workers,
         open_output_folder(study.out, (), PROVENANCE, owner=study.owner) as output,
@@ -122,7 +122,7 @@ def read_corpus_results(
     ]
     baselines = concat_frames([results.baselines for results in trained], BASELINES)
     if study.references is not None:
-        references = read_references(
+        references = read_reference_scores(
             study.references, study.corpus_names, study.encoder_titles
         )
         references = references.filter(corpus=corpus.name)

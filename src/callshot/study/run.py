@@ -25,7 +25,6 @@ from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import BASELINE_KINDS, METRIC_NAMES, Progress, no_progress
-from callshot.report.evaluation_files import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
 from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO, read_baselines
@@ -37,11 +36,12 @@ from callshot.study.steps import (
     read_json,
 )
 from callshot.study.study_file import Study, StudyCorpus
+from callshot.tables.evaluation_files import PROVENANCE
 from callshot.tables.fold_files import (
     FOLDS_INFO,
     read_categories,
     read_folds,
-    read_references,
+    read_reference_scores,
 )
 
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
@@ -178,7 +178,9 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
     with open_output_folder(study.out, names, PROVENANCE, owner=study.owner):
         pass
     if study.references is not None:
-        read_references(study.references, study.corpus_names, study.encoder_titles)
+        read_reference_scores(
+            study.references, study.corpus_names, study.encoder_titles
+        )
     for corpus, segment_step in zip(study.corpora, steps, strict=False):
         has_files = corpus.fold_file is not None or corpus.categories is not None
         if segment_step.is_done() and not has_files:

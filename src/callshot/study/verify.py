@@ -18,7 +18,6 @@ from callshot.encoders.embed import default_store
 from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
 from callshot.records import Finding
-from callshot.report.evaluation_files import PROVENANCE
 from callshot.results import compare_files, is_intact
 from callshot.review.journal import is_review
 from callshot.review.results import verify_review
@@ -27,6 +26,7 @@ from callshot.study.plan import plan
 from callshot.study.steps import RECORD_FILE, optional
 from callshot.study.study_file import read_study
 from callshot.tables.embedding_tables import is_table, verify_table
+from callshot.tables.evaluation_files import PROVENANCE
 from callshot.tables.fold_files import FOLDS_INFO
 
 RUN_AGAIN = "callshot run makes it again"

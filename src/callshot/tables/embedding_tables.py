@@ -194,7 +194,7 @@ def content_checksum(frame: pl.DataFrame) -> str:
 
 
 def metadata_checksum(metadata: Mapping[str, str]) -> str:
-    """Return the SHA-256 of the metadata of a table, without itself and those of pyarrow."""
+    """Return the SHA-256 of the metadata of a table, without itself and the schema of pyarrow."""
     others = (METADATA_CHECKSUM, "ARROW:schema")
     own = {name: text for name, text in metadata.items() if name not in others}
     return sha256_text(json.dumps(own, sort_keys=True))
@@ -403,7 +403,7 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a path is that of a table."""
+    """Return whether a path is a file with the suffix of a table."""
     return path.is_file() and path.suffix.lower() in READERS
 
 

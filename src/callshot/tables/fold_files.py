@@ -106,7 +106,7 @@ def read_categories(path: Path, segments: Spans) -> dict[str, str]:
     return _map_values(path, rows, "label", "category")
 
 
-def read_references(
+def read_reference_scores(
     path: Path, corpora: Collection[str], encoders: Collection[str]
 ) -> pl.DataFrame:
     """Return the scores of trained classifiers in a file, as rows of the BASELINES schema.

@@ -1,6 +1,6 @@
 """A perch-hoplite database in; readers of the windows of its recordings and its annotations out.
 
-The layout is that of perch-hoplite 1.0: SQLite, with the vectors in `usearch.index`. Nothing is
+The layout follows perch-hoplite 1.0: SQLite, with the vectors in `usearch.index`. Nothing is
 written. Views and virtual tables are not accepted as tables, so that no foreign query runs.
 """
 

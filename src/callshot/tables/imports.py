@@ -30,7 +30,7 @@ from callshot.tables.hoplite import find_hoplite, read_hoplite
 from callshot.tables.window_pooling import (
     Vector,
     WindowReaders,
-    overlapping_labels,
+    labels_of_spans,
     pool_spans,
 )
 from callshot.vectors import (
@@ -180,7 +180,7 @@ def _pool_rows(
         is_whole = ~np.isfinite(spans["end_s"].to_numpy())
         rows = rows.with_columns(segment=pl.Series(name_spans(spans, is_whole)))
     if "labels" not in rows.columns:
-        labels = pl.Series(overlapping_labels(spans), dtype=pl.List(pl.String))
+        labels = pl.Series(labels_of_spans(spans), dtype=pl.List(pl.String))
         rows = rows.with_columns(labels=labels)
     return rows, outcomes
 

@@ -1,9 +1,9 @@
 """Labelled spans and the windows of recordings in; a vector for each span out, or why it has none.
 
-A span's vector is that of the window with the same times; else the mean of the windows whose centre
-lies in the span (its start included, its end not); else that of the window which overlaps it most,
-the first of equals. Windows are not weighted. Spans and windows may name recordings differently:
-`match_recordings` decides which names mean the same.
+A span's vector is the vector of the window with the same times; else the mean of the windows whose
+centre lies in the span (its start included, its end not); else the vector of the window with the
+largest overlap, the first of equals. Windows are not weighted. Spans and windows may name
+recordings differently: `match_recordings` decides which names mean the same.
 """
 
 import re
@@ -114,14 +114,14 @@ def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
     return np.flatnonzero([])
 
 
-def overlapping_labels(spans: pl.DataFrame) -> list[list[str]]:
+def labels_of_spans(spans: pl.DataFrame) -> list[list[str]]:
     """Return every label on the same recording that overlaps a span; the span's label comes first.
 
     Spans without a label have none, and count for no other.
 
     >>> frame = pl.DataFrame({"path": list("xxxy"), "start_s": [0, 1, 2, 0],
     ...                       "end_s": [2, 3, 3, 9], "label": list("abcd")})
-    >>> overlapping_labels(frame)
+    >>> labels_of_spans(frame)
     [['a', 'b'], ['b', 'a', 'c'], ['c', 'b'], ['d']]
     """
     labels: list[list[str]] = [[] for _ in range(spans.height)]

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from callshot.report.figures import plan_figures
-from callshot.report.figures.figure_io import open_figure, render
+from callshot.report.figures.figure_io import draw_page, open_figure
 from report.figures.made_up_results import (
     MANY_CLASSES,
     MANY_ENCODERS,
@@ -67,7 +67,6 @@ def plan_stems(results) -> list[str]:
 
 def test_all_figures_are_drawn_if_there_is_data_for_them():
     assert list(draw_case(SMALL)) == [
-        "episode",
         "sweep",
         "reduced",
         "inset",
@@ -76,24 +75,25 @@ def test_all_figures_are_drawn_if_there_is_data_for_them():
         "differences",
         *TRAINED,
         "confusion",
+        "episode",
         "map",
     ]
 
 
 def test_figures_without_data_are_not_drawn():
     assert list(draw_case(SMALLEST)) == [
-        "episode",
         "sweep",
         "classes",
         *TRAINED,
         "confusion",
+        "episode",
         "map",
     ]
     results = make_case(SMALLEST)
     untrained = replace(
         results, other_classifiers=None, refinement=results.refinement.clear()
     )
-    assert plan_stems(untrained) == ["episode", "sweep", "classes", "confusion", "map"]
+    assert plan_stems(untrained) == ["sweep", "classes", "confusion", "episode", "map"]
     cosine = replace(
         untrained,
         other_classifiers=results.other_classifiers.select_classifiers(["cosine"]),
@@ -114,8 +114,8 @@ def test_figures_are_written_as_pdf_and_png_and_equal_results_give_equal_bytes(
     results = make_case(SMALLEST)
     for page in plan_figures(results):
         if page.stem in ("episode", "map"):  # they compute something from vectors
-            written = render(page, tmp_path / "one")
-            again = render(page, tmp_path / "two")
+            written = draw_page(page, tmp_path / "one")
+            again = draw_page(page, tmp_path / "two")
             names = [f"{page.stem}.pdf", f"{page.stem}.png"]
             assert [path.name for path in written] == names
             assert [path.read_bytes() for path in written] == [

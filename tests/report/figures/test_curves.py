@@ -11,8 +11,7 @@ from callshot import files
 from callshot.errors import OutputError
 from callshot.records import ClassCount, Evaluation, Folds
 from callshot.records.frames import CURVE, CURVE_KEY, make_frame
-from callshot.report.figures import draw_sweep
-from callshot.report.figures.curves import density, sweep_page
+from callshot.report.figures.curves import density, draw_sweep, sweep_page
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.style import STYLE
 from callshot.vectors import Vectors

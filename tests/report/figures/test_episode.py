@@ -2,7 +2,7 @@ import pytest
 
 from callshot import Protocol, rerun_episode
 from callshot.records import Episode
-from callshot.report.figures.episode import MAX_ROWS, choose_episode, decide
+from callshot.report.figures.episode import MAX_ROWS, choose_episode, decided_class
 from corpus_results import make_corpus_results, make_tables
 
 FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5, total_samples=5)
@@ -68,4 +68,6 @@ def test_of_many_classes_those_of_the_query_the_best_and_the_rarest_are_shown():
 
 
 def test_of_equal_scores_the_first_by_name_decides():
-    assert decide(Episode("query", 1, 0, {}, {"s": 0.5, "r": 0.5, "a": 0.2})) == "r"
+    assert (
+        decided_class(Episode("query", 1, 0, {}, {"s": 0.5, "r": 0.5, "a": 0.2})) == "r"
+    )

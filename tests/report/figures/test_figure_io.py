@@ -10,10 +10,10 @@ from callshot.report.figures import figure_io as drawing
 from callshot.report.figures.curves import plan_spreads
 from callshot.report.figures.figure_io import (
     FigurePage,
+    draw_page,
     make_pages,
+    open_drawing_workers,
     open_figure,
-    open_workers,
-    render,
     start_drawing,
 )
 from callshot.report.figures.projection import plan_projection
@@ -48,7 +48,7 @@ def read_pixels(path):
 
 
 def test_a_png_is_small_and_looks_as_it_was_drawn(tmp_path):
-    _, path = render(FigurePage("p", compose), tmp_path)
+    _, path = draw_page(FigurePage("p", compose), tmp_path)
     original = tmp_path / "original.png"
     with open_figure() as figure:
         compose(figure)
@@ -69,7 +69,7 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
         with pytest.raises(OutputError, match=r"p.pdf: cannot be written"):
-            render(FigurePage("p", compose), tmp_path)
+            draw_page(FigurePage("p", compose), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +80,7 @@ def test_figures_of_two_processes_have_the_same_bytes_and_order(tmp_path):
     pages = [*plan_projection(results), *plan_spreads(results)]
     formats = ("pdf", "png")
     alone = start_drawing(pages, tmp_path, "alone", formats).finish()
-    with open_workers(2) as workers:
+    with open_drawing_workers(2) as workers:
         begun = start_drawing(pages, tmp_path, "together", formats, workers)
         together = begun.finish()
     assert [path.name for path in together] == [path.name for path in alone]
@@ -115,9 +115,9 @@ def only_once(monkeypatch):
 
     def render_once(page, folder, formats):
         drawn.append(page.stem)
-        return render(page, folder, formats)
+        return draw_page(page, folder, formats)
 
-    monkeypatch.setattr(drawing, "render", render_once)
+    monkeypatch.setattr(drawing, "draw_page", render_once)
     return drawn
 
 
@@ -125,7 +125,7 @@ def test_a_figure_whose_content_did_not_change_is_copied(tmp_path, only_once):
     pages = [FigurePage("p", compose_title, (np.arange(3), "a")) for _ in range(2)]
     (path,) = draw_twice(tmp_path, *pages)
     assert only_once == ["p"]
-    alone = render(pages[0], tmp_path / "alone", ["png"])
+    alone = draw_page(pages[0], tmp_path / "alone", ["png"])
     assert path.read_bytes() == alone[0].read_bytes()
 
 

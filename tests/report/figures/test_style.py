@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.style import (
-    display_name,
+    clean_name,
     shorten,
     shorten_all,
     text_width_pt,
@@ -53,7 +53,7 @@ def test_a_shortened_name_fits(name, room):
 def test_different_names_stay_different(names):
     with open_figure():
         assert len(set(shorten_all(names, 60))) == len(
-            {display_name(name) for name in names}
+            {clean_name(name) for name in names}
         )
 
 
@@ -75,4 +75,4 @@ def test_a_title_breaks_once_at_a_space():
 
 
 def test_control_characters_and_line_breaks_are_replaced():
-    assert display_name("a\nb\tc\x1b\ud800d象") == "a b c��d象"
+    assert clean_name("a\nb\tc\x1b\ud800d象") == "a b c��d象"

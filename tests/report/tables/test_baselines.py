@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 from callshot.records.frames import CROSSOVERS
-from callshot.report.tables.formats import to_csv
-from callshot.report.tables.scores import baseline_table
+from callshot.report.tables.score_tables import baseline_table
 from callshot.report.tables.table import Table
+from callshot.report.tables.table_writers import to_csv
 from corpus_results import make_baselines, make_rows, replace_frames
 from report.tables.paper_tables import ENCODERS, elev
 

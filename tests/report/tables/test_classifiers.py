@@ -3,8 +3,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from callshot.report.classifiers import join_classifiers
-from callshot.report.tables.scores import classifier_table
+from callshot.report.choices import join_classifiers
+from callshot.report.tables.score_tables import classifier_table
 from corpus_results import (
     SMALL,
     make_corpus_results,

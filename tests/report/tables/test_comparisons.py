@@ -1,7 +1,7 @@
 from typing import Any
 
 from callshot.records.frames import DIFFERENCES
-from callshot.report.tables.scores import difference_table, interval_table
+from callshot.report.tables.score_tables import difference_table, interval_table
 from callshot.report.tables.table import Table
 from corpus_results import make_rows, replace_frames
 from report.tables.paper_tables import ENCODERS, elev

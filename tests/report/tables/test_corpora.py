@@ -1,7 +1,11 @@
 from dataclasses import replace
 
 from callshot.records import ClassCount, DurationStats
-from callshot.report.tables.corpora import class_table, corpus_table, segment_table
+from callshot.report.tables.corpus_tables import (
+    class_table,
+    corpus_table,
+    segment_table,
+)
 from callshot.report.tables.table import Table
 from corpus_results import replace_frames
 from report.tables.paper_tables import ELEV_CLASSES, LDC_CLASSES, elev, ldc

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callshot.report.tables.formats import escape_latex, escape_prose, to_latex
-from callshot.report.tables.scores import score_table
+from callshot.report.tables.score_tables import score_table
 from callshot.report.tables.table import Cell, Column, Table, number
+from callshot.report.tables.table_writers import escape_latex, escape_prose, to_latex
 from callshot.report.tables.write_tables import write_tables
 from report.tables.hostile_labels import LABELS, make_hostile_results
 from report.tables.paper_tables import elev, ldc

@@ -6,7 +6,7 @@ import pytest
 
 from callshot.records import CorpusResults
 from callshot.records.frames import CURVE
-from callshot.report.tables.scores import reduced_table, score_table
+from callshot.report.tables.score_tables import reduced_table, score_table
 from callshot.report.tables.table import Table
 from corpus_results import make_baselines, make_corpus_results, make_rows
 from report.tables.paper_tables import (
@@ -279,7 +279,7 @@ def test_the_title_names_the_spread_chosen():
     table = score_table(elev(), spread="shared")
     assert column(table, 1)["1"] == "0.6790"
     assert table.title.endswith("shared")
-    assert "the luck of which examples were labelled" in notes(table)
+    assert "the variation from the choice of labelled examples" in notes(table)
 
 
 def test_an_evaluated_spread_replaces_one_that_was_not_evaluated():

@@ -13,8 +13,8 @@ from markdown_it import MarkdownIt
 
 from callshot.errors import OutputError, printable
 from callshot.records.table_files import restore_text
-from callshot.report.tables.formats import to_csv, to_markdown
 from callshot.report.tables.table import Cell, Column, Table, number
+from callshot.report.tables.table_writers import to_csv, to_markdown
 from callshot.report.tables.write_tables import build_tables, write_tables
 from corpus_results import make_corpus_results, make_tables
 from report.tables.hostile_labels import make_hostile_results

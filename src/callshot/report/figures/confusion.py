@@ -35,8 +35,8 @@ BELOW_NAMES_IN = 0.7
 BAR_IN = 0.6  # colour bar, its numbers and its title of two lines
 GAP_IN = 0.12
 TITLE_IN = 0.28
-SMALLEST_IN = 1.3
-SMALLEST_CELL_PT = 7.6
+MIN_SIDE_IN = 1.3
+MIN_CELL_PT = 7.6
 CELL_WITH_COUNT_PT = 21.0
 MAX_NAMES = 54  # more would touch
 
@@ -72,18 +72,18 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
 
 def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
     """Give each k a column; if names would touch, put two encoders side by side, or one alone."""
-    smallest_in = classes * SMALLEST_CELL_PT / 72
+    smallest_in = classes * MIN_CELL_PT / 72
     columns = shots if shots > 1 else min(4, encoders)
     if _largest_side_in(columns) < smallest_in:
         columns = min(2, encoders)
     if _largest_side_in(columns) < smallest_in:
         columns = 1
-    wanted_in = max(SMALLEST_IN, 0.3 * classes)
+    wanted_in = max(MIN_SIDE_IN, 0.3 * classes)
     side_in = min(wanted_in, _largest_side_in(columns))
     height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
     all_rows = ceil(shots * encoders / columns)
     one_page_in = height_in / all_rows - TITLE_IN
-    if one_page_in >= max(SMALLEST_IN, smallest_in):
+    if one_page_in >= max(MIN_SIDE_IN, smallest_in):
         side_in = min(side_in, one_page_in)
     rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)
     return columns, max(1, rows), side_in
@@ -134,6 +134,7 @@ def _compose(
                     va="center",
                     color="white" if share > 0.72 else INK,
                     fontsize=SMALL_PT,
+                    in_layout=False,
                 )
         title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
         shown = shorten(title, side_in * 72, BOLD_TICK_FONT)

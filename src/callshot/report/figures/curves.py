@@ -20,13 +20,13 @@ from callshot.records.frames import (
     unique_values,
 )
 from callshot.records.terms import preferred_spread
-from callshot.report.classifiers import SPREAD_NOTES
+from callshot.report.choices import SPREAD_NOTES
 from callshot.report.figures.figure_io import (
     FigurePage,
     Pages,
+    draw_page,
     figure_of_report,
     make_pages,
-    render,
 )
 from callshot.report.figures.layout import (
     INTERVAL,
@@ -135,7 +135,7 @@ WHISKER_HANDLE: Style = {
 
 @dataclass(frozen=True)
 class Panel:
-    """The curves of one encoder, by k: the spread of the boxes, and that of the band behind them.
+    """The curves of one encoder, by k: one spread as boxes, another as a band behind them.
 
     `band` is empty if there is no other spread.
     """
@@ -233,7 +233,7 @@ def draw_sweep(evaluation: Evaluation, path_stem: Path) -> list[Path]:
 
     `path_stem` is the path of both files, without suffix. Equal evaluations give equal bytes.
     """
-    return render(sweep_page(evaluation, path_stem.name), path_stem.parent)
+    return draw_page(sweep_page(evaluation, path_stem.name), path_stem.parent)
 
 
 def sweep_page(
@@ -453,8 +453,8 @@ SPREAD_ALPHA = 0.85
 @figure_of_report(
     "spreads",
     "certainty",
-    "The three spreads: the paper's, the luck of which examples were labelled, and what one "
-    "labelled set would score on other recordings",
+    "The three spreads: the paper's, the variation from the choice of labelled examples, and what "
+    "one labelled set would score on other recordings",
 )
 def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
     """Yield a column for every encoder, four to a page, if several spreads were evaluated."""

@@ -64,7 +64,7 @@ class ExampleEpisode:
 
     encoder: str
     episode: Episode
-    labels: Sequence[str]  # that of the query first
+    labels: Sequence[str]  # the centre label of the query first
     fold: int
     rows: Sequence[ClassRow]
     classes: int
@@ -77,7 +77,7 @@ class ExampleEpisode:
     @property
     def decision(self) -> str:
         """The class with the largest score."""
-        return decide(self.episode)
+        return decided_class(self.episode)
 
     @property
     def is_correct(self) -> bool:
@@ -123,7 +123,7 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     return example
 
 
-def decide(episode: Episode) -> str:
+def decided_class(episode: Episode) -> str:
     """Return the class with the largest score; of equal ones, the first by name."""
     return max(sorted(episode.scores), key=episode.scores.__getitem__)
 

@@ -1,9 +1,9 @@
 """Pages that are still to be drawn → PDF and PNG files, by this process and by others beside it.
 
-    with open_workers(processes) as workers:        they start while results are read
+    with open_drawing_workers(processes) as workers:        they start while results are read
         drawing = start_drawing(pages, root, folder, formats, workers)
         ...                                         anything else
-        paths = drawing.finish()                    this process draws what nobody has begun
+        paths = drawing.finish()                    this process draws the pages that are left
 
 Equal pages give equal bytes: no date, no version. Pyplot and the user's settings do not change.
 Figures of the earlier report whose content did not change are copied.
@@ -94,7 +94,7 @@ def make_pages(
         yield FigurePage(name, compose, (page_panels, *options))
 
 
-def render(
+def draw_page(
     page: FigurePage, folder: Path, formats: Sequence[str] = ("pdf", "png")
 ) -> list[Path]:
     """Draw a page once, write it to a folder in some formats, and return their paths."""
@@ -208,7 +208,7 @@ MAX_WORKERS = 3  # a start takes as long as two figures, and there are a dozen
 
 
 @contextmanager
-def open_workers(
+def open_drawing_workers(
     processes: int, *, start_now: bool = True
 ) -> Iterator[Executor | None]:
     """Start the processes besides this one, at once or with the first page; None without any.
@@ -243,7 +243,7 @@ def _import_matplotlib() -> None:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Files that pages become: those that are there, those that somebody draws, the rest."""
+    """Pages and their state: copied, handed to workers, or still to be drawn here."""
 
     pages: Sequence[FigurePage]
     folder: Path
@@ -252,13 +252,13 @@ class Drawing:
     ready: frozenset[str]  # stems of pages that were copied
 
     def finish(self) -> list[Path]:
-        """Draw the pages that nobody has begun, the last ones first; return all paths in order."""
+        """Draw the pages that no worker has begun, the last first; return all paths in order."""
         for page in reversed(self.pages):
             if page.stem in self.ready:
                 continue
             task = self.tasks.get(page.stem)
             if task is None or task.cancel():
-                render(page, self.folder, self.formats)
+                draw_page(page, self.folder, self.formats)
         for task in self.tasks.values():
             if not task.cancelled():
                 task.result()
@@ -292,5 +292,5 @@ def start_drawing(
         if all(copied):
             ready.add(page.stem)
         elif workers is not None:
-            tasks[page.stem] = workers.submit(render, page, root / folder, formats)
+            tasks[page.stem] = workers.submit(draw_page, page, root / folder, formats)
     return Drawing(every, root / folder, formats, tasks, frozenset(ready))

@@ -133,7 +133,8 @@ def add_panels(
             ax.set_ylabel(label if is_left else "")
             ax.tick_params(labelleft=is_left, labelbottom=False)
         stack[-1].tick_params(labelbottom=number + columns >= count)
-    figure.align_ylabels()
+    if any(labels):
+        figure.align_ylabels(stacks[:count:columns].ravel().tolist())
     return stacks[:count]
 
 
@@ -236,7 +237,7 @@ def draw_curve(ax: "Axes", curve: Frame, kind: str, alpha: float) -> None:
 
 
 def draw_band(ax: "Axes", curve: Frame, colour: str, alpha: float = 1.0) -> None:
-    """Draw the interval of a curve; that of a single shot is wide enough to be seen."""
+    """Draw the interval of a curve, widened to be visible if there is a single shot."""
     x = np.arange(len(curve), dtype=np.float64)
     if len(curve) == 1:
         x = np.array([-0.12, 0.12])

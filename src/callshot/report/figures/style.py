@@ -147,6 +147,7 @@ STYLE: dict[Any, Any] = {
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.titlepad": 4,
+    "axes.titley": 1.0,  # no search for a place above ticks, which are below
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -200,7 +201,7 @@ def series_style(number: int) -> Style:
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 
 
-def display_name(name: str) -> str:
+def clean_name(name: str) -> str:
     """Replace line breaks and tabs by spaces, and other control characters by a question mark."""
     spaced = re.sub(r"\s", " ", name)
     letters = [letter if letter.isprintable() else UNPRINTABLE for letter in spaced]
@@ -221,7 +222,7 @@ def text_width_pt(text: str, font: Font = TEXT_FONT) -> float:
 
 def shorten(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
     """Replace as much of the middle of a name by an ellipsis as it takes to fit."""
-    name = display_name(name)
+    name = clean_name(name)
 
     def cut(letters: int) -> str:
         first = ceil(letters / 2)
@@ -255,7 +256,7 @@ def shorten_all(
 
 def wrap(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
     """Break a name that does not fit at a space, or shorten it; it has two lines at most."""
-    name = display_name(name)
+    name = clean_name(name)
     first = name
     while text_width_pt(first, font) > room_pt:
         first = first.rpartition(" ")[0]

@@ -19,48 +19,64 @@ from callshot.records import (
     CLASS_METRICS,
     DECISION_METRICS,
     METRIC_NAMES,
+    METRICS,
     CorpusResults,
     Evaluation,
 )
 from callshot.records.frames import Frame, Shots
-from callshot.report.calls import Clip
-from callshot.report.classifiers import classifier_name, list_classifiers
+from callshot.report.calls import CallClip
+from callshot.report.choices import (
+    classifier_name,
+    largest_shot,
+    list_classifiers,
+    main_spread,
+)
 from callshot.report.figures.confusion import fill_matrix
-from callshot.report.page.parts import class_metric_name
+from callshot.report.summary import Summary
 from callshot.report.templates import clean
-from callshot.report.terminal import largest_shot
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 INTERVAL = ("mean", "p01", "p99")
-NO_CALLS = {"labels": [], "calls": [], "has_clips": False, "encoder_calls": []}
 MEAN_CHANCE = "chance, mean over k and encoders"
 
 Data = dict[str, Any]  # as the scripts of the page read it
-First = tuple[str, int]  # the encoder and the k of a headline
 Lines = dict[str, list[list[float | None]]]
+
+NO_CALLS: Data = {"labels": [], "calls": [], "encoder_calls": []}
 
 
 def chart_data(
-    all_results: Sequence[CorpusResults],
-    confusion_shots: Shots = (),
-    first: Mapping[str, First] = {},
-    calls: Mapping[str, Data] = {},
-    clips: Mapping[str, Mapping[str, Clip]] = {},
+    all_results: Sequence[CorpusResults], more: Mapping[str, Data] = {}
 ) -> Data:
-    """Return all that the charts show, one entry per corpus; `first` is what they open with."""
-    corpora = []
-    for results in all_results:
-        evaluation = results.evaluation
-        plain = (evaluation.encoders[0], evaluation.complete_shots)
-        encoder, k = first.get(results.corpus, plain)
-        parts = _corpus_data(results) | calls.get(results.corpus, NO_CALLS)
-        parts["has_clips"] = bool(clips.get(results.corpus))
-        parts["confusion"] = confusion_data(evaluation, confusion_shots, k)
-        parts["best"] = evaluation.encoders.index(encoder)
-        parts["k"] = k
-        corpora.append(parts)
+    """Return all that the charts show, one entry per corpus; `more` is added by corpus."""
+    corpora = [
+        _corpus_data(results) | more.get(results.corpus, {}) for results in all_results
+    ]
     return {"digits": DIGITS, "corpora": corpora}
+
+
+def answer_data(evaluation: Evaluation, summary: Summary, shots: Shots) -> Data:
+    """Return what charts open with, what the first curve marks, and confusions at some shots."""
+    headline = summary.headline
+    curve = evaluation.curve.filter(
+        pl.col("k").is_in([headline.k, headline.next_k]),
+        encoder=summary.best,
+        scoring="all",
+        metric="map",
+        spread=main_spread(evaluation),
+    )
+    points = curve.sort("k").select("k", "mean", "chance").rows()
+    chance = points[0][2]  # it may differ between k
+    return {
+        "best": evaluation.encoders.index(summary.best),
+        "k": headline.k,
+        "headline": {
+            "marks": [(k, mean, f"{mean:.2f} with {k}") for k, mean, _ in points],
+            "chance": {"name": f"chance {chance:.2f}", "value": chance},
+        },
+        "confusion": confusion_data(evaluation, shots, headline.k),
+    }
 
 
 def to_json(value: Any) -> str:
@@ -81,6 +97,11 @@ def metric_name(scoring: str, metric: str) -> str:
     """
     name = METRIC_NAMES[metric]
     return name if scoring == "all" else f"{scoring} {name}"
+
+
+def class_metric_name(metric: str) -> str:
+    """Return what people call a metric of one class, whose AP is not a mean."""
+    return METRICS[metric].of_class
 
 
 def class_chances(evaluation: Evaluation) -> dict[str, float]:
@@ -239,7 +260,9 @@ def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
     return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
 
 
-def clip_data(results: CorpusResults, clips: Mapping[str, Clip]) -> dict[int, Clip]:
+def clip_data(
+    results: CorpusResults, clips: Mapping[str, CallClip]
+) -> dict[int, CallClip]:
     """Return the clips of a corpus by the row of their call."""
     segments = results.evaluation.segments["segment"]
     rows = {name: row for row, name in enumerate(segments)}

@@ -20,8 +20,7 @@ from callshot.report.summary.first_screen import (
     write_cards,
     write_headline,
 )
-from callshot.report.summary.sentences import QUESTIONS
-from callshot.report.terminal import describe_licences
+from callshot.report.summary.sentences import QUESTIONS, describe_licences
 
 __all__ = ["Card", "Headline", "Summary", "write_summary"]
 

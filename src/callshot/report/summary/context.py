@@ -22,16 +22,17 @@ from callshot.fewshot.differences import (
 )
 from callshot.fewshot.label_budget import WITHIN
 from callshot.fewshot.permutation import LARGEST_P
-from callshot.records import CorpusResults, Evaluation
+from callshot.records import METRIC_NAMES, CorpusResults, Evaluation
 from callshot.records.frames import Frame, value_matrix
-from callshot.report.classifiers import (
+from callshot.report.choices import (
+    FEW_SHOTS,
     is_trained,
+    largest_shot,
     main_spread,
     paired_values,
     turn_differences,
 )
 from callshot.report.templates import make_environment
-from callshot.report.terminal import FEW_SHOTS, largest_shot
 
 Sentences = Iterator[str]
 Point = dict[str, Any]  # a row of a curve or of differences
@@ -250,6 +251,7 @@ def _load_sentences() -> Any:
         "cases": "98 % of labelled sets and recordings",
         "centroid": CENTROID,
         "format_range": format_range,
+        "metric_names": METRIC_NAMES,
         "min_samples": MIN_SAMPLES,
         "samples": SAMPLES,
         "where": WHERE,

@@ -20,7 +20,7 @@ from callshot.fewshot.label_budget import (
     recommended_class,
 )
 from callshot.records.frames import Frame, value_matrix
-from callshot.report.classifiers import is_trained
+from callshot.report.choices import is_trained
 from callshot.report.summary.context import (
     Context,
     say,
@@ -166,7 +166,7 @@ def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str
     clear = first_lasting(with_interval, pl.col("low") > 0)
     at_few = rows.filter(k=context.k).to_dicts()
     if passed is None:
-        answer, reason = "No", "the most tested"
+        answer, reason = "No", "the largest number tested"
         point = rows.row(-1, named=True)
         if at_few and at_few[0]["mean"] <= 0:
             point = at_few[0]
@@ -179,7 +179,8 @@ def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str
         if at_few and point["k"] <= context.k:
             point = at_few[0]
         if clear is None and (point["low"] or 0) > 0:  # clear with a few, but not later
-            point, reason = with_interval.row(-1, named=True), "the most compared"
+            point = with_interval.row(-1, named=True)
+            reason = "the largest number compared"
     return answer, say("training_card", context, name, point, reason, passed, clear)
 
 

@@ -1,6 +1,7 @@
 """Context → sentences: encoders, other classifiers, confusions, targets, and cautions."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 
 import polars as pl
@@ -17,9 +18,14 @@ from callshot.fewshot.label_budget import (
     recommended_class,
     saturation,
 )
-from callshot.fewshot.variation import describe_repetition, describe_sensitivity
 from callshot.records.frames import Frame, unique_values
-from callshot.report.classifiers import classifier_name, is_trained
+from callshot.records.terms import NO_LICENCE
+from callshot.report.choices import (
+    classifier_name,
+    is_trained,
+    largest_shot,
+    reads_encoder,
+)
 from callshot.report.summary.context import (
     CENTROID,
     RANDOM,
@@ -29,8 +35,6 @@ from callshot.report.summary.context import (
     is_random,
     say,
 )
-from callshot.report.tables.scores import reads_encoder
-from callshot.report.terminal import largest_shot
 
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 
@@ -121,7 +125,7 @@ MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 def describe_baselines(context: Context) -> Sentences:
     """Yield how many examples the best encoder needs to beat each baseline.
 
-    Reduced scoring is for baselines that read audio, and for those that have no other score.
+    Reduced scoring is for baselines that read audio, and for baselines without another score.
     """
     best = context.best
     is_all = pl.col("scoring") == "all"
@@ -219,7 +223,7 @@ def describe_confusions(context: Context) -> Sentences:
         yield say("confusion", row)
 
 
-def describe_labels(context: Context) -> Sentences:
+def describe_next_labels(context: Context) -> Sentences:
     """Yield from where more examples add little, which class gains most, and what a target needs.
 
     A curve is level at k if twice as many examples were evaluated. Points beyond k* are left out:
@@ -299,11 +303,78 @@ def describe_certainty(context: Context) -> Sentences:
         )
 
 
+LEVEL_NAMES = {
+    "folds": "partitions into folds",
+    "examples": "labelled sets",
+    "queries": "samples of recordings",
+}
+
+
+def order_encoders(points: Frame) -> list[str]:
+    """Return the encoders by the mean of mAP, the best first.
+
+    >>> order_encoders(pl.DataFrame({"encoder": ["a", "b"], "mean": [0.5, 0.75]}))
+    ['b', 'a']
+    """
+    by_encoder = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
+    order = by_encoder.sort("mean", descending=True, maintain_order=True)
+    return order["encoder"].to_list()
+
+
+def describe_repetition(partitions: Frame, k: int) -> Sentences:
+    """Yield the mean and range of each encoder's mAP at k, and how often each order occurs."""
+    points = partitions.filter(k=k)
+    if points.is_empty():
+        return
+    parts = points.sort("partition", maintain_order=True).partition_by("partition")
+    mean = pl.col("mean")
+    encoders = points.group_by("encoder", maintain_order=True).agg(
+        mean.mean(), low=mean.min(), high=mean.max()
+    )
+    yield say("repetition", k, len(parts), encoders.to_dicts())
+    if len(encoders) > 1:
+        orders = Counter(", ".join(order_encoders(part)) for part in parts)
+        yield say("orders", orders.most_common(), len(parts))
+
+
+def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> Sentences:
+    """Yield where the spread of mAP at k comes from, and where the order of encoders holds."""
+    points = sensitivity.filter(k=k)
+    if points.is_empty():
+        return
+    means = means.filter(k=k)
+    order = order_encoders(means)
+    levels = []
+    for source, name in LEVEL_NAMES.items():
+        parts = means.filter(source=source).partition_by("number")
+        if len(parts) > 1:
+            same = sum(order_encoders(part) == order for part in parts)
+            levels.append((same, len(parts), name))
+    encoders = [rows.to_dicts() for rows in points.partition_by("encoder")]
+    yield say("sensitivity", k, levels, encoders)
+    if len(encoders) > 1:
+        yield say("order_holds", order, levels)
+
+
+def describe_licences(licences: Mapping[str, str]) -> Sentences:
+    """Yield the licences of the weights of encoders, if any have one.
+
+    >>> list(describe_licences({"a": "Apache-2.0", "b": "CC BY-NC 4.0", "c": "Apache-2.0"}))
+    ['Licences of weights: Apache-2.0 (a, c); CC BY-NC 4.0 (b).']
+    """
+    encoders: dict[str, list[str]] = {}
+    for encoder, licence in licences.items():
+        if licence != NO_LICENCE:
+            encoders.setdefault(licence, []).append(encoder)
+    if encoders:
+        yield say("licences", encoders)
+
+
 # In the order in which people ask: the name of a section of the page, and what answers it.
 QUESTIONS: dict[str, Callable[[Context], Sentences]] = {
     "encoder": describe_encoders,
     "confused": describe_confusions,
-    "labels": describe_labels,
+    "labels": describe_next_labels,
     "training": describe_training,
     "certainty": describe_certainty,
     "left-out": describe_excluded,

@@ -2,10 +2,11 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
+from typing import TypeVar
 
 MISSING = "–"
 Note = tuple[str, str]  # a mark, and its text
@@ -60,6 +61,24 @@ class Table:
     notes: Sequence[tuple[str, str]] = ()
     blocks: bool = False
     section: str = ""
+
+
+TableBuilder = Callable[..., Table | None]
+Builder = TypeVar("Builder", bound=TableBuilder)
+STUDY_TABLES: list[TableBuilder] = []  # by all results
+CORPUS_TABLES: list[TableBuilder] = []  # by the results of a corpus, shots and a spread
+
+
+def table_of_study(build: Builder) -> Builder:
+    """Register a table of all corpora, by `build(all_results)`."""
+    STUDY_TABLES.append(build)
+    return build
+
+
+def table_of_corpus(build: Builder) -> Builder:
+    """Register a table of each corpus, by `build(results, shots, spread)`; None without data."""
+    CORPUS_TABLES.append(build)
+    return build
 
 
 def number(value: float, decimals: int = 4, underline: int = 0) -> Cell:

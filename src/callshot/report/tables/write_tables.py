@@ -6,16 +6,19 @@ from pathlib import Path
 
 from callshot.records import CorpusResults
 from callshot.records.frames import Shots
-from callshot.report.tables import corpora, scores
-from callshot.report.tables.corpora import corpus_table, segment_table
-from callshot.report.tables.formats import (
+from callshot.report.tables.score_tables import PAPER_SHOTS
+from callshot.report.tables.table import (
+    CORPUS_TABLES,
+    STUDY_TABLES,
+    Table,
+    safe_names,
+)
+from callshot.report.tables.table_writers import (
     to_csv,
     to_document,
     to_latex,
     to_markdown,
 )
-from callshot.report.tables.scores import PAPER_SHOTS
-from callshot.report.tables.table import Table, safe_names
 from callshot.results import explain_errors
 
 AllResults = Sequence[CorpusResults]
@@ -53,12 +56,12 @@ def build_tables(
     shots: Shots = PAPER_SHOTS,
     spread: str = "per-query",
 ) -> list[Table]:
-    """Build the tables of the study, then those of each corpus. Their names differ."""
-    tables = [corpus_table(all_results), segment_table(all_results)]
+    """Build the tables of the study, then the tables of each corpus; their names are unique."""
+    built = [build(all_results) for build in STUDY_TABLES]
     names = safe_names([results.corpus for results in all_results])
     for results, name in zip(all_results, names, strict=True):
-        for build in (*corpora.TABLES, *scores.TABLES):
+        for build in CORPUS_TABLES:
             table = build(results, shots, spread)
             if table is not None:
-                tables.append(replace(table, name=f"{table.name}-{name}"))
-    return tables
+                built.append(replace(table, name=f"{table.name}-{name}"))
+    return [table for table in built if table is not None]

@@ -3,7 +3,8 @@
 //
 // A picture is { shots, completeShots, firstShot, lines, levels, log, bounded }. A line is { name, colour, dash, mean, low, high,
 // thin }; its lists have a value or null for every shot, and a thin line has no band. A level is { name, value, colour,
-// dash }. A colour is a number, null for ink, or the name of a CSS variable.
+// dash }. A colour is a number, null for ink, or the name of a CSS variable. A picture may also have a height, marks (k, value
+// and a text each), limits (of k and of values, shared by several pictures), and isNamed: names at the ends of its lines, and no cursor.
 
 const COLOURS = 7;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
@@ -13,6 +14,7 @@ const TICK_STEPS = [1, 5, 10, 50, 100, 500, 1000, Infinity];
 const ROUND_STEPS = [100, 50, 10, 5, 2, 1];
 const HEIGHT = 340;
 const DOUBLE_TAP_MS = 350;
+const MAX_NAME = 24; // characters at the end of a line
 const FONT = "12px system-ui, sans-serif";
 
 /** Return the style of the n-th line; colours and dashes repeat at different numbers. */
@@ -52,7 +54,7 @@ class Chart {
   options() {
     return {
       width: this.host.clientWidth || 320,
-      height: HEIGHT,
+      height: this.height,
       padding: [14, 10, 0, 0],
       legend: { show: false },
       scales: {
@@ -63,6 +65,7 @@ class Chart {
       bands: this.picture.lines.flatMap((line, n) => this.bands(line, n)),
       axes: [this.axisOfK(), this.axisOfValues()],
       cursor: {
+        show: !this.picture.isNamed,
         y: false,
         drag: { x: true, y: false, setScale: false },
         move: snapToShot,
@@ -70,7 +73,7 @@ class Chart {
         bind: { mouseleave: () => null, dblclick: () => () => this.reset() },
       },
       hooks: {
-        ready: [() => this.moveTo(this.index)],
+        ready: [() => this.picture.isNamed || this.moveTo(this.index)],
         setCursor: [(plot) => plot.cursor.left >= 0 && this.handleMove(plot.cursor.idx)],
         setSelect: [(plot) => this.handleSelection(plot)],
         drawAxes: [(plot) => drawLevels(plot, this.picture)],
@@ -96,7 +99,7 @@ class Chart {
     return {
       stroke: cssColour("quiet"),
       font: FONT,
-      label: `k, exemplars per class${this.picture.log ? " (logarithmic)" : ""}`,
+      label: this.picture.isNamed ? "k, examples per call type" : `k, exemplars per class${this.picture.log ? " (logarithmic)" : ""}`,
       labelFont: FONT,
       labelSize: 22,
       size: 30,
@@ -114,10 +117,12 @@ class Chart {
     return { stroke: cssColour("quiet"), font: FONT, size: 46, grid, ticks: { show: false }, values };
   }
 
+  get height() { return this.picture.height ?? HEIGHT; }
+
   /** The first and last shot that are shown. */
   get shownRange() {
-    const { shots } = this.picture;
-    return this.zoom ?? [shots[0], shots.at(-1)];
+    const { shots, limits } = this.picture;
+    return this.zoom ?? limits?.k ?? [shots[0], shots.at(-1)];
   }
 
   rangeOfK() {
@@ -131,6 +136,7 @@ class Chart {
   }
 
   rangeOfValues(low, high) {
+    if (this.picture.limits) return this.picture.limits.values;
     const ends = this.picture.levels.map((level) => level.value);
     if (low !== null && high !== null) ends.push(low, high);
     if (!ends.length) return [0, 1];
@@ -208,8 +214,8 @@ class Chart {
   resize() {
     const width = this.host.clientWidth;
     if (!this.plot || !width || width === this.plot.width) return;
-    this.plot.setSize({ width, height: HEIGHT });
-    queueMicrotask(() => this.moveTo(this.index));
+    this.plot.setSize({ width, height: this.height });
+    if (!this.picture.isNamed) queueMicrotask(() => this.moveTo(this.index));
   }
 }
 
@@ -283,21 +289,22 @@ function drawLine({ ctx }, [x0, y0, x1, y1], stroke, dash) {
   ctx.stroke();
 }
 
-/** Write the names of levels at the right edge, and k*; a name far from its line is in the readout only. */
+/** Write the names of levels at an edge, and k*; a name far from its line is in the readout only. */
 function drawNames(plot, picture) {
   const { ctx, bbox } = plot;
   const px = uPlot.pxRatio;
   ctx.save();
   ctx.font = `${11 * px}px system-ui, sans-serif`;
-  ctx.textAlign = "right";
+  ctx.textAlign = picture.isNamed ? "left" : "right"; // names of lines are at the right
   ctx.textBaseline = "bottom";
+  const edge = picture.isNamed ? bbox.left + 4 * px : bbox.left + bbox.width - 3 * px;
   let previous = Infinity;
   const ascending = [...picture.levels].sort((a, b) => a.value - b.value);
   for (const { name, value, colour } of ascending) {
     const line = plot.valToPos(value, "y", true) - 2 * px;
     const y = Math.min(line, previous - 12 * px);
     if (line - y > 10 * px) continue;
-    drawName(plot, name, bbox.left + bbox.width - 3 * px, y, cssColour(colour));
+    drawName(plot, name, edge, y, cssColour(colour));
     previous = y;
   }
   if (isCompleteShotsShown(plot, picture)) {
@@ -305,7 +312,47 @@ function drawNames(plot, picture) {
     ctx.textAlign = "left";
     drawName(plot, `k* = ${picture.completeShots}`, x, bbox.top - 1 * px, cssColour("quiet"));
   }
+  if (picture.isNamed) drawLineNames(plot, picture);
+  for (const [k, value, text] of picture.marks ?? []) drawMark(plot, k, value, text);
   ctx.restore();
+}
+
+/** Write the names of lines above their right ends, none over another. */
+function drawLineNames(plot, { shots, lines }) {
+  const px = uPlot.pxRatio;
+  const ends = lines.flatMap(({ name, colour, mean }) => {
+    const last = mean.findLastIndex((value) => value !== null);
+    if (last < 0) return [];
+    const [x, y] = [plot.valToPos(shots[last], "x", true), plot.valToPos(mean[last], "y", true)];
+    return [{ name, colour, x, y: y - 6 * px }];
+  });
+  plot.ctx.textAlign = "right";
+  plot.ctx.font = `600 ${12.5 * px}px system-ui, sans-serif`;
+  let lowest = plot.bbox.top + 8 * px;
+  for (const { name, colour, x, y } of ends.sort((a, b) => a.y - b.y)) {
+    const shown = name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name;
+    const place = Math.max(y, lowest);
+    drawName(plot, shown, x, place, cssColour(colour));
+    lowest = place + 15 * px;
+  }
+}
+
+/** Draw a point that the text is about, with its words; at its left where the right edge is near. */
+function drawMark(plot, k, value, text) {
+  const { ctx, bbox } = plot;
+  const px = uPlot.pxRatio;
+  const [x, y] = [plot.valToPos(k, "x", true), plot.valToPos(value, "y", true)];
+  ctx.lineWidth = 2 * px;
+  ctx.setLineDash([]);
+  ctx.strokeStyle = cssColour("ink");
+  ctx.fillStyle = cssColour("paper");
+  ctx.beginPath();
+  ctx.arc(x, y, 5 * px, 0, 2 * Math.PI);
+  ctx.fill();
+  ctx.stroke();
+  const isRight = x > bbox.left + 0.65 * bbox.width;
+  ctx.textAlign = isRight ? "right" : "left";
+  drawName(plot, text, x + (isRight ? -8 : 8) * px, y - 5 * px, cssColour("ink"));
 }
 
 function drawName({ ctx }, name, x, y, fill) {

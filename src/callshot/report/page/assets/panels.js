@@ -1,9 +1,9 @@
 "use strict";
-// The two panels with a chart: curves, and paired differences. Each has controls, a chart, and a readout.
+// The curve of the first screen, and two panels with controls, a chart and a readout: curves, and paired differences.
 
 const SPREAD_NOTES = {
-  "per-query": "per-query, the paper's: every query has draws of its own; the luck of a draw averages out.",
-  shared: "shared: the luck of which examples were labelled; the interval leaves out which calls were recorded.",
+  "per-query": "per-query, the paper's: every query has draws of its own, and their variation averages out.",
+  shared: "shared: the variation from the choice of labelled examples; the interval leaves out which calls were recorded.",
   total: "total: what one labelled set would score on other recordings of the same kind; the answer rests on it.",
 };
 const PREFERRED_SPREADS = ["total", "shared", "per-query"];
@@ -12,6 +12,8 @@ const CLASSIFIER_DASHES = [[1, 3], [5, 2], [9, 2, 1, 2], [12, 4], [4, 2, 1, 2, 1
 const HELP = "Move over the chart or use the arrow keys for values; drag sideways to zoom, tap twice or press Escape to see all.";
 const REDUCED_NOTE = "Reduced scoring is over categories and has no single classes";
 const NO_CURVE_NOTE = "There is no curve of this metric, spread and class";
+const FIRST_HEIGHT = 360;
+const MAX_FIRST_LINES = 6;
 
 class Panel {
   constructor(host, name, data) {
@@ -45,9 +47,7 @@ class Panel {
   }
 
   resetControls() {
-    const preferred = PREFERRED_SPREADS.find((name) => this.corpus.spreads.includes(name)); // that of the answer
-    const spread = Math.max(this.corpus.spreads.indexOf(preferred), 0);
-    Object.assign(this.state, { metric: 0, spread }, this.initialState());
+    Object.assign(this.state, { metric: 0, spread: preferredSpread(this.corpus) }, this.initialState());
     const corpora = this.data.corpora.map((corpus) => corpus.name);
     const setLog = (log) => this.update({ log });
     this.controls.replaceChildren(
@@ -274,6 +274,45 @@ class Differences extends Panel {
   }
 }
 
+/** Return the number of the spread that the answer rests on. */
+function preferredSpread({ spreads }) {
+  const preferred = PREFERRED_SPREADS.find((name) => spreads.includes(name));
+  return Math.max(spreads.indexOf(preferred), 0);
+}
+
+/** Return the first picture of a corpus: mAP of its encoders, a band of the best one, and the points of the headline. */
+function firstPicture(corpus) {
+  const { encoders, shots, best, k: firstShot, complete_shots: completeShots, headline } = corpus;
+  const others = encoders.map((_, encoder) => encoder).filter((encoder) => encoder !== best);
+  const shown = [...others.slice(0, MAX_FIRST_LINES - 1), best];
+  const spread = preferredSpread(corpus);
+  const lines = shown.map((encoder) => {
+    const style = { colour: lineStyle(encoder).colour, dash: [], thin: encoder !== best };
+    return makeLine(encoders[encoder], style, corpus.lines[`0.${spread}.${encoder}`]);
+  });
+  const levels = [{ ...headline.chance, colour: "quiet", dash: [1, 3] }];
+  const { marks } = headline;
+  return { shots, completeShots, firstShot, lines, levels, marks, log: true, isNamed: true, height: FIRST_HEIGHT };
+}
+
+/** Draw the curves of the first screen, one chart per corpus, all on the same axes; return the charts. */
+function drawFirstCurves(hosts, corpora) {
+  const pictures = corpora.map(firstPicture);
+  const all = (lists) => lists.flat(2).filter((value) => value !== null);
+  const bands = ({ lines }) => lines.flatMap((line) => (line.thin ? [line.mean] : [line.mean, line.low, line.high]));
+  const shots = all(pictures.map((picture) => picture.shots));
+  const values = all(pictures.map((picture) => [...bands(picture), picture.levels.map((level) => level.value)]));
+  const limits = {
+    k: [Math.min(...shots), Math.max(...shots)],
+    values: [Math.floor(10 * Math.min(...values)) / 10, Math.ceil(10 * Math.max(...values)) / 10],
+  };
+  return pictures.map((picture, number) => {
+    const chart = new Chart(hosts[number], () => {}, () => {});
+    chart.show({ ...picture, limits });
+    return chart;
+  });
+}
+
 function makeLine(name, style, [mean, low, high]) {
   return { name, ...style, mean, low, high };
 }
@@ -297,7 +336,11 @@ function startPanels() {
   };
   start(Curves, "curves", (corpus) => corpus.shots.length);
   start(Differences, "differences", (corpus) => corpus.pairs.length);
-  const redraw = () => panels.forEach((panel) => panel.update({}));
+  const firstCharts = drawFirstCurves(document.querySelectorAll(".first-curve .chart"), data.corpora);
+  const redraw = () => {
+    panels.forEach((panel) => panel.update({}));
+    firstCharts.forEach((chart) => chart.show(chart.picture));
+  };
   const setPrint = (isPrint) => () => {
     document.documentElement.toggleAttribute("data-print", isPrint); // paper is white, dark screen or not
     redraw();

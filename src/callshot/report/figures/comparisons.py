@@ -15,7 +15,7 @@ from callshot.fewshot.differences import align_draws
 from callshot.records import METRIC_NAMES, CorpusResults, TransferEvaluation
 from callshot.records.frames import Frame, summarise_samples, unique_values
 from callshot.records.terms import preferred_spread
-from callshot.report.classifiers import (
+from callshot.report.choices import (
     classifier_name,
     common_spread,
     is_trained,
@@ -32,9 +32,9 @@ from callshot.report.figures.curves import (
 from callshot.report.figures.figure_io import (
     FigurePage,
     Pages,
+    draw_page,
     figure_of_report,
     make_pages,
-    render,
 )
 from callshot.report.figures.layout import (
     INTERVAL,
@@ -148,7 +148,7 @@ def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
             parts.append(aligned.with_columns(**names))
         panels.append(pl.concat(parts))
     page = FigurePage(path_stem.name, _compose_transfer, (panels, f"mAP ({spread})"))
-    return render(page, path_stem.parent)
+    return draw_page(page, path_stem.parent)
 
 
 def _compose_transfer(figure: "Figure", panels: Frames, label: str) -> None:

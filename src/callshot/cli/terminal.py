@@ -1,21 +1,20 @@
-"""What a terminal shows of corpora, encoders, evaluations, baselines and transfers."""
+"""What commands print of corpora, encoders, evaluations, baselines and transfers."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
 import numpy as np
 import polars as pl
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from callshot.console import describe_rejects, format_time, print_lines
 from callshot.corpus.segments import describe_minimum, group_rejects
 from callshot.encoders.catalogue import PATTERNS, list_specs
 from callshot.encoders.install import describe_weight, list_needs
 from callshot.encoders.spec import EncoderSpec
-from callshot.errors import count_text, printable
+from callshot.errors import count_text
 from callshot.records import (
     METRIC_NAMES,
     RANKING_METRICS,
@@ -23,16 +22,27 @@ from callshot.records import (
     Evaluation,
     FloatArray,
     Inspection,
-    Reject,
     Segmentation,
     TransferEvaluation,
 )
 from callshot.records.frames import Frame, Shots
-from callshot.records.terms import NO_LICENCE, preferred_spread
-from callshot.report.classifiers import SPREAD_NOTES, turn_differences
-from callshot.report.progress import format_time
+from callshot.records.terms import preferred_spread
+from callshot.report.choices import (
+    FEW_SHOTS,
+    SPREAD_NOTES,
+    largest_shot,
+    turn_differences,
+)
+from callshot.report.summary.context import say
+from callshot.report.summary.sentences import (
+    describe_licences,
+    describe_repetition,
+    describe_sensitivity,
+)
+from callshot.report.tables.score_tables import mark_shots
+from callshot.report.tables.table import Cell, Column, Table, Value, make_rows
+from callshot.report.tables.table_writers import to_terminal
 
-FEW_SHOTS = 5  # the largest k that counts as a few examples
 MAX_EXCLUDED = 6
 MAX_SHOTS = 12
 ROUND_SHOTS = {1, 2, 3, 4, 5} | {
@@ -40,42 +50,37 @@ ROUND_SHOTS = {1, 2, 3, 4, 5} | {
     for exponent in range(6)
     for number in (10, 15, 20, 30, 40, 60, 80)
 }
-LEFT = ("", "takes", "state", "eligible")  # columns of texts
 ONLY_STANDINS = (
     "Tested on small models with the same inputs and outputs, not on published weights"
 )
 
 
-def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
-    """Print lines that are not empty, without control characters and markup."""
-    for line in lines:
-        if line:
-            console.print(Text(printable(line), style), soft_wrap=True)
-
-
-def make_table(*columns: str) -> Table:
-    """Return a table without lines; columns of texts are aligned left, the others right."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(
-            name,
-            justify="left" if name in (columns[0], *LEFT) else "right",
-            no_wrap=name not in ("state", "eligible"),
-        )
-    return table
+def print_table(
+    console: Console,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Value]],
+    title: str = "",
+    foot: int = 0,
+) -> None:
+    """Print rows under their columns; a file or a pipe has as much room as it needs."""
+    table = Table("", title, list(map(Column, columns)), make_rows(rows), foot)
+    if not console.is_terminal:
+        console = Console(file=console.file, width=max(console.width, 240))
+    console.print()
+    print_lines(console, [title], "bold")
+    console.print(to_terminal(table))
 
 
 def show_encoders(console: Console) -> None:
     """Print a row for each encoder, and what it still needs before it runs."""
-    table = make_table("encoder", "values", "takes", "state")
     specs = list_specs()
-    for spec in specs:
-        name = Text(printable(spec.name))
-        state = Text(_describe_needs(spec))
-        table.add_row(name, str(spec.dimension), spec.input, state)
-    console.print(table)
+    rows: list[list[Value]] = [
+        [spec.name, spec.dimension, spec.input, _describe_needs(spec)] for spec in specs
+    ]
+    print_table(console, ("encoder", "values", "takes", "state"), rows)
     untried = [spec.name for spec in specs if not spec.tested_with_real_weights]
     lines = [
+        "",
         *describe_licences({spec.name: spec.licence for spec in specs}),
         f"{ONLY_STANDINS}: {', '.join(untried)}" if untried else "",
         "callshot encoders show NAME prints the details of one encoder; "
@@ -84,19 +89,28 @@ def show_encoders(console: Console) -> None:
     print_lines(console, lines)
 
 
-def describe_licences(licences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the licences of the weights of encoders, if any have one.
+def format_band(low_hz: float, high_hz: float) -> str:
+    """Return a band of frequencies as text.
 
-    >>> list(describe_licences({"a": "Apache-2.0", "b": "CC BY-NC 4.0", "c": "Apache-2.0"}))
-    ['Licences of weights: Apache-2.0 (a, c); CC BY-NC 4.0 (b).']
+    >>> format_band(62.5, 1875.0), format_band(4000, 3000)
+    ('62 to 1,875 Hz', 'none')
     """
-    encoders: dict[str, list[str]] = {}
-    for encoder, licence in licences.items():
-        if licence != NO_LICENCE:
-            encoders.setdefault(licence, []).append(encoder)
-    texts = [f"{licence} ({', '.join(names)})" for licence, names in encoders.items()]
-    if texts:
-        yield printable(f"Licences of weights: {'; '.join(texts)}.")
+    if low_hz >= high_hz:
+        return "none"
+    return f"{low_hz:,.0f} to {high_hz:,.0f} Hz"
+
+
+def show_coverage(coverage: Frame, console: Console) -> None:
+    """Print a row for each encoder and speed; the ones that speed=auto would choose are marked."""
+    rows = []
+    for row in coverage.iter_rows(named=True):
+        mark = " auto" if row["auto"] else ""
+        band = format_band(row["low_hz"], row["high_hz"])
+        cells = [row["encoder"], f"{row['speed']:g}{mark}", band]
+        cells += [f"{row['energy']:.0%}", f"{row['windows']:.1f}"]
+        rows.append([*cells, f"{row['padding']:.0%}"])
+    columns = ("encoder", "speed", "band", "energy", "windows", "padding")
+    print_table(console, columns, rows)
 
 
 ENCODER = """\
@@ -130,48 +144,32 @@ HEADLINE = (
     "{0.corpus}: {classes} classes, {0.queries} queries, {0.folds.count} folds "
     "{0.folds.origin}{proof}, k* = {0.complete_shots}"
 )
-CELLS = {"map": "{mean:.3f} [{p01:.3f}–{p99:.3f}]"}  # by metric
-HIGHER = "mAP is {mean:.3f} higher"
-INTERVAL = f"{HIGHER} (98 % interval: {{low:.3f}} to {{high:.3f}})."
-CLEAR = f"{{one}} is clearly better than {{other}}: {INTERVAL}"
-NOT_CLEAR = f"it is not clear whether {{one}} is better than {{other}}: {INTERVAL}"
-NOT_KNOWN = (
-    f"{{one}} is ahead of {{other}}: {HIGHER}, and higher in {{percent:.0f}} % of samples; "
-    "whether that is clear is not known."
-)
+WITH_INTERVAL = "{mean:.3f} [{p01:.3f}–{p99:.3f}]"
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation: classes, curves, which encoder is better, and notes."""
-    from callshot.fewshot.variation import (  # imports numba
-        describe_repetition,
-        describe_sensitivity,
-    )
-
     folds = evaluation.folds
     headline = HEADLINE.format(
         evaluation,
         classes=len(evaluation.eligible_classes),
         proof=f" ({folds.proof})" if folds.origin == "built" else "",
     )
+    print_lines(console, [headline], "bold")
     excluded = evaluation.excluded_classes
+    if excluded:
+        counts = f"{len(excluded)} of {len(evaluation.classes)} classes"
+        print_lines(console, [f"not eligible: {counts}"], "dim")
     reasons = list(map("  {0.label} ({0.exemplars}): {0.reason}".format, excluded))
-    repetition = []
+    _show_first(console, reasons, MAX_EXCLUDED, "class", ", see classes.csv")
+    _show_curves(evaluation, console)
+    print_lines(console, describe_better(evaluation), "bold")
     shots = {*evaluation.partitions["k"], *evaluation.sensitivity["k"]}
     if shots:
         k = largest_shot(shots, evaluation.complete_shots)
         sources = (evaluation.sensitivity, evaluation.sensitivity_means)
-        repetition += describe_repetition(evaluation.partitions, k)
-        repetition += describe_sensitivity(*sources, k)
-
-    print_lines(console, [headline], "bold")
-    if excluded:
-        counts = f"{len(excluded)} of {len(evaluation.classes)} classes"
-        print_lines(console, [f"not eligible: {counts}"], "dim")
-    _show_first(console, reasons, MAX_EXCLUDED, "class", ", see classes.csv")
-    _show_curves(evaluation, console)
-    print_lines(console, describe_better(evaluation), "bold")
-    print_lines(console, repetition)
+        print_lines(console, describe_repetition(evaluation.partitions, k))
+        print_lines(console, describe_sensitivity(*sources, k))
     print_lines(console, [f"note: {note}" for note in evaluation.notes], "yellow")
 
 
@@ -179,40 +177,27 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
     """Print a table for each encoder and scoring, and a legend."""
     curve = evaluation.curve
     shots = choose_shots(sorted(set(curve["k"])))
-    star = starred_shot(shots, evaluation.complete_shots)
-    styles: dict[object, str] = {star: "bold", "chance": "dim"}
+    cells_of_k, (mark, note) = mark_shots(shots, evaluation.complete_shots)
     columns = {f"mAP {spread}": ("map", spread) for spread in evaluation.spreads}
     columns["AUROC"] = ("auroc", preferred_spread(evaluation.spreads))
     groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
     for (encoder, scoring), points in groups:
-        cells = {}
-        for row in points.iter_rows(named=True):
-            column = (row["metric"], row["spread"])
-            template = CELLS.get(row["metric"], "{mean:.3f}")
-            cells[*column, row["k"]] = template.format_map(row)
-            cells[*column, "chance"] = "{chance:.3f}".format_map(row)
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
-        table.add_column("k", justify="right")
-        for heading in columns:
-            table.add_column(heading, overflow="fold")
-        for k in (*shots, "chance"):
-            values = [cells.get((*key, k), "") for key in columns.values()]
-            name = f"{k} ⋆" if k == star else str(k)
-            table.add_row(name, *values, style=styles.get(k))
-        console.print()
+        lists: dict[Any, list[Value]] = {k: [cells_of_k[k]] for k in shots}
+        lists["chance"] = ["chance"]
+        for metric, spread in columns.values():
+            template = WITH_INTERVAL if metric == "map" else "{mean:.3f}"
+            line = points.filter(metric=metric, spread=spread)
+            by_k = line.rows_by_key("k", named=True, unique=True)
+            for k in shots:
+                lists[k].append(template.format_map(by_k[k]) if k in by_k else "")
+            lists["chance"].append(f"{line['chance'][-1]:.3f}")
         title = encoder if scoring == "all" else f"{encoder}, {scoring}"
-        print_lines(console, [str(title)], "bold")
-        console.print(table)
+        print_table(console, ("k", *columns), lists.values(), str(title), foot=1)
     console.print()
-    if star is not None:
-        place = "" if star == evaluation.complete_shots else "the first row beyond "
-        note = (
-            f"⋆ {place}k* = {evaluation.complete_shots}; beyond k*, support is partial"
-        )
-        print_lines(console, [note], "dim")
+    print_lines(console, [f"{mark} {note}".strip()], "dim")
     for spread in evaluation.spreads:
-        line = f"{spread}: mean [1st–99th percentile], {SPREAD_NOTES[spread]}"
-        print_lines(console, [line], "dim")
+        legend = f"{spread}: mean [1st–99th percentile], {SPREAD_NOTES[spread]}"
+        print_lines(console, [legend], "dim")
 
 
 def describe_better(evaluation: Evaluation) -> Iterator[str]:
@@ -234,32 +219,7 @@ def describe_better(evaluation: Evaluation) -> Iterator[str]:
     best = points.sort("mean", "encoder")["encoder"][-1]
     both = pl.concat([rows, turn_differences(rows)])
     for row in both.filter(one=best).sort("index").iter_rows(named=True):
-        template = NOT_CLEAR
-        if row["low"] is None:
-            template = NOT_KNOWN
-        elif row["low"] > 0:
-            template = CLEAR
-        answer = template.format(**row, percent=100 * row["wins"])
-        yield f"With {count_text(k, 'example')} per class, {answer}"
-
-
-def largest_shot(shots: Iterable[int], most: int) -> int:
-    """Return the largest evaluated shot up to `most`, or the smallest if all are larger.
-
-    >>> largest_shot((1, 5, 20), 4), largest_shot((8, 20), 4)
-    (1, 8)
-    """
-    evaluated = set(shots)
-    return max((k for k in evaluated if k <= most), default=min(evaluated))
-
-
-def starred_shot(shots: Shots, complete_shots: int) -> int | None:
-    """Return the k to mark: k* if it is shown, else the first beyond it.
-
-    >>> [starred_shot((1, 5, 10), k) for k in (5, 7, 31)]
-    [5, 10, None]
-    """
-    return min((k for k in shots if k >= complete_shots), default=None)
+        yield say("better", row)
 
 
 def choose_shots(shots: Shots) -> list[int]:
@@ -305,25 +265,24 @@ def show_segmentation(
     )
     print_lines(console, [counts], "bold")
     print_lines(console, [describe_minimum(segmentation)])
-
     durations_s = {
         "recordings": np.array([one.duration_s for one in recordings]),
         "annotated recordings": np.array([one.duration_s for one in annotated]),
         "annotated calls": segmentation.calls.durations_s,
         "segments": segmentation.segments.durations_s,
     }
-    table = make_table("", "number", *DURATIONS)
-    for name, values in durations_s.items():
-        table.add_row(name, str(len(values)), *_format_durations(values))
-    _print_table(table, console)
+    rows: list[list[Value]] = [
+        [name, len(values), *_format_durations(values)]
+        for name, values in durations_s.items()
+    ]
+    print_table(console, ("", "number", *DURATIONS), rows)
     _show_labels(segmentation, console, inspection.classes if inspection else ())
 
     rejects = segmentation.rejects
-    groups = group_rejects(rejects)
     if rejects:
         count = count_text(len(rejects), "annotation")
         print_lines(console, [f"rejects: {count}; the first of each reason:"])
-    lines = list(map(describe_rejects, groups))
+    lines = list(map(describe_rejects, group_rejects(rejects)))
     rest = "; segment lists all in rejects.csv"
     _show_first(console, lines, MAX_REJECT_REASONS, "reason", rest)
     skipped = segmentation.skipped_files
@@ -367,13 +326,16 @@ def _show_first(
         print_lines(console, [f"and {more}{rest}"], "dim")
 
 
-def _format_durations(durations_s: FloatArray) -> list[str]:
+def _format_durations(durations_s: FloatArray) -> list[Cell]:
     """Return total, mean, minimum, maximum and standard deviation, as in the paper."""
     if not len(durations_s):
-        return [""] * len(DURATIONS)
-    total = format_time(float(durations_s.sum()), 1)
-    measures = (np.mean, np.min, np.max, np.std)
-    return [total, *(f"{measure(durations_s):.2f} s" for measure in measures)]
+        return [Cell("")] * len(DURATIONS)
+    total_s = float(durations_s.sum())
+    cells = [Cell(format_time(total_s, 1), total_s)]
+    for measure in (np.mean, np.min, np.max, np.std):
+        value_s = float(measure(durations_s))
+        cells.append(Cell(f"{value_s:.2f} s", value_s))
+    return cells
 
 
 def _show_labels(
@@ -400,33 +362,24 @@ def _show_labels(
     label_of_segment = np.array(segments["label"], object)
     calls = Counter(segmentation.calls["label"])
     labels = sorted(calls, key=lambda name: (-numbers[name], -calls[name], name))
-    table = make_table(*columns)
+    rows = []
     for label in labels[:MAX_LABELS]:
         members = segments.take(np.flatnonzero(label_of_segment == label))
         durations = _format_durations(members.durations_s)
-        cells = dict(zip(DURATIONS, durations, strict=True))
-        cells["label"] = _crop(label, 40 if is_wide else 24)
-        cells["calls"] = str(calls[label])
-        cells["segments"] = str(len(members))
-        cells["recordings"] = str(len(set(members["recording"])))
+        length = 40 if is_wide else 24
+        cells: dict[str, Value] = dict(zip(DURATIONS, durations, strict=True))
+        cells["label"] = label if len(label) <= length else f"{label[: length - 1]}…"
+        cells["calls"] = calls[label]
+        cells["segments"] = len(members)
+        cells["recordings"] = len(set(members["recording"]))
         cells[""] = "━" * round(BAR_LENGTH * len(members) / most)
         cells["eligible"] = eligibility.get(label, "no: no segments")
-        table.add_row(*(Text(cells[column]) for column in columns))
-    _print_table(table, console)
+        rows.append([cells[column] for column in columns])
+    print_table(console, columns, rows)
+    console.print()
     if len(labels) > MAX_LABELS:
         more = count_text(len(labels) - MAX_LABELS, "more label")
         print_lines(console, [f"and {more}"], "dim")
-
-
-def _crop(text: str, length: int) -> str:
-    return printable(text if len(text) <= length else f"{text[: length - 1]}…")
-
-
-def describe_rejects(rejects: Sequence[Reject]) -> str:
-    """Return how many rejects have one reason, and the first of them."""
-    first = rejects[0]
-    place = first.file if first.row is None else f"{first.file}, row {first.row}"
-    return f"  {len(rejects):5d}  {_crop(first.reason, 100)}  ({place})"
 
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:
@@ -448,20 +401,6 @@ def _describe_folds(inspection: Inspection) -> Iterator[str]:
         )
 
 
-def _print_table(table: Table, console: Console) -> None:
-    """Print a table; a file or a pipe has as much room as it needs."""
-    if not console.is_terminal:
-        console = Console(file=console.file, width=240)
-    console.print("", table, "", sep="\n")
-
-
-# By the labels of the baseline: which curve passes which, and the words before the k of means.
-EVENTS = {
-    "all": ("the centroid passes {baseline} on all labels", "at k = {k_mean}"),
-    "k": ("{baseline} at the same k passes the centroid", "from k = {k_mean}"),
-}
-
-
 SCORE_WITH_INTERVAL = "{value:.3f} [{p01:.2f}, {p99:.2f}]"
 
 
@@ -469,46 +408,24 @@ def show_baselines(baselines: Frame, console: Console) -> None:
     """Print the scores of each baseline with their intervals, by encoder and scoring."""
     if baselines.is_empty():
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    metric_names = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
-    for heading in ("baseline", "encoder", "scoring", *metric_names, "how"):
-        table.add_column(heading, no_wrap=heading in metric_names)
-    for rows in baselines.partition_by("name", "encoder", "scoring"):
+    names = ("name", "encoder", "scoring")
+    rows = []
+    for lines in baselines.partition_by(names):
         scores = dict.fromkeys(RANKING_METRICS, "")
-        for row in rows.iter_rows(named=True):
+        for row in lines.iter_rows(named=True):
             has_interval = isfinite(row["p01"])
             template = SCORE_WITH_INTERVAL if has_interval else "{value:.3f}"
             scores[row["metric"]] = template.format_map(row)
-        cells = [row["name"], row["encoder"], row["scoring"], *scores.values()]
-        table.add_row(*map(printable, [*cells, row["how"]]))
-    console.print(table, markup=False, highlight=False)
+        texts = [row[name] for name in names]
+        rows.append([*texts, *scores.values(), row["how"]])
+    metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
+    print_table(console, ("baseline", "encoder", "scoring", *metrics, "how"), rows)
 
 
 def show_crossovers(crossovers: Frame, console: Console) -> None:
     """Print where curves of mAP cross, a line for each."""
     rows = crossovers.filter(metric="map").iter_rows(named=True)
-    print_lines(console, map(describe_crossover, rows))
-
-
-def describe_crossover(row: dict[str, Any]) -> str:
-    """Return where one curve passes another, from a row of the CROSSOVERS schema.
-
-    >>> row = {"encoder": "mfcc", "baseline": "LR", "labels": "all", "scoring": "all"}
-    >>> row |= {"metric": "map", "spread": "shared", "k_mean": 7, "k_clear": None}
-    >>> describe_crossover(row)
-    'mfcc: the centroid passes LR on all labels at k = 7 on average, never clearly (mAP, shared)'
-    >>> describe_crossover(row | {"labels": "k", "k_mean": None})
-    'mfcc: LR at the same k passes the centroid at no k on average, never clearly (mAP, shared)'
-    """
-    event, mean = EVENTS[row["labels"]]
-    if row["k_mean"] is None:
-        mean = "at no k"
-    clear = "never clearly" if row["k_clear"] is None else "clearly from k = {k_clear}"
-    basis = METRIC_NAMES[row["metric"]]
-    if row["scoring"] != "all":
-        basis = f"{row['scoring']} scoring, {basis}"
-    template = f"{{encoder}}: {event} {mean} on average, {clear} ({basis}, {{spread}})"
-    return template.format(**row)
+    print_lines(console, [say("crossover", row) for row in rows])
 
 
 HEADINGS = ("transfer", "within target", "within source")  # of the curves
@@ -519,12 +436,6 @@ mAP of {1} call types, {0.queries} queries; mean [1st, 99th percentile], {2}: {3
 transfer: examples from {0.source_corpus}, queries from {0.corpus}; within target: both from \
 {0.corpus}; within source: both from {0.source_corpus}
 difference: transfer minus within target; right names: accuracy, transfer / within target"""
-TRANSFER = (
-    "{begin} {examples} per call type from {0.source_corpus}, mAP on {0.corpus} is "
-    "{transfer:.2f}, {difference} with examples of {0.corpus} itself (98 % interval of the "
-    "difference: {p01:+.2f} to {p99:+.2f}); {right:.0f} % of the calls get the right name, "
-    "{own:.0f} % with examples of {0.corpus}."
-)
 
 
 def show_transfer(result: TransferEvaluation, console: Console) -> None:
@@ -534,8 +445,7 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
     for encoder in result.encoders:
         curves = list(result.list_curves(encoder).values())
         differences = _select(result.transfer_difference, "map", spread, one=encoder)
-        headings = HEADINGS[: len(curves)]
-        table = make_table("k", *headings, "difference", "right names")
+        rows: list[list[Value]] = []
         for k in choose_shots(sorted(set(differences["k"]))):
             cells = [
                 _format_point(curves[0], "map", spread, k, MEAN_WITH_INTERVAL),
@@ -545,10 +455,9 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
             right = [
                 _format_point(curve, "accuracy", spread, k) for curve in curves[:2]
             ]
-            table.add_row(str(k), *cells, " / ".join(right))
-        console.print()
-        print_lines(console, [encoder], "bold")
-        console.print(table)
+            rows.append([k, *cells, " / ".join(right)])
+        columns = ("k", *HEADINGS[: len(curves)], "difference", "right names")
+        print_table(console, columns, rows, encoder)
     legend = LEGEND.format(
         result, len(result.eligible_classes), spread, SPREAD_NOTES[spread]
     )
@@ -582,20 +491,14 @@ def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
     for encoder in result.encoders:
         transfer, within_target, *_ = result.list_curves(encoder).values()
         differences = _select(result.transfer_difference, "map", spread, one=encoder)
-        row = differences.filter(k=k).row(0, named=True)
-        side = "lower" if row["mean"] < 0 else "higher"
-        difference = f"{abs(row['mean']):.2f} {side} than"
-        if round(abs(row["mean"]), 2) == 0:
-            difference = "the same as"
-        yield TRANSFER.format(
+        yield say(
+            "transfer",
             result,
-            **row,
-            begin="With" if len(result.encoders) == 1 else f"{encoder}: with",
-            examples=count_text(k, "example"),
-            transfer=_mean(transfer, "map", spread, k),
-            difference=difference,
-            right=100 * _mean(transfer, "accuracy", spread, k),
-            own=100 * _mean(within_target, "accuracy", spread, k),
+            differences.filter(k=k).row(0, named=True),
+            encoder,
+            _mean(transfer, "map", spread, k),
+            _mean(transfer, "accuracy", spread, k),
+            _mean(within_target, "accuracy", spread, k),
         )
 
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from callshot.cli.terminal import choose_shots, show_evaluation
 from callshot.records import ClassCount, Evaluation, Folds, frames
-from callshot.report.terminal import choose_shots, show_evaluation
 from callshot.vectors import Vectors
 
 TWO_SPREADS = """\
@@ -102,10 +102,9 @@ def test_differences_from_baselines_are_not_compared():
     assert "better than" not in show(evaluation)
 
 
-@pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("width", [20, 40, 41, 60, 80, 200])
-def test_the_table_fits_any_width_of_at_least_40(width, terminal):
-    lines = show(make_evaluation(range(1, 41)), width, terminal).splitlines()
+def test_the_table_fits_any_terminal_of_at_least_40_columns(width):
+    lines = show(make_evaluation(range(1, 41)), width, terminal=True).splitlines()
     assert max(len(line) for line in lines if "[0" in line) <= max(width, 40)
 
 
@@ -140,17 +139,20 @@ def test_all_of_a_few_shots_are_shown_and_of_many_the_round_ones_and_both_ends(
 @pytest.mark.parametrize(
     ("best", "row", "legend"),
     [
-        (4, "   4 ⋆", "⋆ k* = 4; beyond k*, support is partial"),
-        (31, "  40 ⋆", "⋆ the first row beyond k* = 31; beyond k*, support is partial"),
+        (4, "4 ⋆", "This row is at k* = 4"),
+        (31, "40 ⋆", "This row is the first beyond k* = 31"),
     ],
 )
 def test_the_star_is_at_k_star_or_the_first_row_beyond_and_the_legend_says_which(
     best, row, legend
 ):
     evaluation = make_evaluation(range(1, 41), ("mfcc",), best=best)
-    lines = show(evaluation).splitlines()
-    assert [line[:6] for line in lines if "⋆" in line and line != legend] == [row]
-    assert legend in lines
+    lines = [line.strip() for line in show(evaluation).splitlines() if "⋆" in line]
+    assert [line.startswith(start) for line in lines for start in (row,)] == [
+        True,
+        False,
+    ]
+    assert legend in lines[1]
 
 
 def test_there_is_no_star_if_every_row_is_complete():
@@ -175,7 +177,7 @@ def test_notes_are_shown():
 def test_the_legend_says_what_each_spread_is():
     text = show(make_evaluation())
     assert "per-query: mean [1st–99th percentile], the paper's, over bootstrap" in text
-    assert "percentile], the luck of which examples were labelled" in text
+    assert "percentile], the variation from the choice of labelled examples" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])

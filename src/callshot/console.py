@@ -1,17 +1,39 @@
-"""Progress of a long computation: a bar on a terminal, a line every 30 s elsewhere."""
+"""What every command prints: lines without control characters, and progress.
+
+Progress is a bar on a terminal, a line every 30 s elsewhere.
+"""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from callshot.errors import printable
-from callshot.records import Progress, no_progress
+from callshot.records import Progress, Reject, no_progress
 
 LINE_EVERY_S = 30.0
+MAX_REASON = 100  # characters
+
+
+def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
+    """Print lines that are not empty, without control characters and markup."""
+    for line in lines:
+        if line:
+            console.print(Text(printable(line), style), soft_wrap=True)
+
+
+def describe_rejects(rejects: Sequence[Reject]) -> str:
+    """Return how many rejects have one reason, and the first of them."""
+    first = rejects[0]
+    reason = first.reason
+    if len(reason) > MAX_REASON:
+        reason = f"{reason[: MAX_REASON - 1]}…"
+    place = first.file if first.row is None else f"{first.file}, row {first.row}"
+    return f"  {len(rejects):5d}  {reason}  ({place})"
 
 
 @contextmanager
@@ -84,7 +106,7 @@ class LineProgress:
 
 
 def format_time(seconds: float, digits: int = 0) -> str:
-    """Return a time in the unit that people use; `digits` are those of seconds.
+    """Return a time in a readable unit; `digits` are the decimals of seconds.
 
     >>> format_time(42), format_time(150), format_time(9000)
     ('42 s', '2.5 min', '2.5 h')

@@ -132,7 +132,7 @@ def read_frame(path: Path, schema: Schema) -> Frame:
 def open_results(
     folder: Path, *, transfer: bool = False
 ) -> AbstractContextManager[OutputFolder]:
-    """Open a folder for results; those of other commands are not replaced."""
+    """Open a folder for results; results of other commands are not replaced."""
     names = (*RESULT_FILES, DIFFERENCES_FILE, *FIGURE_FILES)
     owner = ""
     if transfer:

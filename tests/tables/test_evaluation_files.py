@@ -34,7 +34,7 @@ from callshot.records.frames import (
 )
 from callshot.records.table_files import protect_text, write_csv_frame
 from callshot.report import evaluation_files as results
-from callshot.report.evaluation_files import (
+from callshot.tables.evaluation_files import (
     FOLDS,
     describe_evaluation,
     merge_results,

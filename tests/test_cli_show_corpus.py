@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from callshot.cli.terminal import show_inspection, show_segmentation
 from callshot.records import (
     ClassCount,
     Folds,
@@ -15,7 +16,6 @@ from callshot.records import (
     Reject,
     Segmentation,
 )
-from callshot.report.terminal import show_inspection, show_segmentation
 from rows_of_spans import make_row, make_spans
 
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from callshot.report.progress import LineProgress
+from callshot.console import LineProgress
 
 
 class Clock:

@@ -51,7 +51,7 @@ def read_dataset(
     Folds are built, given by a file, or read from a folder with `folds.csv` and `folds.json`; then
     only the segments in that folder count. A known corpus brings its number of
     folds and its categories, where none are given. With `group_duplicates`, recordings that
-    share a segment with the same vector are one recording; so are those that have one name in the
+    share a segment with the same vector are one recording; so are recordings with one name in the
     file of folds.
     """
     paths = [to_path(path) for path in paths]

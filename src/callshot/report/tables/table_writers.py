@@ -1,9 +1,9 @@
-"""A table → LaTeX with longtable and booktabs, Markdown, or CSV.
+"""A table → LaTeX with longtable and booktabs, Markdown, CSV, HTML, or a terminal.
 
 In LaTeX, columns are shares of the line width and wrap their text, so that no name can widen a
 table; pages break between rows. A table with many columns is split into several. Any text is shown
 as it is and never obeyed. Letters beyond ASCII are written as UTF-8: XeLaTeX and LuaLaTeX show all
-that their font has, pdfLaTeX those of European languages.
+that their font has, pdfLaTeX the letters of European languages.
 """
 
 import re
@@ -11,11 +11,15 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import rich.table
 from jinja2 import Environment, PackageLoader, Template
+from markupsafe import Markup
+from rich.text import Text
 
 from callshot.errors import printable
 from callshot.records.table_files import format_csv
 from callshot.report.tables.table import MISSING, Table, column_groups, number_columns
+from callshot.report.templates import clean, make_environment
 
 # Characters that LaTeX would obey, or take for an argument or a ligature.
 LATEX_ESCAPES = str.maketrans(
@@ -101,8 +105,8 @@ def _get_template(name: str) -> Template:
 
 MAX_COLUMNS = 9  # side by side
 LINE = 60  # characters; with fewer, a table is narrower than the line
-NARROWEST = 7  # characters of a column
-WIDEST = 24
+MIN_WIDTH = 7  # characters of a column
+MAX_WIDTH = 24
 DOCUMENT = r"""%% XeLaTeX and LuaLaTeX show more letters than pdfLaTeX.
 \documentclass[a4paper]{article}
 \usepackage[margin=2cm]{geometry}
@@ -157,7 +161,7 @@ def _describe_part(table: Table, indices: list[int]) -> tuple[Any, ...]:
     for index in indices:
         texts = [table.columns[index].name, *(row[index].text for row in table.rows)]
         longest = max(map(len, texts))
-        widths.append(min(max(longest, NARROWEST), WIDEST))
+        widths.append(min(max(longest, MIN_WIDTH), MAX_WIDTH))
     line = max(LINE, sum(widths))
     shares = [width / line for width in widths]
     return indices, columns, shares, list(column_groups(columns))
@@ -187,6 +191,20 @@ def to_markdown(table: Table) -> str:
     return text.rstrip() + "\n"
 
 
+@cache
+def _get_html() -> Any:
+    environment = make_environment("callshot.report.tables", clean, autoescape=True)
+    return environment.get_template("table.html").module
+
+
+def to_html(table: Table, name: str) -> Markup:
+    """Return a table in a box that scrolls, with its caption and notes; `name` is its id."""
+    # A column with any number in it is aligned and sorted as numbers.
+    classes = ["n" if is_number else "" for is_number in number_columns(table)]
+    groups = list(column_groups(table.columns))
+    return Markup(_get_html().table(table, name, classes, groups))
+
+
 def to_csv(table: Table) -> str:
     """Return a table as CSV; a shared heading stands before the heading of a column.
 
@@ -211,3 +229,22 @@ def to_csv(table: Table) -> str:
             values.append(text if value is None else value)
         rows.append(values)
     return format_csv(rows)
+
+
+def to_terminal(table: Table) -> rich.table.Table:
+    """Return the rows of a table for a terminal; the foot is pale, a row with a mark bold."""
+    shown = rich.table.Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)
+    )
+    for column, is_number in zip(table.columns, number_columns(table), strict=True):
+        heading = Text(printable(column.whole))
+        justify: Any = "right" if is_number else "left"
+        shown.add_column(heading, justify=justify, overflow="fold")
+    first_foot = len(table.rows) - table.foot
+    for number, row in enumerate(table.rows):
+        style = "dim" if number >= first_foot else ""
+        if any(cell.mark for cell in row):
+            style = "bold"
+        texts = [f"{cell.text} {cell.mark}".rstrip() for cell in row]
+        shown.add_row(*(Text(printable(text)) for text in texts), style=style)
+    return shown

@@ -64,7 +64,7 @@ class Reject:
 
 @dataclass(frozen=True)
 class Segmentation:
-    """What became of the annotations of a corpus: each is a segment or a reject.
+    """The annotations of a corpus after segmentation: each is a segment or a reject.
 
     `calls` are all annotations on a recording, also those too short for a segment. `sources` are
     formats, how each was recognised, and how many files. `skipped_files` are files left out.

@@ -3,7 +3,7 @@
 All choose their shots and mark k* in the same way.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import inf, nan
@@ -19,15 +19,25 @@ from callshot.records import (
     CorpusResults,
 )
 from callshot.records.frames import Frame, Shots, unique_values
-from callshot.report.classifiers import (
+from callshot.report.choices import (
     classifier_name,
     common_spread,
     describe_classifier,
     join_classifiers,
     list_classifiers,
+    reads_encoder,
+    starred_shot,
 )
-from callshot.report.tables.table import MISSING, Cell, Column, Note, Table, number
-from callshot.report.terminal import describe_crossover, starred_shot
+from callshot.report.summary.context import say
+from callshot.report.tables.table import (
+    MISSING,
+    Cell,
+    Column,
+    Note,
+    Table,
+    number,
+    table_of_corpus,
+)
 
 TABLE_METRICS = ("auroc", "map")  # in the order of the columns
 IS_SHOWN = pl.col("metric").is_in(TABLE_METRICS)
@@ -36,8 +46,8 @@ UNDERLINES = {"logistic": 1, "recurrent": 2}  # lines by kind of baseline
 SPREADS = {
     "per-query": "the paper's: over bootstrap samples, in which each query has its own support set",
     "shared": (
-        "the luck of which examples were labelled: over sets that serve all queries of these "
-        "recordings"
+        "the variation from the choice of labelled examples: over sets that serve all queries of "
+        "these recordings"
     ),
     "total": "what one labelled set would score on other recordings of the same kind",
 }
@@ -78,6 +88,7 @@ def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note
     return cells, ("⋆", f"This row is the first beyond {last}. Its support is partial.")
 
 
+@table_of_corpus
 def score_table(
     results: CorpusResults,
     shots: Shots = PAPER_SHOTS,
@@ -178,16 +189,11 @@ def score_table(
     )
 
 
-reduced_table = partial(score_table, scoring="reduced")
-
-
-def reads_encoder(encoder: str) -> pl.Expr:
-    """Return whether a baseline was trained on this encoder, or reads audio."""
-    return pl.col("encoder").is_in(["", encoder])
+reduced_table = table_of_corpus(partial(score_table, scoring="reduced"))
 
 
 def _column_values(baselines: Frame, column: tuple[str, str]) -> list[float]:
-    """Return the values of baselines on an encoder, and of those that read audio."""
+    """Return the values of baselines that read an encoder or audio."""
     encoder, metric = column
     return baselines.filter(reads_encoder(encoder), metric=metric)["value"].to_list()
 
@@ -218,6 +224,7 @@ K_NOTE = (
 )
 
 
+@table_of_corpus
 def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
     """Return a block for each baseline and scoring, with a row for each encoder."""
     if results.baselines.is_empty():
@@ -265,13 +272,14 @@ def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
     )
 
 
+@table_of_corpus
 def classifier_table(
     results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
 ) -> Table | None:
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
-    The spread is the preferred one of those that all have. Means are over the draws that all
-    classifiers have, so that luck favours none. An encoder's best is underlined.
+    The spread is the preferred one of the common spreads. Means are over the draws that all
+    classifiers have, so that chance favours none. An encoder's best is underlined.
     """
     if results.other_classifiers is None or results.other_classifiers.values.is_empty():
         return None
@@ -323,7 +331,7 @@ def classifier_table(
         scoring="all",
         spread=spread,
     )
-    notes += [f"{describe_crossover(row)}." for row in crossovers.to_dicts()]
+    notes += [say("crossover", row) + "." for row in crossovers.to_dicts()]
     return Table(
         "classifiers",
         f"{results.corpus}: classifiers with k exemplars per class, {spread}",
@@ -344,6 +352,7 @@ DIFFERENCE_NOTE = (
 )
 
 
+@table_of_corpus
 def interval_table(
     results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
 ) -> Table:
@@ -361,6 +370,7 @@ def interval_table(
     )
 
 
+@table_of_corpus
 def difference_table(
     results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
 ) -> Table | None:
@@ -423,14 +433,3 @@ def _make_comparison(
         blocks=True,
         section="certainty",
     )
-
-
-# By `(results, shots, spread)`, in their order; None where a corpus has no data.
-TABLES: tuple[Callable[..., Table | None], ...] = (
-    score_table,
-    reduced_table,
-    baseline_table,
-    classifier_table,
-    interval_table,
-    difference_table,
-)

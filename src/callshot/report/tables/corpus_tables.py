@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from callshot.records import CorpusResults, DurationStats
-from callshot.report.classifiers import main_spread
+from callshot.report.choices import main_spread
 from callshot.report.tables.table import (
     MISSING,
     Cell,
@@ -16,6 +16,8 @@ from callshot.report.tables.table import (
     Table,
     Value,
     make_rows,
+    table_of_corpus,
+    table_of_study,
 )
 
 AllResults = Sequence[CorpusResults]
@@ -37,6 +39,7 @@ SEGMENT_NOTE = (
 )
 
 
+@table_of_study
 def corpus_table(all_results: AllResults) -> Table:
     """Return the recordings of each corpus, before segmentation: the paper's table 1."""
     unit, unit_s = _choose_unit([results.stats.recordings for results in all_results])
@@ -62,6 +65,7 @@ def corpus_table(all_results: AllResults) -> Table:
     return _make_table("corpora", title, all_results, columns, FORMAT_ROWS)
 
 
+@table_of_study
 def segment_table(all_results: AllResults) -> Table:
     """Return what was annotated, and what was evaluated: the paper's table 2."""
     unit, unit_s = _choose_unit([results.stats.calls for results in all_results])
@@ -98,6 +102,7 @@ def segment_table(all_results: AllResults) -> Table:
     return _make_table("segments", title, all_results, columns, ANNOTATED_ROWS, notes)
 
 
+@table_of_corpus
 def class_table(results: CorpusResults, *_: Any) -> Table:
     """Return the exemplars of each class and its complete shots; below, the classes left out."""
     evaluation = results.evaluation
@@ -226,7 +231,3 @@ def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     columns = [Column("call type"), Column("examples"), Column(f"AP with {k}"), *levels]
     title = f"How many examples a call type needs, with {encoder}"
     return Table("needs", title, columns, make_rows(rows), notes=[("", NEEDS_NOTE)])
-
-
-# By `(results, shots, spread)`.
-TABLES = (class_table,)

@@ -1,4 +1,4 @@
-"""What encoders get of calls → a table on the terminal, a CSV file and a picture."""
+"""What encoders get of calls → a CSV file and a picture."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
 from callshot.errors import printable
 from callshot.records import FloatArray
 from callshot.records.table_files import write_csv_frame
-from callshot.report.figures.figure_io import FigurePage, render
+from callshot.report.figures.figure_io import FigurePage, draw_page
 from callshot.report.figures.style import (
     BLUE,
     COLOURS,
@@ -24,7 +22,6 @@ from callshot.report.figures.style import (
     SMALL_PT,
     TICK_PT,
 )
-from callshot.report.terminal import make_table
 from callshot.results import OutputFolder, open_output_folder
 from callshot.version import __version__
 
@@ -38,33 +35,6 @@ MAX_LABELS = 7  # lines that the eye can separate
 ROW_IN = 0.16
 SPECTRUM_IN = 2.4
 RANGE_DB = 50.0
-
-
-def show_coverage(table: pl.DataFrame, console: Console) -> None:
-    """Print a row for each encoder and speed; those that speed=auto would choose are marked."""
-    shown = make_table("encoder", "speed", "band", "energy", "windows", "padding")
-    for row in table.iter_rows(named=True):
-        mark = " auto" if row["auto"] else ""
-        shown.add_row(
-            Text(printable(row["encoder"])),
-            f"{row['speed']:g}{mark}",
-            format_band(row["low_hz"], row["high_hz"]),
-            f"{row['energy']:.0%}",
-            f"{row['windows']:.1f}",
-            f"{row['padding']:.0%}",
-        )
-    console.print(shown)
-
-
-def format_band(low_hz: float, high_hz: float) -> str:
-    """Return a band of frequencies as text.
-
-    >>> format_band(62.5, 1875.0), format_band(4000, 3000)
-    ('62 to 1,875 Hz', 'none')
-    """
-    if low_hz >= high_hz:
-        return "none"
-    return f"{low_hz:,.0f} to {high_hz:,.0f} Hz"
 
 
 def open_coverage(folder: Path) -> AbstractContextManager[OutputFolder]:
@@ -84,7 +54,7 @@ def write_coverage(
 
     def make_files(folder: Path) -> Sequence[str]:
         write_csv_frame(table, folder / f"{STEM}.csv")
-        render(page, folder)
+        draw_page(page, folder)
         return FILES
 
     return output.write(make_files, {"version": __version__})

@@ -4,20 +4,21 @@ The reference is the classifier of `results.evaluation`. `results.other_classifi
 others without training, and baselines trained at every k.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import polars as pl
 
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.records import CorpusResults, Evaluation
-from callshot.records.frames import Frame
+from callshot.records.frames import Frame, Shots
 from callshot.records.terms import preferred_spread
 
+FEW_SHOTS = 5  # the largest k that counts as a few examples
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
 SPREAD_NOTES = {
     "per-query": "the paper's, over bootstrap samples",
-    "shared": "the luck of which examples were labelled",
+    "shared": "the variation from the choice of labelled examples",
     "total": "one labelled set on other recordings",
 }
 DESCRIPTIONS = {
@@ -54,13 +55,37 @@ def is_trained(name: str) -> bool:
     return name not in CLASSIFIERS
 
 
+def reads_encoder(encoder: str) -> pl.Expr:
+    """Return whether a baseline was trained on this encoder, or reads audio."""
+    return pl.col("encoder").is_in(["", encoder])
+
+
+def largest_shot(shots: Iterable[int], most: int) -> int:
+    """Return the largest evaluated shot up to `most`, or the smallest if all are larger.
+
+    >>> largest_shot((1, 5, 20), 4), largest_shot((8, 20), 4)
+    (1, 8)
+    """
+    evaluated = set(shots)
+    return max((k for k in evaluated if k <= most), default=min(evaluated))
+
+
+def starred_shot(shots: Shots, complete_shots: int) -> int | None:
+    """Return the k to mark: k* if it is shown, else the first beyond it.
+
+    >>> [starred_shot((1, 5, 10), k) for k in (5, 7, 31)]
+    [5, 10, None]
+    """
+    return min((k for k in shots if k >= complete_shots), default=None)
+
+
 def main_spread(evaluation: Evaluation) -> str:
     """Return the spread that a summary uses: `total` where evaluated, else `shared`."""
     return preferred_spread(evaluation.curve["spread"])
 
 
 def common_spread(results: CorpusResults) -> str:
-    """Return the preferred spread of those that every classifier has."""
+    """Return the preferred one of the spreads that every classifier has."""
     curves = join_classifiers(results).curve.partition_by("classifier")
     spreads = set.intersection(*(set(curve["spread"]) for curve in curves))
     return preferred_spread(spreads or {main_spread(results.evaluation)})
@@ -92,7 +117,7 @@ def list_classifiers(results: CorpusResults) -> list[str]:
 def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
     """Yield the samples of mAP of every other classifier, and the reference's with its encoder.
 
-    Both are in the preferred spread of those that both have.
+    Both are in the preferred one of their common spreads.
     """
     if results.other_classifiers is None:
         return

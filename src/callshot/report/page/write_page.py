@@ -1,0 +1,298 @@
+"""Results, summaries, tables and pictures → one HTML file that needs no network.
+
+The first screen answers; everything else is in collapsible sections, in the order in which people
+ask. Scripts and styles are part of the file, and its content security policy names them by their
+hashes: nothing else runs, and nothing is fetched. Text from files is always text: Jinja escapes it,
+and characters that a page cannot hold are replaced.
+"""
+
+import base64
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from jinja2 import Template
+from markupsafe import Markup
+
+from callshot.errors import InputError, count_text
+from callshot.fewshot.label_budget import has_gains, recommended_class
+from callshot.files import write_atomic
+from callshot.records import CorpusResults
+from callshot.records.frames import Frame
+from callshot.report.calls import CallClip
+from callshot.report.choices import main_spread
+from callshot.report.page.data import (
+    NO_CALLS,
+    Data,
+    answer_data,
+    chart_data,
+    class_metric_name,
+    clip_data,
+    to_json,
+)
+from callshot.report.summary import Summary
+from callshot.report.tables.corpus_tables import needs_table
+from callshot.report.tables.table import Column, Table, make_rows
+from callshot.report.tables.table_writers import to_html
+from callshot.report.templates import clean, make_environment
+from callshot.results import explain_errors
+
+STYLES = ("uPlot.min.css", "page.css", "first_screen.css", "panels.css")
+SCRIPTS = (
+    "uPlot.iife.min.js",
+    "dom.js",
+    "sections.js",
+    "chart.js",
+    "panels.js",
+    "sounds.js",
+    "confusion.js",
+    "map.js",
+    "tables.js",
+)
+LICENCE = "uPlot.LICENSE.txt"
+HEADINGS = {
+    "encoder": "Which encoder?",
+    "confused": "Which call types are confused?",
+    "listen": "What do the calls sound and look like?",
+    "labels": "What is the next label worth?",
+    "training": "Is training better, and from when?",
+    "certainty": "How sure is this?",
+    "left-out": "What was left out?",
+    "methods": "Methods, ready to paste",
+    "repeat": "How do I add my own encoder, or repeat this?",
+    "provenance": "Where do the numbers come from?",
+}
+# The figure that the sentences of a section rest on.
+FIGURES = {
+    "encoder": "curves-panel",
+    "confused": "confusion-panel",
+    "labels": "budget",
+    "training": "training-figures",
+    "certainty": "certainty-figures",
+    "left-out": "left-out-tables",
+}
+# Those of them that a study may not have.
+LATER_FIGURES = ("training-figures", "certainty-figures", "left-out-tables")
+# Only the styles and scripts of the page count, and nothing is fetched.
+POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; "
+    "media-src data:; base-uri 'none'; form-action 'none'"
+)
+PNG = b"\x89PNG\r\n\x1a\n"
+MAX_REJECTS = 200
+MAX_ITEMS = 100  # of a list in the provenance, for example of recordings
+SHADES = 8  # of the style of the page
+
+
+@cache
+def get_template(name: str) -> Template:
+    """Return a template of the page, in which text is escaped."""
+    environment = make_environment("callshot.report.page", clean, autoescape=True)
+    environment.filters["plain"] = _format_value
+    environment.filters["change"] = format_change
+    environment.filters["class_metric"] = class_metric_name
+    environment.tests["nested"] = _is_nested
+    return environment.get_template(name)
+
+
+def render_part(part: str, *values: Any) -> Markup:
+    """Return a part of the page: a macro of `parts.html`.
+
+    >>> render_part("paragraphs", ["1 < 2"])
+    Markup('<p>1 &lt; 2</p>')
+    """
+    macro = getattr(get_template("parts.html").module, part)
+    return Markup(macro(*values))
+
+
+def _is_nested(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return any(isinstance(item, Mapping | list | tuple) for item in value)
+
+
+def _format_value(value: Any) -> str:
+    """Return a plain value of the provenance, or a list of such values."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_format_value, value)) or "none"
+    if value is None:
+        return "none"
+    if isinstance(value, str | Path):
+        return str(value)
+    return json.dumps(value, default=str)
+
+
+def show_picture(caption: str, path: Path) -> Markup:
+    """Return a PNG with its caption; its bytes are in the page."""
+    data = path.read_bytes()
+    if not data.startswith(PNG) or len(data) < 24:
+        raise InputError(f"{path}: expected a PNG file; draw the figure again")
+    encoded = base64.b64encode(data).decode("ascii")
+    return render_part("picture", caption, encoded, *struct.unpack(">II", data[16:24]))
+
+
+def show_budget(budget: Frame) -> Markup:
+    """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
+    value = pl.col("value").fill_nan(None)
+    gain = pl.col("next_gain").fill_nan(None)
+    ordered = budget.sort(
+        value.mean().over("encoder", "metric"),
+        "encoder",
+        "metric",
+        gain,
+        "label",
+        descending=[True, False, False, True, False],
+        nulls_last=True,
+    )
+    encoders = [
+        (rows.to_dicts(), recommended_class(rows), has_gains(rows))
+        for rows in ordered.partition_by("encoder", "metric")
+    ]
+    return render_part("budget", encoders)
+
+
+def show_left_out(results: CorpusResults, name: str) -> Markup:
+    """Return the warnings of a corpus, and what was left out, with reasons."""
+    evaluation = results.evaluation
+    notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
+    excluded = rejects = ""
+    if evaluation.excluded_classes:
+        title = "Classes that were not evaluated"
+        columns = [Column("class"), Column("exemplars"), Column("reason")]
+        classes = evaluation.excluded_classes
+        rows = make_rows([one.label, one.exemplars, one.reason] for one in classes)
+        table = Table("ineligible", title, columns, rows)
+        excluded = to_html(table, f"{name}-classes")
+    if results.rejects:
+        title = "Rows and files that were left out"
+        if len(results.rejects) > MAX_REJECTS:
+            title += f": the first {MAX_REJECTS} of {len(results.rejects):,}; "
+            title += "rejects.csv has all of them"
+        columns = [Column("file"), Column("row"), Column("reason")]
+        shown = results.rejects[:MAX_REJECTS]
+        rows = make_rows(
+            [one.file, "" if one.row is None else one.row, one.reason] for one in shown
+        )
+        table = Table("rejects", title, columns, rows)
+        rejects = to_html(table, f"{name}-rejects")
+    count = count_text(len(results.rejects), "row or file", "rows and files")
+    return render_part("left_out", notes, excluded, rejects, count)
+
+
+def show_matrix(results: CorpusResults, k: int) -> Markup:
+    """Return the AP of every encoder for every call type at k, as a table with shaded cells."""
+    evaluation = results.evaluation
+    points = evaluation.per_class.filter(
+        scoring="all", metric="map", spread=main_spread(evaluation), k=k
+    )
+    if points.is_empty():
+        return Markup()
+    by_cell = points.rows_by_key(["label", "encoder"], named=True, unique=True)
+    labels = [count.label for count in evaluation.eligible_classes]
+    return render_part("matrix", k, evaluation.encoders, labels, by_cell, SHADES)
+
+
+def format_change(value: float, digits: int = 3) -> str:
+    """Return a difference with its sign, or without one if it rounds to 0.
+
+    >>> format_change(0.0214), format_change(-0.5), format_change(-0.0001)
+    ('+0.021', '−0.500', '0.000')
+    """
+    sign = "+" if round(value, digits) else ""
+    return f"{value:{sign}z.{digits}f}".replace("-", "−")
+
+
+PARTS: tuple[Callable[..., Any], ...] = (
+    needs_table,
+    show_budget,
+    show_left_out,
+    show_matrix,
+    show_picture,
+    to_html,
+)
+
+
+@dataclass(frozen=True)
+class PagePicture:
+    """A PNG file, its caption, and the section of the page that shows it."""
+
+    section: str
+    caption: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """What a page shows. The mappings are by corpus.
+
+    `commands` are the shell lines that repeat the study, `confusion_shots` the k of the heat map,
+    `methods` paragraphs and references.
+    """
+
+    all_results: Sequence[CorpusResults]
+    summaries: Mapping[str, Summary]
+    tables: Mapping[str, Sequence[Table]] = field(default_factory=dict)
+    pictures: Mapping[str, Sequence[PagePicture]] = field(default_factory=dict)
+    methods: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    commands: Sequence[str] = ()
+    confusion_shots: Sequence[int] = ()
+    calls: Mapping[str, Data] = field(default_factory=dict)
+    clips: Mapping[str, Mapping[str, CallClip]] = field(default_factory=dict)
+
+
+def write_page(path: Path, title: str, content: PageContent) -> None:
+    """Write the report of a study; equal inputs give equal bytes."""
+    more = {}
+    clips = []
+    for results in content.all_results:
+        corpus = results.corpus
+        own_clips = content.clips.get(corpus, {})
+        clips.append(clip_data(results, own_clips))
+        more[corpus] = {
+            **content.calls.get(corpus, NO_CALLS),
+            **answer_data(
+                results.evaluation, content.summaries[corpus], content.confusion_shots
+            ),
+            "has_clips": bool(own_clips),
+        }
+    numbers = chart_data(content.all_results, more)
+    assets = files("callshot.report.page") / "assets"
+    licence, *texts = [
+        (assets / name).read_text(encoding="utf-8")
+        for name in (LICENCE, *STYLES, *SCRIPTS)
+    ]
+    styles, scripts = texts[: len(STYLES)], texts[len(STYLES) :]
+    has_differences = any(
+        len(results.evaluation.differences) for results in content.all_results
+    )
+    text = get_template("page.html").render(
+        vars(content),
+        title=title,
+        policy=POLICY.format(scripts=_hashes(scripts), styles=_hashes(styles)),
+        styles=styles,
+        scripts=scripts,
+        licence=licence,
+        headings=HEADINGS,
+        figures=FIGURES,
+        later_figures=LATER_FIGURES,
+        has_differences=has_differences,
+        max_items=MAX_ITEMS,
+        **{function.__name__: function for function in PARTS},
+        data={"data": to_json(numbers), "clips": to_json(clips)},
+    )
+    with explain_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
