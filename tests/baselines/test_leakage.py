@@ -131,7 +131,7 @@ def test_labels_permuted_on_the_support_side_score_chance(run):
             values_by_metric = run(permuted(table, fold, seed), fold)
             scores.append([np.mean(values) for values in values_by_metric])
     chance_map = float(chance_average_precision(EACH, CLASSES * EACH))
-    chance = [chance_map, 0.5, 1 / CLASSES, 1 / CLASSES]
+    chance = [chance_map, 0.5] + [1 / CLASSES] * 3  # macro F1 is a little lower
     np.testing.assert_allclose(np.mean(scores, axis=0), chance, atol=0.08)
     assert (
         np.mean(honest, axis=0) > np.add(chance, 0.16)
