@@ -17,9 +17,11 @@ from callshot.encoders.install import (
     download_weights,
     import_weights,
     list_needs,
+    stage_weights,
 )
 from callshot.encoders.models import hubert
 from callshot.encoders.weights import (
+    find_weight,
     get_weight,
     weight_folder,
 )
@@ -78,13 +80,17 @@ def test_weights_that_run_are_kept_with_what_was_derived_from_them(
 
 
 @pytest.mark.parametrize("content", [b"", os.urandom(5000), b"\x08\x08model"])
-def test_bytes_that_are_no_model_are_not_kept(content: bytes, tmp_path: Path) -> None:
+def test_bytes_that_are_no_model_are_not_kept(
+    content: bytes, tmp_path: Path, home: Path
+) -> None:
     file = tmp_path / "noise.onnx"
     file.write_bytes(content)
-    with pytest.raises(InputError, match=f"{NAME}: .* not kept: "):
+    with pytest.raises(InputError, match=f"{NAME}: .* not kept: ") as caught:
         import_weights(SPEC, [file])
+    assert ".new" not in str(caught.value)
     assert not is_ready()
-    assert not {"model.onnx", "model.onnx.weight.json"} & set(list_weights())
+    assert list_weights() == []
+    assert list_files(home / "weights") == []
 
 
 def test_a_model_with_one_vector_for_every_sound_is_not_kept(
@@ -105,11 +111,10 @@ def test_a_wrong_file_leaves_the_right_one_in_place(
     file.write_bytes(b"noise")
     with pytest.raises(InputError, match="as at first use"):
         import_weights(SPEC, [file])
-    assert is_ready()
-    assert (weight_folder(NAME) / "model.onnx").read_bytes() == model.read_bytes()
     with pytest.raises(InputError, match="not kept"):
         import_weights(SPEC, [file], replace_first=True)
-    assert not is_ready()
+    assert is_ready()
+    assert (weight_folder(NAME) / "model.onnx").read_bytes() == model.read_bytes()
 
 
 def test_without_the_runtime_nothing_is_kept(
@@ -175,9 +180,9 @@ def server(model: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr("callshot.encoders.download.PAUSE_S", 0.001)
 
-    def get_from_server(name: str, weight: Any, progress: Any, **options: Any) -> Path:
+    def get_from_server(name: str, weight: Any, progress: Any) -> Path:
         source = replace(weight, source=server.url)
-        path = get_weight(name, source, progress, schemes=("http",), **options)
+        path = get_weight(name, source, progress, schemes=("http",))
         record = path.with_name("model.onnx.weight.json")
         text = record.read_text().replace(server.url, weight.source)
         record.write_text(text)
@@ -201,9 +206,28 @@ def test_a_download_is_run_kept_and_not_repeated_unless_asked(server: Server) ->
     assert len(server.ranges) == requests + 1
 
 
+def test_weights_of_a_killed_process_are_not_used(model: Path, home: Path) -> None:
+    folder = home / "weights" / f"{NAME}.new"
+    (folder / "derived" / "0123").mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(b"noise")
+    (folder / "derived" / "0123" / "cut.onnx").write_bytes(b"noise")
+    import_weights(SPEC, [model])
+    assert list_files(home / "weights") == [NAME]
+    derived = list((weight_folder(NAME) / "derived").iterdir())
+    assert len(derived) == 1
+
+
 def test_a_home_that_is_not_a_folder_is_an_output_error(
     model: Path, home: Path
 ) -> None:
     home.write_text("in the way")
     with pytest.raises(OutputError, match="set CALLSHOT_HOME"):
         import_weights(SPEC, [model])
+
+
+def test_the_new_weights_of_an_encoder_are_not_its_own(model: Path) -> None:
+    with stage_weights(NAME) as staged:
+        install.import_weight(staged, SPEC.weights[0], model)
+        assert find_weight(staged, SPEC.weights[0]) is not None
+        assert find_weight(NAME, SPEC.weights[0]) is None
+        assert not is_ready()

