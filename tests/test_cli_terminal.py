@@ -177,7 +177,7 @@ def test_notes_are_shown():
 def test_the_legend_says_what_each_spread_is():
     text = show(make_evaluation())
     assert "per-query: mean [1st–99th percentile], the paper's, over bootstrap" in text
-    assert "percentile], the variation from the choice of labelled examples" in text
+    assert "percentile], the choice of labelled examples" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -76,8 +76,8 @@ def test_a_target_is_reached_on_average_and_then_nearly_always():
 
 def test_what_is_beyond_the_evaluated_range_cannot_be_told():
     assert sentence([1, 2, 5, 10], [0.6, 0.7, 0.75, 0.95], complete=5) == (
-        "How many examples per call type mfcc needs for mAP 0.8 is not known. With 5, the most "
-        "evaluated with every call type complete, it reaches 0.75 on average."
+        "How many examples per call type mfcc needs for mAP 0.8 is not known. With 5, the "
+        "largest number evaluated with every call type complete, it reaches 0.75 on average."
     )
     assert sentence([1, 2], [0.6, 0.85]) == (
         "mfcc reaches mAP 0.8 on average with 2 examples per call type. How many it needs for "

@@ -18,7 +18,7 @@ FEW_SHOTS = 5  # the largest k that counts as a few examples
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
 SPREAD_NOTES = {
     "per-query": "the paper's, over bootstrap samples",
-    "shared": "the variation from the choice of labelled examples",
+    "shared": "the choice of labelled examples",
     "total": "one labelled set on other recordings",
 }
 DESCRIPTIONS = {

@@ -69,7 +69,7 @@ def test_the_widths_of_the_three_spreads_are_drawn_below_them():
     assert line_values(figure.axes[4]) == widths
     assert legend_texts(figure)[:3] == [
         "per-query: the paper's, over bootstrap samples",
-        "shared: the variation from the choice of labelled examples",
+        "shared: the choice of labelled examples",
         "total: one labelled set on other recordings",
     ]
 
