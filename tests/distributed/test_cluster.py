@@ -151,7 +151,7 @@ def test_an_evaluation_has_the_same_numbers_with_and_without_a_cluster(cluster):
 # Failures
 
 
-def run_job(cluster, folder: Path, items: list[str], **changes) -> dict[str, str]:
+def run_job(cluster, folder, items, **changes):
     job = make_job(folder, items, **changes)
     outcomes = {}
     for outcome in cluster.run(job):
@@ -160,7 +160,7 @@ def run_job(cluster, folder: Path, items: list[str], **changes) -> dict[str, str
     return {items[number]: text for number, text in sorted(outcomes.items())}
 
 
-def count_tries(folder: Path, item: str) -> int:
+def count_tries(folder, item):
     return len((folder / item).read_text())
 
 
@@ -339,10 +339,7 @@ def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch
     monkeypatch.setattr(run_job_module, "NO_WORKERS_S", 1.0)
     file = tmp_path / "scheduler.json"
     paths = os.pathsep.join(path for path in sys.path if path)
-    options = {
-        "env": {**os.environ, "PYTHONPATH": paths},
-        "stderr": subprocess.DEVNULL,
-    }
+    options = {"env": {**os.environ, "PYTHONPATH": paths}, "stderr": subprocess.DEVNULL}
     words = ["--scheduler-file", str(file), "--no-dashboard"]
     dask = [sys.executable, "-m", "dask"]
     scheduler = [*dask, "scheduler", *words, "--host", "127.0.0.1", "--port", "0"]
@@ -392,14 +389,6 @@ def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
     assert len(outcomes) == len(items)
 
 
-def test_no_recordings_are_one_line(tmp_path, cluster):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(callshot.CallshotError, match="empty: no recordings in this"):
-        callshot.index_recordings(
-            tmp_path / "empty", tmp_path / "i", "mfcc", window_s=1, cluster=cluster
-        )
-
-
 # Names of clusters
 
 
@@ -407,12 +396,9 @@ def test_no_recordings_are_one_line(tmp_path, cluster):
     ("name", "message"),
     [
         ("", "expected local:N"),
-        ("local:", "expected local:N"),
         ("local:0", "expected local:1 to local:1024, got 0"),
         ("nowhere", "expected local:N, the address of a scheduler or its file, got"),
         ("gone.json", "gone.json: there is no such file; start a scheduler"),
-        ("local:x", "expected local:N"),
-        ("x" * 300, "expected local:N"),
         ("x" * 300 + ".json", "x.json: there is no such file"),
         ("127.0.0.1:1", "127.0.0.1:1: no scheduler answers"),
         ("tls://127.0.0.1:1", "no scheduler answers .*TLS"),

@@ -15,7 +15,7 @@ RECORDINGS = 24
 KILLS = 3
 
 
-def list_workers() -> list[psutil.Process]:
+def list_workers():
     """Return the processes of local workers that are alive."""
     workers = []
     for process in psutil.Process().children(recursive=True):
@@ -35,7 +35,7 @@ def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
     killed = []
     ended = []
 
-    def kill(share: float, text: str) -> None:
+    def kill(share, text):
         ended.append(share)
         workers = list_workers()
         if len(ended) >= 4 + 6 * len(killed) and len(killed) < KILLS and workers:

@@ -24,7 +24,7 @@ WORKER = "spawn_main"  # in the command line of a worker
 PAGES = ("/", "/status", "/health", "/info/main/workers.html", "/metrics", "/json")
 
 
-def find_ports() -> list[int]:
+def find_ports():
     """Return the ports at which processes of the cluster listen."""
     own = psutil.Process()
     ports = []
@@ -37,7 +37,7 @@ def find_ports() -> list[int]:
     return ports
 
 
-async def run_code(address: str, security) -> dict:
+async def run_code(address, security):
     """Run code on what listens at an address, as a client of Dask does."""
     from distributed.comm import connect
     from distributed.core import send_recv
@@ -97,7 +97,7 @@ def test_the_extra_is_named_where_cryptography_is_missing(monkeypatch):
 # Signals
 
 
-def list_group(leader: int) -> list[psutil.Process]:
+def list_group(leader):
     """Return the processes of a group, as a terminal knows them."""
     group = []
     for process in psutil.process_iter():
@@ -108,7 +108,7 @@ def list_group(leader: int) -> list[psutil.Process]:
     return group
 
 
-def has_worker(leader: int, megabytes: int = 0, *, listening: bool = False) -> bool:
+def has_worker(leader, megabytes=0, *, listening=False):
     """Return whether a worker has started, has imported so much, or listens already."""
     for process in list_group(leader):
         with suppress(psutil.Error):
@@ -121,25 +121,49 @@ def has_worker(leader: int, megabytes: int = 0, *, listening: bool = False) -> b
 
 
 MOMENTS = {
-    "first process": lambda pid: len(list_group(pid)) > 1,
     "first worker": has_worker,
-    "first imports": lambda pid: has_worker(pid, 15),
     "more imports": lambda pid: has_worker(pid, 30),
     "first listens": lambda pid: has_worker(pid, listening=True),
 }
+# Between the start of a process and the task that it is sent, others may run for a while.
+SLOWLY = """
+import time
+from multiprocessing import util
+from callshot.__main__ import main
+
+start = util.spawnv_passfds
+
+def start_slowly(*arguments):
+    pid = start(*arguments)
+    time.sleep(0.4)
+    return pid
+
+util.spawnv_passfds = start_slowly
+main()
+"""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals differ on Windows")
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_workers_start_is_one_line(tmp_path, moment, number):
+@pytest.mark.parametrize(
+    ("program", "moment", "send", "number"),
+    [
+        (["-c", SLOWLY], "first worker", os.killpg, signal.SIGINT),
+        (["-c", SLOWLY], "first worker", os.kill, signal.SIGTERM),
+        (["-m", "callshot"], "more imports", os.killpg, signal.SIGINT),
+        (["-m", "callshot"], "first listens", os.killpg, signal.SIGTERM),
+    ],
+    ids=["SIGINT, no task", "SIGTERM, no task", "SIGINT, imports", "SIGTERM, listens"],
+)
+def test_a_signal_while_workers_start_is_one_line(
+    tmp_path, program, moment, send, number
+):
     audio = tmp_path / "audio"
     audio.mkdir()
-    record(audio / "a.wav", 600.0, 16000)
+    record(audio / "a.wav", 60.0, 16000)
     words = ["index", str(audio), "-e", "mfcc", "--window", "1", "--hop", "0.02"]
     out = ["-o", str(tmp_path / "i"), "--cluster", "local:2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "callshot", *words, *out],
+        [sys.executable, *program, *words, *out],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -147,7 +171,7 @@ def test_a_signal_while_workers_start_is_one_line(tmp_path, moment, number):
     while not MOMENTS[moment](process.pid):
         assert process.poll() is None
         time.sleep(0.01)
-    os.killpg(process.pid, number)
+    send(process.pid, number)
     lines = process.communicate(timeout=LATEST_S)[1].splitlines()
     assert process.returncode in (-number, 128 + number)
     assert lines[-1] == MESSAGE

@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ def short_spans(monkeypatch):
     monkeypatch.setattr(indexing, "PIECE_BYTES", 40e3)
 
 
-def index(audio: Path, out: Path, cluster=None, **options):
+def index(audio, out, cluster=None, **options):
     return callshot.index_recordings(
         audio, out, "mfcc", **WINDOWS | options, cluster=cluster
     )
@@ -53,9 +52,7 @@ def index(audio: Path, out: Path, cluster=None, **options):
             {"subtype": "PCM_U8"},
             {"encoder_options": {"speed": "0.7"}},
         ),
-        ("a.flac", 8000, 1, {}, {"encoder_options": {"top_hz": "3000"}}),
         ("a.flac", 16000, 2, {"subtype": "PCM_24"}, {"channel": "2"}),
-        ("a.flac", 48000, 1, {}, {"hop_s": 0.5}),
         ("a.aiff", 22050, 1, {"subtype": "ULAW"}, {"dtype": "float32"}),
     ],
 )
@@ -78,10 +75,8 @@ def test_spans_have_the_bytes_of_a_recording_that_is_read_in_one_go(
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("a.ogg", {}),
         ("a.mp3", {}),
         ("a.wav", {"subtype": "GSM610"}),  # libsndfile cannot seek in it
-        ("a.wav", {"subtype": "IMA_ADPCM"}),
     ],
 )
 def test_a_recording_in_which_frames_cannot_be_sought_is_one_piece(
@@ -123,7 +118,7 @@ def test_pieces_are_large_enough_and_cover_all_files_once(monkeypatch, tmp_path)
 # Bad recordings
 
 
-def damage(path: Path, kind: str) -> None:
+def damage(path, kind):
     content = bytearray(path.read_bytes())
     if kind == "cut short":
         del content[len(content) * 6 // 10 :]
@@ -132,8 +127,10 @@ def damage(path: Path, kind: str) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["cut short", "damaged"])
-@pytest.mark.parametrize("name", ["a.wav", "a.flac"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.wav", "cut short"), ("a.wav", "damaged"), ("a.flac", "damaged")],
+)
 def test_a_bad_recording_has_the_outcome_of_one_that_is_read_in_one_go(
     tmp_path, name, kind
 ):
@@ -171,7 +168,7 @@ def test_samples_that_are_not_finite_reject_the_recording_once(tmp_path):
 # What an earlier run left
 
 
-def count_written(monkeypatch) -> list[int]:
+def count_written(monkeypatch):
     written = []
     write_span = add_recording.write_span
 
@@ -288,11 +285,11 @@ def test_a_recording_that_another_process_added_meanwhile_is_not_new(tmp_path):
 # Workers in other processes
 
 
-def kill_workers(out: Path, times: int) -> list[int]:
+def kill_workers(out, times):
     """Kill a worker each time that files of windows came, in a thread; return the list of them."""
     killed: list[int] = []
 
-    def kill() -> None:
+    def kill():
         files = 0
         while len(killed) < times:
             time.sleep(0.02)
@@ -307,7 +304,7 @@ def kill_workers(out: Path, times: int) -> list[int]:
     return killed
 
 
-def list_workers() -> list[int]:
+def list_workers():
     import psutil
 
     workers = []
@@ -319,7 +316,7 @@ def list_workers() -> list[int]:
 
 
 def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
-    tmp_path, monkeypatch
+    tmp_path, cluster, monkeypatch
 ):
     monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 1024)  # as on the workers
     windows = {"window_s": 0.1, "hop_s": 0.01}
@@ -328,21 +325,21 @@ def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
     record(tmp_path / "audio/short.wav", 2.0, 16000)
     plain = index(tmp_path / "audio", tmp_path / "plain", **windows)
     shares = []
-    with callshot.open_cluster("local:2") as cluster:
-        killed = kill_workers(tmp_path / "spans", 1)
-        result = index(
-            tmp_path / "audio",
-            tmp_path / "spans",
-            cluster,
-            **windows,
-            progress=lambda share, _: shares.append(share),
-        )
+    earlier = (cluster.usage.failures, cluster.usage.audio_s)
+    killed = kill_workers(tmp_path / "spans", 1)
+    result = index(
+        tmp_path / "audio",
+        tmp_path / "spans",
+        cluster,
+        **windows,
+        progress=lambda share, _: shares.append(share),
+    )
     assert len(killed) == 1
     assert result.added == plain.added == ["bad.flac", "long.flac", "short.wav"]
     assert result.rejects == plain.rejects == []
-    assert cluster.usage.failures == 0
+    assert cluster.usage.failures == earlier[0]
     bad_s = result.index.recordings[0].duration_s
-    assert cluster.usage.audio_s == pytest.approx(62.0 + bad_s)
+    assert cluster.usage.audio_s - earlier[1] == pytest.approx(62.0 + bad_s)
     assert sum(shares) == pytest.approx(1)
     assert len(shares) > 10
     bad = recording_folder(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 import callshot
 from callshot.errors import ClusterError, OptionError
 from callshot.fewshot.protocol import make_protocol
-from callshot.jobs import Job, Outcome
 from callshot.study.file_steps import evaluate_files
 from callshot.study.run import run_study
 from callshot.study.study_file import read_study
@@ -23,7 +21,7 @@ from studies import make_corpus, write_embeddings, write_linear, write_study
 pytest.importorskip("distributed")
 
 
-def list_results(folder: Path) -> dict[str, bytes]:
+def list_results(folder):
     """Return the files of a study, without what has times in it: seconds, and the store."""
     files = list_files(folder)
     for name in list(files):
@@ -70,11 +68,8 @@ def test_a_study_on_a_gpu_is_refused_on_a_cluster_before_anything_runs(
     assert not study.work.exists()
 
 
-@pytest.mark.parametrize("source_recordings", [1, 10])
-def test_a_transfer_has_the_same_numbers_with_and_without_a_cluster(
-    cluster, source_recordings
-):
-    source = draw_corpus(source_recordings, seed=0)
+def test_a_transfer_has_the_same_numbers_with_and_without_a_cluster(cluster):
+    source = draw_corpus(recordings=10, seed=0)
     options = {
         "queries": draw_corpus(recordings=10, seed=1),
         "centre": True,
@@ -90,14 +85,14 @@ def test_a_transfer_has_the_same_numbers_with_and_without_a_cluster(
     result = callshot.evaluate(
         *source[:2], groups=source[2], cluster=cluster, **options
     )
-    assert (plain.within_source is None) == (source_recordings == 1)
+    assert plain.within_source is not None
     for name in ("curve", "values", "per_class", "ties", "differences", "budget"):
         assert getattr(result, name).equals(getattr(plain, name)), name
     assert result.within_target.values.equals(plain.within_target.values)
     assert result.notes == plain.notes
 
 
-def draw_corpus(recordings: int, seed: int) -> tuple:
+def draw_corpus(recordings, seed):
     """Return vectors, labels and recordings of calls of three types."""
     rng = np.random.default_rng(seed)
     labels = ["rumble", "roar", "trumpet"] * 10
@@ -114,13 +109,13 @@ class LostCluster:
     cluster: Any
     items: int
 
-    def run(self, job: Job) -> Iterator[Outcome]:
+    def run(self, job):
         for count, outcome in enumerate(self.cluster.run(job)):
             if count == self.items:
                 raise ClusterError("the scheduler is gone")
             yield outcome
 
-    def add_audio(self, seconds: float) -> None:
+    def add_audio(self, seconds):
         pass
 
 
@@ -136,7 +131,7 @@ PROTOCOL = make_protocol(
 BLOCKS = 4 * 3 * 2  # of shots, spreads and classifiers
 
 
-def evaluate_table(folder: Path, out: str, cluster=None, protocol=PROTOCOL) -> int:
+def evaluate_table(folder, out, cluster=None, protocol=PROTOCOL):
     """Evaluate the table of a folder; return how many blocks workers computed."""
     items = 0 if cluster is None else cluster.usage.items
     evaluate_files(

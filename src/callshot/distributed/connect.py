@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -47,7 +47,6 @@ CONNECT_S = 10.0
 WAIT_FOR_WORKERS_S = 300.0
 CLOSE_S = 30.0
 INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
-HANDOVER_S = 0.2  # a process that starts prints an error if this one ends before it sends its task
 EXPECTED = "expected local:N, the address of a scheduler or its file"
 MISSING = "cluster: needs {}; run pip install 'callshot[cluster]'"
 LOOPBACK = "127.0.0.1"
@@ -210,6 +209,7 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
     # Python's process that tidies up after the others: without its warning on Ctrl-C.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     resource_tracker.ensure_running()
+    _complete_starts(stack)
     try:
         cluster = LocalCluster(
             n_workers=count,
@@ -225,9 +225,6 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
             preload=["callshot.distributed.preload"],
             preload_nanny=["callshot.distributed.preload"],
         )
-    except Interrupt:
-        time.sleep(HANDOVER_S)
-        raise
     except ImportError:
         raise OptionError(MISSING.format("cryptography")) from None
     except (OSError, RuntimeError) as error:
@@ -237,6 +234,31 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
         ) from error
     stack.push(partial(_close_quickly, cluster))
     return cluster
+
+
+def _complete_starts(stack: ExitStack) -> None:
+    """Send every process that starts its task before an Interrupt ends this one.
+
+    Threads of Dask start processes, at any time: a worker that died is started again. One that
+    gets no task prints an error.
+    """
+    from multiprocessing.popen_spawn_posix import Popen
+
+    launch = Popen._launch  # type: ignore[attr-defined]
+    is_starting = threading.Lock()
+
+    def launch_alone(popen: Any, process: Any) -> None:
+        with is_starting:
+            launch(popen, process)
+
+    def end(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, Interrupt):
+            is_starting.acquire()  # for good: no other process starts
+        else:
+            Popen._launch = launch  # type: ignore[attr-defined]
+
+    Popen._launch = launch_alone  # type: ignore[attr-defined]
+    stack.push(end)
 
 
 def _restore_workers(cluster: Any, count: int) -> None:
