@@ -167,8 +167,10 @@ def birdnet_v2(path: Path, tensor: str = "Mean_reduced_0") -> Path:
     embedding = graph.node(
         "Reshape", [f"{pool}/Mean__1640:0", flat], f"{pool}/{tensor}"
     )
-    head = graph.random_weight("head", 1024, 6522)
-    graph.node("MatMul", [embedding, head], "output")
+    neck = graph.random_weight("neck", 1024, 100)
+    graph.node("MatMul", [embedding, neck], "narrow")
+    head = graph.random_weight("head", 100, 6522)
+    graph.node("MatMul", ["narrow", head], "output")
     return graph.save(path, {"input": ["batch", 144_000]}, {"output": ["batch", 6522]})
 
 
@@ -190,7 +192,9 @@ def birdnet_v3(path: Path) -> Path:
     graph.node("ReduceMean", ["levels"], "means", axes=[2], keepdims=0)
     body = graph.random_weight("body", 40, 1280)
     graph.node("MatMul", ["means", body], "embeddings")
-    graph.node("MatMul", ["embeddings", graph.random_weight("head", 1280, 11560)], "x")
+    neck = graph.random_weight("neck", 1280, 4)
+    graph.node("MatMul", ["embeddings", neck], "narrow")
+    graph.node("MatMul", ["narrow", graph.random_weight("head", 4, 11560)], "x")
     graph.node("Sigmoid", ["x"], "predictions")
     outputs: Shapes = {"predictions": ["batch", 11560], "embeddings": ["batch", 1280]}
     return graph.save(path, {"input": ["batch", "samples"]}, outputs)

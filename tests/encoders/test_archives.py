@@ -1,7 +1,5 @@
 """Archives: the one requested file comes out, or one error."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,18 +10,16 @@ from weightfiles import BODY, digest, pypi, tar, wheel
 
 
 @pytest.fixture(autouse=True)
-def cache(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path_factory.mktemp("home")))
 
 
-@given(st.data())
+@given(data=st.data())
 def test_a_damaged_archive_gives_the_right_bytes_or_one_error(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+    tmp_path_factory, archives, data
+):
     folder = tmp_path_factory.mktemp("damaged")
-    body = bytearray(data.draw(st.sampled_from(make_archives(folder))))
+    body = bytearray(data.draw(st.sampled_from(archives)))
     for _ in range(data.draw(st.integers(0, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     (folder / "archive").write_bytes(body[: data.draw(st.integers(0, len(body)))])
@@ -39,8 +35,10 @@ def test_a_damaged_archive_gives_the_right_bytes_or_one_error(
     assert not outcome.endswith(": False")
 
 
-def make_archives(folder: Path) -> list[bytes]:
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
     """Make one archive of each kind."""
+    folder = tmp_path_factory.mktemp("archives")
     kinds = [
         tar(folder / "a", body=BODY[:5000], kind=f"w:{kind}")
         for kind in ("", "gz", "bz2", "xz")

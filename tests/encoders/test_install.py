@@ -2,8 +2,6 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -26,7 +24,7 @@ from callshot.encoders.weights import (
     weight_folder,
 )
 from callshot.errors import InputError, OutputError
-from weightfiles import Server, list_files, serving
+from weightfiles import list_files, serving
 
 NAME = "hubert-base-l2"
 SPEC = find_encoder(NAME)
@@ -34,18 +32,18 @@ FILES = ["derived", "model.onnx", "model.onnx.weight.json"]
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     return standins.hubert(tmp_path_factory.mktemp("model") / "model.onnx")
 
 
 @pytest.fixture(scope="module")
-def other_model(model: Path) -> Path:
+def other_model(model):
     changed = onnx.load(model)
     changed.doc_string = "another file of the same model"
     path = model.with_name("other.onnx")
@@ -53,11 +51,11 @@ def other_model(model: Path) -> Path:
     return path
 
 
-def is_ready() -> bool:
+def is_ready():
     return list_needs(SPEC) == []
 
 
-def list_weights() -> list[str]:
+def list_weights():
     return list_files(weight_folder(NAME)) if weight_folder(NAME).exists() else []
 
 
@@ -65,8 +63,8 @@ def list_weights() -> list[str]:
 
 
 def test_weights_that_run_are_kept_with_what_was_derived_from_them(
-    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model, home, monkeypatch
+):
     lines = import_weights(SPEC, [model])
     path = weight_folder(NAME) / "model.onnx"
     assert lines[0] == str(path)
@@ -80,9 +78,7 @@ def test_weights_that_run_are_kept_with_what_was_derived_from_them(
 
 
 @pytest.mark.parametrize("content", [b"", os.urandom(5000), b"\x08\x08model"])
-def test_bytes_that_are_no_model_are_not_kept(
-    content: bytes, tmp_path: Path, home: Path
-) -> None:
+def test_bytes_that_are_no_model_are_not_kept(content, tmp_path, home):
     file = tmp_path / "noise.onnx"
     file.write_bytes(content)
     with pytest.raises(InputError, match=f"{NAME}: .* not kept: ") as caught:
@@ -93,9 +89,7 @@ def test_bytes_that_are_no_model_are_not_kept(
     assert list_files(home / "weights") == []
 
 
-def test_a_model_with_one_vector_for_every_sound_is_not_kept(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_with_one_vector_for_every_sound_is_not_kept(model, monkeypatch):
     vectors = {name: np.ones(768, np.float32) for name in ("tone", "noise")}
     monkeypatch.setattr(install, "compute_vectors", lambda spec: vectors)
     with pytest.raises(InputError, match="every test sound has the same vector"):
@@ -103,9 +97,7 @@ def test_a_model_with_one_vector_for_every_sound_is_not_kept(
     assert list_weights() == []
 
 
-def test_a_wrong_file_leaves_the_right_one_in_place(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_wrong_file_leaves_the_right_one_in_place(model, tmp_path):
     import_weights(SPEC, [model])
     file = tmp_path / "noise.onnx"
     file.write_bytes(b"noise")
@@ -117,9 +109,7 @@ def test_a_wrong_file_leaves_the_right_one_in_place(
     assert (weight_folder(NAME) / "model.onnx").read_bytes() == model.read_bytes()
 
 
-def test_without_the_runtime_nothing_is_kept(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_runtime_nothing_is_kept(model, monkeypatch):
     monkeypatch.setattr(install, "find_spec", lambda name: None)
     with pytest.raises(
         InputError, match=r"that needs: pip install 'callshot\[onnx\]'$"
@@ -131,9 +121,7 @@ def test_without_the_runtime_nothing_is_kept(
 # Trust
 
 
-def test_a_checksum_of_the_catalogue_is_required(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checksum_of_the_catalogue_is_required(tmp_path, monkeypatch):
     file = standins.perch_v2(tmp_path / "perch.onnx")
     with pytest.raises(InputError, match="expected size 413350933, got"):
         import_weights(find_encoder("perch-v2"), [file], replace_first=True)
@@ -143,9 +131,7 @@ def test_a_checksum_of_the_catalogue_is_required(
     assert list_needs(spec) == []
 
 
-def test_the_first_file_is_trusted_and_another_one_needs_replace(
-    model: Path, other_model: Path
-) -> None:
+def test_the_first_file_is_trusted_and_another_one_needs_replace(model, other_model):
     import_weights(SPEC, [model])
     path = weight_folder(NAME) / "model.onnx"
     with pytest.raises(
@@ -159,9 +145,7 @@ def test_the_first_file_is_trusted_and_another_one_needs_replace(
         import_weights(SPEC, [model])
 
 
-def test_the_first_file_is_remembered_when_it_is_gone(
-    model: Path, other_model: Path
-) -> None:
+def test_the_first_file_is_remembered_when_it_is_gone(model, other_model):
     import_weights(SPEC, [model])
     path = weight_folder(NAME) / "model.onnx"
     path.unlink()
@@ -176,11 +160,11 @@ def test_the_first_file_is_remembered_when_it_is_gone(
 
 
 @pytest.fixture
-def server(model: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def server(model, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr("callshot.encoders.download.PAUSE_S", 0.001)
 
-    def get_from_server(name: str, weight: Any, progress: Any) -> Path:
+    def get_from_server(name, weight, progress):
         source = replace(weight, source=server.url)
         path = get_weight(name, source, progress, schemes=("http",))
         record = path.with_name("model.onnx.weight.json")
@@ -194,7 +178,7 @@ def server(model: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield server
 
 
-def test_a_download_is_run_kept_and_not_repeated_unless_asked(server: Server) -> None:
+def test_a_download_is_run_kept_and_not_repeated_unless_asked(server):
     shares: list[float] = []
     download_weights(SPEC, progress=lambda share, what: shares.append(share))
     assert sum(shares) == pytest.approx(1)
@@ -206,7 +190,7 @@ def test_a_download_is_run_kept_and_not_repeated_unless_asked(server: Server) ->
     assert len(server.ranges) == requests + 1
 
 
-def test_weights_of_a_killed_process_are_not_used(model: Path, home: Path) -> None:
+def test_weights_of_a_killed_process_are_not_used(model, home):
     folder = home / "weights" / f"{NAME}.new"
     (folder / "derived" / "0123").mkdir(parents=True)
     (folder / "model.onnx").write_bytes(b"noise")
@@ -217,15 +201,13 @@ def test_weights_of_a_killed_process_are_not_used(model: Path, home: Path) -> No
     assert len(derived) == 1
 
 
-def test_a_home_that_is_not_a_folder_is_an_output_error(
-    model: Path, home: Path
-) -> None:
+def test_a_home_that_is_not_a_folder_is_an_output_error(model, home):
     home.write_text("in the way")
     with pytest.raises(OutputError, match="set CALLSHOT_HOME"):
         import_weights(SPEC, [model])
 
 
-def test_the_new_weights_of_an_encoder_are_not_its_own(model: Path) -> None:
+def test_the_new_weights_of_an_encoder_are_not_its_own(model):
     with stage_weights(NAME) as staged:
         install.import_weight(staged, SPEC.weights[0], model)
         assert find_weight(staged, SPEC.weights[0]) is not None

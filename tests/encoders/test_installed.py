@@ -144,10 +144,3 @@ def test_a_vector_that_differs_from_its_reference_is_an_error(monkeypatch):
         InputError, match="its vector for tone differs from the reference by"
     ):
         list(check_encoder(spec))
-
-
-def test_the_test_sounds_do_not_change():
-    sums = {}
-    for name, sound in make_test_sounds().items():
-        sums[name] = round(float(np.abs(sound).sum()), 1)
-    assert sums == {"tone": 20371.4, "sweep": 20367.7, "clicks": 8.0, "noise": 20283.0}

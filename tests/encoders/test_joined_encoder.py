@@ -1,7 +1,6 @@
 """Encoders are joined: their vectors stand side by side, and are scaled by a stated rule."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,10 +27,7 @@ from sounds import record, record_badly
 NAMES = [
     "mfcc",
     "mfcc[speed=auto]",
-    "mfcc[pooling=max,speed=0.5]",
-    "birdnet-v2.4[speed=2+4]",
     "birdnet-v2.4[hop_s=1,pooling=max,speed=1+2+4]",
-    "birdnet-v2.4+mfcc",
     "birdnet-v2.4[speed=2+4]+mfcc[n_fft=512,scale=none]",
     "birdnet-v2.4[speed=2+4,scale=equal]",
     "birdnet-v2.4[speed=2]+mfcc+birdnet-v2.4[speed=4]",
@@ -50,11 +46,7 @@ def test_choices_are_of_all_encoders_and_brackets_of_one():
         "mfcc[speed=2]+random", {"speed": "0.5+1", "pooling": "max"}
     )
     speeds = [(spec.name, spec.speed, spec.pooling) for spec in joined_encoder.specs]
-    assert speeds == [
-        ("mfcc", 2, "max"),
-        ("random", 0.5, "max"),
-        ("random", 1, "max"),
-    ]
+    assert speeds == [("mfcc", 2, "max"), ("random", 0.5, "max"), ("random", 1, "max")]
 
 
 def test_only_different_encoders_are_scaled_unless_the_user_decides():
@@ -62,10 +54,7 @@ def test_only_different_encoders_are_scaled_unless_the_user_decides():
     assert find_joined_encoder("mfcc", {"speed": "2+4"}).scaled_dimensions == ()
     assert find_joined_encoder(
         "mfcc", {"speed": "2+4", "scale": "equal"}
-    ).scaled_dimensions == (
-        40,
-        40,
-    )
+    ).scaled_dimensions == (40, 40)
     assert find_joined_encoder("birdnet-v2.4+mfcc").scaled_dimensions == (1024, 40)
     assert (
         find_joined_encoder("birdnet-v2.4+mfcc", {"scale": "none"}).scaled_dimensions
@@ -245,7 +234,7 @@ def score(table, **options):
     return result.curve.filter(metric="map")["mean"].to_list()
 
 
-@pytest.mark.parametrize("classifier", ["centroid", "cosine", "whitened", "medoid"])
+@pytest.mark.parametrize("classifier", ["centroid", "whitened"])
 def test_the_unit_of_a_scaled_view_does_not_matter(classifier):
     options = {"classifiers": (classifier,)}
     expected = score(make_joined_table(1.0), **options)
@@ -277,8 +266,8 @@ def test_views_survive_a_file(tmp_path):
     assert read_table(tmp_path / "u.parquet").joined_dimensions == ()
 
 
-@pytest.mark.parametrize("text", ["4,x", "4,-4", "5,4", "²"])
-def test_wrong_dimensions_in_a_file_are_an_error(tmp_path: Path, text):
+@pytest.mark.parametrize("text", ["4,-4", "5,4", "²"])
+def test_wrong_dimensions_in_a_file_are_an_error(tmp_path, text):
     path = tmp_path / "t.parquet"
     metadata = {"encoder": "joined", "views": text}
     make_joined_table(1.0).to_frame().write_parquet(path, metadata=metadata)

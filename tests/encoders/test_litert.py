@@ -2,7 +2,6 @@
 
 import struct
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from tflites import birdnet_weights, save, tensor, tiny
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
 
 
-def assert_rejected(source: Path) -> None:
+def assert_rejected(source):
     """Check for an error in one line that begins with the file, and that no file is left."""
     target = source.with_name("target.tflite")
     with pytest.raises(InputError, match="cannot be read as a tflite model") as caught:
@@ -30,7 +29,7 @@ def assert_rejected(source: Path) -> None:
 # Rewriting
 
 
-def test_only_the_output_and_three_lengths_change(tmp_path: Path) -> None:
+def test_only_the_output_and_three_lengths_change(tmp_path):
     expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET)
     before = tiny()
     after = (tmp_path / "cut.tflite").read_bytes()
@@ -48,20 +47,10 @@ def test_only_the_output_and_three_lengths_change(tmp_path: Path) -> None:
     ]  # signatures, operators, the output
 
 
-def test_rewriting_a_second_time_changes_nothing(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.tflite"
-    again = tmp_path / "again.tflite"
-    expose_tensor(save(tmp_path, tiny()), cut, BIRDNET)
-    expose_tensor(cut, again, BIRDNET)
-    assert again.read_bytes() == cut.read_bytes()
-
-
 @pytest.mark.parametrize(
     "content", [tiny(), tiny(graph={2: [4, 1, 2]}), tiny(model={7: None})]
 )
-def test_the_rewritten_graph_ends_with_the_tensor(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_the_rewritten_graph_ends_with_the_tensor(tmp_path, content):
     source = save(tmp_path, content)
     expose_tensor(source, source, BIRDNET)
     model = schema.Model.GetRootAs(source.read_bytes(), 0)
@@ -72,12 +61,10 @@ def test_the_rewritten_graph_ends_with_the_tensor(
     assert model.SignatureDefsLength() == 0
 
 
-def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path):
     with pytest.raises(OutputError, match="cannot be written"):
         expose_tensor(
-            save(tmp_path, tiny()),
-            tmp_path / "no folder" / "cut.tflite",
-            BIRDNET,
+            save(tmp_path, tiny()), tmp_path / "no folder" / "cut.tflite", BIRDNET
         )
 
 
@@ -98,13 +85,11 @@ def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> N
         tiny(graph={0: [tensor(BIRDNET.tensor + "\n\x1b[2J", [1, 9])]}),
     ],
 )
-def test_a_file_that_is_not_such_a_model_is_an_error(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_a_file_that_is_not_such_a_model_is_an_error(tmp_path, content):
     assert_rejected(save(tmp_path, content))
 
 
-def test_every_truncated_file_is_an_error(tmp_path: Path) -> None:
+def test_every_truncated_file_is_an_error(tmp_path):
     content = tiny()
     last = content.index(b"main") + 4  # later buffers and signatures are not read
     for length in range(last):
@@ -112,10 +97,8 @@ def test_every_truncated_file_is_an_error(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300)
-def test_random_bytes_give_a_model_or_an_input_error(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+@settings(max_examples=100)
+def test_random_bytes_give_a_model_or_an_input_error(tmp_path_factory, data):
     content = bytearray(tiny())
     for _ in range(data.draw(st.integers(1, 6))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
@@ -135,10 +118,8 @@ def test_random_bytes_give_a_model_or_an_input_error(
 # The real weights
 
 
-@pytest.mark.parametrize("trial", range(12))
-def test_damaged_weights_give_a_model_or_an_input_error(
-    trial: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("trial", range(4))
+def test_damaged_weights_give_a_model_or_an_input_error(trial, tmp_path):
     rng = np.random.default_rng(trial)
     damaged = bytearray(birdnet_weights().read_bytes())
     if trial % 4 == 0:

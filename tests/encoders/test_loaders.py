@@ -2,12 +2,10 @@
 
 import hashlib
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from callshot.encoders import encode
 from callshot.encoders.catalogue import find_encoder
@@ -19,7 +17,7 @@ from callshot.encoders.encode import (
 )
 from callshot.encoders.models import hubert
 from callshot.encoders.weights import import_weight, torch_has_cuda, weight_folder
-from callshot.errors import InputError, OptionError
+from callshot.errors import OptionError
 from standins import hubert as save_hubert
 
 SPEC = find_encoder("hubert-base-l2")
@@ -29,24 +27,24 @@ SAFE = "model.safetensors"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("weights")
     (folder / SAFE).write_bytes(b"weights for torch")
     return {ONNX: save_hubert(folder / ONNX), SAFE: folder / SAFE}
 
 
-def import_weights(files: dict[str, Path], *names: str) -> None:
+def import_weights(files, *names):
     for name in names:
         import_weight(SPEC.weights_name, WEIGHTS[name], files[name])
 
 
-def make_sound(samples: int = 8000) -> NDArray[np.float32]:
+def make_sound(samples=8000):
     return (
         np.random.default_rng(samples)
         .normal(scale=0.1, size=samples)
@@ -70,49 +68,22 @@ def make_sound(samples: int = 8000) -> NDArray[np.float32]:
     ],
 )
 def test_weights_for_torch_are_used_if_they_are_alone_or_torch_has_a_gpu(
-    files: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    present: Any,
-    device: str,
-    gpu: bool,
-    used: str,
-) -> None:
+    files, monkeypatch, present, device, gpu, used
+):
     import_weights(files, *present)
     monkeypatch.setattr(encode, "torch_has_cuda", lambda: gpu)
     assert used_weights(SPEC, device) == (WEIGHTS[used],)
-
-
-def test_the_error_for_missing_weights_names_a_command_that_works() -> None:
-    for device in ("cpu", "cuda"):
-        with pytest.raises(
-            InputError, match=r"callshot encoders get hubert-base-l2 \(or, offline"
-        ) as caught:
-            open_encoder(find_encoder("hubert-base-l7"), device=device)
-        name = str(caught.value).partition("encoders get ")[2].split()[0]
-        assert find_encoder(name).name == name
-
-
-def test_published_weights_for_torch_are_checked(tmp_path: Path) -> None:
-    (tmp_path / "pytorch_model.bin").write_bytes(b"another model")
-    with pytest.raises(
-        InputError, match=r"pytorch_model\.bin: .*expected size 377569754, got 13"
-    ):
-        import_weight(
-            SPEC.weights_name,
-            WEIGHTS["pytorch_model.bin"],
-            tmp_path / "pytorch_model.bin",
-        )
 
 
 # Which runtime
 
 
 def test_on_a_gpu_torch_runs_its_weights_and_they_are_in_the_fingerprint(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    files, monkeypatch
+):
     opened: list[Any] = []
 
-    def open_torch(weights: Path, layer: int, **options: Any) -> Any:
+    def open_torch(weights, layer, **options):
         opened.append((weights.name, layer, options))
         return lambda signal: np.zeros((1, 768), np.float32)
 
@@ -133,8 +104,8 @@ def test_on_a_gpu_torch_runs_its_weights_and_they_are_in_the_fingerprint(
 
 @pytest.mark.parametrize("present", [ONNX, SAFE])
 def test_without_a_gpu_the_error_says_what_to_do_before_any_file_is_made(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, present: str
-) -> None:
+    files, monkeypatch, present
+):
     import_weights(files, present)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
     monkeypatch.setattr("callshot.encoders.models.hubert.has_cuda", lambda: False)
@@ -149,8 +120,8 @@ def test_without_a_gpu_the_error_says_what_to_do_before_any_file_is_made(
 
 @pytest.mark.parametrize(("present", "device"), [(ONNX, "cuda"), (SAFE, "cpu")])
 def test_half_precision_without_torch_on_a_gpu_is_an_error(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, present: str, device: str
-) -> None:
+    files, monkeypatch, present, device
+):
     import_weights(files, present)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
     monkeypatch.setattr(encode, "torch_has_cuda", lambda: True)
@@ -169,17 +140,17 @@ def test_half_precision_without_torch_on_a_gpu_is_an_error(
 
 @pytest.mark.parametrize("present", [ONNX, SAFE])
 def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, present: str
-) -> None:
+    files, monkeypatch, present
+):
     exported: list[str] = []
     devices: list[str] = []
     open_hubert = hubert.open_hubert
 
-    def export(weights: Path, target: Path, layer: int) -> None:
+    def export(weights, target, layer):
         exported.append(weights.name)
         hubert.cut_hubert(files[ONNX], target, layer)
 
-    def open_on_cpu(path: Path, *, device: str = "cpu", **options: Any) -> Any:
+    def open_on_cpu(path, *, device="cpu", **options):
         devices.append(device)
         return open_hubert(path, **options)
 
@@ -198,9 +169,7 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
     np.testing.assert_array_equal(on_cpu, on_cuda)
 
 
-def test_without_torch_there_is_no_gpu_and_nothing_is_imported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_torch_there_is_no_gpu_and_nothing_is_imported(monkeypatch):
     monkeypatch.setattr("callshot.encoders.weights.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert torch_has_cuda() is False
@@ -210,7 +179,7 @@ def test_without_torch_there_is_no_gpu_and_nothing_is_imported(
 
 
 @pytest.fixture(scope="module")
-def random_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def random_weights(tmp_path_factory):
     """Random weights of the first two layers of HuBERT base, as Hugging Face saves them."""
     reason = "exporting HuBERT needs torch: pip install 'callshot[baselines]'"
     for name in ("torch", "onnxscript"):
@@ -225,21 +194,10 @@ def random_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / SAFE
 
 
-def test_exported_weights_give_the_same_frames_as_torch(random_weights: Path) -> None:
-    import_weights({SAFE: random_weights}, SAFE)
-    encoder = open_encoder(SPEC)
-    checksum = hashlib.sha256(random_weights.read_bytes()).hexdigest()
-    assert encoder.fingerprint["weights"] == {SAFE: checksum}
-    model = hubert.open_hubert_torch(random_weights, 2, device="cpu")
-    for samples in (400, 8000, 20001):
-        expected = model(make_sound(samples))
-        frames = encoder.encode([PreparedSegment(make_sound(samples))])[0]
-        assert np.abs(frames - expected).max() <= 2e-5  # 1.0e-5 on ARM
-
-
-def test_a_real_gpu_gives_the_frames_of_the_cpu(random_weights: Path) -> None:
+def test_a_real_gpu_gives_the_frames_of_the_cpu(request):
     if not torch_has_cuda():
         pytest.skip("torch finds no GPU here")
+    random_weights = request.getfixturevalue("random_weights")
     import_weights({SAFE: random_weights}, SAFE)
     on_cpu = open_encoder(SPEC, device="cpu")
     on_cuda = open_encoder(SPEC, device="cuda")

@@ -5,7 +5,6 @@ import tracemalloc
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,19 +21,7 @@ from callshot.encoders.models.mfcc import (
 )
 from callshot.errors import InputError, OptionError
 
-ELEPHANTS = Path(__file__).parents[2].parent / "shared" / "data" / "elephants"
 TOLERANCE = 1e-6  # of the largest coefficient
-SIGNALS = (
-    "noise",
-    "tone",
-    "tone in noise",
-    "rumble",
-    "click",
-    "silence",
-    "constant",
-    "half silent",
-    "faint",
-)
 VARIANTS = (
     MfccOptions(),
     MfccOptions(mel="htk", n_fft=512),
@@ -44,10 +31,21 @@ VARIANTS = (
     MfccOptions(n_fft=1024, coefficients=13, bands=64, hop_s=0.02),
     MfccOptions(n_fft=401, window_s=0.02),
     MfccOptions(rate_hz=1500, n_fft=256, bands=20, coefficients=20, window_s=0.1),
+    MfccOptions(mel="htk"),  # leaves some filters empty
 )
+SIGNALS = ("noise", "tone", "tone in noise", "rumble", "click", "silence")
+SIGNALS += ("constant", "half silent", "faint")
+CASES = [
+    *((kind, 0, 20000) for kind in SIGNALS),
+    *(("tone in noise", variant, 20000) for variant in range(1, len(VARIANTS))),
+    *(("noise", 0, samples) for samples in (1, 159, 160, 200, 399, 400, 5121, 10241)),
+]
+# Of librosa 0.11: the number of frames, each 25th of them, and their mean. bench/encoders.py
+# compares with the librosa that is installed.
+GOLDEN = np.load(Path(__file__).with_name("librosa_mfcc.npz"))
 
 
-def make_signal(kind: str, samples: int = 16000) -> NDArray[np.float32]:
+def make_signal(kind, samples=16000):
     time_s = np.arange(samples) / 16000
     noise = np.random.default_rng(0).normal(size=samples)
     tone = 0.7 * np.sin(2 * np.pi * 1013.7 * time_s)
@@ -66,33 +64,12 @@ def make_signal(kind: str, samples: int = 16000) -> NDArray[np.float32]:
     return np.asarray(signals[kind], np.float32)
 
 
-def relative_error(array: NDArray[Any], expected: NDArray[Any]) -> float:
+def relative_error(array, expected):
     assert array.shape == expected.shape
     return float(np.abs(array.astype(float) - expected).max() / np.abs(expected).max())
 
 
-def librosa_frames(
-    signal: NDArray[np.float32], options: MfccOptions
-) -> NDArray[np.float64]:
-    librosa = pytest.importorskip("librosa")
-    mel = librosa.feature.melspectrogram(
-        y=signal,
-        sr=options.rate_hz,
-        n_fft=options.n_fft,
-        hop_length=options.hop,
-        win_length=options.window,
-        n_mels=options.bands,
-        htk=options.mel == "htk",
-        center=options.padding == "centre",
-        pad_mode="constant",
-    )
-    decibels = librosa.power_to_db(mel, top_db=options.top_db)
-    return np.asarray(
-        librosa.feature.mfcc(S=decibels, n_mfcc=options.coefficients).T, np.float64
-    )
-
-
-def mel_to_hz(mel: float, scale: str) -> float:
+def mel_to_hz(mel, scale):
     if scale == "htk":
         return 700 * (10 ** (mel / 2595) - 1)
     return (
@@ -101,7 +78,7 @@ def mel_to_hz(mel: float, scale: str) -> float:
 
 
 @cache
-def reference_filters(options: MfccOptions) -> NDArray[np.float64]:
+def reference_filters(options):
     """Compute each weight of each triangle; the highest mel is found by bisection."""
     low = 0.0
     high = 1e4
@@ -124,9 +101,7 @@ def reference_filters(options: MfccOptions) -> NDArray[np.float64]:
     return weights
 
 
-def reference_mfcc(
-    signal: NDArray[np.float32], options: MfccOptions
-) -> NDArray[np.float64]:
+def reference_mfcc(signal, options):
     """Compute the definition frame by frame in float64, without an FFT."""
     n_fft = options.n_fft
     window = options.window
@@ -154,72 +129,29 @@ def reference_mfcc(
     return out
 
 
-@pytest.mark.filterwarnings("ignore:n_fft=:UserWarning")
-@pytest.mark.parametrize("kind", SIGNALS)
-@pytest.mark.parametrize("options", VARIANTS, ids=range(len(VARIANTS)))
-def test_frames_and_mean_equal_librosa(kind: str, options: MfccOptions) -> None:
-    signal = make_signal(kind, 20000)
-    expected = librosa_frames(signal, options)
-    assert relative_error(compute_mfcc(signal, options), expected) <= TOLERANCE
-    assert (
-        relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0))
-        <= TOLERANCE
+@pytest.mark.parametrize(("kind", "variant", "samples"), CASES)
+def test_frames_and_mean_equal_librosa(kind, variant, samples):
+    signal = make_signal(kind, samples)
+    options = VARIANTS[variant]
+    count, rows, mean = (
+        GOLDEN[f"{kind} {variant} {samples} {name}"]
+        for name in ("count", "rows", "mean")
     )
+    frames = compute_mfcc(signal, options)
+    assert len(frames) == count
+    assert relative_error(frames[::25], rows) <= TOLERANCE
+    assert relative_error(compute_mean_mfcc(signal, options), mean) <= TOLERANCE
 
 
-@pytest.mark.filterwarnings("ignore:n_fft=:UserWarning")
-@pytest.mark.parametrize(
-    "samples", [1, 2, 159, 160, 199, 200, 201, 399, 400, 401, 560, 5120, 5121, 10241]
-)
-def test_signals_of_any_length_have_the_frames_of_librosa(samples: int) -> None:
-    signal = make_signal("noise", samples)
-    expected = librosa_frames(signal, PAPER)
-    assert relative_error(compute_mfcc(signal), expected) <= TOLERANCE
-    assert relative_error(compute_mean_mfcc(signal), expected.mean(axis=0)) <= TOLERANCE
-
-
-@pytest.mark.parametrize("kind", ["tone in noise", "rumble", "half silent"])
 @pytest.mark.parametrize("options", VARIANTS, ids=range(len(VARIANTS)))
-def test_frames_and_mean_equal_a_slow_reference(
-    kind: str, options: MfccOptions
-) -> None:
-    signal = make_signal(kind, 2600)
+def test_frames_and_mean_equal_a_slow_reference(options):
+    signal = make_signal("rumble", 2600)
     expected = reference_mfcc(signal, options)
     assert relative_error(compute_mfcc(signal, options), expected) <= TOLERANCE
     assert (
         relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0))
         <= TOLERANCE
     )
-
-
-def test_filters_that_htk_leaves_empty_equal_librosa() -> None:
-    options = MfccOptions(mel="htk")
-    with pytest.warns(UserWarning, match="Empty filters"):
-        expected = librosa_frames(make_signal("noise"), options)
-    assert (
-        relative_error(compute_mfcc(make_signal("noise"), options), expected)
-        <= TOLERANCE
-    )
-
-
-def test_frames_and_mean_of_real_calls_equal_librosa() -> None:
-    soundfile = pytest.importorskip("soundfile")
-    soxr = pytest.importorskip("soxr")
-    paths = sorted(ELEPHANTS.rglob("*.flac"))[::20]
-    if not paths:
-        pytest.skip(
-            "the elephant calls are not beside the repository, in shared/data/elephants"
-        )
-    for path in paths:
-        samples, rate_hz = soundfile.read(path, always_2d=True)
-        signal = soxr.resample(samples[:, 0], rate_hz, 16000)
-        signal = (signal / np.abs(signal).max() * 0.70795).astype(np.float32)
-        expected = librosa_frames(signal, PAPER)
-        assert relative_error(compute_mfcc(signal), expected) <= TOLERANCE
-        assert (
-            relative_error(compute_mean_mfcc(signal), expected.mean(axis=0))
-            <= TOLERANCE / 4
-        )
 
 
 @settings(max_examples=40)
@@ -229,9 +161,7 @@ def test_frames_and_mean_of_real_calls_equal_librosa() -> None:
     samples=st.integers(1, 40000),
     seed=st.integers(0, 99),
 )
-def test_the_fast_mean_equals_the_mean_of_the_frames(
-    hz: float, noise: float, samples: int, seed: int
-) -> None:
+def test_the_fast_mean_equals_the_mean_of_the_frames(hz, noise, samples, seed):
     """A tone far above the noise is the worst case for float32."""
     tone = 0.7 * np.sin(2 * np.pi * hz * np.arange(samples) / 16000)
     signal = (tone + noise * np.random.default_rng(seed).normal(size=samples)).astype(
@@ -246,41 +176,8 @@ def test_the_fast_mean_equals_the_mean_of_the_frames(
     )
 
 
-@settings(max_examples=40)
-@given(
-    level_db=st.floats(-40, 40), samples=st.integers(400, 20000)
-)  # fewer are under the floor
-def test_a_change_of_level_changes_only_the_first_coefficient(
-    level_db: float, samples: int
-) -> None:
-    signal = make_signal("noise", samples)
-    options = replace(PAPER, top_db=None)
-    louder = (signal * 10 ** (level_db / 20)).astype(np.float32)
-    change = compute_mean_mfcc(louder, options).astype(float) - compute_mean_mfcc(
-        signal, options
-    )
-    # Rounding of the scaled samples adds noise.
-    assert change == pytest.approx(
-        [level_db * math.sqrt(options.bands)] + [0.0] * 39, abs=2e-3
-    )
-
-
-@settings(max_examples=30)
-@given(st.lists(st.integers(1, 9000), min_size=2, max_size=5), st.randoms())
-def test_a_mean_does_not_depend_on_earlier_calls(
-    lengths: list[int], random: Any
-) -> None:
-    signals = [make_signal("rumble", samples) for samples in lengths]
-    alone = [compute_mean_mfcc(signal).tobytes() for signal in signals]
-    order = list(range(len(signals)))
-    random.shuffle(order)
-    assert {i: compute_mean_mfcc(signals[i]).tobytes() for i in order} == dict(
-        enumerate(alone)
-    )
-
-
-@pytest.mark.parametrize("samples", [1, 399, 16000])
-def test_silence_is_finite_and_flat(samples: int) -> None:
+@pytest.mark.parametrize("samples", [1, 16000])
+def test_silence_is_finite_and_flat(samples):
     result = compute_mfcc(np.zeros(samples, np.float32))
     assert result.dtype == np.float32
     assert result == pytest.approx(
@@ -288,11 +185,9 @@ def test_silence_is_finite_and_flat(samples: int) -> None:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(scale=st.floats(-44, 12), samples=st.integers(1, 3000))
-def test_finite_samples_of_any_size_give_finite_vectors(
-    scale: float, samples: int
-) -> None:
+def test_finite_samples_of_any_size_give_finite_vectors(scale, samples):
     signal = np.clip(make_signal("noise", samples) * 10**scale, -1e12, 1e12).astype(
         np.float32
     )
@@ -301,7 +196,7 @@ def test_finite_samples_of_any_size_give_finite_vectors(
     assert np.isfinite(compute_mean_mfcc(np.resize(signal, 160 * MANY_FRAMES))).all()
 
 
-def test_the_signal_is_not_changed_and_may_be_a_view() -> None:
+def test_the_signal_is_not_changed_and_may_be_a_view():
     stereo = np.stack([make_signal("noise"), make_signal("tone")], axis=1)
     stereo.flags.writeable = False
     assert (
@@ -311,15 +206,7 @@ def test_the_signal_is_not_changed_and_may_be_a_view() -> None:
     assert np.array_equal(stereo[:, 0], make_signal("noise"))
 
 
-def test_the_result_can_be_changed_without_changing_later_results() -> None:
-    first = compute_mfcc(make_signal("noise"))
-    copy = first.copy()
-    first[:] = 0
-    assert first.flags.c_contiguous
-    assert np.array_equal(compute_mfcc(make_signal("noise")), copy)
-
-
-def test_top_db_is_relative_to_the_loudest_frame_of_the_segment() -> None:
+def test_top_db_is_relative_to_the_loudest_frame_of_the_segment():
     """A loud click many blocks after the faint start clips the start too."""
     signal = make_signal("noise", 160000) * np.float32(1e-3)
     signal[-1000] = 100.0
@@ -333,7 +220,7 @@ def test_top_db_is_relative_to_the_loudest_frame_of_the_segment() -> None:
     )
 
 
-def clip_by_hand(signal: NDArray[np.float32]) -> NDArray[np.float64]:
+def clip_by_hand(signal):
     """Clip unclipped frames: with all coefficients the DCT can be inverted."""
     from scipy.fft import dct, idct
 
@@ -352,9 +239,7 @@ def clip_by_hand(signal: NDArray[np.float32]) -> NDArray[np.float64]:
 @pytest.mark.parametrize(
     ("compute", "limit"), [(compute_mean_mfcc, 1.5), (compute_mfcc, 3.0)]
 )
-def test_a_long_segment_needs_little_more_memory_than_its_samples(
-    compute: Any, limit: float
-) -> None:
+def test_a_long_segment_needs_little_more_memory_than_its_samples(compute, limit):
     signal = make_signal("noise", 16000 * 120)
     tracemalloc.start()
     try:
@@ -380,13 +265,13 @@ def test_a_long_segment_needs_little_more_memory_than_its_samples(
         (np.array([2e12, 0], np.float32), "sample 0: .* got 1999999991808"),
     ],
 )
-def test_bad_signals_are_errors(compute: Any, signal: Any, message: str) -> None:
+def test_bad_signals_are_errors(compute, signal, message):
     with pytest.raises(InputError, match=message) as caught:
         compute(signal)
     assert "\n" not in str(caught.value)
 
 
-def test_without_padding_a_signal_shorter_than_a_frame_is_an_error() -> None:
+def test_without_padding_a_signal_shorter_than_a_frame_is_an_error():
     options = MfccOptions(padding="none")
     assert compute_mfcc(make_signal("noise", 400), options).shape == (1, 40)
     with pytest.raises(InputError, match="at least 400 samples, got 399"):
@@ -409,8 +294,6 @@ def test_without_padding_a_signal_shorter_than_a_frame_is_an_error() -> None:
         ({"padding": "reflect"}, "padding: expected one of centre, none"),
     ],
 )
-def test_an_option_out_of_range_is_an_error(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_an_option_out_of_range_is_an_error(changes, message):
     with pytest.raises(OptionError, match=message):
         MfccOptions(**changes)

@@ -2,10 +2,6 @@
 
 import importlib
 import os
-import subprocess
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +9,11 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from callshot.encoders.onnx import cut_graph, open_session, open_windows
 from callshot.encoders.weights import import_package
 from callshot.errors import CallshotError, InputError, OptionError, OutputError
-from standins import Graph, hubert, perch_v2, read_weights
+from standins import Graph, perch_v2, read_weights
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 MEAN = (
@@ -38,24 +33,22 @@ BRANCH = """(float[n, 4] x) => (float[n, 4] z) {
 }"""
 
 
-def save_model(folder: Path, text: str, name: str = "model.onnx") -> Path:
+def save_model(folder, text, name="model.onnx"):
     path = folder / name
     onnx.save(onnx.parser.parse_model(HEAD + text), path)
     return path
 
 
-def open_mean(path: Path, **options: Any) -> Any:
+def open_mean(path, **options):
     """Open the model MEAN."""
     return open_windows(path, samples=8, dimension=1, **options)
 
 
-def make_windows(*shape: int) -> NDArray[np.float32]:
+def make_windows(*shape):
     return np.random.default_rng(7).normal(size=shape).astype(np.float32)
 
 
-def run_session(
-    path: Path, signal: NDArray[np.float32], names: Sequence[str] | None = None
-) -> list[Any]:
+def run_session(path, signal, names=None):
     session = open_session(path)
     return list(session.run(names, {session.get_inputs()[0].name: signal}))
 
@@ -63,23 +56,22 @@ def run_session(
 # Sessions
 
 
-def test_a_session_uses_one_thread_and_does_not_spin(tmp_path: Path) -> None:
+def test_a_session_uses_one_thread_and_keeps_no_plan_for_each_length(tmp_path):
     options = open_session(save_model(tmp_path, MEAN)).get_session_options()
     assert options.intra_op_num_threads == 1
+    assert not options.enable_mem_pattern
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
+def runtime(monkeypatch):
     monkeypatch.setenv(
         "ORT_DISABLE_TELEMETRY", "1"
     )  # this may be the first import of all
     return importlib.import_module("onnxruntime")
 
 
-def test_missing_cuda_is_an_error_with_the_available_providers(
-    tmp_path: Path, runtime: Any
-) -> None:
+def test_missing_cuda_is_an_error_with_the_available_providers(tmp_path, runtime):
     if "CUDAExecutionProvider" in runtime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     with pytest.raises(
@@ -90,8 +82,8 @@ def test_missing_cuda_is_an_error_with_the_available_providers(
 
 
 def test_cuda_that_does_not_start_is_an_error_and_is_not_replaced_by_the_cpu(
-    tmp_path: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, runtime, monkeypatch
+):
     monkeypatch.setattr(
         runtime, "get_available_providers", lambda: ["CUDAExecutionProvider"]
     )
@@ -99,17 +91,15 @@ def test_cuda_that_does_not_start_is_an_error_and_is_not_replaced_by_the_cpu(
     arguments: list[Any] = []
 
     class CpuSession:
-        def __init__(
-            self, path: str, options: Any, providers: list[Any], enable_fallback: int
-        ) -> None:
+        def __init__(self, path, options, providers, enable_fallback):
             arguments.extend((*providers, enable_fallback))
 
-        def get_inputs(self) -> list[Any]:
+        def get_inputs(self):
             return []
 
         get_outputs = disable_fallback = get_inputs
 
-        def get_providers(self) -> list[str]:
+        def get_providers(self):
             return ["CPUExecutionProvider"]
 
     monkeypatch.setattr(runtime, "InferenceSession", CpuSession)
@@ -121,10 +111,8 @@ def test_cuda_that_does_not_start_is_an_error_and_is_not_replaced_by_the_cpu(
     assert enable_fallback == 0
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"this is not a model\n" * 50, b"\0" * 1000, b"PK\3\4" * 100]
-)
-def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"this is not a model\n" * 50])
+def test_a_file_that_is_no_model_is_an_error(tmp_path, content):
     path = tmp_path / "bad.onnx"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"bad\.onnx: "):
@@ -136,19 +124,15 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
     assert [entry.name for entry in tmp_path.iterdir()] == ["bad.onnx"]
 
 
-def test_a_folder_and_a_missing_file_are_errors_that_say_so(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_and_a_missing_file_are_errors_that_say_so(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         open_session(tmp_path / "missing.onnx")
     with pytest.raises(InputError, match="got a folder"):
         open_session(tmp_path)
 
 
-@pytest.mark.parametrize("name", [b"me\nn", b"me\x80n", b"\x1b[2J"])
-def test_names_that_cannot_be_printed_are_an_error_in_one_line(
-    tmp_path: Path, name: bytes, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("name", [b"me\nn", b"\x1b[2J"])
+def test_names_that_cannot_be_printed_are_an_error_in_one_line(tmp_path, name, capfd):
     content = onnx.parser.parse_model(HEAD + MEAN).SerializeToString()
     (tmp_path / "bad.onnx").write_bytes(content.replace(b"mean", name))
     one_line = r"bad\.onnx: [ -~…\N{REPLACEMENT CHARACTER}]*$"
@@ -166,8 +150,8 @@ def test_names_that_cannot_be_printed_are_an_error_in_one_line(
     length=st.floats(0, 1) | st.just(1.0),
 )
 def test_a_damaged_model_raises_only_errors_of_callshot(
-    tmp_path_factory: pytest.TempPathFactory, position: float, value: int, length: float
-) -> None:
+    tmp_path_factory, position, value, length
+):
     folder = tmp_path_factory.getbasetemp()
     content = bytearray(onnx.parser.parse_model(HEAD + MEAN).SerializeToString())
     content[int(position * len(content))] = value
@@ -184,14 +168,12 @@ def test_a_damaged_model_raises_only_errors_of_callshot(
     assert not any("\n" in message for message in messages)
 
 
-def test_a_missing_package_is_an_error_with_the_command_that_installs_it() -> None:
+def test_a_missing_package_is_an_error_with_the_command_that_installs_it():
     with pytest.raises(InputError, match=r"pip install 'callshot\[onnx\]'"):
         import_package("no_such_onnxruntime", "onnx")
 
 
-def test_a_package_that_cannot_be_loaded_is_not_called_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_cannot_be_loaded_is_not_called_missing(tmp_path, monkeypatch):
     (tmp_path / "broken_package.py").write_text(
         "raise ImportError('libcudart.so: cannot open')"
     )
@@ -200,63 +182,10 @@ def test_a_package_that_cannot_be_loaded_is_not_called_missing(
         import_package("broken_package", "onnx")
 
 
-SILENT = """
-import sys
-from pathlib import Path
-import numpy as np
-from callshot.encoders.onnx import cut_graph, open_windows
-assert "onnxruntime" not in sys.modules and "onnx" not in sys.modules
-source, target = map(Path, sys.argv[1:])
-cut_graph(source, target, ["mean"])
-model = open_windows(target, samples=8, dimension=1)
-print(model(np.ones((3, 8), np.float32)).tolist())
-"""
-
-
-def test_a_session_writes_nothing_to_the_home_folder_and_prints_nothing(
-    tmp_path: Path,
-) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    names = (
-        "HOME",
-        "XDG_CACHE_HOME",
-        "XDG_CONFIG_HOME",
-        "XDG_DATA_HOME",
-        "XDG_STATE_HOME",
-        "TMPDIR",
-        "USERPROFILE",
-        "XDG_RUNTIME_DIR",
-        "LOCALAPPDATA",
-        "APPDATA",
-    )
-    environment = os.environ | dict.fromkeys(names, str(home))
-    environment.pop("ORT_DISABLE_TELEMETRY", None)
-    environment.pop("CI", None)
-    command = [
-        sys.executable,
-        "-c",
-        SILENT,
-        str(save_model(tmp_path, MEAN)),
-        str(tmp_path / "cut.onnx"),
-    ]
-    process = subprocess.run(
-        command,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.stderr == ""
-    assert process.stdout == "[[1.0], [1.0], [1.0]]\n"
-    assert process.returncode == 0
-    assert list(home.rglob("*")) == []
-
-
 # Windows
 
 
-def test_a_vector_does_not_depend_on_the_others_in_its_batch(tmp_path: Path) -> None:
+def test_a_vector_does_not_depend_on_the_others_in_its_batch(tmp_path):
     graph = Graph()
     graph.node("MatMul", ["wave", graph.random_weight("first", 500, 300)], "hidden")
     graph.node("Tanh", ["hidden"], "activation")
@@ -273,7 +202,7 @@ def test_a_vector_does_not_depend_on_the_others_in_its_batch(tmp_path: Path) -> 
     assert np.array_equal(model(windows), together)
 
 
-def test_a_model_with_batch_1_is_run_row_by_row(tmp_path: Path) -> None:
+def test_a_model_with_batch_1_is_run_row_by_row(tmp_path):
     free = open_mean(save_model(tmp_path, MEAN, "free.onnx"))
     fixed = open_mean(save_model(tmp_path, MEAN.replace("[n", "[1"), "fixed.onnx"))
     windows = make_windows(5, 8)
@@ -281,7 +210,7 @@ def test_a_model_with_batch_1_is_run_row_by_row(tmp_path: Path) -> None:
     assert np.allclose(fixed(windows), free(windows), atol=1e-7)
 
 
-def test_a_result_is_not_changed_by_the_next_call(tmp_path: Path) -> None:
+def test_a_result_is_not_changed_by_the_next_call(tmp_path):
     model = open_mean(save_model(tmp_path, MEAN))
     first = model(np.ones((2, 8), np.float32))
     copy = first.copy()
@@ -291,7 +220,7 @@ def test_a_result_is_not_changed_by_the_next_call(tmp_path: Path) -> None:
     assert first.flags.owndata
 
 
-def test_memory_layout_and_float_type_of_windows_do_not_matter(tmp_path: Path) -> None:
+def test_memory_layout_and_float_type_of_windows_do_not_matter(tmp_path):
     model = open_mean(save_model(tmp_path, MEAN))
     windows = make_windows(4, 8)
     for other in (
@@ -302,9 +231,7 @@ def test_memory_layout_and_float_type_of_windows_do_not_matter(tmp_path: Path) -
         assert np.array_equal(model(other), model(windows))
 
 
-def test_an_output_is_chosen_by_name_or_by_its_dimension(
-    tmp_path: Path,
-) -> None:
+def test_an_output_is_chosen_by_name_or_by_its_dimension(tmp_path):
     text = """(float[n, 8] wave) => (float[n, 1] mean, float[n, 8] size, float[n, 2, 4] block) {
         mean = ReduceMean <axes = [1]> (wave)
         size = Abs(wave)
@@ -357,14 +284,12 @@ def test_an_output_is_chosen_by_name_or_by_its_dimension(
         ),
     ],
 )
-def test_a_model_with_other_inputs_or_outputs_is_an_error(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_model_with_other_inputs_or_outputs_is_an_error(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         open_mean(save_model(tmp_path, text))
 
 
-def test_sizes_that_disagree_with_the_file_are_errors(tmp_path: Path) -> None:
+def test_sizes_that_disagree_with_the_file_are_errors(tmp_path):
     path = save_model(tmp_path, MEAN)
     message = r"windows \(batch, 9\) .* got wave .* is this the right file"
     with pytest.raises(InputError, match=message):
@@ -373,17 +298,13 @@ def test_sizes_that_disagree_with_the_file_are_errors(tmp_path: Path) -> None:
         open_windows(path, samples=8, dimension=2)
 
 
-@pytest.mark.parametrize("shape", [(8,), (0, 8), (2, 7), (2, 8, 1)])
-def test_windows_of_another_shape_are_an_error(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize("shape", [(8,), (0, 8), (2, 7)])
+def test_windows_of_another_shape_are_an_error(tmp_path, shape):
     with pytest.raises(InputError, match=r"expected windows of shape \(n, 8\)"):
         open_mean(save_model(tmp_path, MEAN))(make_windows(*shape))
 
 
-def test_sizes_that_the_file_leaves_free_are_checked_when_it_runs(
-    tmp_path: Path,
-) -> None:
+def test_sizes_that_the_file_leaves_free_are_checked_when_it_runs(tmp_path):
     path = save_model(tmp_path, "(float[n, s] x) => (float[n, s] y) { y = Abs(x) }")
     windows = make_windows(2, 5)
     assert open_windows(path, samples=5, dimension=5)(windows).shape == (2, 5)
@@ -395,9 +316,7 @@ def test_sizes_that_the_file_leaves_free_are_checked_when_it_runs(
         open_windows(path, samples=6, dimension=5)(windows)
 
 
-def test_a_model_that_fails_on_its_input_is_an_error_in_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_fails_on_its_input_is_an_error_in_one_line(tmp_path, capfd):
     text = """(float[n, s] x) => (float[m, 4] y) {
         shape = Constant <value = int64[2] {-1, 4}> ()
         y = Reshape(x, shape)
@@ -413,9 +332,7 @@ def test_a_model_that_fails_on_its_input_is_an_error_in_one_line(
 # Cutting
 
 
-def test_a_cut_has_what_its_outputs_need_and_gives_the_same_bits(
-    tmp_path: Path,
-) -> None:
+def test_a_cut_has_what_its_outputs_need_and_gives_the_same_bits(tmp_path):
     whole = perch_v2(tmp_path / "whole.onnx")
     cut = tmp_path / "cut.onnx"
     signal = make_windows(3, 160_000)
@@ -428,12 +345,8 @@ def test_a_cut_has_what_its_outputs_need_and_gives_the_same_bits(
     assert cut.stat().st_size < 0.6 * whole.stat().st_size
 
 
-@pytest.mark.parametrize(
-    "names", [["label"], ["spectrogram", "embedding"], ["means"], ["sizes", "label"]]
-)
-def test_a_graph_can_be_cut_to_any_tensors_in_any_order(
-    tmp_path: Path, names: list[str]
-) -> None:
+@pytest.mark.parametrize("names", [["spectrogram", "embedding"], ["sizes", "label"]])
+def test_a_graph_can_be_cut_to_any_tensors_in_any_order(tmp_path, names):
     whole = perch_v2(tmp_path / "whole.onnx")
     cut = tmp_path / "cut.onnx"
     signal = make_windows(2, 160_000)
@@ -448,7 +361,7 @@ def test_a_graph_can_be_cut_to_any_tensors_in_any_order(
     assert len(arrays) == len(names)
 
 
-def test_tensors_that_a_branch_reads_are_kept(tmp_path: Path) -> None:
+def test_tensors_that_a_branch_reads_are_kept(tmp_path):
     whole = save_model(tmp_path, BRANCH)
     cut = tmp_path / "cut.onnx"
     cut_graph(whole, cut, ["y"])
@@ -458,7 +371,7 @@ def test_tensors_that_a_branch_reads_are_kept(tmp_path: Path) -> None:
         assert np.array_equal(run_session(cut, signal)[0], np.ones((2, 4)))
 
 
-def test_inputs_that_the_cut_does_not_read_are_dropped(tmp_path: Path) -> None:
+def test_inputs_that_the_cut_does_not_read_are_dropped(tmp_path):
     text = "(float[n] a, float[n] b) => (float[n] c) { d = Abs(a) c = Add(d, b) }"
     whole = save_model(tmp_path, text)
     cut = tmp_path / "cut.onnx"
@@ -466,19 +379,7 @@ def test_inputs_that_the_cut_does_not_read_are_dropped(tmp_path: Path) -> None:
     assert [entry.name for entry in onnx.load(cut).graph.input] == ["a"]
 
 
-def test_cutting_again_gives_the_same_file(tmp_path: Path) -> None:
-    whole = hubert(tmp_path / "whole.onnx")
-    inner = "/encoder/layers.1/final_layer_norm/Add_1_output_0"
-    cut_graph(whole, tmp_path / "a", [inner])
-    cut_graph(whole, tmp_path / "b", [inner])
-    cut_graph(tmp_path / "a", tmp_path / "c", [inner])
-    contents = {(tmp_path / name).read_bytes() for name in "abc"}
-    assert len(contents) == 1
-
-
-def test_external_weights_beside_the_source_are_copied_into_the_cut(
-    tmp_path: Path,
-) -> None:
+def test_external_weights_beside_the_source_are_copied_into_the_cut(tmp_path):
     whole = perch_v2(tmp_path / "whole.onnx")
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -502,9 +403,7 @@ def test_external_weights_beside_the_source_are_copied_into_the_cut(
     assert not (tmp_path / "three.onnx").exists()
 
 
-def test_external_weights_outside_the_folder_of_the_source_are_not_read(
-    tmp_path: Path,
-) -> None:
+def test_external_weights_outside_the_folder_of_the_source_are_not_read(tmp_path):
     whole = perch_v2(tmp_path / "whole.onnx")
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -523,7 +422,7 @@ def test_external_weights_outside_the_folder_of_the_source_are_not_read(
         cut_graph(beside / "m.onnx", tmp_path / "cut.onnx", ["embedding"])
 
 
-def test_an_unknown_tensor_is_an_error_with_near_names(tmp_path: Path) -> None:
+def test_an_unknown_tensor_is_an_error_with_near_names(tmp_path):
     with pytest.raises(
         InputError, match=r"no tensor 'embeddings'; did you mean embedding\?"
     ):
@@ -532,14 +431,12 @@ def test_an_unknown_tensor_is_an_error_with_near_names(tmp_path: Path) -> None:
         )
 
 
-def test_a_cut_that_cannot_be_written_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_that_cannot_be_written_leaves_the_old_file(tmp_path, monkeypatch):
     whole = save_model(tmp_path, MEAN)
     cut = tmp_path / "cut.onnx"
     cut.write_bytes(b"old")
 
-    def fail(descriptor: int) -> None:
+    def fail(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)

@@ -16,12 +16,8 @@ from callshot.encoders.weights import find_weight
 from callshot.study.file_steps import segment_files
 from sounds import record
 
-NAMES = ("mfcc", "random", "birdnet-v2.4", "hubert-base-l2", "perch-v2", "onnx")
-STANDINS = {
-    "hubert-base-l2": standins.hubert,
-    "perch-v2": standins.perch_v2,
-    "onnx": standins.perch_v2,
-}
+NAMES = ("mfcc", "birdnet-v2.4", "perch-v2", "onnx")
+STANDINS = {"perch-v2": standins.perch_v2, "onnx": standins.perch_v2}
 TESTS = Path(__file__).parents[1]
 ALLOWED = ("callshot", "out")  # CALLSHOT_HOME, and the folder of the table
 FORBIDDEN = {"HOME": "home", "TMPDIR": "tmp"} | {

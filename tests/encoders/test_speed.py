@@ -14,7 +14,7 @@ from callshot.errors import OptionError
 
 RATE_HZ = 4000
 MODEL_HZ = 12000
-SPEEDS = [0.1, 0.3, 0.5, 1, 2, 3, 7.7, 8, 32]
+SPEEDS = [0.1, 1, 7.7, 32]
 
 
 def make_encoder(speed, **choices):
@@ -46,8 +46,10 @@ def find_click(encoder, signal):
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("padding", ["centre", "right"])
-@pytest.mark.parametrize("remainder", ["pad", "wrap", "extend"])
+@pytest.mark.parametrize(
+    ("padding", "remainder"),
+    [("centre", "pad"), ("right", "pad"), ("right", "wrap"), ("centre", "extend")],
+)
 def test_a_click_is_found_at_its_time_in_every_window(speed, padding, remainder):
     encoder = make_encoder(speed, padding=padding, remainder=remainder)
     samples = round(2.4 * speed * RATE_HZ)  # three windows, the last one not full
@@ -75,18 +77,6 @@ def test_a_click_in_a_segment_shorter_than_a_window_is_found(speed):
         assert window == 0
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("samples", [4001, 13_337])
-def test_windows_hold_all_of_a_segment(speed, samples):
-    encoder = make_encoder(speed)
-    resampled = change_speed(np.ones(samples, np.float32), RATE_HZ, encoder.spec)
-    assert abs(len(resampled) - samples * MODEL_HZ / (RATE_HZ * speed)) <= 0.5
-    spans = find_spans(len(resampled), encoder.spec.windowing)
-    assert spans[0].start == 0
-    assert [span.start for span in spans[1:]] == [span.stop for span in spans[:-1]]
-    assert spans[-1].stop == len(resampled)
-
-
 def test_windows_begin_in_real_time():
     options = WindowOptions(10, 2.0, hop_s=1.0, padding="centre")
     # At speed 3, 4.5 s of 13.5 s; the last window has 1.5 s between 5 zeros
@@ -95,8 +85,7 @@ def test_windows_begin_in_real_time():
     assert window_times(45, crop, 0.5) == pytest.approx([0.6])
 
 
-@pytest.mark.parametrize("name", ["mfcc", "birdnet-v2.4"])
-@pytest.mark.parametrize("speed", [0.25, 2.0, 3.0])
+@pytest.mark.parametrize(("name", "speed"), [("mfcc", 0.25), ("birdnet-v2.4", 3.0)])
 def test_a_view_equals_a_file_that_was_resampled_by_hand(name, speed, tmp_path):
     spec = find_encoder(name)
     rate_hz = 16000

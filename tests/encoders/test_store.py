@@ -10,48 +10,45 @@ import sys
 import time
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.typing import NDArray
 
 from callshot import chunks
 from callshot.encoders import store as stores
-from callshot.encoders.store import Store, audio_key, open_store
+from callshot.encoders.store import audio_key, open_store
 from callshot.errors import InputError, OutputError
 
-Vectors = NDArray[np.float32]
 ENCODER = {"encoder": "mfcc", "rate_hz": 16000, "hop_s": 0.01, "top_db": None}
 
 
-def name(number: int) -> str:
+def name(number):
     return sha256(str(number).encode()).hexdigest()
 
 
-def vectors_of(numbers: Any, dimension: int = 8) -> Vectors:
+def vectors_of(numbers, dimension=8):
     """Return the vectors of numbers, the same in a child process and in a test."""
     return np.array(
         [[number + i / 16 for i in range(dimension)] for number in numbers], np.float32
     )
 
 
-def fill(folder: Path, numbers: Any, **options: Any) -> Path:
+def fill(folder, numbers, **options):
     """Add rows in one shard, and return the folder of the shards."""
     with open_store(folder, ENCODER, **options) as store:
         add(store, numbers)
         return store.folder
 
 
-def add(store: Store, numbers: Any) -> None:
+def add(store, numbers):
     for number, vector in zip(numbers, vectors_of(numbers), strict=True):
         store.add(f"source {number}", name(number), vector)
 
 
-def check_rows(folder: Path, numbers: Any) -> list[str]:
+def check_rows(folder, numbers):
     """Expect these rows and no others, bit by bit; return the notes."""
     with open_store(folder, ENCODER) as store:
         keys = [name(number) for number in numbers]
@@ -69,21 +66,21 @@ def check_rows(folder: Path, numbers: Any) -> list[str]:
         return store.notes
 
 
-def shard_files(folder: Path) -> list[Path]:
+def shard_files(folder):
     return sorted(folder.glob("*/shard-*.npy"))
 
 
-def unfinished(folder: Path) -> list[Path]:
+def unfinished(folder):
     return sorted(folder.glob("*/.*.part*"))
 
 
-def dead_pid() -> int:
+def dead_pid():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
-def child(script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+def child(script, *arguments, **options):
     """Start a Python process that can add rows to the store in the first argument."""
     head = f"""
 import sys, time
@@ -105,7 +102,7 @@ def add(store, number):
 # Keys
 
 
-def test_a_key_depends_on_the_samples_and_their_number() -> None:
+def test_a_key_depends_on_the_samples_and_their_number():
     samples = np.array([0.5, -0.25, 0.0], np.float32)
     assert (
         audio_key(samples)
@@ -131,11 +128,9 @@ bits = hnp.arrays(np.uint32, st.tuples(st.integers(1, 6), st.just(5))).map(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(vectors=bits)
-def test_every_bit_of_finite_vectors_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, vectors: Vectors
-) -> None:
+def test_every_bit_of_finite_vectors_comes_back(tmp_path_factory, vectors):
     folder = tmp_path_factory.mktemp("store")
     vectors[~np.isfinite(vectors)] = -0.0
     with open_store(folder, ENCODER) as store:
@@ -150,10 +145,8 @@ def test_every_bit_of_finite_vectors_comes_back(
     assert np.array_equal(result.view(np.uint32), vectors[order].view(np.uint32))
 
 
-@pytest.mark.parametrize("flush_each", [1, 7, 100])
-def test_sequences_of_any_length_come_back_in_any_order(
-    tmp_path: Path, flush_each: int
-) -> None:
+@pytest.mark.parametrize("flush_each", [1, 7])
+def test_sequences_of_any_length_come_back_in_any_order(tmp_path, flush_each):
     rng = np.random.default_rng(3)
     sequences = [
         rng.normal(size=(frames, 4)).astype(np.float32)
@@ -177,9 +170,7 @@ def test_sequences_of_any_length_come_back_in_any_order(
     )
 
 
-def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(
-    tmp_path: Path,
-) -> None:
+def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(tmp_path):
     fill(tmp_path, [1, 2])
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         assert store.find(["source 1"]) == {}
@@ -190,7 +181,7 @@ def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(
     assert check_rows(tmp_path, [1, 2]) == []
 
 
-def test_rows_are_found_and_read_before_they_are_flushed(tmp_path: Path) -> None:
+def test_rows_are_found_and_read_before_they_are_flushed(tmp_path):
     with open_store(tmp_path, ENCODER) as store:
         add(store, range(5))
         assert store.has(name(3))
@@ -209,19 +200,7 @@ def test_rows_are_found_and_read_before_they_are_flushed(tmp_path: Path) -> None
     assert check_rows(tmp_path, range(8)) == []
 
 
-def test_reading_sequences_continues_after_a_flush(tmp_path: Path) -> None:
-    frames = [np.full((i + 1, 2), i, np.float32) for i in range(6)]
-    with open_store(tmp_path, ENCODER, sequences=True) as store:
-        for i, sequence in enumerate(frames):
-            store.add(f"source {i}", name(i), sequence[0], sequence)
-        result = store.sequences([name(i) for i in (5, 0, 3)])
-        first = next(result)
-        store.flush()
-        for sequence, i in zip([first, *result], (5, 0, 3), strict=True):
-            assert np.array_equal(sequence, frames[i])
-
-
-def test_a_reused_buffer_does_not_change_what_was_added(tmp_path: Path) -> None:
+def test_a_reused_buffer_does_not_change_what_was_added(tmp_path):
     buffer = vectors_of([1])
     with open_store(tmp_path, ENCODER) as store:
         store.add("source 1", name(1), buffer[0])
@@ -229,15 +208,7 @@ def test_a_reused_buffer_does_not_change_what_was_added(tmp_path: Path) -> None:
     assert check_rows(tmp_path, [1]) == []
 
 
-def test_one_audio_from_two_sources_is_found_from_both(tmp_path: Path) -> None:
-    with open_store(tmp_path, ENCODER) as store:
-        store.add("a", name(1), vectors_of([1])[0])
-        store.add("b", name(1), vectors_of([1])[0])
-    with open_store(tmp_path, ENCODER) as store:
-        assert store.find(["b", "c", "a"]) == {"a": name(1), "b": name(1)}
-
-
-def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
+def test_the_first_shard_by_name_counts(tmp_path):
     for number in (1, 2):
         with open_store(tmp_path / str(number), ENCODER) as store:
             store.add("a", "k", vectors_of([number])[0])
@@ -253,13 +224,13 @@ def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
             assert np.array_equal(store.vectors(["k"]), np.load(older)["vector"])
 
 
-def test_rows_in_the_store_are_not_written_again(tmp_path: Path) -> None:
+def test_rows_in_the_store_are_not_written_again(tmp_path):
     fill(tmp_path, range(5))
     fill(tmp_path, range(5))
     assert len(shard_files(tmp_path)) == 1
 
 
-def test_other_tools_read_the_shards(tmp_path: Path) -> None:
+def test_other_tools_read_the_shards(tmp_path):
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         store.add("a", "k", np.full(2, 9, np.float32), np.ones((3, 2), np.float32))
     [shard] = shard_files(tmp_path)
@@ -270,9 +241,7 @@ def test_other_tools_read_the_shards(tmp_path: Path) -> None:
     assert rows["vector"].tolist() == [[9, 9], [1, 1], [1, 1], [1, 1]]
 
 
-def test_a_shard_is_flushed_by_size_and_by_age(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_is_flushed_by_size_and_by_age(tmp_path, monkeypatch):
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(stores, "SHARD_BYTES", 10 * (stores.ROW_BYTES + 32))
@@ -292,7 +261,7 @@ def test_a_shard_is_flushed_by_size_and_by_age(
 # Fingerprints
 
 
-def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path: Path) -> None:
+def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path):
     folder = fill(tmp_path, [1])
     text = (folder / "fingerprint.json").read_bytes()
     assert json.loads(text).items() >= ENCODER.items()
@@ -304,10 +273,8 @@ def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path: Path) -> No
         assert not store.has(name(1))
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b'{"encoder": "mfcc"}\n'])
-def test_a_fingerprint_other_than_that_of_the_folder_is_written_again(
-    tmp_path: Path, text: bytes
-) -> None:
+@pytest.mark.parametrize("text", [b"", b"{}"])
+def test_a_fingerprint_other_than_that_of_the_folder_is_written_again(tmp_path, text):
     path = fill(tmp_path, [1]) / "fingerprint.json"
     whole = path.read_bytes()
     path.write_bytes(text)
@@ -316,10 +283,8 @@ def test_a_fingerprint_other_than_that_of_the_folder_is_written_again(
     assert check_rows(tmp_path, [1]) == []
 
 
-@pytest.mark.parametrize("length", [0, 1, 4, 100, -1, -8, -200])
-def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(
-    tmp_path: Path, length: int
-) -> None:
+@pytest.mark.parametrize("length", [0, 100, -1])
+def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(tmp_path, length):
     for start in (0, 10, 20):
         fill(tmp_path, range(start, start + 10))
     shard = shard_files(tmp_path)[1]
@@ -333,9 +298,7 @@ def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(
     assert check_rows(tmp_path, range(30)) == []
 
 
-def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(
-    tmp_path: Path,
-) -> None:
+def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(tmp_path):
     fill(tmp_path, range(10))
     [shard] = shard_files(tmp_path)
     rows = np.load(shard)
@@ -351,14 +314,14 @@ def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(
 
 
 def test_any_changed_byte_of_a_shard_is_noticed_when_the_store_is_opened(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, caplog
+):
     for start in (0, 10):
         fill(tmp_path, range(start, start + 10))
     shard = shard_files(tmp_path)[1]
     whole = shard.read_bytes()
     rng = random.Random(6)
-    for position in rng.sample(range(len(whole)), 100):
+    for position in rng.sample(range(len(whole)), 25):
         raw = bytearray(whole)
         raw[position] ^= 1 << rng.randrange(8)
         shard.write_bytes(raw)
@@ -371,14 +334,14 @@ def test_any_changed_byte_of_a_shard_is_noticed_when_the_store_is_opened(
 
 
 def test_a_process_verifies_a_shard_once_and_again_when_it_is_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     for start in (0, 10):
         fill(tmp_path, range(start, start + 10))
     verified: list[Path] = []
     find_damage = stores.find_damage
 
-    def count(shard: Path) -> str:
+    def count(shard):
         verified.append(shard)
         return find_damage(shard)
 
@@ -393,26 +356,10 @@ def test_a_process_verifies_a_shard_once_and_again_when_it_is_written_to(
     assert str(first) in note
 
 
-def test_a_shard_that_the_disk_cannot_read_is_set_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_that_may_not_be_read_is_an_error_and_stays(tmp_path, monkeypatch):
     fill(tmp_path, [1])
 
-    def fail(path: Path) -> str:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(chunks, "sha256_file", fail)
-        damage = stores.find_damage(shard_files(tmp_path)[0])
-    assert damage == os.strerror(errno.EIO)
-
-
-def test_a_shard_that_may_not_be_read_is_an_error_and_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(tmp_path, [1])
-
-    def fail(shard: Path) -> str:
+    def fail(shard):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     stores._find_damage.cache_clear()
@@ -424,7 +371,7 @@ def test_a_shard_that_may_not_be_read_is_an_error_and_stays(
     assert len(shard_files(tmp_path)) == 1
 
 
-def test_a_shard_that_was_removed_is_an_error(tmp_path: Path) -> None:
+def test_a_shard_that_was_removed_is_an_error(tmp_path):
     fill(tmp_path, range(10))
     with open_store(tmp_path, ENCODER) as store:
         shard_files(tmp_path)[0].unlink()
@@ -432,23 +379,17 @@ def test_a_shard_that_was_removed_is_an_error(tmp_path: Path) -> None:
             store.vectors([name(1)])
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be made"):
-        open_store(tmp_path / "file", ENCODER)
-
-
 # Stores that cannot be written to
 
 
 @pytest.fixture
-def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def read_only(tmp_path, monkeypatch):
     """A store on read-only media, with a damaged shard."""
     for start in (0, 10):
         fill(tmp_path, range(start, start + 10))
     shard_files(tmp_path)[1].write_bytes(b"NUMPY")
 
-    def refuse(*_: object, **options: object) -> None:
+    def refuse(*_, **options):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(os, "access", lambda path, mode: False)
@@ -458,7 +399,7 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_store_on_read_only_media_is_read(read_only: Path) -> None:
+def test_a_store_on_read_only_media_is_read(read_only):
     before = sorted(read_only.rglob("*"))
     with open_store(read_only, ENCODER) as store:
         assert store.has(name(3))
@@ -479,17 +420,15 @@ def test_a_store_on_read_only_media_is_read(read_only: Path) -> None:
 class FullDisk:
     """Stands in for `os.fsync`, and finds the disk full until there is room."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.room = False
 
-    def __call__(self, descriptor: int) -> None:
+    def __call__(self, descriptor):
         if not self.room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_is_an_error_and_the_store_is_readable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_an_error_and_the_store_is_readable(tmp_path, monkeypatch):
     fill(tmp_path, range(5))
     disk = FullDisk()
     with open_store(tmp_path, ENCODER) as store, monkeypatch.context() as patched:
@@ -509,9 +448,7 @@ def test_a_full_disk_is_an_error_and_the_store_is_readable(
     assert check_rows(tmp_path, range(8)) == []
 
 
-def test_the_first_error_is_the_one_that_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_error_is_the_one_that_is_raised(tmp_path, monkeypatch):
     store = open_store(tmp_path, ENCODER)
     add(store, [1])
     monkeypatch.setattr(os, "fsync", FullDisk())
@@ -519,37 +456,6 @@ def test_the_first_error_is_the_one_that_is_raised(
         raise ZeroDivisionError
     with pytest.raises(OutputError, match="No space left"):
         store.close()
-
-
-LIMITED = """
-import resource
-try:
-    with open_store(folder, ENCODER) as store:
-        for number in range(100):
-            add(store, number)
-        store.flush()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
-        for number in range(100, 1000):
-            add(store, number)
-        try:
-            store.flush()
-        finally:
-            assert store.vectors([sha256(b"7").hexdigest()])[0, 0] == 7
-except OutputError as error:
-    print(error)
-"""
-
-
-@pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows has no limit on the size of files"
-)
-def test_a_limit_on_files_is_an_error_and_the_store_is_readable(tmp_path: Path) -> None:
-    process = child(LIMITED, tmp_path)
-    output = process.communicate(timeout=60)[0]
-    assert process.returncode == 0
-    assert "cannot be written (File too large)" in output
-    assert unfinished(tmp_path) == []
-    assert check_rows(tmp_path, range(100)) == []
 
 
 # Crashes and company
@@ -567,12 +473,10 @@ with open_store(folder, ENCODER) as store:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(
-    tmp_path: Path,
-) -> None:
+def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(tmp_path):
     rng = random.Random(4)
     flushed = 0
-    for _ in range(6):
+    for _ in range(3):
         process = child(ENDLESS, tmp_path, flushed, 50)
         assert process.stdout is not None
         first_line = process.stdout.readline()
@@ -603,7 +507,7 @@ with open_store(folder, ENCODER) as store:
 """
 
 
-def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_processes_that_add_at_once_lose_nothing(tmp_path):
     processes = [
         child(BOTH, tmp_path, *span, stdin=subprocess.PIPE)
         for span in ((0, 1000), (500, 1500))
@@ -617,16 +521,11 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
         process.stdin.flush()
     assert [
         process.communicate(timeout=60) and process.returncode for process in processes
-    ] == [
-        0,
-        0,
-    ]
+    ] == [0, 0]
     assert check_rows(tmp_path, range(1500)) == []
 
 
-def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_has_its_name_only_once_it_is_on_the_disk(tmp_path, monkeypatch):
     synced: dict[int, int] = {}
     monkeypatch.setattr(
         os,
@@ -643,9 +542,7 @@ def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
     )  # with the fingerprint, and again with the shard
 
 
-def test_unfinished_files_are_kept_while_others_have_the_store_open(
-    tmp_path: Path,
-) -> None:
+def test_unfinished_files_are_kept_while_others_have_the_store_open(tmp_path):
     part = fill(tmp_path, [1]) / f".shard-1.{dead_pid()}-0123abcd.part.npy"
     part.write_bytes(b"NUMPY")
     first = open_store(tmp_path, ENCODER)
@@ -660,7 +557,7 @@ def test_unfinished_files_are_kept_while_others_have_the_store_open(
     assert part.exists() == (sys.platform == "win32")
 
 
-def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path: Path) -> None:
+def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path):
     folder = fill(tmp_path, [1])
     (folder / ".lock").unlink()
     (folder / ".lock").mkdir()
@@ -671,29 +568,13 @@ def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path: Path) -> None:
 
 # Merging
 
-posix = pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows has no flock, so nothing is tidied"
-)
-
 
 # Size
 
 
-def test_ten_thousand_rows_are_found_again(tmp_path: Path) -> None:
-    vector = np.ones(8, np.float32)
-    names = [name(number) for number in range(10_000)]
-    with open_store(tmp_path, ENCODER) as store:
-        for key in names:
-            store.add(key, key, vector)
-    with open_store(tmp_path, ENCODER) as store:
-        assert store.find([*names, "other"]) == dict(zip(names, names, strict=True))
-        assert all(map(store.has, names))
-        assert not store.has("other")
-
-
 LARGE = """
 import resource
-count, block = 20_000, np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
+count, block = 10_000, np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
 names = [sha256(str(number).encode()).hexdigest() for number in range(count)]
 with open_store(folder, ENCODER) as store:
     for number in range(0 if store.has(names[0]) else count):
@@ -714,7 +595,7 @@ with open_store(folder, ENCODER) as store:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="reads the peak of the memory as Linux gives it"
 )
-def test_reading_vectors_takes_little_more_than_the_result(tmp_path: Path) -> None:
+def test_reading_vectors_takes_little_more_than_the_result(tmp_path):
     grown = [
         float(child(LARGE, tmp_path, order).communicate(timeout=60)[0])
         for order in ("given", "shuffled")

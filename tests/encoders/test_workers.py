@@ -22,12 +22,12 @@ PERCH = find_encoder("perch-v2")
 MFCC = find_encoder("mfcc")
 
 
-def make_encoder(model, count: int, spec=PERCH) -> Encoder:
+def make_encoder(model, count, spec=PERCH):
     spec = replace(spec, dimension=2)
     return Encoder(spec, model, {"test": 1}, workers=count)
 
 
-def make_windows(count: int, value: float = 0.0) -> PreparedSegment:
+def make_windows(count, value=0.0):
     windows = np.full((count, 3), value, np.float32)
     windows[:, 0] = range(count)
     return PreparedSegment(windows, np.ones(count), np.ones(count))
@@ -37,13 +37,13 @@ def first_two(windows):
     return windows[:, :2].copy()
 
 
-def run_all(encoder: Encoder, segments):
+def run_all(encoder, segments):
     with Workers(encoder) as running:
         outputs = [running.submit(segment) for segment in segments]
         return [output() for output in outputs]
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("parallel", [True, False])
 def test_outputs_are_whole_and_in_order(count, parallel):
     segments = [make_windows(n, value=n) for n in (1, 4, 5, 13)]
@@ -162,7 +162,7 @@ def test_by_default_there_is_a_thread_for_each_core(monkeypatch):
 
 @pytest.fixture
 def library(tmp_path):
-    lengths = [1.0, 7.5, 3.0, 26.0, 5.0, 5.0, 0.5]
+    lengths = [1.0, 7.5, 11.0, 5.0, 5.0, 0.5]
     segments = []
     for n, seconds in enumerate(lengths):
         record(tmp_path / f"r{n}.wav", seconds=seconds, rate=16000, seed=n)
@@ -171,7 +171,7 @@ def library(tmp_path):
     return tmp_path, make_spans(segments, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["perch-v2", "hubert-base-l2", "mfcc"])
+@pytest.mark.parametrize("name", ["perch-v2", "hubert-base-l2"])
 def test_the_store_has_the_same_bytes_for_any_number_of_threads(
     name, library, monkeypatch
 ):
@@ -183,7 +183,7 @@ def test_the_store_has_the_same_bytes_for_any_number_of_threads(
     if name in makers:
         import_weights(spec, [makers[name](folder / "model.onnx")])
     contents = []
-    for threads in (1, 2, 3):
+    for threads in (1, 3):
         encoder = open_encoder(spec, threads=threads)
         assert encoder.workers == threads
         place = folder / f"store-{threads}"
@@ -191,7 +191,7 @@ def test_the_store_has_the_same_bytes_for_any_number_of_threads(
             keys, rejects = embed_spans(segments, encoder, store, threads=2)
             contents.append((keys, store.vectors(keys).tobytes()))
         assert rejects == []
-    assert contents[0] == contents[1] == contents[2]
+    assert contents[0] == contents[1]
 
 
 class LengthModel:
@@ -211,7 +211,7 @@ class LengthModel:
         return np.repeat(rows[:, np.newaxis], 3, axis=1).astype(np.float32)
 
 
-def make_signals(*lengths: int) -> list[PreparedSegment]:
+def make_signals(*lengths):
     random = np.random.default_rng(0)
     return [PreparedSegment(random.random(n, np.float32)) for n in lengths]
 

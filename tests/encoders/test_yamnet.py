@@ -19,7 +19,7 @@ from callshot.encoders.windows import make_test_windows
 
 
 @pytest.fixture(scope="module")
-def weights() -> Path:
+def weights():
     for path in (
         weight_folder("yamnet") / "yamnet.tflite",
         Path(os.environ.get("CALLSHOT_YAMNET", "")),
@@ -31,21 +31,19 @@ def weights() -> Path:
 
 
 @pytest.fixture(scope="module")
-def rewritten(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rewritten(weights, tmp_path_factory):
     path = tmp_path_factory.mktemp("yamnet") / "embedding.tflite"
     expose_tensor(weights, path, YAMNET)
     return path
 
 
-def test_a_value_is_the_distance_from_the_zero_point_times_the_scale() -> None:
+def test_a_value_is_the_distance_from_the_zero_point_times_the_scale():
     numbers = np.array([[[[-128, -127, 127]]]], np.int8)
     expected = [0, 0.0223283507, 255 * 0.0223283507]
     np.testing.assert_allclose(YAMNET.decode(numbers), expected, rtol=1e-7)
 
 
-def test_the_rewritten_file_gives_the_vectors_of_the_original(
-    weights: Path, rewritten: Path
-) -> None:
+def test_the_rewritten_file_gives_the_vectors_of_the_original(weights, rewritten):
     windows = make_test_windows(15600)
     vectors = open_tflite(rewritten, YAMNET)(windows)
     interpreter = import_module("ai_edge_litert.interpreter").Interpreter
@@ -64,15 +62,7 @@ def test_the_rewritten_file_gives_the_vectors_of_the_original(
     assert len(np.unique(vectors, axis=0)) > 1
 
 
-def test_the_bits_do_not_depend_on_the_number_of_threads(rewritten: Path) -> None:
-    windows = make_test_windows(15600)
-    one = open_tflite(rewritten, YAMNET)(windows)
-    np.testing.assert_array_equal(
-        open_tflite(rewritten, YAMNET, threads=3)(windows), one
-    )
-
-
-def test_the_encoder_has_windows_of_0_975_s(weights: Path) -> None:
+def test_the_encoder_has_windows_of_0_975_s(weights):
     spec = find_encoder("yamnet")
     assert spec.windowing is not None
     assert spec.windowing.window == YAMNET.input_shape[-1]
