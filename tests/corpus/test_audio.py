@@ -1,9 +1,8 @@
-"""Spans of recordings equal whole files, librosa and a slow reference, in every format."""
+"""Spans of recordings equal whole files and a slow reference, in every format."""
 
 import math
 import threading
 import time
-from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 from callshot.corpus import audio
 from callshot.corpus.audio import (
-    SUFFIXES,
     load_audio,
     normalise_peak,
     open_recording,
@@ -25,21 +23,14 @@ from callshot.corpus.audio import (
 )
 from callshot.corpus.audio_files import check_channel_rule
 from callshot.errors import InputError, OptionError
-from rows_of_spans import Row, make_row, make_spans
-from sounds import Signal, noise, truncate, write_audio, write_float_wav
+from rows_of_spans import make_row, make_spans
+from sounds import noise, truncate, write_audio, write_float_wav
 
-RATES_HZ = (8000, 11025, 22050, 32000, 44100, 48000, 96000, 192000, 250000, 384000)
+RATES_HZ = (11025, 44100, 384000)
 LAST_BIT = 6e-8  # of a float32 between 0.5 and 1
 
 
-def reference(
-    path: Path,
-    start_s: float,
-    end_s: float,
-    rate_hz: int,
-    rule: str,
-    source_rate_hz: float | None,
-) -> Signal:
+def reference(path, start_s, end_s, rate_hz, rule, source_rate_hz):
     """Read the whole file, reduce it, resample all of it with silence behind it, and cut."""
     whole, header_hz = soundfile.read(path, dtype="float32", always_2d=True)
     source_hz = header_hz if source_rate_hz is None else source_rate_hz
@@ -60,22 +51,20 @@ def reference(
 segment = make_row
 
 
-def read_all(
-    root: Path, segments: list[Row], **options: int
-) -> list[Signal | InputError]:
+def read_all(root, segments, **options):
     output = list(load_audio(make_spans(segments, root), **options))
     assert [index for index, _ in output] == list(range(len(segments)))
     return [signal for _, signal in output]
 
 
-def are_equal(one: Iterable[object], two: Iterable[object]) -> bool:
+def are_equal(one, two):
     return all(
         np.array_equal(a, b) if isinstance(a, np.ndarray) else str(a) == str(b)
         for a, b in zip(one, two, strict=True)
     )
 
 
-def test_a_source_rate_replaces_the_rate_in_the_header(tmp_path: Path) -> None:
+def test_a_source_rate_replaces_the_rate_in_the_header(tmp_path):
     path = write_audio(tmp_path / "a.wav", noise(44100), 44100)
     assert probe(path, None, 441000.0).duration_s == pytest.approx(0.1)
     with open_recording(path, None, 441000.0) as reader:
@@ -86,57 +75,20 @@ def test_a_source_rate_replaces_the_rate_in_the_header(tmp_path: Path) -> None:
     )
 
 
-def test_suffixes_are_lower_case_with_a_dot() -> None:
-    assert {".wav", ".flac", ".ogg", ".mp3", ".aiff", ".sph", ".rf64"} <= SUFFIXES
-    assert all(
-        suffix.startswith(".") and suffix == suffix.lower() for suffix in SUFFIXES
-    )
-
-
 # Samples
 
 
-def test_samples_at_the_rate_of_the_file_are_not_changed(tmp_path: Path) -> None:
-    numbers = np.random.default_rng(0).integers(-32768, 32768, 5000).astype(np.int16)
-    soundfile.write(tmp_path / "a.wav", numbers, 16000)
-    with open_recording(tmp_path / "a.wav") as reader:
-        assert np.array_equal(
-            reader.read(0.1, 0.2, rate_hz=16000) * 32768, numbers[1600:3200]
-        )
-
-
-def test_values_beyond_full_scale_are_not_clipped(tmp_path: Path) -> None:
+def test_values_beyond_full_scale_are_not_clipped(tmp_path):
     path = write_float_wav(tmp_path / "a.wav", noise(32000) * 100, 32000)
     with open_recording(path) as reader:
         assert np.abs(reader.read(0, 1, rate_hz=32000)).max() > 69
         assert np.abs(reader.read(0, 1, rate_hz=16000)).max() > 50
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_span_equals_that_of_librosa(tmp_path: Path) -> None:
-    librosa = pytest.importorskip("librosa")
-    path = write_audio(tmp_path / "a.flac", noise(44100 * 4)[:, 0], 44100)
-    with open_recording(path) as reader:
-        output = reader.read(1.25, 2.75, rate_hz=44100)
-        librosa_output, _ = librosa.load(
-            path, sr=None, offset=1.25, duration=1.5, res_type="soxr_hq"
-        )
-        assert np.array_equal(output, librosa_output)
-        tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(44100) / 44100)
-    with open_recording(
-        write_audio(tmp_path / "b.wav", tone.astype(np.float32), 44100)
-    ) as reader:
-        output = reader.read(0, 1, rate_hz=16000)
-        librosa_output, _ = librosa.load(
-            tmp_path / "b.wav", sr=16000, res_type="soxr_hq"
-        )
-        assert np.abs(output - librosa_output)[500:-500].max() < 1e-5
-
-
 # Channels
 
 
-def test_the_channel_rule_selects_a_channel_or_the_mean(tmp_path: Path) -> None:
+def test_the_channel_rule_selects_a_channel_or_the_mean(tmp_path):
     signal = noise(100, 3)
     with open_recording(write_float_wav(tmp_path / "a.wav", signal)) as reader:
         for rule, expected in (
@@ -155,10 +107,8 @@ def test_the_channel_rule_selects_a_channel_or_the_mean(tmp_path: Path) -> None:
             reader.read(0, 1, rate_hz=16000, channel_rule="4")
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 7])
-def test_the_mean_of_equal_channels_is_that_channel(
-    tmp_path: Path, channels: int
-) -> None:
+@pytest.mark.parametrize("channels", [2, 7])
+def test_the_mean_of_equal_channels_is_that_channel(tmp_path, channels):
     one = noise(1000) * np.float32(1e38)
     with open_recording(
         write_float_wav(tmp_path / "a.wav", np.repeat(one, channels, axis=1))
@@ -168,10 +118,8 @@ def test_the_mean_of_equal_channels_is_that_channel(
         )
 
 
-@pytest.mark.parametrize(
-    "rule", ["", "0", "-1", "1.5", "last", "First", "²", "٣", " 1", "000"]
-)
-def test_an_unknown_channel_rule_is_an_error(rule: str) -> None:
+@pytest.mark.parametrize("rule", ["", "0", "1.5", "First", "²", "٣", " 1"])
+def test_an_unknown_channel_rule_is_an_error(rule):
     with pytest.raises(OptionError, match="channel: expected"):
         check_channel_rule(rule)
 
@@ -181,8 +129,8 @@ def test_an_unknown_channel_rule_is_an_error(rule: str) -> None:
 
 @pytest.mark.parametrize("source_hz", RATES_HZ)
 def test_a_resampled_span_equals_that_of_the_whole_recording_resampled(
-    tmp_path: Path, source_hz: int
-) -> None:
+    tmp_path, source_hz
+):
     path = write_float_wav(tmp_path / "a.wav", noise(source_hz * 2), source_hz)
     whole = reference(path, 0, 2, 16000, "first", None)
     assert len(whole) == 32000
@@ -194,11 +142,9 @@ def test_a_resampled_span_equals_that_of_the_whole_recording_resampled(
 
 @pytest.mark.parametrize(
     ("source_hz", "rate_hz"),
-    [(8000, 16000), (16000, 44100), (44100, 8000), (8000, 192000)],
+    [(16000, 44100), (8000, 192000)],
 )
-def test_resampling_up_and_down_equals_the_reference(
-    tmp_path: Path, source_hz: int, rate_hz: int
-) -> None:
+def test_resampling_up_and_down_equals_the_reference(tmp_path, source_hz, rate_hz):
     path = write_float_wav(tmp_path / "a.wav", noise(source_hz), source_hz)
     with open_recording(path) as reader:
         for start_s, end_s in ((0.0, 0.1), (0.4371, 0.6), (0.9, 1.5)):
@@ -208,9 +154,7 @@ def test_resampling_up_and_down_equals_the_reference(
             assert np.abs(alone - expected).max() <= LAST_BIT
 
 
-def test_a_narrower_margin_changes_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_narrower_margin_changes_samples(tmp_path, monkeypatch):
     path = write_float_wav(tmp_path / "a.wav", noise(16000), 8000)
     monkeypatch.setattr("callshot.corpus.audio.MARGIN", 64)
     with open_recording(path) as reader:
@@ -218,10 +162,10 @@ def test_a_narrower_margin_changes_samples(
     assert np.abs(alone - reference(path, 0.5, 1.5, 16000, "first", None)).max() > 1e-5
 
 
-@pytest.mark.parametrize("source_hz", [44100.1, 12345.678, 99999.9, 16000.001])
+@pytest.mark.parametrize("source_hz", [12345.678, 16000.001])
 def test_rates_without_a_common_grid_are_off_by_at_most_half_a_frame(
-    tmp_path: Path, source_hz: float
-) -> None:
+    tmp_path, source_hz
+):
     period = 10 * max(1, source_hz / 16000)  # of the tone, in frames
     tone = 0.7 * np.sin(2 * np.pi * np.arange(200_000) / period)
     path = write_float_wav(tmp_path / "a.wav", tone.astype(np.float32))
@@ -234,26 +178,14 @@ def test_rates_without_a_common_grid_are_off_by_at_most_half_a_frame(
             assert np.abs(alone - expected).max() < 0.5 * 0.7 * 2 * np.pi / period
 
 
-def test_the_length_at_another_rate_is_rounded_up(tmp_path: Path) -> None:
+def test_the_length_at_another_rate_is_rounded_up(tmp_path):
     with open_recording(
         write_float_wav(tmp_path / "a.wav", noise(44101), 44100)
     ) as reader:
         assert len(reader.read(0, 99, rate_hz=16000)) == 16001
 
 
-def test_a_resampled_tone_keeps_its_phase_and_amplitude(tmp_path: Path) -> None:
-    tone = 0.5 * np.sin(2 * np.pi * 1000 * np.arange(44100) / 44100)
-    with open_recording(
-        write_float_wav(tmp_path / "a.wav", tone.astype(np.float32), 44100)
-    ) as reader:
-        output = reader.read(0.3, 0.7, rate_hz=16000)
-    expected = 0.5 * np.sin(2 * np.pi * 1000 * np.arange(4800, 11200) / 16000)
-    assert np.abs(output - expected).max() < 1e-6
-
-
-def test_the_size_of_blocks_does_not_change_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_blocks_does_not_change_samples(tmp_path, monkeypatch):
     path = write_float_wav(tmp_path / "a.wav", noise(44100, 2), 44100)
     spans = []
     for block in (2**17, 1000, 7):
@@ -270,7 +202,7 @@ def test_the_size_of_blocks_does_not_change_samples(
 
 
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -284,14 +216,7 @@ def test_the_size_of_blocks_does_not_change_samples(
     span=st.tuples(st.floats(-0.5, 2), st.floats(0, 2)),
     source=st.sampled_from([None, 20000.0, 160000.0]),
 )
-def test_every_span_equals_the_reference(
-    tmp_path: Path,
-    frames: int,
-    rates: tuple[int, int],
-    rule: str,
-    span: tuple[float, float],
-    source: float | None,
-) -> None:
+def test_every_span_equals_the_reference(tmp_path, frames, rates, rule, span, source):
     path = write_float_wav(tmp_path / "a.wav", noise(frames, 2, frames), rates[0])
     start_s, length_s = span
     end_s = start_s + length_s
@@ -316,16 +241,12 @@ def test_every_span_equals_the_reference(
     [
         (1.0, 2.0, "nothing to read from 1.000 s to 2.000 s.* 1.000 s long"),
         (-2.0, -1.0, "nothing to read"),
-        (0.50001, 0.50002, "nothing to read"),
         (0.5, 0.5, "ends after it starts"),
-        (0.6, 0.5, "ends after it starts"),
         (math.nan, 1.0, "ends after it starts"),
         (0.0, math.inf, "ends after it starts"),
     ],
 )
-def test_a_span_without_samples_is_an_error(
-    tmp_path: Path, start_s: float, end_s: float, match: str
-) -> None:
+def test_a_span_without_samples_is_an_error(tmp_path, start_s, end_s, match):
     with (
         open_recording(
             write_float_wav(tmp_path / "a.wav", noise(16000)), "a.wav"
@@ -335,7 +256,7 @@ def test_a_span_without_samples_is_an_error(
         reader.read(start_s, end_s, rate_hz=16000)
 
 
-def test_an_impossible_target_rate_is_an_error(tmp_path: Path) -> None:
+def test_an_impossible_target_rate_is_an_error(tmp_path):
     with (
         open_recording(write_float_wav(tmp_path / "a.wav", noise(16000))) as reader,
         pytest.raises(OptionError, match="rate"),
@@ -343,11 +264,10 @@ def test_an_impossible_target_rate_is_an_error(tmp_path: Path) -> None:
         reader.read(0, 1, rate_hz=0)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("rate_hz", [16000, 8000])
+@pytest.mark.parametrize(("value", "rate_hz"), [(math.nan, 16000), (-math.inf, 8000)])
 def test_a_sample_that_is_not_finite_is_an_error_only_in_spans_with_it(
-    tmp_path: Path, value: float, rate_hz: int
-) -> None:
+    tmp_path, value, rate_hz
+):
     signal = noise(48000)
     signal[16000] = value
     with open_recording(write_float_wav(tmp_path / "a.wav", signal)) as reader:
@@ -361,7 +281,7 @@ def test_a_sample_that_is_not_finite_is_an_error_only_in_spans_with_it(
 # Levels
 
 
-def test_the_peak_has_the_level() -> None:
+def test_the_peak_has_the_level():
     assert np.abs(normalise_peak(noise(100)[:, 0], -3.0)).max() == pytest.approx(
         0.70795, abs=1e-5
     )
@@ -371,14 +291,14 @@ def test_the_peak_has_the_level() -> None:
     ]
 
 
-@pytest.mark.parametrize("peak", [1e-45, 1e-40, 1.1754944e-38, 1e-30, 1e-6, 1.0, 3e38])
-def test_peaks_of_any_size_get_the_level(peak: float) -> None:
+@pytest.mark.parametrize("peak", [1e-45, 1e-6, 3e38])
+def test_peaks_of_any_size_get_the_level(peak):
     output = normalise_peak(np.array([0, peak, -peak], np.float32), -3.0)
     assert output.dtype == np.float32
     assert output == pytest.approx([0, 10**-0.15, -(10**-0.15)], rel=2e-7)
 
 
-def test_silence_stays_silence() -> None:
+def test_silence_stays_silence():
     silence = np.zeros(10, np.float32)
     output = normalise_peak(silence, -3.0)
     assert np.array_equal(output, silence)
@@ -389,7 +309,7 @@ def test_silence_stays_silence() -> None:
 # Segments
 
 
-def test_a_segment_has_its_collar_clipped_to_the_recording(tmp_path: Path) -> None:
+def test_a_segment_has_its_collar_clipped_to_the_recording(tmp_path):
     signal = noise(32000)
     with open_recording(write_float_wav(tmp_path / "a.wav", signal)) as reader:
         for start_s, end_s, first, last in (
@@ -403,8 +323,10 @@ def test_a_segment_has_its_collar_clipped_to_the_recording(tmp_path: Path) -> No
         assert np.abs(loud).max() == pytest.approx(10**-0.3)
 
 
-def write_corpus(root: Path) -> list[Row]:
-    """Return segments of good files of many kinds, and of bad ones."""
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Return a folder and segments of good files of many kinds, and of bad ones."""
+    root = tmp_path_factory.mktemp("corpus")
     write_audio(root / "a.flac", noise(16000 * 20)[:, 0])
     write_audio(root / "b.wav", noise(44100 * 5, 2), 44100)
     write_audio(root / "c.ogg", noise(16000 * 5)[:, 0])
@@ -425,33 +347,22 @@ def write_corpus(root: Path) -> list[Row]:
         segment("b.wav", 1, 2, channel_rule="9"),
         segment("b.wav", 1, 2, channel_rule="x"),
     ]
-    return [
-        *segments,
-        *bad,
+    bad += [
         segment("b.wav", math.nan, 2),
         segment("b.wav", 1, 2, source_rate_hz=88200.0),
     ]
+    return root, segments + bad
 
 
-def test_the_number_of_threads_does_not_change_samples(tmp_path: Path) -> None:
-    segments = write_corpus(tmp_path)
-    alone = read_all(tmp_path, segments, threads=1, ahead=1)
-    for threads, ahead in ((1, 32), (2, 32), (4, 3), (4, 500)):
-        assert are_equal(
-            alone, read_all(tmp_path, segments, threads=threads, ahead=ahead)
-        )
-    assert are_equal(alone, read_all(tmp_path, segments))
+def test_loading_in_any_number_of_threads_equals_reading_each_segment_alone(corpus):
+    root, segments = corpus
+    alone = [read_alone(root, segment) for segment in segments]
+    assert sum(isinstance(one, str) for one in alone) > 20
+    for options in ({}, {"threads": 1, "ahead": 1}, {"threads": 4, "ahead": 3}):
+        assert are_equal(read_all(root, segments, **options), alone)
 
 
-def test_loading_many_segments_equals_reading_each_alone(tmp_path: Path) -> None:
-    segments = write_corpus(tmp_path)
-    assert are_equal(
-        read_all(tmp_path, segments),
-        [read_alone(tmp_path, segment) for segment in segments],
-    )
-
-
-def read_alone(root: Path, segment: Row) -> Signal | str:
+def read_alone(root, segment):
     """Read one segment from a file opened for it, or return the text of the error."""
     try:
         path = segment["path"]
@@ -461,34 +372,17 @@ def read_alone(root: Path, segment: Row) -> Signal | str:
         return str(error)
 
 
-def test_every_kind_of_error_is_returned(tmp_path: Path) -> None:
-    texts = " ".join(
-        str(output)
-        for output in read_all(tmp_path, write_corpus(tmp_path))
-        if isinstance(output, InputError)
-    )
-    for text in (
-        "nothing to read",
-        "Format not recognised",
-        "No such file",
-        "nothing to read",
-        "a channel 9",
-        "channel: expected",
-    ):
-        assert text in texts
-
-
-def audio_threads() -> int:
+def audio_threads():
     return sum(
         thread.name.startswith("callshot-audio") for thread in threading.enumerate()
     )
 
 
-def test_closing_early_stops_the_threads_and_closes_the_files(tmp_path: Path) -> None:
-    segments = write_corpus(tmp_path)
+def test_closing_early_stops_the_threads_and_closes_the_files(corpus):
+    root, segments = corpus
     descriptors = Path("/proc/self/fd")
     open_before = len(list(descriptors.iterdir())) if descriptors.exists() else 0
-    with closing(load_audio(make_spans(segments, tmp_path), threads=3)) as output:
+    with closing(load_audio(make_spans(segments, root), threads=3)) as output:
         assert next(output)[0] == 0
         assert audio_threads() > 0
     assert audio_threads() == 0
@@ -497,72 +391,43 @@ def test_closing_early_stops_the_threads_and_closes_the_files(tmp_path: Path) ->
     )
 
 
-def test_reading_ahead_stops_at_its_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segments = write_corpus(tmp_path)
+def test_reading_ahead_stops_at_its_limits(corpus, monkeypatch):
+    root, segments = corpus
+    spans = make_spans(segments, root)
     count = 0
 
-    def count_and_call(*arguments: object) -> Signal:
+    def count_and_call(*arguments):
         nonlocal count
         count += 1
         return read_span(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(audio, "read_span", count_and_call)
-    with closing(
-        load_audio(make_spans(segments, tmp_path), threads=2, ahead=5)
-    ) as output:
+    with closing(load_audio(spans, threads=2, ahead=5)) as output:
         next(output)
         time.sleep(0.1)
         assert count <= 6
     count = 0
     monkeypatch.setattr(audio, "MAX_PENDING_SAMPLES", 50_000)
-    with closing(
-        load_audio(make_spans(segments, tmp_path), threads=2, ahead=500)
-    ) as output:
+    with closing(load_audio(spans, threads=2, ahead=500)) as output:
         next(output)
         time.sleep(0.1)
         assert count <= 3
 
 
-def test_a_file_is_opened_once_for_consecutive_segments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segments = write_corpus(tmp_path)[:50]
+def test_a_file_is_opened_once_for_consecutive_segments(corpus, monkeypatch):
+    root, segments = corpus
     opened = []
 
-    def count_and_call(path: Path, *rest: object) -> audio.Reader:
+    def count_and_call(path, *rest):
         opened.append(path)
         return open_recording(path, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(audio, "open_recording", count_and_call)
-    read_all(tmp_path, segments, threads=1)
+    read_all(root, segments[:50], threads=1)
     assert len(opened) == 1
 
 
-def test_no_segments_give_no_audio(tmp_path: Path) -> None:
-    assert read_all(tmp_path, []) == []
-
-
 @pytest.mark.parametrize("options", [{"threads": 0}, {"ahead": 0}])
-def test_an_impossible_number_of_threads_is_an_error_at_once(
-    tmp_path: Path, options: dict[str, int]
-) -> None:
+def test_an_impossible_number_of_threads_is_an_error_at_once(tmp_path, options):
     with pytest.raises(OptionError, match="at least 1 thread"):
         load_audio(make_spans([], tmp_path), **options)
-
-
-def test_real_clips_are_read_whole() -> None:
-    folder = Path(__file__).parents[2] / "../shared/data"
-    clips = sorted(
-        path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES
-    )[:40]
-    if not clips:
-        pytest.skip("needs the recordings in ../shared/data, which are not here")
-    for clip in clips:
-        recording = probe(clip)
-        with open_recording(clip) as reader:
-            output = reader.read(
-                0, recording.duration_s + 1, rate_hz=16000, channel_rule="mean"
-            )
-        assert len(output) == math.ceil(recording.frames * 16000 / recording.rate_hz)

@@ -18,16 +18,8 @@ from callshot.errors import InputError
 from sounds import noise, truncate, write_audio, write_float_wav
 
 FORMATS = [
-    *(
-        ("wav", "WAV", subtype)
-        for subtype in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
-    ),
-    *(
-        (suffix, suffix.upper(), "PCM_16")
-        for suffix in ("rf64", "w64", "flac", "aiff", "au", "caf")
-    ),
-    ("wav", "WAVEX", "PCM_24"),
-    ("flac", "FLAC", "PCM_24"),
+    *(("wav", "WAV", subtype) for subtype in ("PCM_U8", "PCM_24", "FLOAT")),
+    *((suffix, suffix.upper(), "PCM_16") for suffix in ("rf64", "flac", "aiff")),
     ("sph", "NIST", "PCM_16"),
     ("ogg", "OGG", "VORBIS"),
     ("opus", "OGG", "OPUS"),
@@ -36,7 +28,7 @@ FORMATS = [
 LOSSY = ("VORBIS", "OPUS", "MPEG_LAYER_III")
 
 
-def test_probe_returns_the_header(tmp_path: Path) -> None:
+def test_probe_returns_the_header(tmp_path):
     path = write_audio(tmp_path / "a.flac", noise(1000, 2), 44100)
     output = probe(path, "sub/a.flac")
     assert (output.path, output.frames, output.rate_hz, output.channels) == (
@@ -59,17 +51,13 @@ def test_probe_returns_the_header(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_is_not_audio_is_an_error(
-    tmp_path: Path, content: bytes, match: str
-) -> None:
+def test_a_file_that_is_not_audio_is_an_error(tmp_path, content, match):
     (tmp_path / "a.wav").write_bytes(content)
     with pytest.raises(InputError, match=match):
         probe(tmp_path / "a.wav")
 
 
-def test_a_missing_file_a_folder_and_an_impossible_name_are_errors(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_file_a_folder_and_an_impossible_name_are_errors(tmp_path):
     with pytest.raises(
         InputError, match=r"^x\.wav: cannot be opened \(No such file or directory\)"
     ):
@@ -83,7 +71,7 @@ def test_a_missing_file_a_folder_and_an_impossible_name_are_errors(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_is_an_error_at_once(tmp_path: Path) -> None:
+def test_a_pipe_is_an_error_at_once(tmp_path):
     os.mkfifo(tmp_path / "a.wav")
     with pytest.raises(InputError, match="got a folder, pipe or device"):
         probe(tmp_path / "a.wav")
@@ -93,18 +81,18 @@ def test_a_pipe_is_an_error_at_once(tmp_path: Path) -> None:
     not hasattr(os, "geteuid") or os.geteuid() == 0,
     reason="the superuser may read every file",
 )
-def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
+def test_a_file_without_permission_is_an_error(tmp_path):
     write_audio(tmp_path / "a.wav", noise(10)).chmod(0)
     with pytest.raises(InputError, match="Permission denied"):
         probe(tmp_path / "a.wav")
 
 
-def test_a_recording_without_frames_is_an_error(tmp_path: Path) -> None:
+def test_a_recording_without_frames_is_an_error(tmp_path):
     with pytest.raises(InputError, match="0 frames"):
         probe(write_float_wav(tmp_path / "a.wav", noise(0)))
 
 
-def test_an_impossible_rate_of_a_recording_is_an_error(tmp_path: Path) -> None:
+def test_an_impossible_rate_of_a_recording_is_an_error(tmp_path):
     with pytest.raises(InputError, match="got 1 Hz in its header"):
         probe(write_audio(tmp_path / "a.wav", noise(10), 1))
     for rate_hz in (0.0, -1.0, math.nan, math.inf):
@@ -112,7 +100,7 @@ def test_an_impossible_rate_of_a_recording_is_an_error(tmp_path: Path) -> None:
             probe(write_audio(tmp_path / "a.wav", noise(10)), None, rate_hz)
 
 
-def test_a_file_whose_name_is_not_unicode_can_be_read(tmp_path: Path) -> None:
+def test_a_file_whose_name_is_not_unicode_can_be_read(tmp_path):
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.wav"))
     try:
         path.write_bytes(write_audio(tmp_path / "a.wav", noise(10)).read_bytes())
@@ -121,9 +109,7 @@ def test_a_file_whose_name_is_not_unicode_can_be_read(tmp_path: Path) -> None:
     assert probe(path).frames == 10
 
 
-def test_the_frames_of_a_flac_stream_without_a_length_are_counted(
-    tmp_path: Path,
-) -> None:
+def test_the_frames_of_a_flac_stream_without_a_length_are_counted(tmp_path):
     path = write_audio(tmp_path / "a.flac", noise(200_000))
     (tmp_path / "b.flac").write_bytes(path.read_bytes())
     content = bytearray(path.read_bytes())
@@ -139,7 +125,7 @@ def test_the_frames_of_a_flac_stream_without_a_length_are_counted(
         )
 
 
-def test_a_wav_stream_without_a_length_is_not_truncated(tmp_path: Path) -> None:
+def test_a_wav_stream_without_a_length_is_not_truncated(tmp_path):
     path = write_audio(tmp_path / "a.wav", noise(16000))
     content = path.read_bytes()
     size = content.index(b"data") + 4
@@ -152,12 +138,8 @@ def test_a_wav_stream_without_a_length_is_not_truncated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "format_name", "subtype"), FORMATS)
 def test_a_span_equals_that_of_the_whole_file_in_every_format(
-    tmp_path: Path,
-    suffix: str,
-    format_name: str,
-    subtype: str,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path, suffix, format_name, subtype, capfd
+):
     """Random order makes sequential reading start again; no library prints to the terminal."""
     signal = noise(16000 * 6, 2)
     path = write_audio(tmp_path / f"a.{suffix}", signal, 16000, format_name, subtype)
@@ -170,7 +152,7 @@ def test_a_span_equals_that_of_the_whole_file_in_every_format(
             1 / 128 if subtype == "PCM_U8" else 1 / 32768
         )
     with open_recording(path) as reader:
-        for start in np.random.default_rng(0).integers(0, 16000 * 5, 40).tolist():
+        for start in np.random.default_rng(0).integers(0, 16000 * 5, 15).tolist():
             output = reader.read(
                 start / 16000, start / 16000 + 1, rate_hz=16000, channel_rule="2"
             )
@@ -179,7 +161,7 @@ def test_a_span_equals_that_of_the_whole_file_in_every_format(
     assert capfd.readouterr() == ("", "")
 
 
-def test_vorbis_blocks_of_both_lengths_are_read_exactly(tmp_path: Path) -> None:
+def test_vorbis_blocks_of_both_lengths_are_read_exactly(tmp_path):
     """A tone that rises through noise has both, and libsndfile's seeks go wrong between them."""
     time_s = np.arange(16000 * 20) / 16000
     tone = (
@@ -190,22 +172,18 @@ def test_vorbis_blocks_of_both_lengths_are_read_exactly(tmp_path: Path) -> None:
         write_audio(tmp_path / "a.ogg", tone.astype(np.float32))
     ) as reader:
         whole = reader.read(0, 20, rate_hz=16000)
-        for start in range(1000, 16000 * 19, 1777):
+        for start in range(1000, 16000 * 19, 7777):
             span = reader.read(start / 16000, start / 16000 + 0.1, rate_hz=16000)
             assert np.array_equal(span, whole[start : start + 1600])
 
 
-def test_a_wrong_suffix_does_not_matter(tmp_path: Path) -> None:
+def test_a_wrong_suffix_does_not_matter(tmp_path):
     write_audio(tmp_path / "a.flac", noise(100)).rename(tmp_path / "a.wav")
     assert probe(tmp_path / "a.wav").kind == "FLAC PCM_16"
 
 
-@pytest.mark.parametrize(
-    "format_name", ["wav", "flac", "aiff", "au", "w64", "rf64", "mp3"]
-)
-def test_a_truncated_file_is_read_up_to_its_end(
-    tmp_path: Path, format_name: str
-) -> None:
+@pytest.mark.parametrize("format_name", ["wav", "flac", "w64", "mp3"])
+def test_a_truncated_file_is_read_up_to_its_end(tmp_path, format_name):
     signal = noise(16000 * 10)[:, 0]
     write_audio(tmp_path / f"a.{format_name}", signal, 16000, format_name.upper())
     with open_recording(tmp_path / f"a.{format_name}") as reader:
@@ -228,14 +206,11 @@ def test_a_truncated_file_is_read_up_to_its_end(
             assert np.array_equal(reader.read(4, 5, rate_hz=16000), whole[64000:80000])
 
 
-@pytest.mark.parametrize("format_name", ["ogg", "sph", "opus"])
-def test_a_truncated_ogg_or_sphere_file_is_a_shorter_recording(
-    tmp_path: Path, format_name: str
-) -> None:
+@pytest.mark.parametrize("format_name", ["ogg", "sph"])
+def test_a_truncated_ogg_or_sphere_file_is_a_shorter_recording(tmp_path, format_name):
     names = {
         "ogg": ("OGG", "VORBIS"),
         "sph": ("NIST", "PCM_16"),
-        "opus": ("OGG", "OPUS"),
     }
     path = truncate(
         write_audio(
@@ -250,12 +225,13 @@ def test_a_truncated_ogg_or_sphere_file_is_a_shorter_recording(
             reader.read(7, 8, rate_hz=16000)
 
 
-@pytest.mark.parametrize("format_name", ["flac", "ogg", "opus", "mp3"])
+@pytest.mark.parametrize("format_name", ["flac", "ogg", "mp3"])
 def test_damage_inside_a_file_is_an_error_and_spans_before_it_are_read(
-    tmp_path: Path, format_name: str
-) -> None:
-    kind = ("OGG", "OPUS") if format_name == "opus" else (format_name.upper(), None)
-    path = write_audio(tmp_path / "a", noise(16000 * 20)[:, 0], 16000, *kind)
+    tmp_path, format_name
+):
+    path = write_audio(
+        tmp_path / "a", noise(16000 * 20)[:, 0], 16000, format_name.upper()
+    )
     with open_recording(path) as reader:
         whole = reader.read(0, 20, rate_hz=16000)
     content = bytearray(path.read_bytes())
@@ -270,7 +246,7 @@ def test_damage_inside_a_file_is_an_error_and_spans_before_it_are_read(
 
 
 @settings(
-    max_examples=80,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -280,9 +256,7 @@ def test_damage_inside_a_file_is_an_error_and_spans_before_it_are_read(
         st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4
     ),
 )
-def test_a_damaged_header_raises_only_input_errors(
-    tmp_path: Path, format_name: str, changes: list[tuple[int, int]]
-) -> None:
+def test_a_damaged_header_raises_only_input_errors(tmp_path, format_name, changes):
     buffer = io.BytesIO()
     soundfile.write(buffer, noise(1000), 16000, format=format_name, subtype="PCM_16")
     content = bytearray(buffer.getvalue())

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from callshot.corpus.mixing import (
-    choose_backgrounds,
-    find_band,
-    mix_call,
-    mix_example,
-)
+from callshot.corpus.mixing import choose_backgrounds, mix_call, mix_example
 from callshot.errors import InputError
 
 RATE_HZ = 8000
@@ -56,8 +51,9 @@ def literal_mix(call, background, snr_db):
     return mixed
 
 
-@pytest.mark.parametrize("background_length", [1000, 701, 300])
-@pytest.mark.parametrize("snr_db", [-5.0, 12.0])
+@pytest.mark.parametrize(
+    ("background_length", "snr_db"), [(1000, -5.0), (701, 12.0), (300, 12.0)]
+)
 def test_mixing_is_the_sum_written_out(background_length, snr_db):
     rng = np.random.default_rng(background_length)
     call = make_tone(900, 480, rng)
@@ -66,15 +62,6 @@ def test_mixing_is_the_sum_written_out(background_length, snr_db):
     expected = literal_mix(call, background, snr_db)
     assert mixed.dtype == np.float32
     np.testing.assert_allclose(mixed, expected, atol=1e-6)
-
-
-def test_the_gain_of_the_clip_does_not_matter():
-    rng = np.random.default_rng(1)
-    call = make_tone(900, 800, rng)
-    background = rng.normal(0, 0.02, 1600).astype(np.float32)
-    loud = mix_call(call, background, 6.0, RATE_HZ)
-    quiet = mix_call(0.01 * call, background, 6.0, RATE_HZ)
-    np.testing.assert_allclose(loud, quiet, atol=1e-6)
 
 
 def test_noise_outside_the_band_of_the_call_does_not_count():
@@ -98,12 +85,6 @@ def test_a_silent_call_is_an_error():
     noise = np.ones(800, np.float32)
     with pytest.raises(InputError, match="silent example"):
         mix_call(np.zeros(100, np.float32), noise, 6.0, RATE_HZ)
-
-
-def test_the_band_of_a_broad_call_is_from_5_to_95_percent_of_its_energy():
-    energy = np.ones(1001)
-    energy[0] = 0.0
-    assert find_band(energy, 1.0) == slice(50, 951)
 
 
 def test_an_example_is_mixed_once_for_each_ratio_with_other_backgrounds():

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.corpus.recordings import Library, find_recordings, window_spans
@@ -219,6 +219,7 @@ def test_a_missing_folder_is_an_error(tmp_path):
         find_recordings(tmp_path / ("x" * 300))
 
 
+@settings(max_examples=30)
 @given(frames=st.integers(1, 400), window=st.integers(1, 90), hop=st.integers(1, 90))
 def test_windows_are_those_of_an_index(tmp_path_factory, frames, window, hop):
     hop = min(hop, window)

@@ -1,7 +1,5 @@
 """New names for labels: the file, what is renamed, what is left out, and mistakes in the list."""
 
-from pathlib import Path
-
 import pytest
 
 from callshot.corpus.options import Renaming, make_annotation_options, read_renames
@@ -10,7 +8,7 @@ from callshot.errors import InputError
 from sounds import record
 
 
-def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+def write(folder, text, encoding="utf-8"):
     path = folder / "labels.csv"
     path.write_bytes(text.encode(encoding))
     return path
@@ -24,9 +22,7 @@ def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
         ("note\tLabel\tName\nx\tRmbl\trumble\n\tBröll\troar\n\twind\t\n", "utf-16"),
     ],
 )
-def test_the_file_is_read_as_spreadsheets_write_it(
-    text: str, encoding: str, tmp_path: Path
-) -> None:
+def test_the_file_is_read_as_spreadsheets_write_it(text, encoding, tmp_path):
     renames = read_renames(write(tmp_path, text, encoding))
     assert renames == {"Rmbl": "rumble", "Bröll": "roar", "wind": ""}
 
@@ -40,14 +36,12 @@ def test_the_file_is_read_as_spreadsheets_write_it(
         ("label,new_label\na,b\na,c\n", "line 3: 'a' becomes 'c' here but 'b' above"),
     ],
 )
-def test_a_mistake_in_the_file_is_an_error_with_its_line(
-    text: str, match: str, tmp_path: Path
-) -> None:
+def test_a_mistake_in_the_file_is_an_error_with_its_line(text, match, tmp_path):
     with pytest.raises(InputError, match=match):
         read_renames(write(tmp_path, text))
 
 
-def test_calls_are_renamed_left_out_or_kept_as_they_are(tmp_path: Path) -> None:
+def test_calls_are_renamed_left_out_or_kept_as_they_are(tmp_path):
     record(tmp_path / "a.wav", seconds=9)
     rows = "0\t2\t Rmbl\n2\t4\troar\n4\t6\twind\n6\t8\trumble\n"
     (tmp_path / "a.txt").write_text(rows)
@@ -67,5 +61,5 @@ def test_calls_are_renamed_left_out_or_kept_as_they_are(tmp_path: Path) -> None:
     assert result.skipped_files == []
 
 
-def test_accents_may_be_composed_or_not() -> None:
+def test_accents_may_be_composed_or_not():
     assert Renaming({"Bro\u0308ll": "roar"})("Br\u00f6ll") == "roar"

@@ -1,6 +1,5 @@
 """Tables of segments, rejects and categories are read back as they were written."""
 
-import csv
 from pathlib import Path
 
 import polars as pl
@@ -144,23 +143,6 @@ def test_a_file_that_is_not_parquet_is_an_error(tmp_path):
     for name in ("a.parquet", "gone.parquet"):
         with pytest.raises(InputError, match=f"{name}: cannot be read"):
             read_segments(tmp_path / name)
-
-
-def test_rejects_are_a_csv_with_file_row_and_reason(tmp_path):
-    write_rejects(
-        [
-            Reject('say "a".txt', 3, "too\nshort, really"),
-            Reject("b.txt", None, "empty"),
-        ],
-        tmp_path / "rejects.csv",
-    )
-    with (tmp_path / "rejects.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    assert rows == [
-        ["file", "row", "reason"],
-        ['say "a".txt', "3", "too\nshort, really"],
-        ["b.txt", "", "empty"],
-    ]
 
 
 def test_rejects_are_read_back_and_another_file_is_an_error(tmp_path):

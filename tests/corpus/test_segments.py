@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
-from callshot.corpus.audio import load_audio, open_recording, read_span
+from callshot.corpus.audio import open_recording, read_span
 from callshot.corpus.options import CORPORA, SegmentationOptions
 from callshot.corpus.segments import (
     check_any_segments,
@@ -23,7 +23,6 @@ from callshot.corpus.segments import (
 )
 from callshot.errors import InputError
 from callshot.fewshot.folds import check_folds, complete_shots, count_classes
-from callshot.records import Segmentation
 from rows_of_spans import list_rows, make_row, make_spans
 from sounds import BAD_KINDS, record, record_badly
 
@@ -31,18 +30,13 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 ONE_SECOND = SegmentationOptions(min_length_s=1.0)
 
 
-def annotate(folder: Path, *rows: tuple[object, ...], name: str = "calls.csv") -> Path:
+def annotate(folder, *rows, name="calls.csv"):
     with (folder / name).open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("recording", "start_s", "end_s", "label"), *rows])
     return folder / name
 
 
-def segment_rows(
-    folder: Path,
-    *rows: tuple[object, ...],
-    options: SegmentationOptions | None = None,
-    **arguments: object,
-) -> Segmentation:
+def segment_rows(folder, *rows, options=None, **arguments):
     """Write a recording of 10 s with annotations, and segment it."""
     if not (folder / "x.wav").exists():
         record(folder / "x.wav", seconds=10)
@@ -50,11 +44,11 @@ def segment_rows(
     return segment_corpus(folder, table, options=options, **arguments)  # type: ignore[arg-type]
 
 
-def reasons(result: Segmentation) -> list[str]:
+def reasons(result):
     return [reject.reason for reject in result.rejects]
 
 
-def audio_of(folder: Path, result: Segmentation, n: int = 0) -> np.ndarray:
+def audio_of(folder, result, n=0):
     row = list(result.segments.rows())[n]
     with open_recording(folder / row["path"]) as reader:
         return read_span(reader, row)
@@ -168,23 +162,6 @@ def test_a_segment_gets_a_peak_of_minus_3_dbfs_and_silence_stays_silence(tmp_pat
     }
 
 
-def test_the_channel_rule_selects_one_of_two_channels_or_their_mean(tmp_path):
-    record(tmp_path / "x.wav", channels=2, seconds=4)
-    both = sf.read(tmp_path / "x.wav", dtype="float32")[0][8000:24000]
-    for rule, expected in {
-        "first": both[:, 0],
-        "2": both[:, 1],
-        "mean": both.mean(axis=1),
-    }.items():
-        result = segment_rows(
-            tmp_path,
-            ("x.wav", 1, 3, "roar"),
-            options=SegmentationOptions(channel=rule, rate_hz=8000, peak_dbfs=None),
-        )
-        assert result.segments["channel_rule"][0] == rule
-        np.testing.assert_allclose(audio_of(tmp_path, result), expected, atol=1e-7)
-
-
 def test_a_call_on_a_missing_channel_is_a_reject(tmp_path):
     result = segment_rows(
         tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel="2")
@@ -197,13 +174,10 @@ def test_a_call_on_a_missing_channel_is_a_reject(tmp_path):
     ("start", "end", "reason"),
     [
         (5, 5, "point"),
-        (6, 5, "5"),
         (-1, 2, "-1"),
-        ("nan", 2, "nan"),
         (2, "inf", "inf"),
         ("two", 4, "two"),
         (9, 10.2, "beyond the end of x.wav, which is 10 s long"),
-        (10, 12, "beyond the end"),
         (90, 92, "beyond"),
     ],
 )
@@ -256,19 +230,6 @@ def test_calls_on_a_truncated_recording_are_shortened_or_rejected(tmp_path):
     assert "cut short" in reasons(result)[0]
 
 
-@pytest.mark.parametrize("suffix", [".mp3", ".ogg"])
-def test_overlapping_calls_in_a_sequential_file_equal_those_read_alone(
-    tmp_path, suffix
-):
-    record(tmp_path / f"x{suffix}", seconds=20, rate=16000)
-    rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
-    result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    loaded = dict(load_audio(result.segments, threads=1))
-    for n, segment in enumerate(result.segments.rows()):
-        with open_recording(tmp_path / segment["path"]) as reader:
-            np.testing.assert_array_equal(loaded[n], read_span(reader, segment))
-
-
 def test_a_duplicate_row_is_a_reject(tmp_path):
     result = segment_rows(
         tmp_path,
@@ -281,17 +242,6 @@ def test_a_duplicate_row_is_a_reject(tmp_path):
         "x.wav@1-3 roar",
     ]
     assert reasons(result)[0].endswith("calls.csv, row 1")
-
-
-def test_a_file_in_two_recordings_is_a_reject(tmp_path):
-    record(tmp_path / "x.wav", seconds=10)
-    table = tmp_path / "calls.csv"
-    table.write_text(
-        "path,recording,start_s,end_s,label\nx.wav,a,1,3,roar\nx.wav,b,4,6,roar\n"
-    )
-    result = segment_corpus(tmp_path, table)
-    assert [s.recording for s in list_rows(result.segments)] == ["a"]
-    assert "in recording 'b' here but in 'a'" in reasons(result)[0]
 
 
 def test_a_file_belongs_to_the_recording_that_most_rows_name_in_any_order(tmp_path):
@@ -351,19 +301,6 @@ def test_names_of_segments_are_unique_to_microseconds(tmp_path):
     assert "x.wav@1.000001-3" in names
 
 
-def test_two_spellings_of_a_call_are_duplicates_in_a_known_corpus(tmp_path):
-    record(tmp_path / "x.wav", seconds=5)
-    table = annotate(
-        tmp_path,
-        ("x.wav", 0, 2, "Roar"),
-        ("x.wav", 0, 2, "roar?"),
-        ("x.wav", 2, 4, "B1"),
-        ("x.wav", 2, 4, "B2"),
-    )
-    result = segment_corpus(tmp_path, table, corpus=CORPORA["ldc2010s05"])
-    assert sorted(s.label for s in list_rows(result.segments)) == ["b1", "b2", "roar"]
-
-
 def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
     record(tmp_path / "audio" / "x.wav")
     record(tmp_path / "audio" / "y.wav")
@@ -373,25 +310,6 @@ def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
     result = segment_corpus(tmp_path / "audio")
     assert [s.label for s in list_rows(result.segments)] == ["roar"]
     assert "leads outside" in result.skipped_files[0].reason
-
-
-def test_skipped_files_are_reported_for_every_source(tmp_path):
-    record(tmp_path / "roar" / "x.wav")
-    (tmp_path / "roar" / "._x.wav").write_bytes(b"")
-    (tmp_path / "roar" / "notes.txt").write_text("no annotations\n")
-    assert {Path(r.file).name for r in segment_corpus(tmp_path).skipped_files} == {
-        "._x.wav",
-        "notes.txt",
-    }
-
-
-def test_thousands_of_calls_that_all_overlap_have_all_labels(tmp_path):
-    calls = [
-        make_row("a", n / 1000, 100 + n, label=f"label {n % 20}") for n in range(20_000)
-    ]
-    assert set(overlapping_labels(make_spans(calls))) == {
-        tuple(sorted(f"label {n}" for n in range(20)))
-    }
 
 
 @pytest.mark.parametrize("kind", [*BAD_KINDS, "gone"])
@@ -410,23 +328,6 @@ def test_an_unreadable_recording_without_annotations_is_reported(tmp_path):
     record_badly(tmp_path / "bad.wav", "text")
     result = segment_rows(tmp_path, ("x.wav", 1, 3, "blow"))
     assert [Path(r.file).name for r in result.skipped_files] == ["bad.wav"]
-
-
-def test_audio_that_is_deleted_after_its_header_was_read_is_a_reject(
-    tmp_path, monkeypatch
-):
-    record(tmp_path / "gone.wav", seconds=10)
-
-    def vanish(share: float, what: str) -> None:
-        if what == "reading headers":
-            (tmp_path / "gone.wav").unlink(missing_ok=True)
-
-    monkeypatch.chdir(tmp_path)
-    result = segment_rows(
-        tmp_path, ("gone.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), progress=vanish
-    )
-    assert [s.label for s in list_rows(result.segments)] == ["blow"]
-    assert "gone.wav" in reasons(result)[0]
 
 
 def test_a_path_in_annotations_cannot_leave_the_folder(tmp_path):
@@ -542,16 +443,6 @@ def test_outputs_of_callshot_are_not_read_as_annotations(tmp_path):
     assert not result.skipped_files
 
 
-def test_an_unreadable_recording_with_an_empty_table_is_reported(tmp_path):
-    record_badly(tmp_path / "quiet.wav", "text")
-    (tmp_path / "quiet.Table.1.selections.txt").write_text(
-        "Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
-    )
-    assert [Path(r.file).name for r in segment_corpus(tmp_path).skipped_files] == [
-        "quiet.wav"
-    ]
-
-
 @pytest.mark.parametrize("check", [True, False])
 def test_progress_adds_up_to_one(tmp_path, check):
     shares: list[float] = []
@@ -561,25 +452,6 @@ def test_progress_adds_up_to_one(tmp_path, check):
         tmp_path, check=check, progress=lambda share, what: shares.append(share)
     )
     assert sum(shares) == pytest.approx(1)
-
-
-def test_the_same_file_name_in_another_folder_is_another_recording(tmp_path):
-    record(tmp_path / "audio" / "siteA" / "REC_0.wav", seconds=5)
-    record(tmp_path / "audio" / "siteB" / "REC_1.wav", seconds=5)
-    for site in ("siteA", "siteC"):
-        (tmp_path / "tables" / site).mkdir(parents=True)
-        (tmp_path / "tables" / site / "REC_0.txt").write_text(f"1\t3\t{site}\n")
-    result = segment_corpus(tmp_path / "audio", tmp_path / "tables")
-    assert [s.label for s in list_rows(result.segments)] == ["siteA"]
-    assert (
-        "siteA/REC_0.wav has the same name but is in another folder"
-        in reasons(result)[0]
-    )
-    table = annotate(tmp_path, ("D:\\f\\siteC\\REC_0.wav", 1, 3, "roar"))
-    assert (
-        "siteA/REC_0.wav has the same file name but is in another folder"
-        in reasons(segment_corpus(tmp_path / "audio", table))[0]
-    )
 
 
 def test_a_single_recording_is_annotated_by_the_file_of_its_name(tmp_path):
@@ -612,22 +484,6 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
     assert "--rename" in note
 
 
-def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
-    rows = [("x.wav", n, n + 0.3, "peep") for n in range(9)]
-    result = segment_rows(tmp_path, *rows, options=ONE_SECOND)
-    assert not result.segments
-    note = "most calls are shorter than 1 s; --min-length-s 0.2 would keep nearly all"
-    assert note in result.notes
-
-
-def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):
-    whole = record(tmp_path / "x.wav", seconds=10).read_bytes()
-    (tmp_path / "x.wav").write_bytes(whole[: len(whole) // 2])
-    result = segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
-    assert [s.label for s in list_rows(result.segments)] == ["roar"]
-    assert [note for note in result.notes if "used 5.0 of 10.0 s" in note]
-
-
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
     record(tmp_path / "x.wav")
     with pytest.raises(
@@ -658,7 +514,7 @@ def test_other_columns_and_folds_are_kept(tmp_path):
 # Corpora
 
 
-def textgrid(tiers: dict[str, list[tuple[float, float, str]]], end_s: float) -> str:
+def textgrid(tiers, end_s):
     """Write interval tiers in Praat's short form; gaps are left out, as some tools do."""
     lines = [
         'File type = "ooTextFile"',
@@ -742,10 +598,7 @@ def test_elephant_voices_has_labels_from_folders_or_a_sheet_in_one_spelling(tmp_
     ]
 
 
-Shape = tuple[dict[str, tuple[int, int]], int, tuple[str, ...], int, int, int]
-
-
-def manifest(folder: Path, shape: Shape) -> Path:
+def manifest(folder, shape):
     """Write a manifest with eligible calls, calls of rare types, and calls under a second."""
     counts, folds, common, others, short, rare = shape
     label, fold = spread_over_folds(counts, folds, common)
@@ -906,15 +759,6 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
     )
 
 
-@pytest.mark.skipif(
-    not SHARED.exists(), reason="the real recordings in ../shared/data are not here"
-)
-def test_the_real_finch_songs_are_all_shorter_than_the_minimum_of_the_paper():
-    result = segment_corpus(SHARED / "finch", options=ONE_SECOND)
-    assert len(result.rejects) == 601
-    assert len(segment_corpus(SHARED / "finch").segments) == 601
-
-
 # The same audio in several recordings
 
 
@@ -935,14 +779,6 @@ def test_audio_that_is_in_two_recordings_is_noted_and_listed(tmp_path):
     (note,) = [note for note in result.notes if "same audio" in note]
     assert note.startswith("2 segments have the same audio as a segment of another")
     assert "copy.wav@1-3 and x.wav@1-3" in note
-
-
-def test_the_same_audio_twice_in_one_recording_is_no_leak(tmp_path):
-    rows = [("x.wav", 1, 3, "roar"), ("x.wav", 1, 3, "rumble")]
-    result = segment_rows(tmp_path, *rows)
-    assert len(result.segments) == 2
-    assert result.duplicates == []
-    assert not any("same audio" in note for note in result.notes)
 
 
 def test_rows_without_a_label_are_an_error_that_names_the_option(tmp_path):

@@ -20,7 +20,6 @@ from callshot.corpus.synthetic.plan import (
     GAP_S,
     RecordingPlan,
     SiteOptions,
-    plan_examples,
     plan_recordings,
 )
 from callshot.corpus.synthetic.site import generate_recording
@@ -35,7 +34,7 @@ from callshot.corpus.synthetic.soundscape import (
     make_background,
 )
 from callshot.detection.index.clock import find_clock_time
-from callshot.errors import OptionError, OutputError
+from callshot.errors import OptionError
 from callshot.jobs import Pool
 from callshot.spans import Spans
 from rows_of_spans import list_rows
@@ -54,13 +53,13 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("site")
     synthesise_soundscape(path, **SMALL, threads=2)
     return path
 
 
-def digests(folder: Path) -> dict[str, str]:
+def digests(folder):
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(
             path.read_bytes()
@@ -70,13 +69,13 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def read(folder: Path, name: str) -> np.ndarray:
+def read(folder, name):
     samples, rate_hz = soundfile.read(folder / "recordings" / name)
     assert rate_hz == RATE_HZ
     return np.asarray(samples)
 
 
-def literal_band_power(samples: np.ndarray, low_hz: float, high_hz: float) -> float:
+def literal_band_power(samples, low_hz, high_hz):
     """Sum the squares of every Fourier coefficient whose frequency is in the band."""
     spectrum = np.fft.fft(samples)
     power = 0.0
@@ -88,8 +87,8 @@ def literal_band_power(samples: np.ndarray, low_hz: float, high_hz: float) -> fl
 
 
 def test_every_call_has_its_signal_to_noise_ratio_in_the_written_files(
-    folder: Path, tmp_path: Path
-) -> None:
+    folder, tmp_path
+):
     synthesise_soundscape(tmp_path, **SMALL | {"calls_per_hour": 0})
     calls = pl.read_csv(folder / "annotations.csv")
     assert set(calls["snr_db"]) == {0.0, 10.0}
@@ -103,7 +102,7 @@ def test_every_call_has_its_signal_to_noise_ratio_in_the_written_files(
         assert 10 * log10(ratio) == pytest.approx(call["snr_db"], abs=0.15)
 
 
-def test_between_calls_there_is_background_only(folder: Path, tmp_path: Path) -> None:
+def test_between_calls_there_is_background_only(folder, tmp_path):
     synthesise_soundscape(tmp_path, **SMALL | {"calls_per_hour": 0})
     for plan in plan_recordings(SiteOptions(**SMALL)):
         name = f"{plan.name}.wav"
@@ -116,20 +115,7 @@ def test_between_calls_there_is_background_only(folder: Path, tmp_path: Path) ->
         assert difference[is_call].any()
 
 
-def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(
-    folder: Path, tmp_path: Path
-) -> None:
-    synthesise_soundscape(tmp_path, **SMALL, threads=1)
-    assert digests(tmp_path) == digests(folder)
-
-
-def test_another_seed_gives_other_recordings() -> None:
-    one, other = (draw_site(seed, RATE_HZ) for seed in (0, 1))
-    assert one.callers != other.callers
-    assert one.soundscape != other.soundscape
-
-
-def test_blocks_are_added_where_they_fade_into_each_other() -> None:
+def test_blocks_are_added_where_they_fade_into_each_other():
     site = draw_site(0, RATE_HZ)
     start = datetime(2026, 3, 2, 6)
     plan = RecordingPlan(0, "SITE", 2.5 * BLOCK_S, Spans.from_rows([]), start=start)
@@ -146,7 +132,7 @@ def test_blocks_are_added_where_they_fade_into_each_other() -> None:
     np.testing.assert_allclose(whole, expected[:size], atol=1 / 32767)
 
 
-def test_an_engine_passes_from_block_to_block_without_a_step() -> None:
+def test_an_engine_passes_from_block_to_block_without_a_step():
     site = draw_site(0, RATE_HZ)
     start = datetime(2026, 3, 2, 6)
     plan = RecordingPlan(0, "SITE", 2.0 * BLOCK_S, Spans.from_rows([]), start=start)
@@ -175,7 +161,7 @@ def test_an_engine_passes_from_block_to_block_without_a_step() -> None:
     assert np.abs(sound[size] - sound[size - 1]) <= around.max()
 
 
-def test_calls_are_apart_and_inside_their_recordings() -> None:
+def test_calls_are_apart_and_inside_their_recordings():
     options = SiteOptions(
         recordings=30, minutes=20, calls_per_hour=120, every_minutes=47
     )
@@ -187,7 +173,7 @@ def test_calls_are_apart_and_inside_their_recordings() -> None:
         assert end_s <= plan.duration_s
 
 
-def test_calls_overlap_if_asked() -> None:
+def test_calls_overlap_if_asked():
     options = SiteOptions(recordings=1, minutes=60, calls_per_hour=400, overlap=True)
     calls = list_rows(plan_recordings(options)[0].calls)
     starts_s = [call.start_s for call in calls]
@@ -196,7 +182,7 @@ def test_calls_overlap_if_asked() -> None:
     assert max(call.end_s for call in calls) < 3600
 
 
-def test_the_number_of_calls_follows_the_hour_of_the_day() -> None:
+def test_the_number_of_calls_follows_the_hour_of_the_day():
     options = SiteOptions(recordings=7, minutes=1440, calls_per_hour=30)
     plans = plan_recordings(options)
     hours = Counter(
@@ -209,7 +195,7 @@ def test_the_number_of_calls_follows_the_hour_of_the_day() -> None:
     assert hours[12] == 0
 
 
-def test_names_have_the_clock_times_of_the_starts() -> None:
+def test_names_have_the_clock_times_of_the_starts():
     options = SiteOptions(recordings=3, minutes=10, every_minutes=720)
     plans = plan_recordings(options)
     clocks = [find_clock_time(Path("absent"), plan.name) for plan in plans]
@@ -217,7 +203,7 @@ def test_names_have_the_clock_times_of_the_starts() -> None:
     assert clocks[2] == "2026-03-03T00:00:00"
 
 
-def test_score_reads_the_annotations(folder: Path) -> None:
+def test_score_reads_the_annotations(folder):
     scores = score_detections(
         folder / "annotations.csv", folder / "raven", recordings=folder / "recordings"
     ).scores
@@ -226,7 +212,7 @@ def test_score_reads_the_annotations(folder: Path) -> None:
     )
 
 
-def test_examples_are_in_other_recordings_and_again_as_clips(folder: Path) -> None:
+def test_examples_are_in_other_recordings_and_again_as_clips(folder):
     examples = segment(folder / "examples/recordings", folder / "examples/raven")
     clips = segment(folder / "clips", format="folders")
     counts = [
@@ -239,16 +225,10 @@ def test_examples_are_in_other_recordings_and_again_as_clips(folder: Path) -> No
     }
 
 
-def test_example_recordings_have_names_of_their_own() -> None:
-    plans = plan_examples(SiteOptions(types=1, examples=200))
-    assert len({plan.name for plan in plans}) == len(plans) == 50
-    assert sum(len(plan.calls) for plan in plans) == 200
-
-
-def test_memory_does_not_grow_with_the_length_of_a_recording() -> None:
+def test_memory_does_not_grow_with_the_length_of_a_recording():
     site = draw_site(0, RATE_HZ)
     peaks = []
-    for minutes in (4, 16):
+    for minutes in (2, 8):
         plan = plan_recordings(SiteOptions(recordings=1, minutes=minutes))[0]
         tracemalloc.start()
         with Pool(2) as pool:
@@ -263,13 +243,11 @@ def test_memory_does_not_grow_with_the_length_of_a_recording() -> None:
     ("options", "message"),
     [
         ({"recordings": 0}, "recordings: expected 1 to 100000 recordings, got 0"),
-        ({"minutes": 1500}, "minutes: expected 1 to 1440 minutes, got 1500"),
         (
             {"minutes": 90, "every_minutes": 60},
             "every_minutes: recordings of 90 minutes",
         ),
         ({"snr_db": ()}, "snr_db: expected one or more values"),
-        ({"snr_db": 100}, "snr_db: expected -40 to 60 dB, got 100"),
         ({"snr_db": float("nan")}, "snr_db: expected -40 to 60 dB, got nan"),
         ({"types": 16}, "types: expected 1 to 15 types, got 16"),
         ({"calls_per_hour": 3000}, "calls do not fit into .*overlap"),
@@ -278,27 +256,19 @@ def test_memory_does_not_grow_with_the_length_of_a_recording() -> None:
         ({"threads": 0}, "threads: expected 1 or more, got 0"),
     ],
 )
-def test_options_out_of_range_are_one_line(
-    options: dict[str, object], message: str, tmp_path: Path
-) -> None:
+def test_options_out_of_range_are_one_line(options, message, tmp_path):
     with pytest.raises(OptionError, match=message) as error:
         synthesise_soundscape(tmp_path / "site", **options)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "site").exists()
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match="the folder has other files"):
-        synthesise_soundscape(tmp_path, **SMALL)
-
-
-def test_the_command_makes_the_same_files(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_makes_the_same_bytes_with_another_number_of_threads(
+    folder, tmp_path, capsys
+):
     options = ["--recordings", 2, "--minutes", 2, "--calls-per-hour", 240]
     options += ["--snr-db", "0,10", "--examples", 2, "--rate-hz", RATE_HZ, "--seed", 3]
-    run("synth", tmp_path / "site", "--soundscape", *options)
+    run("synth", tmp_path / "site", "--soundscape", "--threads", 1, *options)
     assert digests(tmp_path / "site") == digests(folder)
     assert re.search("2 recordings, 16 calls, 0.1 hours in", capsys.readouterr().out)
 
@@ -307,16 +277,12 @@ def test_the_command_makes_the_same_files(
     ("options", "message"),
     [
         (["--minutes", 5], "minutes: only with --soundscape"),
-        (["--overlap"], "overlap: only with --soundscape"),
         (["--soundscape", "--scale", 2], "scale: not with --soundscape"),
         (["--soundscape", "--snr-db", "low"], "--snr-db: expected numbers"),
     ],
 )
 def test_options_of_the_other_kind_of_corpus_are_refused(
-    options: list[object],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    options, message, tmp_path, capsys
+):
     run("synth", tmp_path / "site", *options, code=2)
     assert message in capsys.readouterr().err

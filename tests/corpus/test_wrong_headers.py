@@ -12,18 +12,18 @@ from callshot.corpus.audio import load_audio, open_recording, probe
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.errors import InputError
-from sounds import Signal, noise, write_audio
+from sounds import noise, write_audio
 from wrong_headers import RATE_HZ, add_tag, set_data_size, write_folder, write_mp3
 
 BIRDS = Path(__file__).parents[2] / "../shared/data/birds"
 
 
 @pytest.fixture(autouse=True)
-def forget_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget_lengths(monkeypatch):
     monkeypatch.setattr(audio_files, "_counted_frames", {})
 
 
-def decode(path: Path) -> Signal:
+def decode(path):
     with open_recording(path) as reader:
         rate_hz = round(reader.recording.rate_hz)
         return reader.read(0, reader.recording.duration_s, rate_hz=rate_hz)
@@ -32,7 +32,7 @@ def decode(path: Path) -> Signal:
 # MP3
 
 
-def test_an_mp3_file_ends_where_decoding_ends(tmp_path: Path) -> None:
+def test_an_mp3_file_ends_where_decoding_ends(tmp_path):
     path = add_tag(write_mp3(tmp_path / "a.mp3", noise(RATE_HZ * 20)[:, 0]))
     estimate = soundfile.info(path).frames
     recording = probe(path)
@@ -44,9 +44,7 @@ def test_an_mp3_file_ends_where_decoding_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_quiet_first", [True, False])
-def test_an_mp3_file_of_variable_bit_rate_is_read_whole(
-    tmp_path: Path, is_quiet_first: bool
-) -> None:
+def test_an_mp3_file_of_variable_bit_rate_is_read_whole(tmp_path, is_quiet_first):
     """The estimate is too long if the first frame is small, too short if it is large."""
     parts = [np.zeros(RATE_HZ * 10, np.float32), noise(RATE_HZ * 2)[:, 0]]
     signal = np.concatenate(parts if is_quiet_first else parts[::-1])
@@ -64,9 +62,7 @@ def test_an_mp3_file_of_variable_bit_rate_is_read_whole(
             assert np.array_equal(span, decoded[first : first + RATE_HZ // 2])
 
 
-def test_a_file_is_decoded_once_to_count_its_frames(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_decoded_once_to_count_its_frames(tmp_path, monkeypatch):
     path = add_tag(write_mp3(tmp_path / "a.mp3", noise(RATE_HZ * 5)[:, 0]))
     frames = probe(path).frames
     monkeypatch.setattr(audio_files.FrameReader, "_decode", None)
@@ -79,7 +75,7 @@ def test_a_file_is_decoded_once_to_count_its_frames(
 # FLAC
 
 
-def test_a_flac_header_that_announces_too_much_is_noted(tmp_path: Path) -> None:
+def test_a_flac_header_that_announces_too_much_is_noted(tmp_path):
     path = write_audio(tmp_path / "a.flac", noise(RATE_HZ * 10)[:, 0])
     content = bytearray(path.read_bytes())
     content[22:26] = b"\xff\xff\xff\xff"  # the number of samples
@@ -93,11 +89,10 @@ def test_a_flac_header_that_announces_too_much_is_noted(tmp_path: Path) -> None:
 # WAV
 
 
-@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
-@pytest.mark.parametrize("announced_s", [0, 10])
-def test_sound_after_the_length_in_a_wav_header_is_used(
-    tmp_path: Path, subtype: str, announced_s: int
-) -> None:
+@pytest.mark.parametrize(
+    ("subtype", "announced_s"), [("PCM_16", 0), ("PCM_24", 10), ("FLOAT", 10)]
+)
+def test_sound_after_the_length_in_a_wav_header_is_used(tmp_path, subtype, announced_s):
     signal = noise(RATE_HZ * 20)[:, 0]
     path = write_audio(tmp_path / "a.wav", signal, RATE_HZ, "WAV", subtype)
     whole = decode(path)
@@ -119,10 +114,7 @@ def test_sound_after_the_length_in_a_wav_header_is_used(
         b"LIST" + struct.pack("<I", 9000) + b"INFO" + noise(3000).tobytes()[:8996],
         b"LIST" + struct.pack("<I", 90000) + b"INFO" + noise(3000).tobytes(),
         b"bext" + struct.pack("<I", 6000) + noise(1500).tobytes(),
-        b"id3 " + struct.pack("<I", 6000) + noise(1500).tobytes(),
-        b"wamd" + struct.pack("<I", 6000) + noise(1500).tobytes(),
         b"junk" + struct.pack("<I", 6000) + bytes(6000),
-        b"_PMX" + struct.pack("<I", 90000) + noise(3000).tobytes(),
         b"ID3\4" + noise(3000).tobytes(),
         b"TAG" + noise(3000).tobytes(),
         bytes(9000),
@@ -131,9 +123,7 @@ def test_sound_after_the_length_in_a_wav_header_is_used(
     ids=lambda tail: f"{tail[:4]!r} {len(tail)}",
 )
 @pytest.mark.parametrize("frames", [RATE_HZ * 2, RATE_HZ * 2 + 1])
-def test_what_follows_the_sound_is_not_read_as_sound(
-    tmp_path: Path, tail: bytes, frames: int
-) -> None:
+def test_what_follows_the_sound_is_not_read_as_sound(tmp_path, tail, frames):
     path = write_audio(
         tmp_path / "a.wav", noise(frames)[:, 0], RATE_HZ, "WAV", "PCM_U8"
     )
@@ -147,7 +137,7 @@ def test_what_follows_the_sound_is_not_read_as_sound(
         assert not recording.describe_length()
 
 
-def test_a_wav_file_without_sound_is_an_error(tmp_path: Path) -> None:
+def test_a_wav_file_without_sound_is_an_error(tmp_path):
     path = write_audio(tmp_path / "a.wav", noise(0)[:, 0], RATE_HZ, "WAV")
     path.write_bytes(path.read_bytes() + b"LIST\x04\0\0\0INFO" + bytes(8000))
     with pytest.raises(InputError, match="no audio"):
@@ -157,7 +147,7 @@ def test_a_wav_file_without_sound_is_an_error(tmp_path: Path) -> None:
 # Every command
 
 
-def test_all_windows_that_can_be_decoded_are_indexed(tmp_path: Path) -> None:
+def test_all_windows_that_can_be_decoded_are_indexed(tmp_path):
     names = write_folder(tmp_path / "audio")
     result = index_recordings(
         tmp_path / "audio", tmp_path / "index", "mfcc", window_s=1
@@ -175,7 +165,7 @@ def test_all_windows_that_can_be_decoded_are_indexed(tmp_path: Path) -> None:
     assert again.added == []
 
 
-def test_a_call_at_the_estimated_end_is_shortened(tmp_path: Path) -> None:
+def test_a_call_at_the_estimated_end_is_shortened(tmp_path):
     write_folder(tmp_path / "audio")
     table = tmp_path / "calls.csv"
     rows = [f"{name}.mp3,11.0,12.4,roar" for name in ("tag", "variable")]
@@ -188,33 +178,24 @@ def test_a_call_at_the_estimated_end_is_shortened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["flac", "ogg"])
-def test_a_recording_with_damage_inside_is_indexed_up_to_it(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_a_recording_with_damage_inside_is_indexed_up_to_it(tmp_path, suffix):
     (tmp_path / "audio").mkdir()
     path = write_audio(tmp_path / f"audio/a.{suffix}", noise(RATE_HZ * 20)[:, 0])
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 6000] = np.random.default_rng(0).bytes(6000)
     path.write_bytes(content)
-    for hop_s in (1.0, 0.25):
-        result = index_recordings(
-            tmp_path / "audio",
-            tmp_path / f"index {hop_s}",
-            "mfcc",
-            window_s=1,
-            hop_s=hop_s,
-        )
-        (recording,) = result.index.recordings
-        assert 8 < recording.duration_s < 11
-        assert recording.windows == len(result.index.to_frame())
-        assert [note for note in result.notes if "of 20.0 s" in note] == result.notes
-        assert len(result.notes) == 1
+    result = index_recordings(
+        tmp_path / "audio", tmp_path / "index", "mfcc", window_s=1, hop_s=0.25
+    )
+    (recording,) = result.index.recordings
+    assert 8 < recording.duration_s < 11
+    assert recording.windows == len(result.index.to_frame())
+    assert [note for note in result.notes if "of 20.0 s" in note] == result.notes
+    assert len(result.notes) == 1
 
 
-def test_a_call_that_reaches_into_damage_is_read_up_to_it_with_a_note(
-    tmp_path: Path,
-) -> None:
+def test_a_call_that_reaches_into_damage_is_read_up_to_it_with_a_note(tmp_path):
     path = write_audio(tmp_path / "a.flac", noise(RATE_HZ * 20)[:, 0])
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
@@ -234,7 +215,7 @@ def test_a_call_that_reaches_into_damage_is_read_up_to_it_with_a_note(
     assert lengths_s[2] == pytest.approx(lengths_s[1] - 0.5, abs=1e-3)
 
 
-def test_published_field_recordings_are_all_used(tmp_path: Path) -> None:
+def test_published_field_recordings_are_all_used(tmp_path):
     if not BIRDS.is_dir():
         pytest.skip("needs the recordings in ../shared/data/birds, which are not here")
     files = sorted(BIRDS.glob("*.mp3"))

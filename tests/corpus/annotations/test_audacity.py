@@ -1,24 +1,19 @@
 """Audacity label tracks, with and without frequencies."""
 
-from pathlib import Path
-
 import pytest
 
-from callshot.corpus.annotations import (
-    AnnotationFile,
-    recognise,
-)
+from callshot.corpus.annotations import recognise
 from callshot.errors import OutputError
 from rows_of_spans import Annotation, read_annotations, write_annotations
 
 
-def read(folder: Path, text: str) -> AnnotationFile:
+def read(folder, text):
     path = folder / "labels.txt"
     path.write_text(text, newline="")
     return read_annotations(path, "audacity")
 
 
-def test_the_label_follows_the_second_tab(tmp_path: Path) -> None:
+def test_the_label_follows_the_second_tab(tmp_path):
     annotation_file = read(
         tmp_path, "0.0\t1.5\troar\tand more\r\n\r\n2,5\t3\t rumble\n"
     )
@@ -38,7 +33,7 @@ def test_the_label_follows_the_second_tab(tmp_path: Path) -> None:
     ]
 
 
-def test_a_line_of_frequencies_belongs_to_the_label_before_it(tmp_path: Path) -> None:
+def test_a_line_of_frequencies_belongs_to_the_label_before_it(tmp_path):
     annotation_file = read(
         tmp_path,
         "0\t1\ta\n\\\t10.5\t200\n1\t2\tb\n\\\t-1\t-1.0\n2\t3\tc\n\\\t\t5\n3\t4\td\n",
@@ -55,7 +50,7 @@ def test_a_line_of_frequencies_belongs_to_the_label_before_it(tmp_path: Path) ->
     ]
 
 
-def test_invalid_lines_are_rejects(tmp_path: Path) -> None:
+def test_invalid_lines_are_rejects(tmp_path):
     lines = [
         "\\\t1\t2",
         "1\t1\tpoint",
@@ -84,17 +79,17 @@ def test_invalid_lines_are_rejects(tmp_path: Path) -> None:
     assert [annotation.row for annotation in annotation_file.annotations] == [8]
 
 
-def test_an_empty_track_is_read_but_not_recognised(tmp_path: Path) -> None:
+def test_an_empty_track_is_read_but_not_recognised(tmp_path):
     assert read(tmp_path, "").annotations == []
     assert recognise(tmp_path / "labels.txt") is None
 
 
-def test_a_track_with_one_invalid_line_is_recognised(tmp_path: Path) -> None:
+def test_a_track_with_one_invalid_line_is_recognised(tmp_path):
     read(tmp_path, "0\t1\ta\n1\t2\tb\noops\n3\t4\tc\n")
     assert len(read_annotations(tmp_path / "labels.txt").rejects) == 1
 
 
-def test_a_track_holds_one_recording(tmp_path: Path) -> None:
+def test_a_track_holds_one_recording(tmp_path):
     calls = [
         Annotation(name, 0.1, 0.3, "roar", "", 1, extra={"low_freq_hz": 5.0})
         for name in ("a.wav", "b.wav")

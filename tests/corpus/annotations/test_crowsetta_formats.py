@@ -2,15 +2,11 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from callshot.corpus.annotations import (
-    AnnotationFile,
-    AnnotationOptions,
-)
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.errors import InputError, OptionError
 from mutations import XML, yarden_mat
 from rows_of_spans import read_annotations
@@ -19,14 +15,12 @@ crowsetta = pytest.importorskip("crowsetta")
 EXAMPLES = Path(crowsetta.__file__).parent / "examples"
 
 
-def read_with_crowsetta(name: str, format: str, **options: Any) -> Any:
+def read_with_crowsetta(name, format, **options):
     with warnings.catch_warnings(action="ignore"):  # of its own, about pandas
         return crowsetta.formats.by_name(format).from_file(EXAMPLES / name, **options)
 
 
-def read_example(
-    name: str, format: str = "auto", **annotation_options: Any
-) -> AnnotationFile:
+def read_example(name, format="auto", **annotation_options):
     annotation_file = read_annotations(
         EXAMPLES / name, format, AnnotationOptions(**annotation_options)
     )
@@ -38,14 +32,14 @@ def read_example(
     return annotation_file
 
 
-def facts(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
+def facts(annotation_file):
     return [
         (annotation.start_s, annotation.end_s, annotation.label)
         for annotation in annotation_file.annotations
     ]
 
 
-def boxes(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
+def boxes(annotation_file):
     bands = [
         (annotation.extra["low_freq_hz"], annotation.extra["high_freq_hz"])
         for annotation in annotation_file.annotations
@@ -55,7 +49,7 @@ def boxes(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
     ]
 
 
-def test_raven_reads_as_crowsetta_reads_it() -> None:
+def test_raven_reads_as_crowsetta_reads_it():
     name = "Recording_1_Segment_02.Table.1.selections.txt"
     expected = read_with_crowsetta(name, "raven", annot_col="Species").to_bbox()
     assert boxes(read_example(name)) == [
@@ -63,14 +57,14 @@ def test_raven_reads_as_crowsetta_reads_it() -> None:
     ]
 
 
-def test_audacity_with_frequencies_reads_as_crowsetta_reads_it() -> None:
+def test_audacity_with_frequencies_reads_as_crowsetta_reads_it():
     expected = read_with_crowsetta("spinetail.txt", "aud-bbox").to_bbox()
     assert boxes(read_example("spinetail.txt")) == [
         (b.onset, b.offset, b.label, b.low_freq, b.high_freq) for b in expected
     ]
 
 
-def test_audacity_reads_as_crowsetta_reads_it() -> None:
+def test_audacity_reads_as_crowsetta_reads_it():
     name = "405_marron1_June_14_2016_69640887.audacity.txt"
     expected = read_with_crowsetta(name, "aud-seq")
     assert facts(read_example(name)) == list(
@@ -78,7 +72,7 @@ def test_audacity_reads_as_crowsetta_reads_it() -> None:
     )
 
 
-def test_textgrid_reads_as_crowsetta_reads_it() -> None:
+def test_textgrid_reads_as_crowsetta_reads_it():
     expected = read_with_crowsetta("AVO-maea-basic.TextGrid", "textgrid")
     names = tuple(tier.name for tier in expected.tiers)
     annotation_file = read_example("AVO-maea-basic.TextGrid", tiers=names)
@@ -94,7 +88,7 @@ def test_textgrid_reads_as_crowsetta_reads_it() -> None:
 
 
 @pytest.mark.parametrize("format", ["auto", "generic-seq"])
-def test_generic_seq_reads_as_crowsetta_reads_it(format: str) -> None:
+def test_generic_seq_reads_as_crowsetta_reads_it(format):
     expected = read_with_crowsetta("bird1.csv", "generic-seq").annots
     annotation_file = read_example("bird1.csv", format)
     assert facts(annotation_file) == [
@@ -107,11 +101,10 @@ def test_generic_seq_reads_as_crowsetta_reads_it(format: str) -> None:
     ]
 
 
-def test_a_table_with_other_columns_reads_as_crowsetta_reads_it() -> None:
+def test_a_table_with_other_columns_reads_as_crowsetta_reads_it():
     columns = {"start_seconds": "onset_s", "stop_seconds": "offset_s"}
     annotation_options = {"start_s": "start_seconds", "end_s": "stop_seconds"}
     das = "bl26lb16_190412_0721.20144_annotations.csv"
-    mouse = next(EXAMPLES.glob("GO_*.csv")).name
     expected = read_with_crowsetta(
         das, "simple-seq", columns_map=columns | {"name": "label"}
     )
@@ -131,28 +124,9 @@ def test_a_table_with_other_columns_reads_as_crowsetta_reads_it() -> None:
     assert [annotation.label for annotation in annotation_file.annotations] == list(
         expected.labels
     )
-    expected = read_with_crowsetta(
-        mouse, "simple-seq", columns_map=columns, default_label="pup"
-    )
-    annotation_file = read_example(
-        mouse, "auto", columns=annotation_options, label="pup"
-    )
-    np.testing.assert_allclose(
-        [annotation.start_s for annotation in annotation_file.annotations],
-        expected.onsets_s,
-        rtol=1e-15,
-    )
-    np.testing.assert_allclose(
-        [annotation.end_s for annotation in annotation_file.annotations],
-        expected.offsets_s,
-        rtol=1e-15,
-    )
-    assert [annotation.label for annotation in annotation_file.annotations] == list(
-        expected.labels
-    )
 
 
-def test_notmat_reads_as_crowsetta_reads_it() -> None:
+def test_notmat_reads_as_crowsetta_reads_it():
     name = "gy6or6_baseline_230312_0808.138.cbin.not.mat"
     expected = read_with_crowsetta(name, "notmat")
     assert facts(read_example(name)) == list(
@@ -160,7 +134,7 @@ def test_notmat_reads_as_crowsetta_reads_it() -> None:
     )
 
 
-def test_timit_reads_as_crowsetta_reads_it_in_frames() -> None:
+def test_timit_reads_as_crowsetta_reads_it_in_frames():
     expected = read_with_crowsetta("sa1.phn", "timit")
     annotation_file = read_example("sa1.phn")
     assert facts(annotation_file) == list(
@@ -169,7 +143,7 @@ def test_timit_reads_as_crowsetta_reads_it_in_frames() -> None:
     assert all(annotation.in_frames for annotation in annotation_file.annotations)
 
 
-def test_birdsong_reads_as_crowsetta_reads_it_in_frames() -> None:
+def test_birdsong_reads_as_crowsetta_reads_it_in_frames():
     songs = read_with_crowsetta("Annotation.xml", "birdsong-recognition-dataset")
     expected = [
         (song.wav_file, s.position, s.position + s.length, s.label)
@@ -184,7 +158,7 @@ def test_birdsong_reads_as_crowsetta_reads_it_in_frames() -> None:
     assert all(annotation.in_frames for annotation in annotation_file.annotations)
 
 
-def test_yarden_reads_as_crowsetta_reads_it(tmp_path: Path) -> None:
+def test_yarden_reads_as_crowsetta_reads_it(tmp_path):
     path = tmp_path / "annotation.mat"
     path.write_bytes(yarden_mat())
     annotations = read_annotations(path, "yarden").annotations
@@ -202,7 +176,7 @@ def test_yarden_reads_as_crowsetta_reads_it(tmp_path: Path) -> None:
     assert len(annotations) == 4
 
 
-def test_a_crowsetta_failure_is_an_error_in_one_line(tmp_path: Path) -> None:
+def test_a_crowsetta_failure_is_an_error_in_one_line(tmp_path):
     for name, format in (
         ("a.phn", "timit"),
         ("a.csv", "generic-seq"),
@@ -217,7 +191,7 @@ def test_a_crowsetta_failure_is_an_error_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_xml_entities_are_an_error(tmp_path: Path) -> None:
+def test_xml_entities_are_an_error(tmp_path):
     lines = [
         '<!ENTITY a0 "ha">',
         *(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12)),
@@ -230,8 +204,7 @@ def test_xml_entities_are_an_error(tmp_path: Path) -> None:
         raw = text.replace("UTF-8", encoding).encode(encoding)
         (tmp_path / "Annotation.xml").write_bytes(raw)
         with pytest.raises(
-            InputError,
-            match=r"Annotation\.xml: crowsetta cannot read it",
+            InputError, match=r"Annotation\.xml: crowsetta cannot read it"
         ):
             read_annotations(
                 tmp_path / "Annotation.xml", "birdsong-recognition-dataset"

@@ -2,26 +2,18 @@
 
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.corpus.annotations import (
-    FORMATS,
-    AnnotationOptions,
-    Format,
-    recognise,
-)
+from callshot.corpus.annotations import FORMATS, AnnotationOptions, recognise
 from callshot.errors import InputError, OptionError, OutputError
 from mutations import TEXT, Seed, damaged, seeds, try_to_read
 from rows_of_spans import Annotation, read_annotations, write_annotations
 
-DATA = Path(__file__).parents[3].parent / "shared" / "data"
 SEEDS = seeds()
 UNUSUAL_LABELS = (
     'say "roar"',
@@ -30,7 +22,7 @@ UNUSUAL_LABELS = (
     "carriage\rreturn\r\n",
     "🐘 trumpet",
     "זעקה",
-    "x" * 10_000,
+    "x" * 200_000,
     "ends\u2028of\x85lines\x0bthat\x1care\u2029none",
     " space around ",
     "\\\t1\t2",
@@ -50,30 +42,28 @@ every_writer = pytest.mark.parametrize(
 )
 
 
-def write_seed(folder: Path, seed: Seed) -> Path:
+def write_seed(folder, seed):
     (folder / seed.name).write_bytes(seed.raw)
     return folder / seed.name
 
 
-def call(
-    label: str = "rumble", start_s: float = 0.5, end_s: float | None = 2.5, **extra: Any
-) -> Annotation:
+def call(label="rumble", start_s=0.5, end_s=2.5, **extra):
     return Annotation(extra.pop("path", None), start_s, end_s, label, "", 1, **extra)
 
 
-def facts(annotations: list[Annotation]) -> list[tuple[object, ...]]:
+def facts(annotations):
     return [
         (annotation.path, annotation.start_s, annotation.end_s, annotation.label)
         for annotation in annotations
     ]
 
 
-def test_names_of_formats_are_unique() -> None:
+def test_names_of_formats_are_unique():
     assert len({form.name for form in FORMATS}) == len(FORMATS)
 
 
 @every_format
-def test_every_row_of_a_good_file_is_read(form: Format, tmp_path: Path) -> None:
+def test_every_row_of_a_good_file_is_read(form, tmp_path):
     format_seeds = [seed for seed in SEEDS if seed.format == form.name]
     if form.name not in TEXT and not format_seeds:
         pytest.skip("crowsetta is not installed")
@@ -97,28 +87,19 @@ def test_every_row_of_a_good_file_is_read(form: Format, tmp_path: Path) -> None:
 
 
 @every_format
-def test_a_missing_file_is_an_error(form: Format, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.not\.mat"):
-        read_annotations(tmp_path / "nowhere.not.mat", form.name)
-
-
-@every_format
-def test_a_folder_is_an_error(form: Format, tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_errors_and_an_empty_file_may_be(
+    form, tmp_path
+):
     (tmp_path / "x.not.mat").mkdir()
-    with pytest.raises(InputError, match=r"x\.not\.mat"):
-        read_annotations(tmp_path / "x.not.mat", form.name)
-
-
-@every_format
-def test_an_empty_file_has_no_calls_or_is_an_error(
-    form: Format, tmp_path: Path
-) -> None:
+    for name in ("nowhere.not.mat", "x.not.mat"):
+        with pytest.raises(InputError, match=re.escape(name)):
+            read_annotations(tmp_path / name, form.name)
     (tmp_path / "x.txt").touch()
     try_to_read(tmp_path / "x.txt", form.name)
 
 
 @every_seed
-def test_a_good_file_is_recognised_with_a_reason(seed: Seed, tmp_path: Path) -> None:
+def test_a_good_file_is_recognised_with_a_reason(seed, tmp_path):
     recognised = recognise(write_seed(tmp_path, seed))
     expected = {"generic-seq": "csv", "simple-seq": "csv", "yarden": None}.get(
         seed.format, seed.format
@@ -141,7 +122,7 @@ def test_a_good_file_is_recognised_with_a_reason(seed: Seed, tmp_path: Path) -> 
         '"start_s,end_s',
     ],
 )
-def test_other_text_files_are_not_recognised(text: str, tmp_path: Path) -> None:
+def test_other_text_files_are_not_recognised(text, tmp_path):
     path = tmp_path / "README.txt"
     path.write_text(text, encoding="utf-8")
     assert recognise(path) is None
@@ -149,7 +130,7 @@ def test_other_text_files_are_not_recognised(text: str, tmp_path: Path) -> None:
         read_annotations(path)
 
 
-def test_hinted_columns_are_recognised(tmp_path: Path) -> None:
+def test_hinted_columns_are_recognised(tmp_path):
     path = tmp_path / "odd.csv"
     path.write_text("von,bis,was\n1,2,roar\n")
     assert recognise(path) is None
@@ -161,7 +142,7 @@ def test_hinted_columns_are_recognised(tmp_path: Path) -> None:
     ]
 
 
-def test_an_unknown_format_is_an_error_with_the_closest_name(tmp_path: Path) -> None:
+def test_an_unknown_format_is_an_error_with_the_closest_name(tmp_path):
     with pytest.raises(OptionError, match="did you mean raven"):
         read_annotations(tmp_path / "a.txt", "ravn")
     with pytest.raises(OptionError, match="expected one of audacity, raven, csv"):
@@ -169,19 +150,14 @@ def test_an_unknown_format_is_an_error_with_the_closest_name(tmp_path: Path) -> 
 
 
 @every_writer
-@pytest.mark.parametrize(
-    "label", UNUSUAL_LABELS, ids=[repr(label[:12]) for label in UNUSUAL_LABELS]
-)
-def test_an_unusual_label_is_read_back(format: str, label: str, tmp_path: Path) -> None:
+def test_unusual_labels_are_read_back(format, tmp_path):
     path = tmp_path / "a.txt"
-    write_annotations([call(label), call("next", 3.0, 4.0)], path, format)
+    write_annotations([call(label) for label in UNUSUAL_LABELS], path, format)
     annotation_file = read_annotations(path, format)
+    expected = list(UNUSUAL_LABELS)
     if format != "csv":  # lines between tabs hold no tabs and line ends
-        label = re.sub("[\t\r\n]", " ", label)
-    assert facts(annotation_file.annotations) == [
-        (None, 0.5, 2.5, label),
-        (None, 3.0, 4.0, "next"),
-    ]
+        expected = [re.sub("[\t\r\n]", " ", label) for label in expected]
+    assert [one.label for one in annotation_file.annotations] == expected
     assert annotation_file.rejects == []
 
 
@@ -195,15 +171,13 @@ band = st.none() | st.floats(min_value=0, max_value=1e6)
 
 
 @st.composite
-def calls(draw: Callable[..., Any], paths: st.SearchStrategy[str | None]) -> Annotation:
+def calls(draw, paths):
     start_s, end_s = draw(span)
     extra = {"low_freq_hz": draw(band), "high_freq_hz": draw(band)}
     return call(draw(label), start_s, end_s, path=draw(paths), extra=extra)
 
 
-def round_trip(
-    folder: Path, annotations: list[Annotation], format: str
-) -> list[Annotation]:
+def round_trip(folder, annotations, format):
     path = folder / f"round.{format}"
     write_annotations(annotations, path, format)
     annotation_file = read_annotations(path, format)
@@ -215,11 +189,9 @@ def round_trip(
 
 
 @every_writer
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
-def test_annotations_of_one_recording_are_read_back(
-    format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_annotations_of_one_recording_are_read_back(format, data, tmp_path_factory):
     annotations = data.draw(st.lists(calls(st.none()), max_size=5))
     copies = round_trip(tmp_path_factory.mktemp("round"), annotations, format)
     assert facts(copies) == facts(annotations)
@@ -229,11 +201,9 @@ def test_annotations_of_one_recording_are_read_back(
 
 
 @pytest.mark.parametrize("format", ["csv", "raven"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
-def test_annotations_of_many_recordings_are_read_back(
-    format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_annotations_of_many_recordings_are_read_back(format, data, tmp_path_factory):
     drawn = data.draw(st.lists(calls(label), min_size=1, max_size=5))
     annotations = [*drawn, replace(drawn[0], path=f"{drawn[0].path}!")]
     copies = round_trip(tmp_path_factory.mktemp("round"), annotations, format)
@@ -241,7 +211,7 @@ def test_annotations_of_many_recordings_are_read_back(
 
 
 @every_writer
-def test_invalid_annotations_are_not_written(format: str, tmp_path: Path) -> None:
+def test_invalid_annotations_are_not_written(format, tmp_path):
     path = tmp_path / "a.txt"
     for invalid in (
         call(" "),
@@ -262,21 +232,8 @@ def test_invalid_annotations_are_not_written(format: str, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@every_writer
-def test_a_failed_write_leaves_no_file(format: str, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="cannot be written"):
-        write_annotations([call()], tmp_path / "not" / "there.txt", format)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match="cannot be written"):
-        write_annotations([call()], tmp_path / "folder", format)
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
-@every_writer
-def test_an_existing_file_stays_if_writing_fails(
-    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def raise_disk_full(*_: object) -> None:
+def test_an_existing_file_stays_if_writing_fails(tmp_path, monkeypatch):
+    def raise_disk_full(*_):
         raise OSError(28, "No space left on device")
 
     (tmp_path / "a.txt").write_text("old")
@@ -284,21 +241,19 @@ def test_an_existing_file_stays_if_writing_fails(
     with pytest.raises(
         OutputError, match=r"a\.txt: cannot be written \(No space left on device\)"
     ):
-        write_annotations([call()], tmp_path / "a.txt", format)
+        write_annotations([call()], tmp_path / "a.txt", "raven")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
 @every_writer
-def test_a_file_without_calls_is_written_and_read_back(
-    format: str, tmp_path: Path
-) -> None:
+def test_a_file_without_calls_is_written_and_read_back(format, tmp_path):
     write_annotations([], tmp_path / "a.txt", format)
     annotation_file = read_annotations(tmp_path / "a.txt", format)
     assert (annotation_file.annotations, annotation_file.rejects) == ([], [])
 
 
 @pytest.mark.parametrize("format", ["raven", "audacity"])
-def test_raven_and_audacity_need_times_in_seconds(format: str, tmp_path: Path) -> None:
+def test_raven_and_audacity_need_times_in_seconds(format, tmp_path):
     with pytest.raises(OutputError, match="whole recording"):
         write_annotations([call("x", 0.0, None)], tmp_path / "a.txt", format)
     with pytest.raises(OutputError, match="counts frames"):
@@ -307,56 +262,9 @@ def test_raven_and_audacity_need_times_in_seconds(format: str, tmp_path: Path) -
         )
 
 
-@pytest.fixture
-def finch() -> list[Annotation]:
-    path = DATA / "finch" / "annotations.csv"
-    if not path.exists():
-        pytest.skip("the finch songs of shared/data are not here")
-    return read_annotations(path).annotations
-
-
-def test_the_finch_songs_have_601_annotations_of_10_recordings(
-    finch: list[Annotation],
-) -> None:
-    assert len(finch) == 601
-    assert len({annotation.path for annotation in finch}) == 10
-
-
-@pytest.mark.parametrize("format", ["csv", "raven"])
-def test_the_finch_songs_are_read_back_from_one_table(
-    format: str, finch: list[Annotation], tmp_path: Path
-) -> None:
-    write_annotations(finch, tmp_path / "all.txt", format)
-    annotation_file = read_annotations(tmp_path / "all.txt")
-    assert annotation_file.format == format
-    assert facts(annotation_file.annotations) == facts(finch)
-
-
-@every_writer
-def test_the_finch_songs_are_read_back_from_one_file_per_recording(
-    format: str, finch: list[Annotation], tmp_path: Path
-) -> None:
-    copies = []
-    for recording in dict.fromkeys(annotation.path for annotation in finch):
-        write_annotations(
-            [annotation for annotation in finch if annotation.path == recording],
-            tmp_path / "one.txt",
-            format,
-        )
-        annotation_file = read_annotations(tmp_path / "one.txt")
-        assert annotation_file.format == format
-        copies += [
-            replace(annotation, path=recording)
-            for annotation in annotation_file.annotations
-        ]
-    assert facts(copies) == facts(finch)
-
-
-def test_400_damaged_files_are_read_or_raise_an_error_with_a_line(
-    tmp_path: Path,
-) -> None:
+def test_150_damaged_files_are_read_or_raise_an_error_with_a_line(tmp_path):
     outcomes = set()
-    for seed, raw in damaged(400, SEEDS):
+    for seed, raw in damaged(150, SEEDS):
         path = write_seed(tmp_path, Seed(seed.format, seed.name, raw))
         for format in (seed.format, "auto"):
             outcome = try_to_read(path, format)
@@ -364,13 +272,7 @@ def test_400_damaged_files_are_read_or_raise_an_error_with_a_line(
     assert outcomes == {True, False}
 
 
-def test_damaged_files_are_reproducible() -> None:
-    assert damaged(30, SEEDS) == damaged(30, SEEDS)
-
-
-def test_without_crowsetta_an_error_shows_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_crowsetta_an_error_shows_how_to_install_it(tmp_path, monkeypatch):
     for name in ("crowsetta", "crowsetta.formats"):
         monkeypatch.setitem(sys.modules, name, None)  # importing it then fails
     (tmp_path / "a.phn").write_text("0 5 a\n")
@@ -391,9 +293,7 @@ UNLABELLED = {
 
 
 @pytest.mark.parametrize("format", UNLABELLED)
-def test_a_given_label_fills_empty_labels_and_a_note_says_so(
-    tmp_path: Path, format: str
-) -> None:
+def test_a_given_label_fills_empty_labels_and_a_note_says_so(tmp_path, format):
     path = tmp_path / "labels.txt"
     path.write_text(UNLABELLED[format])
     annotation_file = read_annotations(path, format, AnnotationOptions(label="owl"))
@@ -407,6 +307,6 @@ def test_a_given_label_fills_empty_labels_and_a_note_says_so(
     assert len(without.rejects) == 2
 
 
-def test_a_label_for_empty_ones_must_be_a_text() -> None:
+def test_a_label_for_empty_ones_must_be_a_text():
     with pytest.raises(OptionError, match="label"):
         AnnotationOptions(label=" ")

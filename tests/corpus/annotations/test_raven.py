@@ -1,14 +1,8 @@
 """Raven selection tables: label columns, several views, and tables of many recordings."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from callshot.corpus.annotations import (
-    AnnotationFile,
-    AnnotationOptions,
-)
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.errors import InputError, OutputError
 from rows_of_spans import Annotation, read_annotations, write_annotations
 
@@ -23,12 +17,7 @@ HEAD = (
 )
 
 
-def read(
-    folder: Path,
-    names: tuple[str, ...],
-    *rows: tuple[object, ...],
-    **annotation_options: Any,
-) -> AnnotationFile:
+def read(folder, names, *rows, **annotation_options):
     path = folder / "x.Table.1.selections.txt"
     path.write_text(
         "".join("\t".join(map(str, row)) + "\r\n" for row in (names, *rows)), newline=""
@@ -36,16 +25,12 @@ def read(
     return read_annotations(path, "raven", AnnotationOptions(**annotation_options))
 
 
-def row(
-    selection: int, view: str = "Spectrogram 1", begin: object = 1.5, end: object = 2.5
-) -> tuple[object, ...]:
+def row(selection, view="Spectrogram 1", begin=1.5, end=2.5):
     return (selection, view, 1, begin, end, 10, 200)
 
 
-@pytest.mark.parametrize(
-    "name", ["Annotation", "Species", "call_type", "COMMON NAME", "Whatever I like"]
-)
-def test_the_label_is_found(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Annotation", "call_type", "Whatever I like"])
+def test_the_label_is_found(name, tmp_path):
     annotation_file = read(
         tmp_path,
         (*HEAD, "Peak Freq (Hz)", "Begin Path", name),
@@ -57,12 +42,7 @@ def test_the_label_is_found(name: str, tmp_path: Path) -> None:
         annotation.start_s,
         annotation.end_s,
         annotation.label,
-    ) == (
-        "a/b.wav",
-        1.5,
-        2.5,
-        "roar",
-    )
+    ) == ("a/b.wav", 1.5, 2.5, "roar")
     known = {
         "Selection": "1",
         "View": "Spectrogram 1",
@@ -74,7 +54,7 @@ def test_the_label_is_found(name: str, tmp_path: Path) -> None:
     assert annotation_file.notes == [f"labels from column {name!r}"]
 
 
-def test_the_label_column_can_be_given(tmp_path: Path) -> None:
+def test_the_label_column_can_be_given(tmp_path):
     annotation_file = read(
         tmp_path,
         (*HEAD, "Annotation", "Caller"),
@@ -91,31 +71,17 @@ def test_the_label_column_can_be_given(tmp_path: Path) -> None:
         )
 
 
-def test_a_missing_label_column_is_an_error_unless_a_label_is_given(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_label_column_is_an_error_unless_a_label_is_given(tmp_path):
     with pytest.raises(InputError, match="line 1: no column holds the label"):
         read(tmp_path, (*HEAD, "Mood", "Caller"), (*row(1), "good", "Echo"))
     assert read(tmp_path, HEAD, row(1), label="roar").annotations[0].label == "roar"
-
-
-def test_an_empty_table_is_a_recording_without_calls(tmp_path: Path) -> None:
-    annotation_file = read(tmp_path, HEAD)
-    assert (annotation_file.annotations, annotation_file.rejects) == ([], [])
-
-
-def test_a_table_without_end_times_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"line 1: no column End Time \(s\)"):
-        read(tmp_path, HEAD[:4], ("1", "Spectrogram 1", 1, 0.5))
 
 
 @pytest.mark.parametrize(
     "views",
     [("Waveform 1", "Spectrogram 1"), ("Spectrogram 1", "Waveform 1", "Spectrogram 2")],
 )
-def test_a_selection_in_several_views_counts_once(
-    views: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_selection_in_several_views_counts_once(views, tmp_path):
     rows = [(*row(1, view), "roar") for view in views]
     annotation_file = read(
         tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble")
@@ -123,15 +89,12 @@ def test_a_selection_in_several_views_counts_once(
     assert [
         (annotation.label, annotation.extra["View"])
         for annotation in annotation_file.annotations
-    ] == [
-        ("roar", "Spectrogram 1"),
-        ("rumble", "Waveform 1"),
-    ]
+    ] == [("roar", "Spectrogram 1"), ("rumble", "Waveform 1")]
     assert annotation_file.annotations[0].row == views.index("Spectrogram 1") + 1
     assert annotation_file.notes[1].startswith("rows left out: further views")
 
 
-def test_selections_with_the_same_number_but_other_times_count(tmp_path: Path) -> None:
+def test_selections_with_the_same_number_but_other_times_count(tmp_path):
     names = (*HEAD, "Begin File", "Annotation")
     annotation_file = read(
         tmp_path,
@@ -144,7 +107,7 @@ def test_selections_with_the_same_number_but_other_times_count(tmp_path: Path) -
     assert len(annotation_file.annotations) == 4
 
 
-def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> None:
+def test_a_file_offset_moves_the_times_into_the_recording(tmp_path):
     names = (*HEAD, "Begin File", "File Offset (s)", "Annotation")
     annotation_file = read(
         tmp_path,
@@ -156,16 +119,11 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
     assert [
         (annotation.path, annotation.start_s, annotation.end_s)
         for annotation in annotation_file.annotations
-    ] == [
-        ("b.wav", 0.1, 0.4),
-        ("a.wav", 0.25, 0.3),
-    ]
+    ] == [("b.wav", 0.1, 0.4), ("a.wav", 0.25, 0.3)]
     assert annotation_file.rejects[0].reason == "offset_s: expected a number, got 'x'"
 
 
-def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(
-    tmp_path: Path,
-) -> None:
+def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(tmp_path):
     names = (*HEAD, "Begin File", "Annotation")
     calls = [
         (n, "Spectrogram 1", 1, 10 * n, 10 * n + 2, 1, 2, f"{n}.wav", "roar")
@@ -196,7 +154,7 @@ def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(
     )
 
 
-def test_the_path_column_can_be_given(tmp_path: Path) -> None:
+def test_the_path_column_can_be_given(tmp_path):
     names = (*HEAD, "Begin File", "Begin Path", "Annotation")
     cells = (*row(1), "a.wav", "D:\\far\\a.wav", "roar")
     assert read(tmp_path, names, cells).annotations[0].path == "D:\\far\\a.wav"
@@ -206,7 +164,7 @@ def test_the_path_column_can_be_given(tmp_path: Path) -> None:
     )
 
 
-def test_invalid_rows_are_rejects(tmp_path: Path) -> None:
+def test_invalid_rows_are_rejects(tmp_path):
     names = (*HEAD, "Begin File", "Annotation")
     annotation_file = read(
         tmp_path,
@@ -230,7 +188,7 @@ def test_invalid_rows_are_rejects(tmp_path: Path) -> None:
     assert annotation_file.annotations == []
 
 
-def test_files_are_named_only_in_a_table_of_many_recordings(tmp_path: Path) -> None:
+def test_files_are_named_only_in_a_table_of_many_recordings(tmp_path):
     annotation = Annotation(
         "a.wav",
         0.1,
@@ -253,14 +211,11 @@ def test_files_are_named_only_in_a_table_of_many_recordings(tmp_path: Path) -> N
     annotation_file = read_annotations(path)
     assert [
         (copy.path, copy.start_s, copy.end_s) for copy in annotation_file.annotations
-    ] == [
-        ("a.wav", 0.1, 0.3),
-        ("b.wav", 0.1, 0.3),
-    ]
+    ] == [("a.wav", 0.1, 0.3), ("b.wav", 0.1, 0.3)]
     assert annotation_file.annotations[1].extra["Channel"] == "2"
 
 
-def test_annotations_that_a_table_cannot_hold_are_an_error(tmp_path: Path) -> None:
+def test_annotations_that_a_table_cannot_hold_are_an_error(tmp_path):
     annotation = Annotation("a.wav", 0.1, 0.3, "roar", "", 1)
     with pytest.raises(OutputError, match="of one recording"):
         write_annotations(
@@ -278,7 +233,7 @@ def test_annotations_that_a_table_cannot_hold_are_an_error(tmp_path: Path) -> No
         write_annotations([text], tmp_path / "x.txt", "raven")
 
 
-def test_a_length_gives_the_end_where_there_is_none(tmp_path: Path) -> None:
+def test_a_length_gives_the_end_where_there_is_none(tmp_path):
     header = ("Selection", "Begin Time (s)", "Delta Time (s)", "Label")
     (one,) = read(tmp_path, header, (1, 0.1, 0.2, "roar")).annotations
     assert (one.start_s, one.end_s) == (0.1, 0.3)
@@ -286,7 +241,7 @@ def test_a_length_gives_the_end_where_there_is_none(tmp_path: Path) -> None:
         read(tmp_path, ("Selection", "Begin Time (s)", "Label"), (1, 0.1, "roar"))
 
 
-def test_quotes_of_a_label_are_kept_unless_the_header_is_quoted(tmp_path: Path) -> None:
+def test_quotes_of_a_label_are_kept_unless_the_header_is_quoted(tmp_path):
     labels = read_labels(tmp_path, '"a"', 'b, "c"', end="\r\n")
     assert labels == ['"a"', 'b, "c"']
     assert read_labels(tmp_path, '"a, b"', end="\n") == ['"a, b"']
@@ -297,7 +252,7 @@ def test_quotes_of_a_label_are_kept_unless_the_header_is_quoted(tmp_path: Path) 
     assert labels == ['a "low" call', "C:\\"]
 
 
-def read_labels(folder: Path, *labels: str, end: str) -> list[str]:
+def read_labels(folder, *labels, end):
     lines = ["Selection\tBegin Time (s)\tEnd Time (s)\tLabel"]
     lines += [f"{n}\t{n}\t{n + 1}\t{label}" for n, label in enumerate(labels)]
     path = folder / "y.txt"

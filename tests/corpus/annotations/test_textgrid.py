@@ -11,11 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.corpus.annotations import (
-    AnnotationFile,
-    AnnotationOptions,
-    recognise,
-)
+from callshot.corpus.annotations import AnnotationOptions, recognise
 from callshot.errors import InputError, OptionError
 from rows_of_spans import Annotation, read_annotations
 
@@ -34,11 +30,11 @@ CALLS: Tiers = {
 }
 
 
-def quoted(text: str) -> str:
+def quoted(text):
     return '"' + text.replace('"', '""') + '"'
 
 
-def format_textgrid(tiers: Tiers, *, short: bool = False) -> str:
+def format_textgrid(tiers, *, short=False):
     """Write a TextGrid as Praat does; a tier of pairs is one of points."""
     lines = [
         'File type = "ooTextFile"',
@@ -46,7 +42,7 @@ def format_textgrid(tiers: Tiers, *, short: bool = False) -> str:
         "",
     ]
 
-    def add_line(name: str, value: object) -> None:
+    def add_line(name, value):
         lines.append(f"{value}" if short else f"    {name} = {value} ")
 
     add_line("xmin", 0)
@@ -76,21 +72,20 @@ def format_textgrid(tiers: Tiers, *, short: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read(folder: Path, text: str | bytes, **annotation_options: Any) -> AnnotationFile:
+def read(folder, text, **annotation_options):
     path = folder / "x.TextGrid"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return read_annotations(path, "textgrid", AnnotationOptions(**annotation_options))
 
 
-def facts(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
+def facts(annotation_file):
     return [(one.start_s, one.end_s, one.label) for one in annotation_file.annotations]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("short", [False, True])
-def test_both_forms_are_read_in_every_encoding(
-    short: bool, encoding: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("short", "encoding"), [*zip((False, True, True, False), ENCODINGS, strict=True)]
+)
+def test_both_forms_are_read_in_every_encoding(short, encoding, tmp_path):
     annotation_file = read(
         tmp_path, format_textgrid(CALLS, short=short).encode(encoding)
     )
@@ -110,7 +105,7 @@ def test_both_forms_are_read_in_every_encoding(
     assert is_known[0].name == "textgrid"
 
 
-def test_the_row_is_the_line_of_the_first_number(tmp_path: Path) -> None:
+def test_the_row_is_the_line_of_the_first_number(tmp_path):
     for end in ("\n", "\r\n", "\r"):
         text = format_textgrid(CALLS)
         annotation_file = read(tmp_path, text.replace("\n", end))
@@ -120,7 +115,7 @@ def test_the_row_is_the_line_of_the_first_number(tmp_path: Path) -> None:
         assert lines[points.rejects[0].row or 0].strip() == 'mark = "x"'
 
 
-def test_spacing_and_comments_do_not_matter(tmp_path: Path) -> None:
+def test_spacing_and_comments_do_not_matter(tmp_path):
     text = (
         'File type = "ooTextFile" "TextGrid" 0 9 <exists> ! "not" 5 a tier\n'
         '1 "IntervalTier"\t"call"0 9 2 '
@@ -134,22 +129,7 @@ def test_spacing_and_comments_do_not_matter(tmp_path: Path) -> None:
     )
 
 
-def test_one_tier_is_read_with_overlapping_labels_of_the_others(tmp_path: Path) -> None:
-    annotation_file = read(tmp_path, format_textgrid(CALLS), tiers=("CALL",))
-    assert facts(annotation_file) == [
-        (1.0, 2.5, "rumble"),
-        (3.0, 4.0, 'a "deep"\nröar ! 7'),
-    ]
-    assert [one.extra for one in annotation_file.annotations] == [
-        {"tier notes": "wind; car", "tier marks": "on; click"},
-        {},
-    ]
-    assert annotation_file.rejects == []
-    with pytest.raises(InputError, match="no tier 'cals'; did you mean call"):
-        read(tmp_path, format_textgrid(CALLS), tiers=("cals",))
-
-
-def test_all_tiers_with_the_given_name_are_read(tmp_path: Path) -> None:
+def test_all_tiers_with_the_given_name_are_read(tmp_path):
     text = format_textgrid(
         {"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}
     ).replace('"b"', '"A"')
@@ -159,9 +139,11 @@ def test_all_tiers_with_the_given_name_are_read(tmp_path: Path) -> None:
         {"tier": "a", "tier c": "z"},
         {"tier": "A", "tier c": "z"},
     ]
+    with pytest.raises(InputError, match="no tier 'cals'; did you mean call"):
+        read(tmp_path, format_textgrid(CALLS), tiers=("cals",))
 
 
-def test_of_several_given_tiers_one_must_exist(tmp_path: Path) -> None:
+def test_of_several_given_tiers_one_must_exist(tmp_path):
     tiers: Tiers = {
         "call": [(0, 2, "roar")],
         "call 2": [(1, 3, "rumble")],
@@ -177,7 +159,7 @@ def test_of_several_given_tiers_one_must_exist(tmp_path: Path) -> None:
     ]
 
 
-def test_known_labels_choose_the_tier(tmp_path: Path) -> None:
+def test_known_labels_choose_the_tier(tmp_path):
     tiers: Tiers = {
         "words": [(0, 1, "rumble"), (1, 2, "says")],
         "calls": [(0, 1, "roar"), (1, 2, "rumble")],
@@ -220,9 +202,7 @@ ONE = [(0, 2, "x"), (3, 4, "y")]
     ],
     ids=repr,
 )
-def test_the_tier_with_call_types_is_known_by_its_name(
-    tiers: Tiers, chosen: list[str], tmp_path: Path
-) -> None:
+def test_the_tier_with_call_types_is_known_by_its_name(tiers, chosen, tmp_path):
     annotation_file = read(tmp_path, format_textgrid(tiers))
     names = ", ".join(map(repr, chosen))
     assert (
@@ -241,30 +221,12 @@ def test_the_tier_with_call_types_is_known_by_its_name(
     ],
     ids=repr,
 )
-def test_a_choice_that_is_not_clear_is_left_to_the_user(
-    tiers: Tiers, tmp_path: Path
-) -> None:
+def test_a_choice_that_is_not_clear_is_left_to_the_user(tiers, tmp_path):
     first, second = tiers
     match = f"not clear .*: '{first}' .*, '{second}' .* with --tiers '{first}', "
     with pytest.raises(OptionError, match=match):
         read(tmp_path, format_textgrid(tiers))
     assert read(tmp_path, format_textgrid(tiers), tiers=(second,)).annotations
-
-
-def test_every_tier_with_mostly_known_labels_is_read(tmp_path: Path) -> None:
-    tiers: Tiers = {
-        "call": [(0, 2, "roar")],
-        "call 2": [(1, 3, "rumble")],
-        "notes": [(0, 3, "wind")],
-    }
-    annotation_file = read(
-        tmp_path, format_textgrid(tiers), is_known_label={"rumble", "roar"}.__contains__
-    )
-    assert facts(annotation_file) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
-    assert [one.extra for one in annotation_file.annotations] == [
-        {"tier": "call", "tier notes": "wind"},
-        {"tier": "call 2", "tier notes": "wind"},
-    ]
 
 
 numbers = st.integers(0, 12).map(float)
@@ -277,9 +239,9 @@ ordered = st.lists(
 
 @given(one=ordered, two=ordered, points=ordered)
 def test_overlapping_labels_are_those_of_a_plain_search(
-    one: Any, two: Any, points: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    def intervals(pairs: Any) -> list[tuple[float, float, str]]:
+    one, two, points, tmp_path_factory
+):
+    def intervals(pairs):
         return [(start, end, text) for (start, text), (end, _) in pairwise(pairs)]
 
     tiers: Tiers = {"call": intervals(one), "other": intervals(two), "marks": points}
@@ -328,39 +290,20 @@ VALID = format_textgrid({"call": [(0.0, 1.0, "a"), (1.0, 2.5, "b")]})
             "size = -2",
             "line 14: expected a number of tiers or entries, got '-2'",
         ),
-        ("size = 2", "size = 1e9", "line 14: expected a number of tiers or entries"),
-        (
-            "size = 2",
-            f"size = {'9' * 5000}",
-            "line 14: expected a number of tiers or entries",
-        ),
+        ("size = 2", f"size = {'9' * 5000}", "line 14: expected a number of tiers or"),
         ('"b"', '"b', "line 22: the quote that opens here is never closed"),
-        (
-            '"b"',
-            "b",
-            "line 23: expected the text, got the end of the file",
-        ),
-        (
-            "xmax = 2.5",
-            "xmax = two",
-            "line 22: expected the number, got the text 'b'",
-        ),
+        ('"b"', "b", "line 23: expected the text, got the end of the file"),
+        ("xmax = 2.5", "xmax = two", "line 22: expected the number, got the text 'b'"),
         (
             "IntervalTier",
             "PitchTier",
             "line 10: expected IntervalTier or TextTier, got 'PitchTier'",
         ),
         ('class = "TextGrid"', 'class = "Pitch"', "line 2: expected a TextGrid"),
-        (
-            "<exists>",
-            "",
-            "line 7: expected the flag, got the number '1'",
-        ),
+        ("<exists>", "", "line 7: expected the flag, got the number '1'"),
     ],
 )
-def test_a_broken_file_is_an_error_with_its_line(
-    old: str, new: str, match: str, tmp_path: Path
-) -> None:
+def test_a_broken_file_is_an_error_with_its_line(old, new, match, tmp_path):
     assert old in VALID
     with pytest.raises(InputError) as caught:
         read(tmp_path, VALID.replace(old, new))
@@ -370,7 +313,7 @@ def test_a_broken_file_is_an_error_with_its_line(
     )
 
 
-def test_impossible_times_are_rejects(tmp_path: Path) -> None:
+def test_impossible_times_are_rejects(tmp_path):
     annotation_file = read(
         tmp_path,
         format_textgrid(
@@ -391,22 +334,19 @@ def test_impossible_times_are_rejects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "filler",
-    ['""', '" ', "<", "! ", "1 ", "<a ", '"" "', "[", '"a" 1 ', "1" * 50, "\r", "1e"],
+    ['""', "! ", "<a ", '"a" 1 ', "1" * 50],
     ids=repr,
 )
-def test_long_repetitive_files_are_read_or_raise_input_error(
-    filler: str, tmp_path: Path
-) -> None:
+def test_long_repetitive_files_are_read_or_raise_input_error(filler, tmp_path):
     """A parser of quadratic time would not finish."""
     with suppress(InputError):
         read(tmp_path, VALID + filler * (400_000 // len(filler)) + '"')
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1"])
-@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize(("short", "encoding"), [(False, "utf-8"), (True, "utf-16")])
 def test_the_finch_songs_are_read_back_as_crowsetta_reads_them(
-    short: bool, encoding: str, tmp_path: Path
-) -> None:
+    short, encoding, tmp_path
+):
     source = DATA / "finch" / "annotations.csv"
     if not source.exists():
         pytest.skip("the finch songs of shared/data are not here")
@@ -429,7 +369,7 @@ def test_the_finch_songs_are_read_back_as_crowsetta_reads_them(
     ]
 
 
-def read_with_crowsetta(path: Path) -> list[tuple[object, ...]]:
+def read_with_crowsetta(path):
     formats = pytest.importorskip("crowsetta.formats")
     (tier,) = formats.by_name("textgrid").from_file(path).tiers
     return [(one.xmin, one.xmax, one.text) for one in tier.intervals]
