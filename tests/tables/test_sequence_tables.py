@@ -1,7 +1,5 @@
 """Sequences beside a table: round trips in any order, and one-line errors."""
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -20,18 +18,18 @@ FRAMES = {
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     """Sequences of 150 segments, more than are written at once."""
     place = sequences_path(tmp_path / "mfcc.parquet")
     write_sequences(place, list(FRAMES), iter(FRAMES.values()))
     return place
 
 
-def test_sequences_are_beside_their_table(path: Path) -> None:
+def test_sequences_are_beside_their_table(path):
     assert path.name == "mfcc.sequences.parquet"
 
 
-def test_sequences_come_back_unchanged_in_the_requested_order(path: Path) -> None:
+def test_sequences_come_back_unchanged_in_the_requested_order(path):
     segments = ["s140", "s002", "s007"]
     sequences = read_sequences(path, segments)
     for name, sequence in zip(segments, sequences, strict=True):
@@ -39,14 +37,14 @@ def test_sequences_come_back_unchanged_in_the_requested_order(path: Path) -> Non
         np.testing.assert_array_equal(sequence, FRAMES[name])
 
 
-def test_a_missing_file_of_sequences_is_an_error_with_a_hint(tmp_path: Path) -> None:
+def test_a_missing_file_of_sequences_is_an_error_with_a_hint(tmp_path):
     with pytest.raises(
         InputError, match="no such file; embed the segments again with --sequence"
     ):
         read_sequences(tmp_path / "no.sequences.parquet", ["a"])
 
 
-def test_a_segment_without_a_sequence_is_an_error_with_its_name(path: Path) -> None:
+def test_a_segment_without_a_sequence_is_an_error_with_its_name(path):
     with pytest.raises(InputError, match="no sequence of the segment 'other'"):
         read_sequences(path, ["s001", "other"])
 
@@ -70,23 +68,19 @@ def test_a_segment_without_a_sequence_is_an_error_with_its_name(path: Path) -> N
         ({"name": ["a"]}, "column segment is missing.*embed the segments again"),
     ],
 )
-def test_a_damaged_table_is_an_error(
-    tmp_path: Path, rows: dict[str, list[object]], match: str
-) -> None:
+def test_a_damaged_table_is_an_error(tmp_path, rows, match):
     pl.DataFrame(rows).write_parquet(path := tmp_path / "x.parquet")
     with pytest.raises(InputError, match=match):
         read_sequences(path, ["a"])
 
 
-def test_a_file_that_is_not_a_table_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_table_is_an_error(tmp_path):
     (path := tmp_path / "x.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(InputError, match=r"cannot be read .*embed the segments again"):
         read_sequences(path, ["a"])
 
 
-def test_a_missing_folder_is_made_and_a_file_in_its_place_is_an_error(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_folder_is_made_and_a_file_in_its_place_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     for name in ("new", "file"):
         path = tmp_path / name / "x.parquet"
