@@ -16,12 +16,7 @@ from callshot.fewshot.protocol import Protocol
 from corpora import episodes_of, folds_of, random_corpus
 
 QUICK = Protocol(
-    shots=(1, 2),
-    draws=3,
-    bootstraps=5,
-    shared_draws=4,
-    total_samples=4,
-    permutations=0,
+    shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=4, permutations=0
 )
 
 

@@ -82,11 +82,7 @@ def test_an_encoder_less_its_mirror_image_is_exactly_nothing_in_every_spread(
     assume(table.matrix.any())  # equal vectors are evaluated once
     mirrored = dataclasses.replace(table, encoder="again", matrix=-table.matrix)
     protocol = dataclasses.replace(FEW, shots=(1, 3), sampler=sampler, seed=seed)
-    result = evaluate_tables(
-        [table, mirrored],
-        protocol,
-        folds=folds_of(table),
-    )
+    result = evaluate_tables([table, mirrored], protocol, folds=folds_of(table))
     frame = compare_encoders(result.values)
     assert set(frame["spread"]) == {"per-query", "shared", "total"}
     for metric, row in zip(frame["metric"], numbers(frame), strict=True):
@@ -164,17 +160,6 @@ def test_every_scoring_metric_spread_and_k_is_compared_with_its_like():
         assert mean == pytest.approx(
             means["test", *key] - means["other", *key], abs=1e-12
         )
-
-
-def test_the_other_way_round_everything_changes_its_sign():
-    rng = np.random.default_rng(0)
-    one = values("a", rng.random((2, 50)))
-    other = values("b", rng.random((2, 50)))
-    forward = compare(one, other)
-    backward = compare(other, one)
-    assert forward["wins"].to_list() == pytest.approx((1 - backward["wins"]).to_list())
-    for name, opposite in (("mean", "mean"), ("p01", "p99"), ("p25", "p75")):
-        assert forward[name].to_list() == pytest.approx((-backward[opposite]).to_list())
 
 
 def test_the_centroid_is_compared_with_baselines_on_its_encoder_and_with_those_that_have_none():
@@ -297,31 +282,20 @@ def test_intervals_are_those_of_the_literal_twin_over_all_pairs_and_k(
     assert not beyond["clear"].any()
 
 
-def test_every_interval_is_as_wide_as_that_of_all_comparisons_asks_for():
-    rng = np.random.default_rng(0)
-    curves = make_curves(rng, "abcd", 5, 500)
-    all_pairs = compare_encoders(curves).filter(one="a", other="b")
-    alone = compare_encoders(curves.filter(pl.col("encoder").is_in(["a", "b"])))
-    assert (all_pairs["high"] > alone["high"]).all()
-    assert (alone["high"] > alone["p99"]).all()
-    one_k = compare_encoders(curves.filter(k=1), 1)
-    assert one_k["high"][0] < all_pairs["high"][0]
-
-
 def test_encoders_that_do_not_differ_are_rarely_called_different_at_any_k():
     """With intervals of each alone, one of 30 comparisons would be clear in about a third."""
     rng = np.random.default_rng(3)
     claims = 0
     claims_alone = 0
-    for _ in range(100):
+    for _ in range(50):
         truth = rng.normal(scale=0.05, size=(4, 5, 1))  # the luck of these recordings
         noise = rng.normal(scale=0.05, size=(4, 5, 300))
         tables = [values(name, truth[i] + noise[i]) for i, name in enumerate("abcd")]
         frame = compare(*tables)
         claims += frame["clear"].any()
         claims_alone += ((frame["p01"] > 0) | (frame["p99"] < 0)).any()
-    assert claims <= 5
-    assert claims_alone > 15
+    assert claims <= 3
+    assert claims_alone > 7
 
 
 @pytest.mark.parametrize(("samples", "is_clear"), [(100, False), (101, True)])

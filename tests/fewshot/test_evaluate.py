@@ -70,14 +70,6 @@ def test_confusion_adds_up_to_the_queries_and_its_diagonal_gives_the_accuracy():
         assert point["mean"][0] == pytest.approx(hits / result.queries, abs=0.01)
 
 
-def test_where_every_query_of_a_fold_is_positive_auroc_is_left_out_and_counted():
-    table = random_corpus(3, classes=3, folds=2, size=3, integers=False)
-    labels = [("c0", "c1") if f == 0 else () for f in table.fold]
-    result = evaluate_tables([table.with_columns(labels=labels)], FEW)
-    assert any("no AUROC for 'c0' in 1 fold(s)" in note for note in result.notes)
-    assert result.curve["mean"].is_finite().all()
-
-
 def test_tables_with_the_same_vectors_are_evaluated_once_and_a_note_names_both():
     table = random_corpus(3, classes=3, size=3, integers=False)
     other = dataclasses.replace(table, encoder="other", matrix=-table.matrix)
@@ -130,9 +122,7 @@ def test_tables_that_cannot_be_evaluated_are_errors():
     folds = folds_of(table)
     with pytest.raises(LeakError, match="recording 'one' is in"):
         evaluate_tables(
-            [table.with_columns(recording=["one"] * len(table))],
-            FEW,
-            folds=folds,
+            [table.with_columns(recording=["one"] * len(table))], FEW, folds=folds
         )
 
 
@@ -177,11 +167,7 @@ def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_t
     table = random_corpus(3, classes=3, size=4, integers=False)
     label = ["C0 " if name == "c1" else name for name in table.label]
     relabelled = table.with_columns(label=label, labels=[()] * len(label))
-    result = evaluate_tables(
-        [relabelled],
-        FEW,
-        categories={"C0 ": "low"},
-    )
+    result = evaluate_tables([relabelled], FEW, categories={"C0 ": "low"})
     assert "the labels 'C0 ', 'c0' differ only in space or case" in result.notes[0]
     assert "without a category, so not in the reduced scoring: " in result.notes[1]
 

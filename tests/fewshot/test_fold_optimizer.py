@@ -121,7 +121,7 @@ def test_the_cost_is_the_definition_in_any_order_of_rows(pairs, random):
 
 
 @given(tiny, st.integers(2, 4))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_only(
     corpus, count
 ):
@@ -136,7 +136,7 @@ def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_
 
 
 @given(tiny, st.integers(2, 3))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_tiny_corpora_get_the_optimum_and_the_proof(corpus, count):
     label, recording = columns(corpus)
     folds = build_folds(label, recording, count)
@@ -145,7 +145,7 @@ def test_tiny_corpora_get_the_optimum_and_the_proof(corpus, count):
 
 
 @given(tiny, st.integers(2, 3))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_nothing_is_proved_that_brute_force_can_beat(corpus, count):
     label, recording = columns(corpus)
     with pytest.MonkeyPatch.context() as patch:
@@ -156,7 +156,7 @@ def test_nothing_is_proved_that_brute_force_can_beat(corpus, count):
 
 
 @given(tiny, st.integers(2, 3))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_integer_program_finds_the_optimum_without_local_search(corpus, count):
     label, recording = columns(corpus)
     with pytest.MonkeyPatch.context() as patch:
@@ -166,7 +166,7 @@ def test_the_integer_program_finds_the_optimum_without_local_search(corpus, coun
     assert cost(label, folds.fold, count) == brute_force(label, recording, count)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(8))
 def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_disagree(
     seed,
 ):
@@ -195,7 +195,7 @@ def test_three_classes_that_share_three_recordings_in_pairs_cannot_all_be_eligib
     assert folds.proof == "optimum proved by integer programming"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_greedy_start_is_the_folds_of_scikit_learn(seed):
     label, recording, count = random_columns(seed)
     names, row = np.unique(recording, return_inverse=True)
@@ -204,7 +204,7 @@ def test_the_greedy_start_is_the_folds_of_scikit_learn(seed):
     np.testing.assert_array_equal(ours[row], theirs)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_common_rows(
     seed,
 ):
@@ -232,7 +232,7 @@ def test_folds_are_better_where_scikit_learn_loses_classes():
 
 
 @given(tiny, st.integers(2, 3), st.randoms())
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_order_of_rows_changes_nothing(corpus, count, random):
     label, recording = columns(corpus)
     order = list(range(len(label)))
@@ -245,7 +245,7 @@ def test_the_order_of_rows_changes_nothing(corpus, count, random):
     assert again.proof == folds.proof
 
 
-@pytest.mark.parametrize("seed", [1, 4, 8])
+@pytest.mark.parametrize("seed", [1, 8])
 def test_the_same_corpus_gets_the_same_folds_numbered_by_their_first_recording(seed):
     label, recording, count = random_columns(seed)
     folds = build_folds(label, recording, count, nodes=0)
@@ -256,7 +256,7 @@ def test_the_same_corpus_gets_the_same_folds_numbered_by_their_first_recording(s
     )
 
 
-@pytest.mark.parametrize("seed", [0, 3, 6, 9])
+@pytest.mark.parametrize("seed", [0, 9])
 def test_bounds_of_the_solver_change_the_proof_but_not_the_folds(seed):
     label, recording, count = random_columns(seed)
     solved = build_folds(label, recording, count)

@@ -112,12 +112,6 @@ def test_the_curve_goes_through_the_later_half_and_three_shots_at_least(means):
     assert 0 <= worth.limit <= 1
 
 
-def test_a_curve_too_steep_to_go_on_ends_at_1():
-    (worth,) = budget(points({1: 0.1, 2: 0.6, 3: 0.97}), [count()])
-    assert worth.limit == 1.0
-    assert (worth.next_gain, worth.double_gain) == pytest.approx((0.03, 0.03))
-
-
 def literal_gain(curve, complete):
     """Return the gain of one exemplar more after the last shot that is complete."""
     means = {k: value for k, value in curve.items() if k <= complete}
@@ -214,7 +208,7 @@ def noise_corpus(seed, classes, calls):
     )
 
 
-def test_noise_names_a_class_in_at_most_one_of_30_corpora():
+def test_noise_names_a_class_in_at_most_one_of_12_corpora():
     protocol = Protocol(
         shots=tuple(range(1, 7)),
         spreads=("shared", "total"),
@@ -223,14 +217,14 @@ def test_noise_names_a_class_in_at_most_one_of_30_corpora():
         permutations=0,
     )
     budgets = []
-    for seed in range(30):
+    for seed in range(12):
         classes = (3, 10)[seed % 2]
         calls = (1, 5)[seed // 2 % 2]
         table = noise_corpus(seed, classes, calls)
         budgets.append(evaluate_tables([table], protocol).budget)
     assert sum(frame["recommended"].any() for frame in budgets) <= 1
     compared = sum(frame["prob_largest_gain"].is_not_nan().any() for frame in budgets)
-    assert compared >= 20
+    assert compared >= 8
 
 
 def test_shots_that_a_class_cannot_give_in_every_split_do_not_count():
@@ -253,16 +247,8 @@ def test_with_fewer_than_three_complete_shots_only_the_value_is_known():
     assert math.isnan(nothing.next_gain)
 
 
-def test_a_curve_that_falls_is_worth_nothing_more_and_its_limit_is_where_it_stands():
-    (worth,) = budget(points({1: 0.6, 2: 0.5, 3: 0.4}), [count()])
-    assert (worth.next_gain, worth.double_gain, worth.limit) == (0.0, 0.0, 0.4)
-
-
 def test_undefined_means_stay_undefined():
-    (worth,) = budget(
-        points(dict.fromkeys((1, 2, 3), math.nan)),
-        [count()],
-    )
+    (worth,) = budget(points(dict.fromkeys((1, 2, 3), math.nan)), [count()])
     assert np.isnan([worth.value, worth.next_gain, worth.limit, worth.error]).all()
 
 
@@ -330,19 +316,8 @@ def test_saturation_is_the_first_k_that_no_later_one_exceeds_by_more():
     assert saturation(curve(means), within=0.05) == 2
     assert saturation(curve(means), within=0.2) == 1
     assert saturation(curve(dict(reversed(means.items())))) == 3
-
-
-def test_a_dip_does_not_hide_that_the_curve_rises_later():
     assert saturation(curve({1: 0.5, 2: 0.4, 3: 0.7, 4: 0.7})) == 3
-    assert saturation(curve({1: 0.7, 2: 0.4, 3: 0.7, 4: 0.7})) == 1
-
-
-def test_a_curve_that_rises_to_its_end_does_not_saturate():
     assert saturation(curve({1: 0.1, 2: 0.2, 3: 0.3})) is None
-    assert saturation(curve({1: 0.1})) is None
-    assert saturation(curve({})) is None
-
-
-def test_points_without_a_mean_are_left_out():
     assert saturation(curve({1: 0.1, 2: 0.5, 3: math.nan, 4: 0.5})) == 2
-    assert saturation(curve({1: math.nan, 2: math.nan})) is None
+    for nothing in ({}, {1: 0.1}, {1: math.nan, 2: math.nan}):
+        assert saturation(curve(nothing)) is None

@@ -109,8 +109,9 @@ def make_calls(seed, *, folds=3, recordings=2, calls=1, classes=3, signal=0.0):
     )
 
 
-@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
-@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
+@pytest.mark.parametrize(
+    ("memory", "sampler"), [(0, "distinct"), (2**30, "replacement")]
+)
 def test_statistics_are_those_of_the_reference_on_permuted_tables(memory, sampler):
     for seed in range(3):
         table = random_corpus(seed, classes=4, size=3, integers=False)
@@ -238,7 +239,7 @@ def test_recordings_of_different_lengths_are_laid_over_the_calls_one_after_the_o
 def test_noise_is_called_better_than_chance_in_a_few_percent_of_corpora(calls):
     protocol = Protocol(shots=(1, 2, 5), permutations=49)
     found = Counter()
-    for seed in range(100):
+    for seed in range(60):
         frame = frame_of(make_calls(seed, recordings=3, calls=calls), protocol)
         found.update(
             (metric, k)
@@ -246,7 +247,7 @@ def test_noise_is_called_better_than_chance_in_a_few_percent_of_corpora(calls):
             if p <= 0.02
         )
     assert len(frame) == 6
-    assert max(found.values()) <= 5
+    assert max(found.values()) <= 4
 
 
 def test_shuffling_single_calls_would_call_noise_better_than_chance():
@@ -271,9 +272,8 @@ def test_a_planted_signal_has_the_smallest_possible_p(calls):
 
 def test_the_number_of_threads_cannot_be_seen():
     table = random_corpus(9, classes=4, size=8, dimensions=5, integers=False)
-    frames = [frame_of(table, SMALL, threads=threads) for threads in (1, 2, 4)]
+    frames = [frame_of(table, SMALL, threads=threads) for threads in (1, 3)]
     assert frames[0].equals(frames[1])
-    assert frames[0].equals(frames[2])
 
 
 def test_neither_the_order_of_rows_nor_the_size_of_blocks_changes_the_test(monkeypatch):

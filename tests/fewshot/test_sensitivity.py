@@ -91,18 +91,6 @@ def test_components_are_those_of_the_textbook():
     assert set(variance_components(y[:1])) == {(1,), (2,), (1, 2)}
 
 
-def test_components_are_found_in_a_simulation():
-    rng = np.random.default_rng(0)
-    folds = 0.5 * rng.normal(size=(200, 1, 1))
-    examples = 2.0 * rng.normal(size=(1, 150, 1))
-    queries = 1.0 * rng.normal(size=(1, 1, 150))
-    noise = 0.3 * rng.normal(size=(200, 150, 150))
-    values = (folds + examples + queries + noise)[..., None]
-    sources = sensitivity_frames(values, np.array([5]), KEY)["sensitivity"]
-    assert sources["sd"].to_list() == pytest.approx([0.5, 2.0, 1.0, 0.3], rel=0.15)
-    assert sources["share"].sum() == pytest.approx(1.0)
-
-
 def literal_map(episodes, protocol, example, weight, k):
     """mAP with one labelled set and one sample of weights, by the formulas."""
     equal = np.ones(len(episodes.rows))

@@ -86,7 +86,7 @@ def literal_complete_shots(table, classes):
     return int(min(outside))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_support_is_complete_up_to_k_star_and_not_one_further(seed):
     table = random_corpus(seed, classes=3, size=4, integers=False)
     classes = episodes_of(table).classes
@@ -161,18 +161,6 @@ def test_total_has_the_chance_of_shared_and_the_mean_recall_of_its_own_samples()
     np.testing.assert_allclose(sums.values["all", "balanced_accuracy"], recall)
 
 
-def test_noise_with_unequal_supports_scores_the_chance_of_accuracy():
-    gaps = []
-    for seed in range(60):
-        table = random_corpus(seed, classes=3, size=6, dimensions=6, integers=False)
-        table = table.with_columns(labels=[()] * len(table))
-        protocol = Protocol(shots=(8,), shared_draws=10, spreads=("shared",))
-        curve = evaluate_tables([table], protocol).curve
-        mean, chance = curve.filter(metric="accuracy").select("mean", "chance").row(0)
-        gaps.append(mean - chance)
-    assert abs(np.mean(gaps)) <= 3 * np.std(gaps) / np.sqrt(len(gaps))
-
-
 def test_rows_of_the_confusion_say_what_they_sum_to_and_their_recall_sums_to_one():
     table = random_corpus(28, classes=4, folds=3, size=5, integers=False)
     single = table.with_columns(labels=[()] * len(table))
@@ -201,7 +189,7 @@ def test_the_largest_class_has_its_mean_share_of_the_queries_of_a_fold():
     assert share == pytest.approx(means.max())
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 50, 101, 5000])
+@pytest.mark.parametrize("size", [1, 2, 101])
 def test_percentiles_are_numpys_to_the_bit(size):
     rng = np.random.default_rng(size)
     samples = np.concatenate(

@@ -18,7 +18,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import query_evidence, score_queries, sweep
-from corpora import corpora, episodes_of, random_corpus, repeat_vectors, reverse_rows
+from corpora import corpora, episodes_of, random_corpus, repeat_vectors
 
 SPREADS = ("per-query", "shared")
 QUICK = settings(
@@ -96,7 +96,7 @@ def test_values_are_those_of_the_reference_on_whole_numbers_and_powers_of_two(
 
 
 def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
-    for seed in range(8):
+    for seed in range(4):
         table = random_corpus(
             seed, classes=4, size=4, values=3, integers=seed % 2 == 0, dimensions=2
         )
@@ -167,9 +167,7 @@ def evidence_of(engine, split):
 
 
 @both_ways
-@pytest.mark.parametrize(
-    ("scale", "offset"), [(1.0, 0.0), (5.0, 500.0), (1e-3, 7.0), (1e4, -3e4)]
-)
+@pytest.mark.parametrize(("scale", "offset"), [(5.0, 500.0), (1e4, -3e4)])
 def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     table = random_corpus(
         3, classes=3, size=3, dimensions=12, integers=False, scale=scale, offset=offset
@@ -218,14 +216,6 @@ def test_more_shots_more_bootstraps_and_more_draws_leave_the_earlier_values_alon
             )
 
 
-def test_the_order_of_rows_cannot_be_seen():
-    table = random_corpus(12, classes=4, size=3, integers=False)
-    for spread in SPREADS:
-        _, sums = run(table, SMALL, spread)
-        _, reversed_sums = run(reverse_rows(table), SMALL, spread)
-        check_values_equal(sums, reversed_sums)
-
-
 def test_folds_may_be_renumbered_without_moving_a_draw():
     table = random_corpus(13, classes=3, folds=3, size=3)
     renumbered = table.with_columns(
@@ -246,13 +236,12 @@ def test_the_number_of_threads_cannot_be_seen(spread):
     protocol = Protocol(
         shots=(1, 2, 3, 7), draws=9, bootstraps=300, shared_draws=50, total_samples=50
     )
-    runs = [run(table, protocol, spread, threads=threads)[1] for threads in (1, 2, 4)]
-    for other in runs[1:]:
-        check_values_equal(runs[0], other)
-        np.testing.assert_array_equal(runs[0].decisions, other.decisions)
+    runs = [run(table, protocol, spread, threads=threads)[1] for threads in (1, 3)]
+    check_values_equal(*runs)
+    np.testing.assert_array_equal(runs[0].decisions, runs[1].decisions)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
     table = random_corpus(seed, classes=4, size=5, dimensions=3, integers=False)
     with engine_for(table, Protocol(shots=(1, 3), draws=20, bootstraps=4000)) as engine:
@@ -300,7 +289,7 @@ def test_noise_scores_chance_on_average_over_corpora(spread):
         SMALL, bootstraps=50, shared_draws=20, total_samples=20
     )
     gaps = {"map": [], "auroc": []}
-    for seed in range(60):
+    for seed in range(30):
         table = random_corpus(
             1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False
         )

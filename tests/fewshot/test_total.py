@@ -207,13 +207,9 @@ def test_many_positives_are_sorted_with_the_same_result_as_counting():
 def test_threads_memory_and_the_order_of_rows_change_nothing():
     table = random_corpus(7, classes=4, size=5, integers=False)
     _, golden = run(table)
-    for options in ({"threads": 2}, {"threads": 4}):
-        _, sums = run(table, **options)
+    for other in (run(table, threads=3), run(reverse_rows(table))):
         for key, samples in golden.values.items():
-            np.testing.assert_array_equal(sums.values[key], samples)
-    _, turned = run(reverse_rows(table))
-    for key, samples in golden.values.items():
-        np.testing.assert_array_equal(turned.values[key], samples)
+            np.testing.assert_array_equal(other[1].values[key], samples)
 
 
 def test_calls_of_one_recording_have_one_weight_of_mean_one():
@@ -270,24 +266,6 @@ def test_predictions_of_a_constant_stay_and_scores_stay_in_their_range():
     wide = widen_to_prediction(np.array([0.0, 0.5, 1.0]), np.array([0.9, 0.9]), 1.0)
     assert wide.min() >= 0.0
     assert wide.max() == 1.0
-
-
-def test_the_curve_of_total_has_the_mean_of_shared_and_is_wider():
-    rng = np.random.default_rng(0)
-    label = ["roar", "rumble", "trumpet"] * 20
-    vectors = rng.normal(size=(60, 5))
-    vectors[:, 0] += np.tile([0.0, 1.0, 2.0], 20)
-    recording = [f"r{i // 2}" for i in range(60)]
-    segment = [f"s{i:02}" for i in range(60)]
-    table = Vectors.from_columns("e", vectors, segment, recording, label, [()] * 60)
-    protocol = Protocol(
-        shots=(1, 4, 8), draws=3, bootstraps=5, shared_draws=300, total_samples=300
-    )
-    curve = evaluate_tables([table], protocol).curve
-    shared = curve.filter(spread="shared", metric="map")
-    total = curve.filter(spread="total", metric="map")
-    np.testing.assert_allclose(total["mean"], shared["mean"], atol=0.01)
-    assert ((total["p99"] - total["p01"]) > (shared["p99"] - shared["p01"])).all()
 
 
 def test_resampling_few_recordings_underestimates_the_variance_of_a_mean():

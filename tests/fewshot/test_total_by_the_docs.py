@@ -145,7 +145,7 @@ def stretch(corpus, raw, shared):
     return np.clip(shared.mean() + factor * (raw - raw.mean()), 0, 1)
 
 
-@pytest.mark.parametrize("seed", [2, 7, 11])
+@pytest.mark.parametrize("seed", [2, 11])
 def test_total_can_be_computed_again_from_the_documentation_alone(seed):
     table = random_corpus(seed, classes=4, size=4, dimensions=3, integers=False)
     protocol = Protocol(

@@ -64,8 +64,9 @@ def classes_of(result):
     return {count.label for count in result.eligible_classes}
 
 
-@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
-@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
+@pytest.mark.parametrize(
+    ("memory", "sampler"), [(0, "distinct"), (2**30, "replacement")]
+)
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
 def test_samples_are_those_of_the_literal_twin(spread, sampler, memory):
     source, target = transfer_pair()
@@ -333,40 +334,29 @@ def test_repeated_folds_are_an_error():
         evaluate_transfer(*transfer_pair(), replace(SHARED, repeat_folds=2))
 
 
-class TestSameEncoder:
-    def partner(self, table, other):
-        return find_partner(table, [other])
-
-    def test_one_name_is_one_encoder(self):
-        table = make_table(4)
-        assert self.partner(table, table) is table
-
-    def test_another_name_is_an_error(self):
-        table = make_table(4)
-        other = replace(table, encoder="perch")
-        with pytest.raises(InputError, match=r"encoder is 'test', that of .* 'perch'"):
-            self.partner(table, other)
-
-    def test_one_fingerprint_is_one_encoder_whatever_its_name(self):
-        table = replace(make_table(4), fingerprint="abc")
-        other = replace(table, encoder="test at site")
-        assert self.partner(other, table) is table
-
-    def test_another_fingerprint_of_one_name_is_an_error(self):
-        table = replace(make_table(4), fingerprint="abc")
-        other = replace(table, fingerprint="def")
-        with pytest.raises(InputError, match="with other weights, speeds or options"):
-            self.partner(table, other)
-
-    def test_another_dimension_is_an_error(self):
-        table = make_table(4)
-        with pytest.raises(InputError, match=r"vectors of 3 dimensions.* got 2"):
-            self.partner(table, make_table(4, dimensions=3))
-
-    def test_a_table_that_is_named_by_its_file_has_no_name_to_differ(self):
-        spans = make_table(4).spans
-        named = replace(make_table(4), encoder="here")
-        table = replace(named, spans=replace(spans, source="a/here.csv"))
-        named = replace(make_table(4), encoder="there")
-        other = replace(named, spans=replace(spans, source="b/there.csv"))
-        assert self.partner(table, other) is other
+def test_a_table_has_a_partner_of_the_same_encoder_and_dimension():
+    table = replace(make_table(4), fingerprint="abc")
+    same = replace(table, encoder="test at site")  # another name, one fingerprint
+    assert find_partner(table, [table]) is table
+    assert find_partner(same, [table]) is table
+    plain = make_table(4)
+    files = [
+        replace(plain, encoder=name, spans=replace(plain.spans, source=f"{name}.csv"))
+        for name in ("here", "there")  # the name of a file is no name of an encoder
+    ]
+    assert find_partner(files[0], [files[1]]) is files[1]
+    for one, other, message in (
+        (
+            plain,
+            replace(plain, encoder="perch"),
+            r"encoder is 'test', that of .* 'perch'",
+        ),
+        (
+            table,
+            replace(table, fingerprint="def"),
+            "with other weights, speeds or opti",
+        ),
+        (plain, make_table(4, dimensions=3), r"vectors of 3 dimensions.* got 2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            find_partner(one, [other])
