@@ -29,10 +29,10 @@ class Weights(enum.Enum):
 
 
 class Network:
-    def __init__(self, fold: int) -> None:
+    def __init__(self, fold):
         self.fold = fold
 
-    def predict(self, waveform: Any, output: str = "tensor") -> Any:
+    def predict(self, waveform, output="tensor"):
         """Return probabilities that depend on the fold, the level and the length."""
         assert output == "tensor"
         frames = waveform.shape[1] // 2560
@@ -43,13 +43,11 @@ class Network:
 
 
 @pytest.fixture
-def opened_folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def opened_folds(monkeypatch):
     """Replace the package; return the folds that are opened, which count from 1."""
     folds: list[int] = []
 
-    def aerd(
-        weights: Weights = Weights.EV_SUBCALL, fold: int = 1, progress: bool = True
-    ) -> tuple[Network, Any]:
+    def aerd(weights=Weights.EV_SUBCALL, fold=1, progress=True):
         folds.append(fold)
         return Network(fold), None
 
@@ -60,9 +58,7 @@ def opened_folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return folds
 
 
-def test_each_segment_is_scored_by_the_network_of_its_fold(
-    opened_folds: list[int],
-) -> None:
+def test_each_segment_is_scored_by_the_network_of_its_fold(opened_folds):
     fold = np.array([0, 1, -1, 0, 1, 1])
     scores = score_published(
         load_aerd(), SIGNALS, fold, ["trumpet-blast", "comment-rumble"]
@@ -76,21 +72,19 @@ def test_each_segment_is_scored_by_the_network_of_its_fold(
     assert scores[query, 1] == pytest.approx(expected[query], abs=1e-5)
 
 
-def test_the_log_odds_of_probability_0_are_finite(opened_folds: list[int]) -> None:
+def test_the_log_odds_of_probability_0_are_finite(opened_folds):
     scores = score_published(load_aerd(), SIGNALS, np.arange(6) % 2, ["not-call"])
     assert np.isfinite(scores).all()
 
 
-def test_the_error_about_the_missing_package_names_the_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_error_about_the_missing_package_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "aerd", None)
     message = "AERD as published: aerd is not installed; pip install aerd"
     with pytest.raises(InputError, match=message):
         load_aerd()
 
 
-def test_an_unknown_variant_is_an_error() -> None:
+def test_an_unknown_variant_is_an_error():
     with pytest.raises(
         OptionError, match=r"published: expected one of EV_CALL, .*, got 'EV'"
     ):
@@ -110,8 +104,8 @@ def test_an_unknown_variant_is_an_error() -> None:
     ],
 )
 def test_input_that_does_not_fit_is_an_error_before_a_network_is_opened(
-    fold: Any, name: str, message: str, opened_folds: list[int]
-) -> None:
+    fold, name, message, opened_folds
+):
     with pytest.raises(InputError, match=message):
         score_published(load_aerd(), SIGNALS, fold, [name])
     assert opened_folds == []

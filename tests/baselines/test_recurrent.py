@@ -1,12 +1,9 @@
 """Recurrent networks learn order in time, see nothing of the queries, and are reproducible."""
 
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -16,9 +13,8 @@ from callshot.baselines.sequence_batches import BatchData, stack_sequences
 from callshot.baselines.training import TrainingContext, start_training
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
-from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
-from callshot.records import FloatArray, IntArray
 from callshot.vectors import Vectors
 from networks import read_header, saved_trainings
 
@@ -37,12 +33,8 @@ from callshot.baselines.recurrent import (  # noqa: E402
     RecurrentNetwork,
 )
 
-Dataset = tuple[Episodes, IntArray, list[FloatArray]]
 
-
-def make_dataset(
-    label: list[str], recording: IntArray, fold: IntArray, sequences: list[FloatArray]
-) -> Dataset:
+def make_dataset(label, recording, fold, sequences):
     """Make episodes of sequences with their means as vectors, in the order of the episodes."""
     names = [f"{number:04d}" for number in range(len(label))]
     recordings = [str(number) for number in recording]
@@ -56,7 +48,7 @@ def make_dataset(
     return episodes, recording[rows], [sequences[row] for row in rows]
 
 
-def order_dataset(pairs: int = 40, common: int = 0) -> Dataset:
+def order_dataset(pairs=40, common=0):
     """Make pairs of the same frames, rising and falling in time; each pair is a recording.
 
     The last recordings are in the common fold.
@@ -76,7 +68,7 @@ def order_dataset(pairs: int = 40, common: int = 0) -> Dataset:
     )
 
 
-def mean_auroc(episodes: Episodes, scores: FloatArray) -> float:
+def mean_auroc(episodes, scores):
     """Return the mean over folds and classes, computed by scikit-learn."""
     values = []
     for fold in range(episodes.folds):
@@ -88,7 +80,7 @@ def mean_auroc(episodes: Episodes, scores: FloatArray) -> float:
     return float(np.mean(values))
 
 
-def score_means(episodes: Episodes) -> FloatArray:
+def score_means(episodes):
     """Score the queries with logistic regression on the means over time."""
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold in range(episodes.folds):
@@ -100,7 +92,7 @@ def score_means(episodes: Episodes) -> FloatArray:
     return scores
 
 
-def make_network(cell: str, sequences: list[Any], **sizes: int) -> RecurrentNetwork:
+def make_network(cell, sequences, **sizes):
     """Make a network for sequences with one dimension count."""
     data = BatchData.load(
         stack_sequences(sequences),
@@ -113,25 +105,25 @@ def make_network(cell: str, sequences: list[Any], **sizes: int) -> RecurrentNetw
     return RecurrentNetwork(data, config)
 
 
-def configure(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+def configure(monkeypatch, **settings):
     config = partial(RecurrentConfig, **settings)
     monkeypatch.setattr(recurrent, "RecurrentConfig", config)
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_thread():
     """Use one thread: two threads of torch on two busy cores take ten times as long."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """Train in larger steps, and stop sooner."""
     configure(monkeypatch, learning_rate=1e-2, epochs=16, patience=3)
 
 
 @pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+def brief(monkeypatch):
     """Train for at most three epochs: enough to tell two trainings apart."""
     configure(monkeypatch, epochs=3)
 
@@ -140,11 +132,9 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("dimension", [40, 768, 1024, 1280, 1536])
-@pytest.mark.parametrize("classes", [10, 12])
-def test_networks_have_between_10_000_and_100_000_parameters(
-    cell: str, dimension: int, classes: int
-) -> None:
+@pytest.mark.parametrize("dimension", [40, 1536])
+def test_networks_have_between_10_000_and_100_000_parameters(cell, dimension):
+    classes = 12
     sequences = [np.zeros((1, dimension))]
     network = make_network(cell, sequences, classes=classes, hidden=HIDDEN[cell])
     gates = {"elman": 1, "gru": 3, "lstm": 4}[cell]
@@ -158,16 +148,14 @@ def test_networks_have_between_10_000_and_100_000_parameters(
 
 @pytest.mark.parametrize(
     ("dimension", "width"),
-    [(40, 40), (64, 64), (768, 64), (1024, 48), (1280, 39), (1536, 32)],
+    [(40, 40), (64, 64), (768, 64), (1536, 32)],
 )
-def test_wide_input_is_projected(dimension: int, width: int) -> None:
+def test_wide_input_is_projected(dimension, width):
     config = RecurrentConfig(cell="gru", dimension=dimension, classes=12, hidden=64)
     assert config.width == width
 
 
-def literal_network(
-    config: RecurrentConfig, weight: dict[str, NDArray[Any]], sequence: FloatArray
-) -> FloatArray:
+def literal_network(config, weight, sequence):
     """Run a network on one sequence, step by step, as in a textbook."""
     gates = {"elman": 1, "gru": 3, "lstm": 4}[config.cell]
     h = np.zeros(config.hidden)
@@ -196,9 +184,7 @@ def literal_network(
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("dimension", [3, 80])
-def test_log_probabilities_equal_those_of_a_literal_network(
-    cell: str, dimension: int
-) -> None:
+def test_log_probabilities_equal_those_of_a_literal_network(cell, dimension):
     rng = np.random.default_rng(2)
     sequences = [
         rng.normal(5.0, 3.0, (length, dimension)) for length in (1, 7, 3, 7, 2)
@@ -216,7 +202,7 @@ def test_log_probabilities_equal_those_of_a_literal_network(
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_logits_and_gradients_equal_those_of_a_packed_batch(cell: str) -> None:
+def test_logits_and_gradients_equal_those_of_a_packed_batch(cell):
     rng = np.random.default_rng(3)
     sequences = [
         rng.normal(size=(length, 2)).astype(np.float32) for length in (2, 5, 5, 1)
@@ -241,7 +227,7 @@ def test_logits_and_gradients_equal_those_of_a_packed_batch(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_score_of_a_row_does_not_depend_on_its_batch(cell: str) -> None:
+def test_the_score_of_a_row_does_not_depend_on_its_batch(cell):
     rng = np.random.default_rng(4)
     sequences = [rng.normal(size=(length, 40)) for length in rng.integers(1, 200, 40)]
     network = make_network(cell, sequences, classes=5, hidden=HIDDEN[cell])
@@ -255,9 +241,7 @@ def test_the_score_of_a_row_does_not_depend_on_its_batch(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_order_in_time_is_learnt_where_means_are_useless(
-    cell: str, quick: None
-) -> None:
+def test_order_in_time_is_learnt_where_means_are_useless(cell, quick):
     episodes, groups, sequences = order_dataset()
     scores, metadata = score_recurrent(
         episodes, groups, sequences, cell=cell, hidden=16
@@ -267,24 +251,7 @@ def test_order_in_time_is_learnt_where_means_are_useless(
     assert metadata["cells"] == (cell,) * 2
 
 
-def test_wide_input_is_learnt(quick: None) -> None:
-    episodes, groups, sequences = order_dataset()
-    wide = np.random.default_rng(6).normal(size=(2, 200))
-    projected = [sequence @ wide for sequence in sequences]
-    scores, metadata = score_recurrent(episodes, groups, projected, hidden=16)
-    assert mean_auroc(episodes, scores) >= 0.95
-    assert metadata["width"] == 64
-
-
-def test_long_sequences_are_shortened_and_learnt(quick: None) -> None:
-    episodes, groups, sequences = order_dataset()
-    long = [np.repeat(sequence, 40, axis=0) for sequence in sequences]
-    scores, metadata = score_recurrent(episodes, groups, long, hidden=16)
-    assert mean_auroc(episodes, scores) >= 0.95
-    assert min(metadata["frames_per_step"]) >= 5
-
-
-def test_the_support_side_decides_how_many_frames_make_a_step(brief: None) -> None:
+def test_the_support_side_decides_how_many_frames_make_a_step(brief):
     episodes, groups, sequences = order_dataset(pairs=24, common=2)
     rows = list(sequences)
     for row in np.flatnonzero(episodes.fold == 0):
@@ -298,7 +265,7 @@ def test_the_support_side_decides_how_many_frames_make_a_step(brief: None) -> No
     assert metadata["frames_per_step"][0] == 1 < metadata["frames_per_step"][1]
 
 
-def test_a_rare_class_is_predicted(quick: None) -> None:
+def test_a_rare_class_is_predicted(quick):
     """Without weights, a class with 6 % of the rows that overlaps the other is rarely predicted."""
     rng = np.random.default_rng(8)
     label = ["often"] * 90 + ["rare"] * 6
@@ -311,7 +278,7 @@ def test_a_rare_class_is_predicted(quick: None) -> None:
 # What they must not see
 
 
-def test_permuted_labels_on_the_support_side_give_chance(quick: None) -> None:
+def test_permuted_labels_on_the_support_side_give_chance(quick):
     """In 100 dimensions a random direction is useless; a memorised query would show."""
     rng = np.random.default_rng(9)
     label = rng.permutation(np.repeat(["bark", "roar"], 90))
@@ -331,11 +298,11 @@ def test_permuted_labels_on_the_support_side_give_chance(quick: None) -> None:
     assert mean_auroc(episodes, scores) >= 0.9
 
 
-def test_a_feature_that_only_queries_have_does_not_help(brief: None) -> None:
+def test_a_feature_that_only_queries_have_does_not_help(brief):
     episodes, groups, sequences = order_dataset()
     query = episodes.fold == 0
 
-    def score_with(feature: FloatArray) -> FloatArray:
+    def score_with(feature):
         rows = [
             np.column_stack([sequence[:, ::-1] ** 2, np.full(len(sequence), value)])
             for sequence, value in zip(sequences, feature, strict=True)
@@ -346,9 +313,7 @@ def test_a_feature_that_only_queries_have_does_not_help(brief: None) -> None:
     assert np.array_equal(score_with(leaked), score_with(np.zeros(len(query))))
 
 
-def test_a_fold_does_not_influence_the_networks_that_score_it(
-    tmp_path: Path, brief: None
-) -> None:
+def test_a_fold_does_not_influence_the_networks_that_score_it(tmp_path, brief):
     episodes, groups, sequences = order_dataset(pairs=30, common=3)
     changed = list(sequences)
     for row in np.flatnonzero(episodes.fold == 1):
@@ -368,9 +333,7 @@ def test_a_fold_does_not_influence_the_networks_that_score_it(
     ]
 
 
-def test_rows_of_the_common_fold_are_trained_on_and_not_scored(
-    tmp_path: Path, brief: None
-) -> None:
+def test_rows_of_the_common_fold_are_trained_on_and_not_scored(tmp_path, brief):
     episodes, groups, sequences = order_dataset(pairs=30, common=3)
     context = TrainingContext(folder=tmp_path / "one")
     scores, _ = score_recurrent(episodes, groups, sequences, hidden=8, context=context)
@@ -389,17 +352,14 @@ def test_rows_of_the_common_fold_are_trained_on_and_not_scored(
 # Reproducibility
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_the_number_of_threads_does_not_change_any_bit(
-    cell: str, tmp_path: Path, brief: None
-) -> None:
+def test_the_number_of_threads_does_not_change_any_bit(tmp_path, brief):
     dataset = order_dataset(pairs=24)
     before = torch.get_num_threads()
     runs = []
     for threads in (1, 3):
         context = TrainingContext(threads=threads, folder=tmp_path / str(threads))
         scores, _ = score_recurrent(
-            *dataset, cell=cell, hidden=8, seeds=2, context=context
+            *dataset, cell="lstm", hidden=8, seeds=2, context=context
         )
         runs.append(scores)
     assert np.array_equal(runs[0], runs[1])
@@ -408,9 +368,7 @@ def test_the_number_of_threads_does_not_change_any_bit(
     assert torch.get_num_threads() == before
 
 
-def test_another_seed_gives_other_networks_and_keeps_the_global_random_state(
-    brief: None,
-) -> None:
+def test_another_seed_gives_other_networks_and_keeps_the_global_random_state(brief):
     dataset = order_dataset(pairs=24)
     torch.manual_seed(1)
     first, _ = score_recurrent(*dataset, hidden=8)
@@ -421,16 +379,7 @@ def test_another_seed_gives_other_networks_and_keeps_the_global_random_state(
     assert not np.array_equal(first, second)
 
 
-def test_the_numbers_of_recordings_do_not_matter(brief: None) -> None:
-    episodes, groups, sequences = order_dataset(pairs=24)
-    first, _ = score_recurrent(episodes, groups, sequences, hidden=8)
-    second, _ = score_recurrent(episodes, 500 - groups, sequences, hidden=8)
-    assert np.array_equal(first, second)
-
-
-def test_scores_are_the_log_odds_of_the_mean_log_probability(
-    tmp_path: Path, brief: None
-) -> None:
+def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path, brief):
     episodes, groups, sequences = order_dataset(pairs=24)
     context = TrainingContext(folder=tmp_path)
     scores, metadata = score_recurrent(
@@ -447,9 +396,7 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(
     assert np.shape(metadata["epochs"]) == (2, 3)
 
 
-def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(
-    brief: None,
-) -> None:
+def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(brief):
     """Two folds with one recording of each class: no class has two on a support side."""
     rng = np.random.default_rng(1)
     sequences = [rng.normal(size=(3, 2)) for _ in range(8)]
@@ -467,8 +414,8 @@ def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(
 
 
 def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None
-) -> None:
+    tmp_path, monkeypatch, brief
+):
     dataset = order_dataset(pairs=24)
     context = TrainingContext(folder=tmp_path)
     chosen, inner_loss = choose_cell(*dataset, hidden=8, seeds=2, context=context)
@@ -478,7 +425,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
     lowest = [min(read_header(path)["losses"]) for path in searches]
     assert inner_loss[chosen[1]][1] == pytest.approx(np.mean(lowest), rel=1e-12)
 
-    def fail(*_: Any) -> None:
+    def fail(*_):
         pytest.fail("a search was repeated")
 
     monkeypatch.setattr(recurrent, "balanced_loss", fail)
@@ -491,7 +438,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_gpu_learns_the_same_task(cell: str, quick: None) -> None:
+def test_a_gpu_learns_the_same_task(cell, quick):
     episodes, groups, sequences = order_dataset()
     context = TrainingContext(device="cuda")
     scores, _ = score_recurrent(
@@ -501,7 +448,7 @@ def test_a_gpu_learns_the_same_task(cell: str, quick: None) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_missing_gpu_is_an_error() -> None:
+def test_a_missing_gpu_is_an_error():
     with pytest.raises(
         OptionError, match="device: torch finds no CUDA device; use cpu"
     ):

@@ -1,9 +1,6 @@
 """Trainings that diverge are reported, not saved, and never chosen."""
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,12 +20,12 @@ NAN = float("nan")
 
 
 @pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+def brief(monkeypatch):
     """Train for at most three epochs."""
     configure(monkeypatch, epochs=3)
 
 
-def set_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
+def set_losses(monkeypatch, losses):
     """Give the held-out rows these losses, epoch by epoch."""
     remaining = itertools.cycle(losses)
     monkeypatch.setattr(recurrent, "balanced_loss", lambda *_: next(remaining))
@@ -37,9 +34,7 @@ def set_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
 @pytest.mark.parametrize(
     "losses", [[NAN, 2.0, 1.0], [2.0, NAN, 1.0], [float("inf"), NAN, 1.0]]
 )
-def test_a_loss_that_is_not_finite_is_the_worst(
-    losses: list[float], monkeypatch: pytest.MonkeyPatch, brief: None
-) -> None:
+def test_a_loss_that_is_not_finite_is_the_worst(losses, monkeypatch, brief):
     set_losses(monkeypatch, losses)
     dataset = order_dataset(pairs=12)
     _, metadata = score_recurrent(*dataset, hidden=4)
@@ -50,11 +45,8 @@ def test_a_loss_that_is_not_finite_is_the_worst(
 
 @pytest.mark.parametrize("function", [score_recurrent, choose_cell])
 def test_a_search_that_diverges_is_reported_and_not_saved(
-    function: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    brief: None,
-) -> None:
+    function, tmp_path, monkeypatch, brief
+):
     set_losses(monkeypatch, [NAN])
     message = r"^[A-Za-z]+, fold \d, seed 0: the training diverged, the loss .* any epoch; look"
     for _ in range(2):
@@ -67,9 +59,7 @@ def test_a_search_that_diverges_is_reported_and_not_saved(
     assert set(saved_phases(tmp_path).values()) == {"search"}
 
 
-def test_weights_that_diverge_are_reported_and_not_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_diverge_are_reported_and_not_saved(tmp_path, monkeypatch):
     configure(monkeypatch, learning_rate=float("inf"), epochs=2)
     set_losses(monkeypatch, [1.0])
     message = "fold 0, seed 0: the training diverged, its weights are not finite after 1 epochs"

@@ -2,7 +2,6 @@
 
 import enum
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -13,19 +12,18 @@ from callshot.baselines.aerd_package import score_aerd_package
 from callshot.baselines.run import find_cell
 from callshot.baselines.scoring import find_outputs
 from callshot.errors import InputError
-from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.protocol import Protocol
 from callshot.tables.embedding_tables import read_table, write_table
 from callshot.tables.read_dataset import read_dataset
 from studies import write_embeddings
 
 
-def read_encoder_data(path: Path, **options: Any) -> EncoderDataset:
+def read_encoder_data(path, **options):
     """Return the dataset of a table of one encoder."""
     return next(read_dataset([path], **options).per_encoder())
 
 
-def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path: Path) -> None:
+def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path):
     path = write_embeddings(tmp_path / "mfcc.parquet", "mfcc")
     write_table(read_table(path), path, corpus="elephant-voices")
     encoder_data = read_encoder_data(path, corpus="ev")
@@ -42,9 +40,7 @@ def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path: Path) -> No
     assert find_cell(unknown, "paper") == ""
 
 
-def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(
-    tmp_path: Path,
-) -> None:
+def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(tmp_path):
     categories = tmp_path / "categories.csv"
     categories.write_text("label,category\nrumble,low\ngrowl,low\ntrumpet,high\n")
     encoder_data = read_encoder_data(
@@ -60,7 +56,7 @@ def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(
     assert targets.sum(axis=1).max() == 2
 
 
-def test_each_row_of_the_episodes_has_its_segment_and_recording(tmp_path: Path) -> None:
+def test_each_row_of_the_episodes_has_its_segment_and_recording(tmp_path):
     encoder_data = read_encoder_data(write_embeddings(tmp_path / "one.parquet"))
     for row, name in enumerate(encoder_data.segments):
         position = encoder_data.table.segment.index(name)
@@ -91,7 +87,7 @@ class OtherWeights(enum.Enum):
     class_labels = property(lambda self: ["not-call", "roar", "growl", "trumpet"])
 
 
-def predict_trumpets_by_level(waveform: Any, output: str = "tensor") -> Any:
+def predict_trumpets_by_level(waveform, output="tensor"):
     """Return a higher probability of a trumpet for a louder signal, 0.5 for other calls."""
     import torch
 
@@ -101,8 +97,8 @@ def predict_trumpets_by_level(waveform: Any, output: str = "tensor") -> Any:
 
 
 def test_published_networks_are_matched_with_labels_by_their_letters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     pytest.importorskip(
         "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
     )

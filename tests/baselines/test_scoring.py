@@ -24,7 +24,7 @@ def centroid_scores(episodes):
     return scores
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_centroid_on_the_whole_pool_scores_as_evaluate_does_with_shots_all(seed):
     table = random_corpus(seed, classes=4, size=4, dimensions=5, integers=False)
     protocol = Protocol(
@@ -85,15 +85,6 @@ def test_ties_of_positives_are_counted():
     assert not sum_metrics(episodes, scores).tied.any()
 
 
-def test_reduced_scoring_averages_inside_categories_first():
-    episodes = episodes_of(random_corpus(4, classes=3, folds=2, size=4))
-    assert episodes.classes == ("c0", "c1", "c2")
-    scores = np.random.default_rng(0).normal(size=episodes.relevant.shape)
-    ap = sum_metrics(episodes, scores).per_class["map"][0, :, 0]
-    reduced = measure(episodes, scores, CATEGORIES)["reduced", "map"]
-    assert reduced == pytest.approx((ap[:2].mean() + ap[2]) / 2)
-
-
 def test_scores_of_the_common_fold_are_ignored():
     episodes = episodes_of(random_corpus(1, size=3))
     assert (episodes.fold < 0).any()
@@ -120,7 +111,7 @@ def test_a_query_without_scores_is_an_error():
         measure(episodes, scores[:, :1])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_outputs_that_may_be_true_together_are_measured_as_scikit_learn_does(seed):
     rng = np.random.default_rng(seed)
     targets = rng.random((60, 4)) < 0.3

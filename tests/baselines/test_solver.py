@@ -67,7 +67,7 @@ def golden(rows, label, c):
 
 
 @pytest.mark.parametrize("gram", [True, False], ids=["in the span", "by weights"])
-@pytest.mark.parametrize("c", [0.001, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("c", [0.001, 1.0, 100.0])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_optimum_is_scikit_learns(name, c, gram):
     rows, label = rows_of(name)
@@ -121,7 +121,7 @@ def test_the_path_reaches_the_smallest_and_the_largest_c_at_once():
         assert PathSolver(rows, label, 3).solve(c, 1e-10)[2] <= 1e-10
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.sampled_from(list(SHAPES)),
     st.integers(0, 10**6),
@@ -155,7 +155,7 @@ def test_the_start_does_not_change_the_optimum(gram, start):
     )
 
 
-@pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-6])
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-6])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_gap_bounds_the_distance_to_the_optimum(name, tolerance):
     """Twice the gap: the part of the bias is an estimate."""
@@ -182,7 +182,7 @@ def test_equal_rows_and_empty_columns_do_no_harm():
     assert not one[:, ::2].any()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_tolerance_below_rounding_ends_where_rounding_does(seed):
     rows, label = rows_of("more dimensions than rows", seed)
     # Centred, and some rows are equal: the Gram matrix is singular.
@@ -230,6 +230,7 @@ def multiply(left, right):
     return out
 
 
+@settings(max_examples=30)
 @given(
     st.integers(1, 40),
     st.sampled_from([1, 3, 700, 9000]),
@@ -264,6 +265,7 @@ def test_sums_and_inner_products_are_numpys(size):
     np.testing.assert_allclose(out, table.sum(axis=1), rtol=0, atol=1e-12)
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 40), st.sampled_from([1, 3, 9000]), st.integers(0, 10**6))
 def test_a_gram_matrix_is_numpys_and_symmetric_to_the_last_bit(count, dimensions, seed):
     rows = np.random.default_rng(seed).normal(size=(count, dimensions))

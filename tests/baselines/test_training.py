@@ -3,12 +3,10 @@
 from concurrent.futures import CancelledError
 from threading import Event, Thread
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from callshot.baselines.training import TrainingContext, run_jobs
-from callshot.jobs import Pool
 
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
@@ -18,8 +16,8 @@ torch = pytest.importorskip(
 JOB = SimpleNamespace(title="job", data=SimpleNamespace(device=torch.device("cpu")))
 
 
-def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set() -> None:
-    def count_threads(*_: Any) -> int:
+def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set():
+    def count_threads(*_):
         other = Thread(target=torch.set_num_threads, args=(2,))
         other.start()
         other.join()
@@ -31,25 +29,23 @@ def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set() -> None:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_jobs_use_onednn_even_if_torch_has_switched_it_off(
-    enabled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_use_onednn_even_if_torch_has_switched_it_off(enabled, monkeypatch):
     """A product of bfloat16 numbers on a CPU that cannot multiply them switches it off."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", enabled)
 
-    def is_enabled(*_: Any) -> bool:
+    def is_enabled(*_):
         return torch.backends.mkldnn.enabled
 
     assert run_jobs([JOB], is_enabled, TrainingContext(threads=1)) == [True]
     assert torch.backends.mkldnn.enabled == enabled
 
 
-def test_after_ctrl_c_nobody_waits_for_a_batch_and_no_job_writes_a_file() -> None:
+def test_after_ctrl_c_nobody_waits_for_a_batch_and_no_job_writes_a_file():
     may_end = Event()
     has_begun = Event()
     outcomes: list[object] = []
 
-    def work(_: Any, pool: Pool) -> None:
+    def work(_, pool):
         if has_begun.is_set():
             return  # the job that is done first, so that progress is reported
         has_begun.set()
@@ -62,7 +58,7 @@ def test_after_ctrl_c_nobody_waits_for_a_batch_and_no_job_writes_a_file() -> Non
         finally:
             is_over.set()
 
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     is_over = Event()

@@ -85,7 +85,7 @@ def test_one_ranking_under_many_weights_is_measured_as_by_scikit_learn(ranking):
         assert auroc[sample] == pytest.approx(golden, abs=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize("seed", [5, 7, 9])
+@pytest.mark.parametrize("seed", [5, 9])
 def test_samples_of_classes_are_those_of_the_literal_twin(seed):
     episodes = episodes_of(random_corpus(seed, classes=3, size=4))
     scores = random_scores(episodes)
@@ -105,7 +105,7 @@ def test_samples_of_classes_are_those_of_the_literal_twin(seed):
         )
 
 
-@pytest.mark.parametrize("seed", [5, 7, 9])
+@pytest.mark.parametrize("seed", [5, 9])
 def test_samples_of_outputs_are_those_of_the_literal_twin(seed):
     episodes = episodes_of(random_corpus(seed, classes=3, size=4))
     rng = np.random.default_rng(seed)
@@ -196,10 +196,9 @@ def test_threads_change_no_sample_and_the_seed_changes_all_but_the_value():
     golden = train_dataset(
         dataset, options, SMALL, context=TrainingContext(threads=1)
     ).baselines
-    for threads in (2, 4):
-        context = TrainingContext(threads=threads)
-        frame = train_dataset(dataset, options, SMALL, context=context).baselines
-        assert frame.equals(golden)
+    context = TrainingContext(threads=3)
+    frame = train_dataset(dataset, options, SMALL, context=context).baselines
+    assert frame.equals(golden)
     protocol = dataclasses.replace(SMALL, seed=4)
     frame = train_dataset(dataset, options, protocol).baselines
     assert frame["value"].equals(golden["value"])
