@@ -484,6 +484,15 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
     assert "--rename" in note
 
 
+def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
+    rows = [("x.wav", n, n + 0.3, "peep") for n in range(9)]
+    result = segment_rows(tmp_path, *rows, options=ONE_SECOND)
+    assert not result.segments
+    assert any(
+        "--min-length-s 0.2 would keep nearly all" in one for one in result.notes
+    )
+
+
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
     record(tmp_path / "x.wav")
     with pytest.raises(

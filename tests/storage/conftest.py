@@ -1,26 +1,20 @@
 """An S3 server with an empty bucket, and recordings in three formats."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from callshot.storage import requests
 from sounds import record
-from stores import Proxy, open_bucket, s3_environment, serve_s3
+from stores import open_bucket, s3_environment, serve_s3
 
 
 @pytest.fixture(scope="package")
-def server() -> Iterator[Proxy]:
+def server():
     with serve_s3() as proxy:
         yield proxy
 
 
 @pytest.fixture
-def bucket(
-    server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Any]:
+def bucket(server, monkeypatch, tmp_path):
     """Yield a client with an empty bucket; `bucket.proxy` is before it."""
     for name, value in s3_environment(server).items():
         monkeypatch.setenv(name, value)
@@ -36,7 +30,7 @@ def bucket(
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Path:
+def local(tmp_path):
     """Return a folder with recordings in three formats."""
     folder = tmp_path / "recordings"
     record(folder / "a.wav", 6, 16000, seed=1)

@@ -1,8 +1,6 @@
 """What a bucket is asked for: few requests, and results that are complete after a second run."""
 
 import io
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,17 +11,16 @@ from callshot.storage import RangeReader, to_path
 from callshot.storage.requests import forget_ranges
 from sounds import record
 from stores import BUCKET, upload
-from wrong_headers import write_folder
 
 URL = f"s3://{BUCKET}"
 OUT = f"{BUCKET}/out"
 
 
-def list_requests(bucket: Any, act: Any) -> list[tuple[str, str]]:
+def list_requests(bucket, act):
     """Return method and path of the requests of an act."""
     asked = []
 
-    def note(method: str, path: str, number: int) -> str:
+    def note(method, path, number):
         asked.append((method, path))
         return ""
 
@@ -33,21 +30,7 @@ def list_requests(bucket: Any, act: Any) -> list[tuple[str, str]]:
     return asked
 
 
-def test_recordings_with_wrong_headers_are_as_long_in_a_bucket(
-    bucket: Any, tmp_path: Path
-) -> None:
-    names = write_folder(tmp_path / "wrong")
-    upload(bucket, tmp_path / "wrong", f"{BUCKET}/wrong")
-    here = index_recordings(tmp_path / "wrong", tmp_path / "here", "mfcc", window_s=1)
-    there = index_recordings(f"{URL}/wrong", tmp_path / "there", "mfcc", window_s=1)
-    assert there.added == here.added == names
-    assert there.notes == here.notes
-    assert there.index.to_frame().equals(here.index.to_frame())
-
-
-def test_a_recording_takes_five_requests_and_its_audio_two(
-    bucket: Any, tmp_path: Path
-) -> None:
+def test_a_recording_takes_five_requests_and_its_audio_two(bucket, tmp_path):
     counts = []
     for place, number in (("few", 2), ("many", 6)):
         for seed in range(number):
@@ -65,12 +48,12 @@ def test_a_recording_takes_five_requests_and_its_audio_two(
     assert counts[1] - counts[0] <= 5 * 4
 
 
-def write_calls(folder: Path, name: str, seed: int) -> None:
+def write_calls(folder, name, seed):
     record(folder / f"{name}.wav", 20, 16000, seed=seed)
     (folder / f"{name}.txt").write_text("5\t6\tone\n9\t10\tother\n")
 
 
-def test_learn_asks_once_for_what_a_recording_is(bucket: Any, tmp_path: Path) -> None:
+def test_learn_asks_once_for_what_a_recording_is(bucket, tmp_path):
     for seed in range(4):
         write_calls(tmp_path / "in", str(seed), seed)
     upload(bucket, tmp_path / "in", f"{BUCKET}/in")
@@ -83,7 +66,7 @@ def test_learn_asks_once_for_what_a_recording_is(bucket: Any, tmp_path: Path) ->
     assert audio.count("GET") <= 2 * 4
 
 
-def test_learn_sees_a_recording_that_has_changed(bucket: Any, tmp_path: Path) -> None:
+def test_learn_sees_a_recording_that_has_changed(bucket, tmp_path):
     learned = {}
     for place, seeds in (("one", (1, 2)), ("other", (1, 3))):
         for name, seed in zip("ab", seeds, strict=True):
@@ -100,14 +83,12 @@ def test_learn_sees_a_recording_that_has_changed(bucket: Any, tmp_path: Path) ->
     assert second.tobytes() != first.tobytes()
 
 
-def test_a_range_is_as_long_as_what_is_expected(
-    bucket: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_range_is_as_long_as_what_is_expected(bucket, monkeypatch):
     bucket.pipe_file(f"{BUCKET}/x", bytes(10**6))
     ranges = []
     real = RangeReader._request
 
-    def request(self: RangeReader, start: int, end: int) -> bytes:
+    def request(self, start, end):
         ranges.append(end - start)
         return real(self, start, end)
 
@@ -126,30 +107,30 @@ class StoredBytes:
     st_size = 100
     st_mtime_ns = 1
 
-    def __init__(self, byte: bytes, *, is_exact: bool) -> None:
+    def __init__(self, byte, *, is_exact):
         self.byte = byte
         self.is_exact = is_exact
 
-    def __str__(self) -> str:
+    def __str__(self):
         return "https://server/x.wav"
 
-    def stat(self) -> "StoredBytes":
+    def stat(self):
         return self
 
-    def with_info(self) -> "StoredBytes":
+    def with_info(self):
         return self
 
-    def has_exact_version(self) -> bool:
+    def has_exact_version(self):
         return self.is_exact
 
-    def open_stream(self) -> io.BytesIO:
+    def open_stream(self):
         return io.BytesIO(self.byte * 100)
 
 
 @pytest.mark.parametrize(("is_exact", "expected"), [(True, b"a"), (False, b"b")])
 def test_ranges_are_kept_only_where_every_change_gives_another_version(
-    is_exact: bool, expected: bytes
-) -> None:
+    is_exact, expected
+):
     forget_ranges()
     for byte in (b"a", b"b"):
         reader = RangeReader(StoredBytes(byte, is_exact=is_exact))
@@ -159,14 +140,8 @@ def test_ranges_are_kept_only_where_every_change_gives_another_version(
     assert last == expected
 
 
-def write_results(
-    text: str,
-    *,
-    names: tuple[str, ...] = ("a.csv", "b.csv"),
-    provenance: str = "facts.json",
-    owner: str = "",
-) -> None:
-    def make_files(folder: Path) -> list[str]:
+def write_results(text, *, names=("a.csv", "b.csv"), provenance="facts.json", owner=""):
+    def make_files(folder):
         for name in names:
             (folder / name).write_text(f"{text} {name}")
         return list(names)
@@ -177,11 +152,12 @@ def write_results(
         output.write(make_files, {"version": 1})
 
 
-@pytest.mark.parametrize("earlier", ["", "first"])
-@pytest.mark.parametrize("refused", ["b.csv", "facts.json"])
+@pytest.mark.parametrize(
+    ("earlier", "refused"), [("", "b.csv"), ("first", "facts.json")]
+)
 def test_results_that_were_refused_half_way_are_completed_by_the_next_run(
-    bucket: Any, earlier: str, refused: str
-) -> None:
+    bucket, earlier, refused
+):
     if earlier:
         write_results(earlier)
     bucket.proxy.fault = lambda method, path, number: (
@@ -199,7 +175,7 @@ def test_results_that_were_refused_half_way_are_completed_by_the_next_run(
     assert bucket.cat_file(f"{OUT}/b.csv") == b"third b.csv"
 
 
-def test_an_edited_file_and_files_of_others_are_kept(bucket: Any) -> None:
+def test_an_edited_file_and_files_of_others_are_kept(bucket):
     write_results("first")
     bucket.pipe_file(f"{OUT}/a.csv", b"by hand")
     write_results("second")
@@ -209,19 +185,19 @@ def test_an_edited_file_and_files_of_others_are_kept(bucket: Any) -> None:
         write_results("third", names=("a.csv", "c.csv"))
 
 
-def refuse(bucket: Any, refused: str, *names: str) -> None:
+def refuse(bucket, refused, *names):
     """Let the bucket refuse requests for files whose names contain one of these."""
     bucket.proxy.fault = lambda method, path, number: (
         "403" if method == refused and any(name in path for name in names) else ""
     )
 
 
-def list_names(bucket: Any) -> list[str]:
+def list_names(bucket):
     bucket.invalidate_cache()
     return [name.removeprefix(f"{OUT}/") for name in bucket.find(OUT)]
 
 
-def test_results_are_written_where_nothing_may_be_removed(bucket: Any) -> None:
+def test_results_are_written_where_nothing_may_be_removed(bucket):
     refuse(bucket, "DELETE", "out/")
     write_results("first")
     write_results("second")
@@ -237,8 +213,8 @@ def test_results_are_written_where_nothing_may_be_removed(bucket: Any) -> None:
     ("provenance", "owner"), [("other.json", ""), ("facts.json", "another command")]
 )
 def test_what_another_set_left_unfinished_is_neither_used_nor_removed(
-    bucket: Any, provenance: str, owner: str
-) -> None:
+    bucket, provenance, owner
+):
     refuse(bucket, "PUT", "out/facts.json")
     with pytest.raises(OutputError):
         write_results("first")
@@ -252,7 +228,7 @@ def test_what_another_set_left_unfinished_is_neither_used_nor_removed(
         write_results("other", names=("a.csv",), provenance=provenance, owner=owner)
 
 
-def test_files_of_all_runs_that_ended_early_are_replaced(bucket: Any) -> None:
+def test_files_of_all_runs_that_ended_early_are_replaced(bucket):
     refuse(bucket, "PUT", "out/facts.json")
     with pytest.raises(OutputError):
         write_results("first", names=("a.csv", "b.csv"))
@@ -265,9 +241,7 @@ def test_files_of_all_runs_that_ended_early_are_replaced(bucket: Any) -> None:
     assert list_names(bucket) == ["b.csv", "d.csv", "facts.json"]
 
 
-def test_files_that_were_not_made_again_are_removed_later_if_that_failed(
-    bucket: Any,
-) -> None:
+def test_files_that_were_not_made_again_are_removed_later_if_that_failed(bucket):
     write_results("first")
     refuse(bucket, "DELETE", "out/b.csv")
     with pytest.raises(OutputError, match="not all results are written"):
@@ -277,7 +251,7 @@ def test_files_that_were_not_made_again_are_removed_later_if_that_failed(
     assert list_names(bucket) == ["a.csv", "facts.json"]
 
 
-def test_a_set_of_many_results_is_listed_a_few_times(bucket: Any) -> None:
+def test_a_set_of_many_results_is_listed_a_few_times(bucket):
     names = tuple(f"{number}.csv" for number in range(12))
     write_results("first", names=names)
     asked = list_requests(bucket, lambda: write_results("second", names=names))

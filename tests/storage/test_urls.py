@@ -5,7 +5,6 @@ import pickle
 import sys
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -32,14 +31,14 @@ from stores import serve_files
 
 
 @pytest.fixture(autouse=True)
-def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def own_home(monkeypatch, tmp_path):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
     monkeypatch.setattr(requests, "_failures", 0)
 
 
 @pytest.fixture
-def memory() -> Any:
+def memory():
     store = fsspec.filesystem("memory")
     store.store.clear()
     store.pseudo_dirs[:] = [""]
@@ -53,12 +52,12 @@ def memory() -> Any:
 @pytest.mark.parametrize(
     "text", ["a.wav", "/data/x", "C:/data", "C:", "a:b/c.wav", "", "x://", "é://x/y"]
 )
-def test_paths_stay_paths(text: str) -> None:
+def test_paths_stay_paths(text):
     assert to_path(text) == Path(text)
     assert type(to_path(text)) is type(Path())
 
 
-def test_a_url_is_joined_and_compared_as_a_path_is() -> None:
+def test_a_url_is_joined_and_compared_as_a_path_is():
     folder = to_path("s3://bucket/2026/")
     assert is_remote(folder)
     path = folder / "site" / "a.wav"
@@ -75,7 +74,7 @@ def test_a_url_is_joined_and_compared_as_a_path_is() -> None:
     assert to_path("file:///data/x") == Path("/data/x")
 
 
-def test_no_function_of_the_system_takes_a_url_for_a_path() -> None:
+def test_no_function_of_the_system_takes_a_url_for_a_path():
     path = to_path("s3://bucket/a.wav")
     acts = (
         lambda: open(path),  # noqa: PTH123, SIM115
@@ -89,9 +88,7 @@ def test_no_function_of_the_system_takes_a_url_for_a_path() -> None:
             act()
 
 
-def test_nothing_is_written_to_a_folder_that_is_named_as_a_url(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_written_to_a_folder_that_is_named_as_a_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OptionError, match="s3://b/x: expected a path on this machine"):
         make_folder(Path("s3://b/x").absolute())
@@ -114,21 +111,21 @@ def test_nothing_is_written_to_a_folder_that_is_named_as_a_url(
         ("foo://pw@host/x?key=pw", "^foo://host/x: unknown protocol foo"),
     ],
 )
-def test_urls_that_cannot_be_opened_are_one_line(url: str, message: str) -> None:
+def test_urls_that_cannot_be_opened_are_one_line(url, message):
     with pytest.raises(OptionError, match=message) as caught:
         to_path(url)
     assert "pw" not in str(caught.value).replace("password", "")
 
 
-def test_names_that_are_no_secrets_are_taken() -> None:
+def test_names_that_are_no_secrets_are_taken():
     assert str(to_path("ftp://me@host/x")) == "ftp://me@host/x"
     assert to_path("memory://b/what?design=3.wav").name == "what?design=3.wav"
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch):
     real = builtins.__import__
 
-    def without(name: str, *args: Any, **options: Any) -> Any:
+    def without(name, *args, **options):
         if name.split(".")[0] in missing:
             raise ImportError(f"No module named {name}")
         return real(name, *args, **options)
@@ -146,7 +143,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         to_path("gs://bucket/x")
 
 
-def test_fsspec_is_imported_for_urls_only(tmp_path: Path) -> None:
+def test_fsspec_is_imported_for_urls_only(tmp_path):
     import subprocess
 
     code = (
@@ -157,7 +154,7 @@ def test_fsspec_is_imported_for_urls_only(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-def test_two_colons_in_a_name_lead_nowhere_else(memory: Any, tmp_path: Path) -> None:
+def test_two_colons_in_a_name_lead_nowhere_else(memory, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("of this machine")
     chained = to_path("memory://d") / "absent::file:" / secret.relative_to("/")
@@ -165,7 +162,7 @@ def test_two_colons_in_a_name_lead_nowhere_else(memory: Any, tmp_path: Path) -> 
         chained.read_bytes()
 
 
-def test_upper_case_protocols_are_urls_too() -> None:
+def test_upper_case_protocols_are_urls_too():
     assert to_path("S3://bucket/A.wav") == to_path("s3://bucket/A.wav")
 
 
@@ -182,17 +179,17 @@ def test_upper_case_protocols_are_urls_too() -> None:
         "token: SECRET",
     ],
 )
-def test_secrets_are_hidden(text: str) -> None:
+def test_secrets_are_hidden(text):
     assert "SECRET" not in hide_secrets(text)
 
 
 @given(st.text(alphabet="ab/:@?= .", max_size=30))
-def test_text_without_a_url_is_not_changed(text: str) -> None:
+def test_text_without_a_url_is_not_changed(text):
     if "://" not in text:
         assert hide_secrets(text) == text
 
 
-def test_a_signed_url_is_read_and_its_signature_is_nowhere(tmp_path: Path) -> None:
+def test_a_signed_url_is_read_and_its_signature_is_nowhere(tmp_path):
     record(tmp_path / "in/a.wav", 3, 16000)
     with serve_files(tmp_path / "in") as url:
         signed = f"{url}/a.wav?X-Amz-Signature=SECRET"
@@ -211,7 +208,7 @@ def test_a_signed_url_is_read_and_its_signature_is_nowhere(tmp_path: Path) -> No
 # Reading
 
 
-def test_a_web_server_is_read_in_ranges_and_listed(tmp_path: Path) -> None:
+def test_a_web_server_is_read_in_ranges_and_listed(tmp_path):
     record(tmp_path / "in/a.wav", 60, 16000)
     record(tmp_path / "in/b.wav", 3, 16000, seed=1)
     with serve_files(tmp_path) as url:
@@ -229,9 +226,7 @@ def test_a_web_server_is_read_in_ranges_and_listed(tmp_path: Path) -> None:
     content=st.binary(max_size=600),
     reads=st.lists(st.tuples(st.integers(0, 700), st.integers(0, 300)), max_size=12),
 )
-def test_any_order_of_reads_returns_the_bytes_of_the_file(
-    content: bytes, reads: list[tuple[int, int]]
-) -> None:
+def test_any_order_of_reads_returns_the_bytes_of_the_file(content, reads):
     store = fsspec.filesystem("memory")
     store.pipe_file("/reads/x", content)
     first, most = remote_reader_sizes(16, 64)
@@ -248,7 +243,7 @@ def test_any_order_of_reads_returns_the_bytes_of_the_file(
         store.rm_file("/reads/x")
 
 
-def remote_reader_sizes(first: int, most: int) -> tuple[int, int]:
+def remote_reader_sizes(first, most):
     from callshot.storage import requests
 
     earlier = requests.FIRST_BYTES, requests.MAX_BYTES
@@ -257,15 +252,13 @@ def remote_reader_sizes(first: int, most: int) -> tuple[int, int]:
     return earlier
 
 
-def test_a_file_read_from_start_to_end_is_asked_for_in_few_ranges(
-    memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_read_from_start_to_end_is_asked_for_in_few_ranges(memory, monkeypatch):
     content = bytes(range(256)) * 2**16
     memory.pipe_file("/x", content)
     ranges = []
     real = RangeReader._request
 
-    def request(self: RangeReader, start: int, end: int) -> bytes:
+    def request(self, start, end):
         ranges.append((start, end))
         return real(self, start, end)
 
@@ -277,9 +270,7 @@ def test_a_file_read_from_start_to_end_is_asked_for_in_few_ranges(
     assert [end for _, end in ranges[:-1]] == [start for start, _ in ranges[1:]]
 
 
-def test_a_server_that_names_no_version_is_asked_each_time(
-    memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_names_no_version_is_asked_each_time(memory, monkeypatch):
     monkeypatch.setattr(remote_path, "VERSION_KEYS", ())
     path = to_path("memory://d/x.csv")
     for content in (b"one", b"two"):
@@ -292,7 +283,7 @@ def test_a_server_that_names_no_version_is_asked_each_time(
 # Writing
 
 
-def test_files_are_written_whole_or_not_at_all(memory: Any) -> None:
+def test_files_are_written_whole_or_not_at_all(memory):
     target = to_path("memory://out/a.txt")
     with suppress(ZeroDivisionError), atomic_path(target) as temporary:
         temporary.write_text("half")
@@ -304,7 +295,7 @@ def test_files_are_written_whole_or_not_at_all(memory: Any) -> None:
     assert list((remote_path.home() / "uploads").iterdir()) == []
 
 
-def test_a_copy_is_made_once_for_each_version(memory: Any) -> None:
+def test_a_copy_is_made_once_for_each_version(memory):
     path = to_path("memory://d/x.npz")
     memory.pipe_file("/d/x.npz", b"one")
     first = local_copy(path)
@@ -314,7 +305,7 @@ def test_a_copy_is_made_once_for_each_version(memory: Any) -> None:
     assert local_copy(path).read_bytes() == b"three"
 
 
-def test_a_copy_that_differs_from_its_checksum_is_made_again(memory: Any) -> None:
+def test_a_copy_that_differs_from_its_checksum_is_made_again(memory):
     from hashlib import sha256
 
     checksum = sha256(b"one").hexdigest()
@@ -324,9 +315,7 @@ def test_a_copy_that_differs_from_its_checksum_is_made_again(memory: Any) -> Non
     assert local_copy(to_path("memory://d/x"), checksum).read_bytes() == b"one"
 
 
-def test_copies_that_were_not_used_for_longest_go_beyond_the_limit(
-    memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_that_were_not_used_for_longest_go_beyond_the_limit(memory, monkeypatch):
     import os
 
     monkeypatch.setattr(remote_path, "CHECK_EVERY", 1)
@@ -344,16 +333,14 @@ def test_copies_that_were_not_used_for_longest_go_beyond_the_limit(
 
 
 @given(st.text(alphabet="ab./\x00\n\\é", min_size=1, max_size=12))
-def test_a_safe_name_stays_inside_its_folder(name: str) -> None:
+def test_a_safe_name_stays_inside_its_folder(name):
     if is_safe_name(name):
         path = RemotePath("s3://b/in") / name
         assert str(path) == f"s3://b/in/{name}"
         assert str(path.parent).startswith("s3://b/in")
 
 
-def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_may_pass_is_tried_again_and_what_will_not_is_not(monkeypatch):
     waits: list[float] = []
     monkeypatch.setattr(requests, "FIRST_WAIT_S", 1.0)
     monkeypatch.setattr(requests.time, "sleep", waits.append)
@@ -365,7 +352,7 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
     ):
         calls = []
 
-        def call(error: Exception = error, calls: list[int] = calls) -> None:
+        def call(error=error, calls=calls):
             calls.append(1)
             raise error
 
@@ -376,10 +363,10 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
     assert sum(waits[:4]) <= 15
 
 
-def test_storage_that_is_gone_costs_little_time_for_each_file() -> None:
+def test_storage_that_is_gone_costs_little_time_for_each_file():
     calls: list[int] = []
 
-    def call() -> None:
+    def call():
         calls.append(1)
         raise ConnectionRefusedError
 
