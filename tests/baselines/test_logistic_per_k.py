@@ -209,12 +209,9 @@ def test_a_c_out_of_range_is_an_error(c):
         sweep_logistic(episodes_of(corpus()), SHOTS, c=c)
 
 
-@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
-def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn(
-    sampler,
-):
+def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn():
     episodes = episodes_of(corpus((9, 6, 5), 4))
-    protocol = Protocol(shots=(1, 3), draws=3, bootstraps=7, sampler=sampler)
+    protocol = Protocol(shots=(1, 3), draws=2, bootstraps=5, sampler="replacement")
     k, sums = sweep_logistic(episodes, protocol, "per-query", c=1.0)
     assert k.tolist() == [1, 3]
     for s, shot in enumerate(protocol.shots):
@@ -271,12 +268,11 @@ def slow_total(episodes, protocol, k):
     return np.array(values)
 
 
-@pytest.mark.parametrize("dimensions", [4, 30])
-def test_samples_of_total_are_those_of_a_loop_over_scikit_learn(dimensions):
-    episodes = episodes_of(corpus(dimensions=dimensions))
-    protocol = Protocol(shots=(1, 2, 6), total_samples=2)
+def test_samples_of_total_are_those_of_a_loop_over_scikit_learn():
+    episodes = episodes_of(corpus(dimensions=30))
+    protocol = Protocol(shots=(1, 6), total_samples=2)
     k, sums = sweep_logistic(episodes, protocol, "total", c=1.0)
-    assert k.tolist() == [1, 2, 6]
+    assert k.tolist() == [1, 6]
     for s, shot in enumerate(protocol.shots):
         check_values(sums, s, slow_total(episodes, protocol, shot))
 
