@@ -12,6 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Before NumPy is imported: threads of BLAS that wait for each other on busy cores take
+# 20 times as long as one.
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
 # Without a GPU, Triton's kernels are interpreted. It is read when a kernel is defined.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
