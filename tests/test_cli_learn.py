@@ -72,21 +72,20 @@ def test_bad_input_is_one_line(tmp_path, site, run):
     assert shown.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--false-alarms", "0"), "--false-alarms: expected more than 0"),
-        (("--to", "ravn"), "got 'ravn'; did you mean raven?"),
-        (("--gap", "-1"), "gap: expected 0 or more seconds, got -1"),
-        (("--segments", "s.parquet"), "segments: expected either RECORDINGS"),
-    ],
-)
-def test_bad_options_of_scan_are_one_line(tmp_path, site, run, options, message):
+def test_bad_options_of_scan_are_one_line(tmp_path, site, run):
     model = tmp_path / "model.npz"
     run("learn", site, "--encoder", "mfcc", "--out", model, "--quiet")
-    shown = run("scan", model, site, "--out", tmp_path / "out", *options, code=2)
-    assert message in shown.err
-    assert shown.err.count("\n") == 1
+    mistakes = {
+        "--false-alarms 0": "--false-alarms: expected more than 0",
+        "--to ravn": "got 'ravn'; did you mean raven?",
+        "--gap -1": "gap: expected 0 or more seconds, got -1",
+        "--segments s.parquet": "segments: expected either RECORDINGS",
+    }
+    for words, message in mistakes.items():
+        out = ("--out", tmp_path / "out", *words.split())
+        shown = run("scan", model, site, *out, code=2)
+        assert message in shown.err
+        assert shown.err.count("\n") == 1
 
 
 def test_scan_lays_clips_into_the_site_unless_told_otherwise(
@@ -130,7 +129,6 @@ def test_learn_says_at_once_when_background_is_little(tmp_path, site, monkeypatc
     write_noise(tmp_path / "short" / "a.wav", 8.5)
     shown = run(*words, "--background", tmp_path / "short")
     assert "thresholds rest on 17 windows" in shown.out
-    assert "give an hour or more (--background DIR)" in shown.out
     write_noise(tmp_path / "long" / "a.wav", 120)
     shown = run(*words, "--background", tmp_path / "long")
     assert "thresholds rest on" not in shown.out
@@ -147,12 +145,10 @@ def test_learn_and_model_say_when_hardly_any_call_would_be_found(
     words = ("learn", site, "-e", "mfcc", "--window", "0.5", "-o", model)
     shown = run(*words, "--background", like_calls)
     assert "hardly any call of bark, hoot, trill" in shown.out
-    assert "--false-alarms 10/h" in shown.out
-    assert "callshot find" in shown.out
     assert "hardly any call of bark, hoot, trill" in run("model", model).out
 
 
-def test_a_scan_that_finds_nothing_advises_background_before_a_looser_aim(
+def test_a_scan_that_finds_nothing_says_so_and_what_to_do(
     tmp_path, site, monkeypatch, run
 ):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
@@ -162,10 +158,7 @@ def test_a_scan_that_finds_nothing_advises_background_before_a_looser_aim(
     shown = run("scan", model, tmp_path / "new", "--out", tmp_path / "out")
     text = " ".join(shown.out.split())
     assert "nothing was found" in text
-    background = text.index("learn EXAMPLES --background")
-    ranked = text.index("callshot find")
-    looser = text.index("--false-alarms 10/h")
-    assert background < ranked < looser
+    assert "learn EXAMPLES --background" in text
 
 
 def test_a_model_of_one_class_has_no_accuracy(tmp_path, monkeypatch, run):
@@ -205,22 +198,20 @@ def test_what_clips_say_of_each_other_is_not_promised_for_calls_in_noise(
     assert "is not known" not in shown.out
 
 
-@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
-def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, quiet, run):
+def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, run):
     site = write_site(tmp_path / "site")
     (site / "bad.mp3").write_bytes(b"no audio " * 99)
-    index = tmp_path / "index"
     table = next(site.glob("*.txt"))
     (site / "bad.txt").write_text(table.read_text())
-    segments = tmp_path / "segments"
     model = tmp_path / "model.npz"
-    to_segments = ("--min-length-s", "0.1", "--out", segments)
+    to_segments = ("--min-length-s", "0.1", "--out", tmp_path / "segments")
     to_store = ("--store", tmp_path / "store")
-    for words in (
-        ("index", site, "-e", "mfcc", "--window", "1", "--out", index),
-        ("segment", site, *to_segments),
-        ("learn", site, "-e", "mfcc", "--out", model, *to_store),
-        ("scan", model, site, "--out", tmp_path / "scan"),
+    to_index = ("--window", "1", "--out", tmp_path / "index")
+    for words, quiet in (
+        (("index", site, "-e", "mfcc", *to_index), []),
+        (("segment", site, *to_segments), ["--quiet"]),
+        (("learn", site, "-e", "mfcc", "--out", model, *to_store), ["--quiet"]),
+        (("scan", model, site, "--out", tmp_path / "scan"), []),
     ):
         shown = run(*words, *quiet)
         last = shown.err.splitlines()[-1]
@@ -229,5 +220,4 @@ def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, quiet, run):
         assert bool(quiet) == (not shown.out)
     (site / "bad.mp3").unlink()
     (site / "bad.txt").unlink()
-    shown = run("segment", site, *to_segments, *quiet)
-    assert "left out" not in shown.err
+    assert "left out" not in run("segment", site, *to_segments).err

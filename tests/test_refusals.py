@@ -1,6 +1,7 @@
 """What cannot be written is refused before anything is read: no input of these commands exists."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from callshot.detection import (
@@ -57,57 +58,60 @@ def try_command(words, out):
     run(*words.replace("OUT", str(out)).split(), code=2)
 
 
-@pytest.mark.parametrize("name", FILE)
-def test_a_file_of_others_is_not_replaced(name, tmp_path, monkeypatch, capsys):
+def test_files_of_others_are_not_replaced(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    suffix = FILE[name].rpartition("OUT")[2]
-    mine = tmp_path / f"mine{suffix}"
-    mine.write_text("mine")
-    try_command(FILE[name], tmp_path / "mine")
-    said = capsys.readouterr().err
-    assert f"mine{suffix}: " in said
-    assert "exists" in said
-    assert mine.read_text() == "mine"
+    for words in FILE.values():
+        suffix = words.rpartition("OUT")[2]
+        mine = tmp_path / f"mine{suffix}"
+        mine.write_text("mine")
+        try_command(words, tmp_path / "mine")
+        said = capsys.readouterr().err
+        assert f"mine{suffix}: " in said
+        assert "exists" in said
+        assert mine.read_text() == "mine"
+    for suffix in (".rejects.csv", ".duplicates.csv", ".sequences.parquet"):
+        mine = tmp_path / f"table{suffix}"
+        mine.write_text("mine")
+        try_command(f"{FILE['embed']} --sequence", tmp_path / "table")
+        assert f"table{suffix}: exists" in capsys.readouterr().err
+        assert mine.read_text() == "mine"
+        mine.unlink()
 
 
-@pytest.mark.parametrize("name", FOLDER)
-def test_a_file_of_others_in_a_folder_is_not_replaced(
-    name, tmp_path, monkeypatch, capsys
-):
+def test_arrays_and_tables_of_others_are_not_replaced(tmp_path, capsys):
+    array = tmp_path / "mine.npz"
+    np.savez(array, np.zeros(3))
+    table = tmp_path / "mine.parquet"
+    pl.DataFrame({"a": [1]}).write_parquet(table)
+    for path, name, kind in ((array, "learn", "model"), (table, "import", "table")):
+        before = path.read_bytes()
+        try_command(FILE[name], tmp_path / "mine")
+        assert f"is no {kind} that callshot wrote" in capsys.readouterr().err
+        assert path.read_bytes() == before
+
+
+def test_a_file_of_others_in_a_folder_is_not_replaced(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words, file = FOLDER[name]
-    mine = tmp_path / "out" / file
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    try_command(words, tmp_path / "out")
-    said = capsys.readouterr().err
-    assert f"{tmp_path / 'out'}" in said
-    assert mine.read_text() == "mine"
-    assert [path.name for path in mine.parent.iterdir()] == [file]
+    for number, (words, file) in enumerate(FOLDER.values()):
+        mine = tmp_path / f"out{number}" / file
+        mine.parent.mkdir()
+        mine.write_text("mine")
+        try_command(words, mine.parent)
+        assert str(mine.parent) in capsys.readouterr().err
+        assert mine.read_text() == "mine"
+        assert [path.name for path in mine.parent.iterdir()] == [file]
 
 
-@pytest.mark.parametrize("name", [*FILE, *FOLDER])
 def test_a_place_that_cannot_be_written_to_is_refused_first(
-    name, tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
-    words = FILE[name] if name in FILE else FOLDER[name][0]
-    try_command(words, tmp_path / "file" / "out")
-    said = capsys.readouterr().err
-    assert str(tmp_path / "file") in said
-    assert len(said.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "suffix", [".rejects.csv", ".duplicates.csv", ".sequences.parquet"]
-)
-def test_files_of_others_beside_a_table_are_not_replaced(suffix, tmp_path, capsys):
-    mine = tmp_path / f"table{suffix}"
-    mine.write_text("mine")
-    try_command(f"{FILE['embed']} --sequence", tmp_path / "table")
-    assert f"table{suffix}: exists" in capsys.readouterr().err
-    assert mine.read_text() == "mine"
+    for words in (*FILE.values(), *COMMANDS.values()):
+        try_command(words, tmp_path / "file" / "out")
+        said = capsys.readouterr().err
+        assert str(tmp_path / "file") in said
+        assert len(said.splitlines()) == 1
 
 
 def test_a_file_of_others_among_clips_is_found_before_the_scan(tmp_path, capsys):
@@ -133,42 +137,38 @@ def list_tree(folder):
     return [path for path in paths if path.parts[0] != WORK_FOLDER]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("place", ["..", "../out", "../out/deep/.."])
-def test_a_folder_with_files_of_others_is_refused(
-    name, place, tmp_path, monkeypatch, capsys
-):
+def test_a_folder_with_files_of_others_is_refused(place, tmp_path, monkeypatch, capsys):
     (tmp_path / "work").mkdir()
     (tmp_path / "out/deep").mkdir(parents=True)
     (tmp_path / "out/notes.txt").write_text("mine")
     (tmp_path / "out/provenance.json").write_text('{"who": "another program"}')
     monkeypatch.chdir(tmp_path / "work")
     before = list_tree(tmp_path)
-    try_command(COMMANDS[name], place)
-    said = capsys.readouterr().err
-    assert said.startswith(f"callshot: {place}: ")
-    assert "new folder" in said
-    assert len(said.splitlines()) == 1
-    assert list_tree(tmp_path) == before
+    for words in COMMANDS.values():
+        try_command(words, place)
+        said = capsys.readouterr().err
+        assert said.startswith(f"callshot: {place}: ")
+        assert "new folder" in said
+        assert len(said.splitlines()) == 1
+        assert list_tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_an_empty_folder_takes_results(name, tmp_path, monkeypatch, capsys):
+def test_an_empty_folder_and_a_folder_with_results_take_results(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/.DS_Store").write_text("of a program that shows folders")
-    try_command(COMMANDS[name], "out")
-    assert "missing" in capsys.readouterr().err  # the input
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_a_folder_with_results_takes_more(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "out", "band-coverage.json")
-    (tmp_path / "out/notes.txt").write_text("mine")
-    try_command(COMMANDS[name], "out")
-    assert "missing" in capsys.readouterr().err  # the input
-    assert (tmp_path / "out/notes.txt").read_text() == "mine"
+    for number, name in enumerate(RESULTS):
+        empty = tmp_path / f"empty{number}"
+        empty.mkdir()
+        (empty / ".DS_Store").write_text("of a program that shows folders")
+        full = tmp_path / f"full{number}"
+        write_results(full, "band-coverage.json")
+        (full / "notes.txt").write_text("mine")
+        for out in (empty, full):
+            try_command(COMMANDS[name], out.name)
+            assert "missing" in capsys.readouterr().err  # the input
+        assert (full / "notes.txt").read_text() == "mine"
 
 
 def write_results(folder, provenance):
@@ -222,12 +222,3 @@ def test_a_study_is_not_run_into_a_folder_of_others(tmp_path, capsys):
     run("run", study, code=2)
     assert "name a new folder" in capsys.readouterr().err
     assert list_tree(tmp_path) == before
-
-
-def test_an_array_of_others_is_not_replaced_by_a_model(tmp_path, capsys):
-    mine = tmp_path / "mine.npz"
-    np.savez(mine, np.zeros(3))
-    before = mine.read_bytes()
-    try_command(FILE["learn"], tmp_path / "mine")
-    assert "is no model that callshot wrote" in capsys.readouterr().err
-    assert mine.read_bytes() == before
