@@ -31,20 +31,20 @@ FEW: dict[str, Any] = {
 }
 
 
-def make_vectors(seed: int = 0) -> np.ndarray:
+def make_vectors(seed=0):
     return np.random.default_rng(seed).normal(size=(40, 8))
 
 
-def evaluate(**options: Any) -> callshot.Evaluation:
+def evaluate(**options):
     return callshot.evaluate(make_vectors(), Y, groups=GROUPS, **{**FEW, **options})
 
 
-def test_every_public_name_can_be_imported_and_is_documented() -> None:
+def test_every_public_name_can_be_imported_and_is_documented():
     for name in callshot.__all__:
         assert getattr(callshot, name).__doc__
 
 
-def test_type_checkers_see_the_public_names_where_they_are() -> None:
+def test_type_checkers_see_the_public_names_where_they_are():
     stub = Path(callshot.__file__).with_suffix(".pyi")
     imported = {}
     for node in ast.parse(stub.read_text(encoding="utf-8")).body:
@@ -55,7 +55,7 @@ def test_type_checkers_see_the_public_names_where_they_are() -> None:
         assert getattr(import_module(str(module)), name) is getattr(callshot, name)
 
 
-def test_arrays_and_tables_give_the_same_curve() -> None:
+def test_arrays_and_tables_give_the_same_curve():
     segment = [f"{i:08}" for i in range(40)]
     table = callshot.Vectors.from_columns(
         "X", make_vectors(), segment, GROUPS, Y, [()] * 40
@@ -68,7 +68,7 @@ def test_arrays_and_tables_give_the_same_curve() -> None:
     assert again.curve.equals(result.curve)
 
 
-def test_shots_may_be_a_number_a_list_or_text() -> None:
+def test_shots_may_be_a_number_a_list_or_text():
     for shots in (2, [2], "2", np.array([2])):
         assert evaluate(shots=shots).curve["k"].unique().to_list() == [2]
 
@@ -85,29 +85,27 @@ def test_shots_may_be_a_number_a_list_or_text() -> None:
         ({"shots": "0"}, "shots"),
     ],
 )
-def test_an_option_that_is_unknown_or_wrong_is_an_error(
-    options: dict[str, Any], match: str
-) -> None:
+def test_an_option_that_is_unknown_or_wrong_is_an_error(options, match):
     with pytest.raises(OptionError, match=match):
         evaluate(**options)
 
 
 @pytest.mark.parametrize("label", [None, float("nan"), "", "  "])
-def test_a_missing_label_or_recording_is_an_error(label: Any) -> None:
+def test_a_missing_label_or_recording_is_an_error(label):
     with pytest.raises(InputError, match="y: row 1: expected a value"):
         callshot.evaluate(make_vectors(), [label, *Y[1:]], groups=GROUPS)
     with pytest.raises(InputError, match="groups: row 1: expected a value"):
         callshot.evaluate(make_vectors(), Y, groups=[label, *GROUPS[1:]])
 
 
-def test_two_tables_of_one_encoder_are_an_error() -> None:
+def test_two_tables_of_one_encoder_are_an_error():
     spans = evaluate().segments
     table = callshot.Vectors(spans, make_vectors(), "X")
     with pytest.raises(InputError, match="two tables have the encoder name 'X'"):
         callshot.evaluate([table, table], **FEW)
 
 
-def test_baselines_use_the_folds_and_the_draws_of_the_results() -> None:
+def test_baselines_use_the_folds_and_the_draws_of_the_results():
     values = []
     for seed in (0, 5):
         result = evaluate(seed=seed, classifiers=("centroid", "cosine"))
@@ -122,7 +120,7 @@ def test_baselines_use_the_folds_and_the_draws_of_the_results() -> None:
     assert not values[0].equals(values[1])
 
 
-def test_results_of_other_data_are_not_compared() -> None:
+def test_results_of_other_data_are_not_compared():
     result = evaluate()
     with pytest.raises(InputError, match="against: column label differs"):
         callshot.train_baselines(make_vectors(), Y[::-1], groups=GROUPS, against=result)
@@ -135,7 +133,7 @@ def test_results_of_other_data_are_not_compared() -> None:
         callshot.train_baselines(other, against=result)
 
 
-def test_baselines_are_compared_with_each_curve() -> None:
+def test_baselines_are_compared_with_each_curve():
     result = evaluate()
     baselines = callshot.train_baselines(
         make_vectors(), Y, groups=GROUPS, against=result, train="logistic"
@@ -145,12 +143,12 @@ def test_baselines_are_compared_with_each_curve() -> None:
     assert callshot.compare(result).is_empty()
 
 
-def test_networks_are_trained_on_the_command_line() -> None:
+def test_networks_are_trained_on_the_command_line():
     with pytest.raises(OptionError, match="use callshot baselines"):
         callshot.train_baselines(make_vectors(), Y, train=("recurrent",))
 
 
-def test_a_plot_shows_every_curve_and_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plot_shows_every_curve_and_chance(monkeypatch):
     mpl.use("Agg")
     result = evaluate()
     ax = result.plot()
@@ -166,7 +164,7 @@ def test_a_plot_shows_every_curve_and_chance(monkeypatch: pytest.MonkeyPatch) ->
         only.plot(spread="shared")
 
 
-def test_the_repr_is_short_and_html_is_escaped() -> None:
+def test_the_repr_is_short_and_html_is_escaped():
     result = evaluate(corpus="<script>")
     assert repr(result).startswith(
         "Evaluation of <script>: 2 classes, 40 queries, 5 folds"
@@ -176,7 +174,7 @@ def test_the_repr_is_short_and_html_is_escaped() -> None:
     assert "<script>" not in replace(result, curve=result.curve.clear())._repr_html_()
 
 
-def test_the_pipeline_goes_from_recordings_to_crossovers(tmp_path: Path) -> None:
+def test_the_pipeline_goes_from_recordings_to_crossovers(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     protocol = callshot.Protocol(
         shots=(1, 2), draws=3, bootstraps=20, shared_draws=20, total_samples=20
@@ -191,7 +189,7 @@ def test_the_pipeline_goes_from_recordings_to_crossovers(tmp_path: Path) -> None
         pipeline.run(audio, None, ())
 
 
-def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -> None:
+def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path):
     audio = make_corpus(tmp_path / "recordings", recordings=2)
     segments = callshot.segment(audio, min_length_s=0.5)
     table = callshot.embed(
@@ -216,9 +214,7 @@ def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -
         callshot.segment(audio, min_lenght_s=1)
 
 
-def test_segments_of_a_file_can_be_embedded_and_reprs_are_one_line(
-    tmp_path: Path,
-) -> None:
+def test_segments_of_a_file_can_be_embedded_and_reprs_are_one_line(tmp_path):
     audio = make_corpus(tmp_path / "audio", recordings=2)
     segmentation = callshot.segment(audio, min_length_s=0.5)
     path = tmp_path / "segments.parquet"
@@ -236,7 +232,7 @@ def test_segments_of_a_file_can_be_embedded_and_reprs_are_one_line(
     assert len(repr(segmentation).splitlines()) == 1
 
 
-def test_equal_vectors_in_two_recordings_are_noted_and_can_be_kept_together() -> None:
+def test_equal_vectors_in_two_recordings_are_noted_and_can_be_kept_together():
     vectors = make_vectors()
     vectors[4] = vectors[0]  # of recordings 0 and 1
     vectors[38] = vectors[5]  # of recordings 1 and 9
@@ -262,7 +258,7 @@ def test_equal_vectors_in_two_recordings_are_noted_and_can_be_kept_together() ->
         )
 
 
-def test_equal_vectors_in_one_fold_are_listed_without_a_note() -> None:
+def test_equal_vectors_in_one_fold_are_listed_without_a_note():
     vectors = make_vectors()
     vectors[16] = vectors[0]  # of recordings 0 and 4
     folds = check_folds(GROUPS, np.arange(40) // 4 % 4)
@@ -271,14 +267,14 @@ def test_equal_vectors_in_one_fold_are_listed_without_a_note() -> None:
     assert not any("same vector" in note for note in result.notes)
 
 
-def test_options_of_annotations_have_the_same_names_everywhere() -> None:
+def test_options_of_annotations_have_the_same_names_everywhere():
     names = {*list_options(AnnotationSource, ReadingOptions)}
     corpus = {*list_options(KnownCorpus)}
     assert names | corpus <= set(signature(callshot.segment).parameters)
     assert names <= set(signature(callshot.learn).parameters)
 
 
-def test_segment_takes_the_options_of_the_command_line(tmp_path: Path) -> None:
+def test_segment_takes_the_options_of_the_command_line(tmp_path):
     record(tmp_path / "kept" / "a.wav", seconds=5)
     audio = tmp_path / "audio"
     audio.mkdir()
@@ -291,7 +287,7 @@ def test_segment_takes_the_options_of_the_command_line(tmp_path: Path) -> None:
     assert (one.label, one.start_s, one.end_s) == ("rumble", 1.0, 3.0)
 
 
-def test_queries_of_another_corpus_have_the_difference_beside_the_curves() -> None:
+def test_queries_of_another_corpus_have_the_difference_beside_the_curves():
     target = (make_vectors(1) + 1.0, Y, GROUPS)
     result = evaluate(queries=target, corpus="north", centre=True)
     assert isinstance(result, callshot.TransferEvaluation)
@@ -305,7 +301,7 @@ def test_queries_of_another_corpus_have_the_difference_beside_the_curves() -> No
     assert len(axes.get_legend().get_texts()) == 5
 
 
-def test_queries_may_be_tables() -> None:
+def test_queries_may_be_tables():
     segment = [f"s{i}" for i in range(40)]
     tables = [
         callshot.Vectors.from_columns(
@@ -325,14 +321,14 @@ def test_queries_may_be_tables() -> None:
     assert result.within_source.folds.count == 3
 
 
-def test_wrong_queries_are_one_clear_line() -> None:
+def test_wrong_queries_are_one_clear_line():
     with pytest.raises(InputError, match="queries: expected embeddings, or arrays"):
         evaluate(queries=make_vectors(1))
     with pytest.raises(OptionError, match="centre: needs queries"):
         evaluate(centre=True)
 
 
-def test_learn_reads_recordings_behind_links(tmp_path: Path) -> None:
+def test_learn_reads_recordings_behind_links(tmp_path):
     record(tmp_path / "kept" / "a.wav", seconds=5)
     audio = tmp_path / "audio"
     audio.mkdir()

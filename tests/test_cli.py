@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -107,7 +105,7 @@ def test_evaluate_writes_every_file_with_its_columns(table, tmp_path, capsys):
     assert said.out + said.err == ""
 
 
-def write_two(folder: Path, separation: float) -> list[Path]:
+def write_two(folder, separation):
     """Write tables of two encoders; 0 gives the second one the vectors of the first."""
     tables = make_tables(encoders={"good": 2.0, "other": separation})
     if not separation:
@@ -221,9 +219,7 @@ def test_evaluate_says_which_device_it_used(table, tmp_path, capsys, monkeypatch
     assert rows(tmp_path / "cuda" / "curve.csv") == rows(tmp_path / "cpu" / "curve.csv")
 
 
-def list_commands(
-    command: typer.core.TyperGroup, *names: str
-) -> Iterator[tuple[tuple[str, ...], typer.core.TyperCommand]]:
+def list_commands(command, *names):
     """Yield each command with its words, such as ("encoders", "show")."""
     yield names, command
     for name, child in getattr(command, "commands", {}).items():
@@ -442,9 +438,7 @@ def test_doctor_prints_every_check_and_fails_only_for_a_problem(capsys, monkeypa
     assert "problem packages: missing: no-such-package\n        pip install" in said
 
 
-def test_a_terminal_without_unicode_gets_question_marks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_terminal_without_unicode_gets_question_marks(monkeypatch):
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", stream)

@@ -19,7 +19,7 @@ from callshot.records import (
 from rows_of_spans import make_row, make_spans
 
 
-def make_segmentation(labels: list[str], **changes: object) -> Segmentation:
+def make_segmentation(labels, **changes):
     """Return a call and a segment for each label, in two of three recordings."""
     calls = []
     for number, label in enumerate(labels):
@@ -45,7 +45,7 @@ def make_segmentation(labels: list[str], **changes: object) -> Segmentation:
     return replace(segmentation, **changes)
 
 
-def show(record: Segmentation | Inspection, width: int | None = None) -> str:
+def show(record, width=None):
     """Return what a console prints; without a width, it is a file."""
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=width is not None)
@@ -56,7 +56,7 @@ def show(record: Segmentation | Inspection, width: int | None = None) -> str:
     return file.getvalue()
 
 
-def find_row(text: str, first: str) -> list[str]:
+def find_row(text, first):
     return next(line for line in text.splitlines() if line.startswith(first)).split()
 
 

@@ -10,16 +10,14 @@ from test_cli import run
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     make_corpus(tmp_path / "recordings")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     return tmp_path
 
 
-def test_init_and_run_alone_make_a_report(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_and_run_alone_make_a_report(folder, capsys):
     run("init", "recordings", "--shots", "1-2")
     assert "study.toml: a study of 18 calls in 6 recordings" in capsys.readouterr().out
     text = (
@@ -48,9 +46,7 @@ def test_init_and_run_alone_make_a_report(
     assert (folder / "results" / "report.html").exists()
 
 
-def test_a_dry_run_tells_what_would_run_and_writes_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_tells_what_would_run_and_writes_nothing(folder, capsys):
     write_study(folder / "study.toml")
     run("run", "study.toml", "--dry-run")
     said = capsys.readouterr().out
@@ -68,9 +64,7 @@ def test_a_dry_run_tells_what_would_run_and_writes_nothing(
     assert not (folder / ".callshot").exists()
 
 
-def test_status_tells_what_is_done_and_what_is_not(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_tells_what_is_done_and_what_is_not(folder, capsys):
     write_study(folder / "study.toml", encoders=("mfcc",))
     run("run", "study.toml", "--quiet")
     assert capsys.readouterr().out == ""
@@ -110,8 +104,8 @@ def test_status_tells_what_is_done_and_what_is_not(
     ],
 )
 def test_a_study_that_cannot_work_is_one_line_and_exit_code_2(
-    folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, match: str
-) -> None:
+    folder, capsys, old, new, match
+):
     path = write_study(folder / "study.toml")
     path.write_text(path.read_text().replace(old, new))
     for words in (["run", path], ["run", path, "--dry-run"]):

@@ -29,7 +29,7 @@ def make_evaluation(
     ineligible=0,
     notes=(),
     scorings=("all",),
-) -> Evaluation:
+):
     keys = product(encoders, spreads, scorings, ("map", "auroc"), shots)
     points = [make_point(*key, best) for key in keys]
     curve = pl.DataFrame(points, schema=dict(frames.CURVE), orient="row")
@@ -57,7 +57,7 @@ def make_point(encoder, spread, scoring, metric, k, best):
     return (*names, k, mean, *levels, chance, k <= best, 2, 0)
 
 
-def show(evaluation, width=120, terminal=False, colour=None) -> str:
+def show(evaluation, width=120, terminal=False, colour=None):
     """Return what a console prints."""
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")

@@ -10,14 +10,14 @@ from callshot.console import LineProgress
 class Clock:
     """A clock that a test moves."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now_s = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now_s
 
 
-def run_job(shares: int, share_takes_s: float) -> list[str]:
+def run_job(shares, share_takes_s):
     """Return the lines of a job of equal shares."""
     clock = Clock()
     output = io.StringIO()
@@ -28,11 +28,11 @@ def run_job(shares: int, share_takes_s: float) -> list[str]:
     return output.getvalue().splitlines()
 
 
-def test_a_job_of_seconds_prints_nothing() -> None:
+def test_a_job_of_seconds_prints_nothing():
     assert run_job(shares=100, share_takes_s=0.1) == []
 
 
-def test_a_long_job_prints_a_line_every_30_seconds_from_the_start_on() -> None:
+def test_a_long_job_prints_a_line_every_30_seconds_from_the_start_on():
     lines = run_job(shares=20_000, share_takes_s=0.5)
     assert len(lines) == 20_000 * 0.5 / 30 // 1
     assert "embedding" in lines[0]
@@ -40,6 +40,6 @@ def test_a_long_job_prints_a_line_every_30_seconds_from_the_start_on() -> None:
     assert "2.8 h left" in lines[0]
 
 
-def test_slow_shares_print_a_line_each() -> None:
+def test_slow_shares_print_a_line_each():
     lines = run_job(shares=4, share_takes_s=60)
     assert [line.split()[0] for line in lines] == ["25%", "50%", "75%", "100%"]

@@ -9,8 +9,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")
 def test_the_quickstart_notebook_runs_and_shows_a_plot_and_a_comparison(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     nbclient = pytest.importorskip(
         "nbclient", reason="nbclient runs notebooks: pip install it"
     )

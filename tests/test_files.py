@@ -8,12 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -43,12 +40,12 @@ not_root = pytest.mark.skipif(
 )
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @contextmanager
-def child(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+def child(script, *arguments):
     """Run a Python script in another process, and end it with the block."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(
@@ -63,12 +60,12 @@ def child(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def read_line(process: subprocess.Popen[str]) -> str:
+def read_line(process):
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def dead_pid() -> int:
+def dead_pid():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
@@ -77,9 +74,7 @@ def dead_pid() -> int:
 # Atomic writes
 
 
-def test_text_and_bytes_are_written_whole_and_nothing_else_stays(
-    tmp_path: Path,
-) -> None:
+def test_text_and_bytes_are_written_whole_and_nothing_else_stays(tmp_path):
     write_atomic(tmp_path / "a.txt", "ä\nb\n")
     write_atomic(tmp_path / "b.bin", b"\0\1")
     write_atomic(tmp_path / "c.bin", memoryview(b"\2"))
@@ -89,9 +84,7 @@ def test_text_and_bytes_are_written_whole_and_nothing_else_stays(
     assert names(tmp_path) == ["a.txt", "b.bin", "c.bin"]
 
 
-def test_the_temporary_path_is_hidden_in_the_same_folder_with_the_same_suffix(
-    tmp_path: Path,
-) -> None:
+def test_the_temporary_path_is_hidden_in_the_same_folder_with_the_same_suffix(tmp_path):
     target = tmp_path / "table.parquet"
     with atomic_path(target) as temporary:
         assert temporary.parent == tmp_path
@@ -103,10 +96,8 @@ def test_the_temporary_path_is_hidden_in_the_same_folder_with_the_same_suffix(
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_a_failure_keeps_the_old_file_and_removes_the_temporary_one(
-    tmp_path: Path, error: BaseException
-) -> None:
-    def write_half() -> None:
+def test_a_failure_keeps_the_old_file_and_removes_the_temporary_one(tmp_path, error):
+    def write_half():
         with atomic_path(target) as temporary:
             temporary.write_text("half")
             raise error
@@ -119,18 +110,16 @@ def test_a_failure_keeps_the_old_file_and_removes_the_temporary_one(
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_name_as_long_as_the_file_system_allows_can_be_written(
-    tmp_path: Path,
-) -> None:
+def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path):
     target = tmp_path / ("é" * 120 + ".parquet")
     write_atomic(target, "x")
     assert target.read_text() == "x"
 
 
 def test_a_full_disk_is_one_error_with_a_hint_and_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int) -> None:
+    tmp_path, monkeypatch
+):
+    def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     target = tmp_path / "a.txt"
@@ -159,9 +148,7 @@ except OutputError as error:
 
 
 @posix
-def test_a_file_that_grows_too_large_is_an_error_and_leaves_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_grows_too_large_is_an_error_and_leaves_nothing(tmp_path):
     with child(LIMITED, tmp_path / "a.bin") as process:
         assert "a.bin: cannot be written (File too large); free some" in read_line(
             process
@@ -169,7 +156,7 @@ def test_a_file_that_grows_too_large_is_an_error_and_leaves_nothing(
     assert names(tmp_path) == []
 
 
-def test_errors_of_a_writer_that_are_named_become_output_errors(tmp_path: Path) -> None:
+def test_errors_of_a_writer_that_are_named_become_output_errors(tmp_path):
     with (
         pytest.raises(OutputError, match=r"a\.csv: cannot be written \(no memory\)"),
         atomic_path(tmp_path / "a.csv", errors=(LookupError,)),
@@ -179,7 +166,7 @@ def test_errors_of_a_writer_that_are_named_become_output_errors(tmp_path: Path) 
         raise LookupError("no memory")
 
 
-def test_an_output_error_inside_the_block_passes_unchanged(tmp_path: Path) -> None:
+def test_an_output_error_inside_the_block_passes_unchanged(tmp_path):
     with (
         pytest.raises(OutputError, match=r"^inner$"),
         atomic_path(tmp_path / "a.csv"),
@@ -188,9 +175,7 @@ def test_an_output_error_inside_the_block_passes_unchanged(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["missing/a.txt", "file/a.txt", "folder"])
-def test_a_place_that_cannot_be_written_is_an_output_error(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path, name):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match=f"{name}: cannot be written"):
@@ -199,7 +184,7 @@ def test_a_place_that_cannot_be_written_is_an_output_error(
 
 
 @not_root
-def test_a_folder_without_write_permission_is_an_output_error(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_an_output_error(tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir()
     folder.chmod(0o500)
@@ -208,9 +193,7 @@ def test_a_folder_without_write_permission_is_an_output_error(tmp_path: Path) ->
     folder.chmod(0o700)
 
 
-def test_the_content_is_on_the_disk_before_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
     target = tmp_path / "a.txt"
     synced: list[bool] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(target.exists()))
@@ -222,7 +205,7 @@ def test_the_content_is_on_the_disk_before_the_name(
     ]  # the file, then its folder
 
 
-def test_a_finished_file_replaces_another(tmp_path: Path) -> None:
+def test_a_finished_file_replaces_another(tmp_path):
     (tmp_path / "new").write_text("new")
     (tmp_path / "old").write_text("old")
     replace_file(tmp_path / "new", tmp_path / "old")
@@ -241,7 +224,7 @@ for number in range(10**9):
 
 
 @posix
-def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path: Path) -> None:
+def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path):
     target = tmp_path / "a.txt"
     for delay_s in (0.0, 0.002, 0.005):
         with child(ENDLESS, target) as process:
@@ -255,7 +238,7 @@ def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path: Path) ->
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_only_unfinished_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
+def test_only_unfinished_files_of_dead_processes_are_removed(tmp_path):
     dead = dead_pid()
     removed = [f".a.{dead}-01234567.part.parquet", f".b.part.{dead}-89abcdef.part"]
     kept = [
@@ -275,9 +258,7 @@ def test_only_unfinished_files_of_dead_processes_are_removed(tmp_path: Path) -> 
     remove_unfinished(tmp_path / "missing")
 
 
-def test_the_next_write_of_a_file_removes_what_killed_processes_left(
-    tmp_path: Path,
-) -> None:
+def test_the_next_write_of_a_file_removes_what_killed_processes_left(tmp_path):
     dead = dead_pid()
     with atomic_path(tmp_path / "a[1].txt") as temporary:
         machine = temporary.name.split("-")[1][:4]
@@ -302,7 +283,7 @@ def test_the_next_write_of_a_file_removes_what_killed_processes_left(
 # Checksums
 
 
-def test_checksums_are_those_of_sha256(tmp_path: Path) -> None:
+def test_checksums_are_those_of_sha256(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"abc")
     digest = sha256(b"abc").hexdigest()
     assert sha256_file(tmp_path / "a.csv") == sha256_text("abc") == digest
@@ -313,7 +294,7 @@ def test_checksums_are_those_of_sha256(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_name_that_is_not_utf8_has_a_checksum() -> None:
+def test_a_file_name_that_is_not_utf8_has_a_checksum():
     assert sha256_text(os.fsdecode(b"\xff")) == sha256(b"\xff").hexdigest()
 
 
@@ -329,7 +310,7 @@ with hold_lock(Path(sys.argv[1])):
 """
 
 
-def test_a_lock_excludes_another_process_until_that_ends(tmp_path: Path) -> None:
+def test_a_lock_excludes_another_process_until_that_ends(tmp_path):
     lock = tmp_path / ".lock"
     with child(HOLDER, lock) as process:
         assert read_line(process) == "held"
@@ -341,20 +322,18 @@ def test_a_lock_excludes_another_process_until_that_ends(tmp_path: Path) -> None
             pass
 
 
-def test_a_lock_excludes_another_thread_and_is_free_after_an_error(
-    tmp_path: Path,
-) -> None:
+def test_a_lock_excludes_another_thread_and_is_free_after_an_error(tmp_path):
     lock = tmp_path / ".lock"
     refused: list[bool] = []
 
-    def attempt() -> None:
+    def attempt():
         try:
             with hold_lock(lock, timeout_s=0):
                 refused.append(False)
         except TimeoutError:
             refused.append(True)
 
-    def fail() -> None:
+    def fail():
         with hold_lock(lock):
             thread = threading.Thread(target=attempt)
             thread.start()
@@ -367,7 +346,7 @@ def test_a_lock_excludes_another_thread_and_is_free_after_an_error(
     assert refused == [True, False]
 
 
-def test_a_lock_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_made_is_an_output_error(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(OutputError, match=r"\.lock: cannot be locked"),
@@ -387,9 +366,7 @@ sys.stdin.readline()
 
 
 @posix
-def test_whoever_shares_a_lock_first_is_alone_and_the_others_are_not(
-    tmp_path: Path,
-) -> None:
+def test_whoever_shares_a_lock_first_is_alone_and_the_others_are_not(tmp_path):
     lock = tmp_path / ".lock"
     calls: list[str] = []
     with child(SHARER, lock) as process:
@@ -406,16 +383,14 @@ def test_whoever_shares_a_lock_first_is_alone_and_the_others_are_not(
     assert calls == ["alone"]
 
 
-def test_a_lock_that_cannot_be_opened_is_not_shared(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_opened_is_not_shared(tmp_path):
     calls: list[str] = []
     assert share_lock(tmp_path, lambda: calls.append("alone")) is None
     assert calls == []
 
 
 @not_root
-def test_a_lock_that_can_only_be_read_is_shared_but_nobody_is_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_lock_that_can_only_be_read_is_shared_but_nobody_is_alone(tmp_path):
     lock = tmp_path / ".lock"
     lock.touch(0o400)
     calls: list[str] = []
@@ -428,15 +403,15 @@ def test_a_lock_that_can_only_be_read_is_shared_but_nobody_is_alone(
 # Processes
 
 
-def test_this_process_is_alive_and_one_that_ended_is_not() -> None:
+def test_this_process_is_alive_and_one_that_ended_is_not():
     assert is_process_alive(os.getpid())
     assert not is_process_alive(dead_pid())
     for pid in (0, -1, 10**30):
         assert not is_process_alive(pid)
 
 
-def test_a_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deny(pid: int, number: int) -> None:
+def test_a_process_of_another_user_is_alive(monkeypatch):
+    def deny(pid, number):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", deny)
@@ -448,12 +423,10 @@ def test_a_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPatch) -> 
     ("handle", "code", "alive"),
     [(0, 0, False), (7, 259, True), (7, 0, False), (7, 1, False)],
 )
-def test_windows_is_asked_without_sending_a_signal(
-    monkeypatch: pytest.MonkeyPatch, handle: int, code: int, alive: bool
-) -> None:
+def test_windows_is_asked_without_sending_a_signal(monkeypatch, handle, code, alive):
     closed: list[int] = []
 
-    def exit_code(process: int, reference: Any) -> int:
+    def exit_code(process, reference):
         reference._obj.value = code
         return 1
 
@@ -477,7 +450,7 @@ def test_windows_is_asked_without_sending_a_signal(
 @pytest.mark.parametrize(
     "name", ["a", "a/b", "a/./b", "missing/a", "inner/a", "link", "..a", "a.."]
 )
-def test_names_inside_a_folder_are_inside(tmp_path: Path, name: str) -> None:
+def test_names_inside_a_folder_are_inside(tmp_path, name):
     folder = make_links(tmp_path)
     assert is_inside(folder, name)
 
@@ -486,12 +459,12 @@ def test_names_inside_a_folder_are_inside(tmp_path: Path, name: str) -> None:
     "name",
     ["..", "../a", "a/../../b", "a/..", "/etc/passwd", "outer/a", "a\0/b", "a/b\0"],
 )
-def test_names_that_lead_out_of_a_folder_are_outside(tmp_path: Path, name: str) -> None:
+def test_names_that_lead_out_of_a_folder_are_outside(tmp_path, name):
     folder = make_links(tmp_path)
     assert not is_inside(folder, name)
 
 
-def make_links(tmp_path: Path) -> Path:
+def make_links(tmp_path):
     """Make a folder, reached through a link, with links to folders inside and outside of it."""
     folder = tmp_path / "real"
     (folder / "a").mkdir(parents=True)
@@ -515,5 +488,5 @@ def make_links(tmp_path: Path) -> Path:
         (ValueError("x" * 400), "x" * 300),
     ],
 )
-def test_the_reason_of_an_error_is_one_line(error: Exception, reason: str) -> None:
+def test_the_reason_of_an_error_is_one_line(error, reason):
     assert error_reason(error) == reason

@@ -39,7 +39,7 @@ SMALLER = {
 }
 
 
-def make_files() -> None:
+def make_files():
     """Make the files and folders that the guides name, in the current folder."""
     run("synth", "corpus", "--scale", "0.01", "--quiet")
     run(
@@ -80,13 +80,13 @@ def make_files() -> None:
     events.with_columns(scores).write_csv("detections.csv")
 
 
-def review_detections() -> None:
+def review_detections():
     """Confirm the first detection, in place of a person on the page."""
     with serve(Path("detections"), Path("detections/review")) as (client, _):
         client.decide(0, "confirm")
 
 
-def list_commands() -> list[str]:
+def list_commands():
     """Return all commands of the page, without comments."""
     text = HOW_TO.read_text(encoding="utf-8")
     blocks = [block for _, block in BLOCK.findall(text)]
@@ -96,9 +96,7 @@ def list_commands() -> list[str]:
 
 
 @pytest.mark.skipif(not HOW_TO.exists(), reason="the documentation is not installed")
-def test_every_command_of_the_how_to_guides_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_of_the_how_to_guides_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     make_files()
@@ -117,9 +115,7 @@ def test_every_command_of_the_how_to_guides_runs(
 
 
 @pytest.mark.skipif(not HOW_TO.exists(), reason="the documentation is not installed")
-def test_the_code_blocks_without_prompts_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_blocks_without_prompts_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = HOW_TO.read_text(encoding="utf-8")
     blocks = [code for language, code in BLOCK.findall(text) if language == "python"]

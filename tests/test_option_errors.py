@@ -1,7 +1,5 @@
 """Errors of a command begin with the option as it is typed, those of Python with the parameter."""
 
-from pathlib import Path
-
 import pytest
 
 import callshot
@@ -21,11 +19,8 @@ COMMANDS = {
 
 @pytest.mark.parametrize("option", COMMANDS)
 def test_an_error_of_a_command_begins_with_the_option_as_typed(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    option: str,
-) -> None:
+    tmp_path, monkeypatch, capsys, option
+):
     monkeypatch.chdir(tmp_path)
     record(tmp_path / "audio" / "roar" / "a.wav", seconds=2)
     run(*COMMANDS[option].split(), code=2)
@@ -34,16 +29,14 @@ def test_an_error_of_a_command_begins_with_the_option_as_typed(
 
 
 def test_a_file_that_is_called_like_an_option_is_not_taken_for_it(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "audio").mkdir()
     run("segment", "audio", "--out", "o", code=2)
     assert capsys.readouterr().err.startswith("callshot: audio: ")
 
 
-def test_an_error_of_a_function_begins_with_the_parameter(tmp_path: Path) -> None:
+def test_an_error_of_a_function_begins_with_the_parameter(tmp_path):
     with pytest.raises(OptionError, match=r"^collar_s: "):
         callshot.segment(tmp_path, collar_s=-1)

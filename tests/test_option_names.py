@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ OTHER_NAMES = {
 }
 
 
-def list_options(command: typer.core.TyperGroup) -> Iterator[str]:
+def list_options(command):
     for parameter in command.params:
         yield from (*parameter.opts, *parameter.secondary_opts, parameter.name)
     for one in getattr(command, "commands", {}).values():
@@ -48,13 +47,13 @@ def list_options(command: typer.core.TyperGroup) -> Iterator[str]:
 OPTIONS = {*list_options(typer.main.get_command(app)), "--help"}
 
 
-def find_texts(path: Path) -> Iterator[str]:
+def find_texts(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
-def find_option_errors(path: Path) -> Iterator[str]:
+def find_option_errors(path):
     """Yield the name that an OptionError begins with, as in `shots: expected …`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "OptionError":

@@ -9,9 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 import polars as pl
 import pytest
@@ -29,8 +27,8 @@ fcntl = pytest.importorskip("fcntl", reason="needs links, pipes, fork and flock"
 MOVES = len(TWO) + 2
 
 
-def write(folder: Path, files: Mapping[str, str], owner: str = OWNER) -> list[Path]:
-    def make_files(staging: Path) -> list[str]:
+def write(folder, files, owner=OWNER):
+    def make_files(staging):
         for name, text in files.items():
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_text(text)
@@ -40,17 +38,17 @@ def write(folder: Path, files: Mapping[str, str], owner: str = OWNER) -> list[Pa
         return output.write(make_files, {"title": "x"})
 
 
-def recover(folder: Path) -> None:
+def recover(folder):
     """Open and close a folder, as the next run does."""
     with open_output_folder(folder, (), PROVENANCE, owner=OWNER):
         pass
 
 
-def make_no_files(staging: Path) -> Sequence[str]:
+def make_no_files(staging):
     return []
 
 
-def contents(folder: Path) -> dict[str, str]:
+def contents(folder):
     """Return the text of all files except the provenance, and "" for empty folders."""
     texts = {}
     for path in folder.rglob("*"):
@@ -62,26 +60,26 @@ def contents(folder: Path) -> dict[str, str]:
     return texts
 
 
-def edit_provenance(folder: Path, files: Mapping[str, Any], **entries: Any) -> None:
+def edit_provenance(folder, files, **entries):
     """Add files and other entries to a provenance."""
     provenance = json.loads((folder / PROVENANCE).read_text())
     provenance |= {**entries, "files": {**provenance["files"], **files}}
     (folder / PROVENANCE).write_text(json.dumps(provenance))
 
 
-def sha256(text: str) -> str:
+def sha256(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def die(*_: object, **__: object) -> NoReturn:
+def die(*_, **__):
     """End the process at once, as `kill -9` does."""
     os._exit(9)
 
 
-def die_while_writing(folder: Path, files: Mapping[str, str], **patches: Any) -> None:
+def die_while_writing(folder, files, **patches):
     """Write in another process in which functions of the system are replaced, until it dies."""
 
-    def run() -> None:
+    def run():
         os.replace = patches.get("replace", os.replace)
         shutil.rmtree = patches.get("rmtree", shutil.rmtree)
         json.dumps = patches.get("dumps", json.dumps)
@@ -93,11 +91,11 @@ def die_while_writing(folder: Path, files: Mapping[str, str], **patches: Any) ->
     assert process.exitcode == 9
 
 
-def at_call(number: int, action: Any, function: Any) -> Any:
+def at_call(number, action, function):
     """Return a function that does something else at one of its calls, the first being 0."""
     numbers = itertools.count()
 
-    def call(*arguments: Any, **options: Any) -> Any:
+    def call(*arguments, **options):
         if next(numbers) == number:
             return action(*arguments, **options)
         return function(*arguments, **options)
@@ -105,11 +103,11 @@ def at_call(number: int, action: Any, function: Any) -> Any:
     return call
 
 
-def die_at_move(number: int) -> Any:
+def die_at_move(number):
     return at_call(number, die, os.replace)
 
 
-def fail(*_: object, **__: object) -> NoReturn:
+def fail(*_, **__):
     raise OSError(errno.EIO, "no")
 
 
@@ -266,7 +264,7 @@ def test_files_that_cannot_be_read_are_kept(tmp_path, monkeypatch):
     (tmp_path / "locked.csv").write_text("mine")
     real = results.sha256_file
 
-    def fail(path: Path) -> str:
+    def fail(path):
         locked = ("locked.csv", "report.html", "report.html.before")
         if path.parent == tmp_path and path.name in locked:
             raise PermissionError(errno.EACCES, "no")
@@ -415,7 +413,7 @@ def test_after_an_error_at_any_move_the_set_is_the_earlier_or_the_new_one(
 ):
     real = os.replace
 
-    def fail_late(*paths: Path) -> NoReturn:
+    def fail_late(*paths):
         if moved:
             real(*paths)
         raise error
@@ -474,7 +472,7 @@ def test_a_folder_that_vanishes_during_the_run_is_made_again(tmp_path):
 def test_an_error_of_the_disk_is_explained_before_any_work(
     tmp_path, monkeypatch, code, message
 ):
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(Path, "mkdir", fail)
@@ -507,7 +505,7 @@ def test_a_folder_without_permission_is_an_error(tmp_path):
 def test_a_full_disk_is_explained_in_one_line_and_the_earlier_set_stays(
     tmp_path, error
 ):
-    def fail(staging: Path) -> Sequence[str]:
+    def fail(staging):
         (staging / "half.csv").write_text("half")
         raise error
 
@@ -523,7 +521,7 @@ def test_a_full_disk_is_explained_in_one_line_and_the_earlier_set_stays(
 
 
 def test_an_error_of_polars_that_is_not_of_the_disk_is_not_changed(tmp_path):
-    def fail(staging: Path) -> Sequence[str]:
+    def fail(staging):
         raise pl.exceptions.ComputeError("a bug")
 
     with (
@@ -598,7 +596,7 @@ def test_a_staged_file_does_not_move_through_a_link(tmp_path):
 def test_a_file_that_appears_while_others_move_stays_after_an_error(
     tmp_path, monkeypatch
 ):
-    def fail(*paths: Path) -> None:
+    def fail(*paths):
         (tmp_path / "report.html").write_text("mine")
         raise KeyboardInterrupt
 
@@ -634,7 +632,7 @@ def test_a_second_run_in_the_same_folder_is_an_error_until_the_first_ends(tmp_pa
 
 
 def test_where_the_file_system_has_no_locks_the_process_decides(tmp_path, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", fail)

@@ -29,7 +29,7 @@ SMALLER = {
 }
 
 
-def read_blocks(name: str, changes: dict[str, str]) -> list[tuple[str, str]]:
+def read_blocks(name, changes):
     """Return the code of a page as (language, text), with some texts replaced."""
     text = (DOCS / name).read_text(encoding="utf-8")
     for old, new in changes.items():
@@ -39,9 +39,7 @@ def read_blocks(name: str, changes: dict[str, str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not installed")
-def test_the_tutorial_on_a_week_of_recordings_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tutorial_on_a_week_of_recordings_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     for language, text in read_blocks("tutorial-field.md", SMALLER):

@@ -24,7 +24,7 @@ FRAMES = {"polars": pl.DataFrame, "pandas": pd.DataFrame}
 every_frame = pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES)
 
 
-def change_columns(**changes: Any) -> dict[str, Any]:
+def change_columns(**changes):
     """Return the columns of a good frame with changes; columns that become None are left out."""
     return {
         name: values
@@ -33,7 +33,7 @@ def change_columns(**changes: Any) -> dict[str, Any]:
     }
 
 
-def check_error(frame: Any, match: str) -> None:
+def check_error(frame, match):
     with pytest.raises(InputError, match=match) as caught:
         Vectors.from_frame(frame, encoder="mfcc", source="herd")
     assert str(caught.value).startswith("herd: ")
@@ -44,9 +44,7 @@ def check_error(frame: Any, match: str) -> None:
 @pytest.mark.parametrize(
     "vectors", [{}, {"embedding": None, **NUMBERED}], ids=["lists", "columns"]
 )
-def test_a_frame_gives_its_columns_and_vectors(
-    make: Any, vectors: dict[str, Any]
-) -> None:
+def test_a_frame_gives_its_columns_and_vectors(make, vectors):
     frame = make(change_columns(**vectors, notes=[1.5, None, 2.5]))
     table = Vectors.from_frame(frame, encoder="mfcc", source="herd")
     assert (table.encoder, table.source) == ("mfcc", "herd")
@@ -61,7 +59,7 @@ def test_a_frame_gives_its_columns_and_vectors(
 
 
 @every_frame
-def test_segment_labels_and_fold_are_optional(make: Any) -> None:
+def test_segment_labels_and_fold_are_optional(make):
     frame = make(change_columns(segment=None, labels=None, fold=None))
     table = Vectors.from_frame(frame, encoder="mfcc")
     assert table.segment == ("a.wav#0", "a.wav#1", "b.wav#0")
@@ -69,7 +67,7 @@ def test_segment_labels_and_fold_are_optional(make: Any) -> None:
     assert table.fold is None
 
 
-def test_float32_columns_stay_float32_and_a_mixture_becomes_float64() -> None:
+def test_float32_columns_stay_float32_and_a_mixture_becomes_float64():
     single = {name: np.array(values, np.float32) for name, values in NUMBERED.items()}
     frame = pl.DataFrame(change_columns(embedding=None, **single))
     assert Vectors.from_frame(frame, encoder="mfcc").matrix.dtype == np.float32
@@ -77,7 +75,7 @@ def test_float32_columns_stay_float32_and_a_mixture_becomes_float64() -> None:
     assert Vectors.from_frame(mixed, encoder="mfcc").matrix.dtype == np.float64
 
 
-def test_arrays_in_a_pandas_column_are_vectors() -> None:
+def test_arrays_in_a_pandas_column_are_vectors():
     vectors = list(np.array(COLUMNS["embedding"], np.float32))
     frame = pd.DataFrame(change_columns(embedding=None)).assign(embedding=vectors)
     table = Vectors.from_frame(frame, encoder="mfcc")
@@ -86,7 +84,7 @@ def test_arrays_in_a_pandas_column_are_vectors() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fold", [None, np.array([0, 0, 1])])
-def test_a_round_trip_through_a_frame_changes_nothing(dtype: Any, fold: Any) -> None:
+def test_a_round_trip_through_a_frame_changes_nothing(dtype, fold):
     table = Vectors.from_columns(
         encoder="mfcc",
         matrix=np.array(COLUMNS["embedding"], dtype),
@@ -104,14 +102,14 @@ def test_a_round_trip_through_a_frame_changes_nothing(dtype: Any, fold: Any) -> 
     np.testing.assert_array_equal(again.fold, table.fold)
 
 
-def test_a_frame_without_folds_has_no_column_fold() -> None:
+def test_a_frame_without_folds_has_no_column_fold():
     frame = pl.DataFrame(change_columns(fold=None))
     table = Vectors.from_frame(frame, encoder="mfcc")
     assert "fold" not in table.to_frame().columns
 
 
 @every_frame
-def test_a_missing_value_is_an_error_with_its_column_and_row(make: Any) -> None:
+def test_a_missing_value_is_an_error_with_its_column_and_row(make):
     check_error(
         make(change_columns(label=["roar", None, "bark"])),
         "column label, row 2: expected text, got None; fill it in",
@@ -123,7 +121,7 @@ def test_a_missing_value_is_an_error_with_its_column_and_row(make: Any) -> None:
 
 
 @every_frame
-def test_missing_and_misspelled_columns_are_named(make: Any) -> None:
+def test_missing_and_misspelled_columns_are_named(make):
     check_error(
         make(change_columns(recording=None, Recordings=["a", "b", "c"])),
         "column recording is missing; rename 'Recordings', or add it",
@@ -137,7 +135,7 @@ def test_missing_and_misspelled_columns_are_named(make: Any) -> None:
     )
 
 
-def test_columns_of_another_kind_are_errors() -> None:
+def test_columns_of_another_kind_are_errors():
     check_error(
         pl.DataFrame(change_columns(embedding=None, e0=[True, False, True])),
         "column e0: expected numbers, got Boolean",
@@ -151,9 +149,9 @@ def test_columns_of_another_kind_are_errors() -> None:
 @pytest.mark.parametrize(
     "frame", [None, [[1, 2]], {"recording": ["a"]}, np.ones((2, 2))]
 )
-def test_what_is_not_a_data_frame_is_an_error(frame: Any) -> None:
+def test_what_is_not_a_data_frame_is_an_error(frame):
     check_error(frame, "expected a polars or pandas data frame, got ")
 
 
-def test_an_empty_frame_is_an_error() -> None:
+def test_an_empty_frame_is_an_error():
     check_error(pl.DataFrame(COLUMNS).head(0), "the table has no rows")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from datetime import date, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -30,14 +29,12 @@ from test_cli import run
 START = datetime(2026, 3, 1, 22)
 
 
-def make_event(recording: str, start_s: float, label: str) -> dict[str, object]:
+def make_event(recording, start_s, label):
     span = {"start_s": start_s, "end_s": start_s + 5.0}
     return {"recording": recording, "label": label, **span}
 
 
-def literal_activity(
-    events: list[tuple[str, float, str]], times: dict[str, RecordedTime]
-) -> list[tuple[date, int, str, int, float]]:
+def literal_activity(events, times):
     """Count every second of every recording, and every event, one by one."""
     seconds: Counter[tuple[date, int]] = Counter()
     for time in times.values():
@@ -68,9 +65,7 @@ spans = st.tuples(st.integers(0, 3 * 3600), st.integers(1, 5000))
         max_size=8,
     ),
 )
-def test_counts_and_minutes_are_those_of_a_literal_count(
-    spans_s: list[tuple[int, int]], drawn: list[tuple[int, float, str]]
-) -> None:
+def test_counts_and_minutes_are_those_of_a_literal_count(spans_s, drawn):
     times = {
         f"r{n}": RecordedTime(START + timedelta(seconds=start_s), float(length_s))
         for n, (start_s, length_s) in enumerate(spans_s)
@@ -85,9 +80,7 @@ def test_counts_and_minutes_are_those_of_a_literal_count(
     assert activity.rows() == literal_activity(events, times)
 
 
-def test_an_event_over_midnight_counts_on_the_day_and_in_the_hour_of_its_start() -> (
-    None
-):
+def test_an_event_over_midnight_counts_on_the_day_and_in_the_hour_of_its_start():
     times = {"a": RecordedTime(datetime(2026, 3, 1, 23, 30), 3600.0)}
     events = events_frame(
         [make_event("a", 1798.0, "roar"), make_event("a", 1800, "roar")]
@@ -98,14 +91,14 @@ def test_an_event_over_midnight_counts_on_the_day_and_in_the_hour_of_its_start()
     ]
 
 
-def test_events_without_a_clock_are_not_counted_but_reported() -> None:
+def test_events_without_a_clock_are_not_counted_but_reported():
     times = {"a": RecordedTime(START, 60.0)}
     events = events_frame([make_event("a", 1.0, "roar"), make_event("b", 1.0, "roar")])
     activity = count_activity(events, times)
     assert activity["detections"].sum() == 1  # of two events
 
 
-def test_labels_without_events_have_rows_if_they_are_given() -> None:
+def test_labels_without_events_have_rows_if_they_are_given():
     times = {"a": RecordedTime(START, 60.0)}
     counts = count_activity(events_frame([]), times, ["roar", "rumble"])
     assert counts["label"].to_list() == ["roar", "rumble"]
@@ -113,7 +106,7 @@ def test_labels_without_events_have_rows_if_they_are_given() -> None:
     assert count_activity(events_frame([]), times).is_empty()
 
 
-def test_hours_without_a_recording_are_not_zero() -> None:
+def test_hours_without_a_recording_are_not_zero():
     times = {
         "a": RecordedTime(datetime(2026, 3, 1, 5), 3600.0),
         "b": RecordedTime(datetime(2026, 3, 3, 6), 3600.0),
@@ -128,7 +121,7 @@ def test_hours_without_a_recording_are_not_zero() -> None:
     np.testing.assert_array_equal(values, expected)
 
 
-def test_hours_recorded_for_less_than_half_as_long_as_usual_are_marked() -> None:
+def test_hours_recorded_for_less_than_half_as_long_as_usual_are_marked():
     minutes = np.full((2, 24), np.nan)
     minutes[0, :10] = 10
     minutes[0, 3] = 4.9
@@ -136,7 +129,7 @@ def test_hours_recorded_for_less_than_half_as_long_as_usual_are_marked() -> None
     assert find_short(minutes).tolist() == [[0, 3]]
 
 
-def make_activity(days: int, labels: list[str]) -> pl.DataFrame:
+def make_activity(days, labels):
     rows = [make_event("a", 3600.0 * n, label) for n, label in enumerate(labels)]
     times = {"a": RecordedTime(START, 86400.0 * days)}
     return count_activity(events_frame(rows), times)
@@ -146,9 +139,7 @@ def make_activity(days: int, labels: list[str]) -> pl.DataFrame:
     ("days", "labels", "pages"),
     [(1, ["roar"], 1), (7, ["roar", "$\\frac"], 1), (400, list("abcdefg"), 2)],
 )
-def test_every_class_has_a_heat_map_with_days_and_hours(
-    days: int, labels: list[str], pages: int
-) -> None:
+def test_every_class_has_a_heat_map_with_days_and_hours(days, labels, pages):
     planned = list(plan_activity(make_activity(days, labels)))
     assert len(planned) == pages
     titles = []
@@ -169,13 +160,13 @@ def test_every_class_has_a_heat_map_with_days_and_hours(
     assert titles == expected
 
 
-def test_of_many_classes_those_with_the_most_detections_are_drawn() -> None:
+def test_of_many_classes_those_with_the_most_detections_are_drawn():
     labels = [f"class {n:02d}" for n in range(40)]
     counts = pl.DataFrame({"label": labels, "detections": range(40)})
     assert choose_labels(counts) == labels[28:]
 
 
-def test_the_same_activity_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_activity_gives_the_same_bytes(tmp_path):
     activity = make_activity(2, ["roar"])
     contents = []
     for name in ("one", "two"):
@@ -187,7 +178,7 @@ def test_the_same_activity_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def recordings(tmp_path: Path) -> Path:
+def recordings(tmp_path):
     folder = tmp_path / "audio"
     folder.mkdir()
     for name in ("S_20260301_055950.wav", "S_20260301_070000+0200.wav", "other.wav"):
@@ -195,7 +186,7 @@ def recordings(tmp_path: Path) -> Path:
     return folder
 
 
-def test_times_come_from_names_and_headers(recordings: Path) -> None:
+def test_times_come_from_names_and_headers(recordings):
     times = find_recorded_times(open_recordings(recordings))
     assert times == {
         "S_20260301_055950.wav": RecordedTime(datetime(2026, 3, 1, 5, 59, 50), 30.0),
@@ -203,9 +194,7 @@ def test_times_come_from_names_and_headers(recordings: Path) -> None:
     }
 
 
-def test_convert_writes_table_and_picture(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_convert_writes_table_and_picture(recordings, tmp_path, capsys):
     events = events_frame(
         [
             make_event("S_20260301_055950.wav", 12.0, "roar"),
@@ -237,7 +226,7 @@ def test_convert_writes_table_and_picture(
     assert len(read_events(tmp_path / "out", folder).events) == 2
 
 
-def test_recordings_without_clock_times_are_an_error(tmp_path: Path) -> None:
+def test_recordings_without_clock_times_are_an_error(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(100), 100)
     folder = open_recordings(tmp_path)
     with pytest.raises(InputError, match="no recording has a clock time in its name"):

@@ -14,7 +14,7 @@ from callshot.detection.events import complete_events
 from callshot.errors import InputError
 
 
-def make_events(scores: list[float], confirmed: list[bool | None]) -> pl.DataFrame:
+def make_events(scores, confirmed):
     count = len(scores)
     frame = pl.DataFrame(
         {
@@ -29,14 +29,12 @@ def make_events(scores: list[float], confirmed: list[bool | None]) -> pl.DataFra
     return complete_events(frame)
 
 
-def estimate(
-    detections: pl.DataFrame, reviewed: pl.DataFrame, bins: int, seed: int
-) -> pl.DataFrame:
+def estimate(detections, reviewed, bins, seed):
     verdicts = find_verdicts(detections, reviewed)
     return estimate_density(detections, verdicts, bins, seed)
 
 
-def test_each_bin_has_a_beta_posterior_and_the_total_is_their_sum() -> None:
+def test_each_bin_has_a_beta_posterior_and_the_total_is_their_sum():
     scores = list(np.arange(100.0))
     confirmed: list[bool | None] = [None] * 100
     for place in (1, 5, 9, 60, 70, 80, 90):
@@ -61,7 +59,7 @@ def test_each_bin_has_a_beta_posterior_and_the_total_is_their_sum() -> None:
     assert total["calls_p99"] == pytest.approx(expected[1], abs=1.0)
 
 
-def test_the_interval_holds_the_true_number_of_calls_nearly_always() -> None:
+def test_the_interval_holds_the_true_number_of_calls_nearly_always():
     generator = np.random.default_rng(0)
     inside = 0
     for seed in range(20):
@@ -77,7 +75,7 @@ def test_the_interval_holds_the_true_number_of_calls_nearly_always() -> None:
     assert inside >= 18
 
 
-def test_bins_have_equal_numbers_and_equal_scores_share_one() -> None:
+def test_bins_have_equal_numbers_and_equal_scores_share_one():
     assert quantile_edges(np.array([1.0, 1.0, 1.0, 2.0]), 4).tolist() == [
         1.0,
         1.25,
@@ -86,7 +84,7 @@ def test_bins_have_equal_numbers_and_equal_scores_share_one() -> None:
     assert quantile_edges(np.array([3.0, 3.0]), 4).tolist() == [3.0, 3.0]
 
 
-def test_a_file_without_verdicts_is_an_error() -> None:
+def test_a_file_without_verdicts_is_an_error():
     events = make_events([1.0], [None])
     with pytest.raises(
         InputError, match="no row has yes or no in its column confirmed"
@@ -94,15 +92,13 @@ def test_a_file_without_verdicts_is_an_error() -> None:
         estimate(events, events, 4, 0)
 
 
-def test_reviewed_events_that_are_on_no_detection_are_an_error() -> None:
+def test_reviewed_events_that_are_on_no_detection_are_an_error():
     events = make_events([1.0], [True])
     with pytest.raises(InputError, match="none of the 1 reviewed events"):
         estimate(events.clear(), events, 4, 0)
 
 
-def test_a_detection_with_a_new_label_is_no_call_of_its_own_and_one_of_the_other() -> (
-    None
-):
+def test_a_detection_with_a_new_label_is_no_call_of_its_own_and_one_of_the_other():
     detections = make_events([0.1, 0.2, 0.3, 0.4], [None] * 4)
     renamed = pl.Series(["roar", "growl", "roar", "roar"])
     reviewed = detections.with_columns(
@@ -117,7 +113,7 @@ def test_a_detection_with_a_new_label_is_no_call_of_its_own_and_one_of_the_other
     assert (growl["detections"], growl["relabelled"], growl["calls"]) == (0, 1, 1.0)
 
 
-def test_calls_of_other_labels_are_added_to_the_total_of_a_class() -> None:
+def test_calls_of_other_labels_are_added_to_the_total_of_a_class():
     detections = make_events([0.1, 0.2, 0.3, 0.4], [True, True, False, None])
     labels = pl.Series(["hoot", "roar", "roar", "roar"])
     named = detections.with_columns(label=labels)
@@ -132,7 +128,7 @@ def test_calls_of_other_labels_are_added_to_the_total_of_a_class() -> None:
     assert (hoot["reviewed"], hoot["confirmed"]) == (1, 0)
 
 
-def test_parts_and_moved_spans_are_brought_back_to_their_detection() -> None:
+def test_parts_and_moved_spans_are_brought_back_to_their_detection():
     detections = make_events([0.1, 0.2, 0.3], [None] * 3)
     parts = [
         ("a.wav", 0.0, 0.5, "roar", True),  # of the first

@@ -3,7 +3,6 @@
 import errno
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,7 +21,6 @@ from callshot.detection.clips import (
     write_clips,
 )
 from callshot.detection.events import (
-    RecordingFolder,
     events_frame,
     open_recordings,
     read_events,
@@ -34,13 +32,13 @@ RATE_HZ = 500
 LENGTH_S = 30.0
 
 
-def make_event(start_s: float, label: str, score: float | None, **cells: Any) -> Any:
+def make_event(start_s, label, score, **cells):
     row = {"recording": "SITE_20260302_053000.wav", "end_s": start_s + 2}
     return row | {"start_s": start_s, "label": label, "score": score} | cells
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RecordingFolder:
+def folder(tmp_path):
     """Two recordings at a low rate; sample n of the first is n / 32768."""
     audio = tmp_path / "audio"
     audio.mkdir()
@@ -50,7 +48,7 @@ def folder(tmp_path: Path) -> RecordingFolder:
     return open_recordings(audio)
 
 
-def literal_choice(scores: list[float], count: int) -> tuple[set[float], set[float]]:
+def literal_choice(scores, count):
     """Return the scores of the best and of the most uncertain."""
     falling = sorted(scores, reverse=True)
     return set(falling[:count]), set(falling[-count:])
@@ -62,8 +60,8 @@ def literal_choice(scores: list[float], count: int) -> tuple[set[float], set[flo
     st.integers(0, 3),
 )
 def test_the_best_the_most_uncertain_and_one_of_each_part_are_chosen(
-    numbers: list[int], count: int, seed: int
-) -> None:
+    numbers, count, seed
+):
     scores = [number / 8 for number in numbers]
     events = events_frame(
         make_event(float(n), "roar", score) for n, score in enumerate(scores)
@@ -84,7 +82,7 @@ def test_the_best_the_most_uncertain_and_one_of_each_part_are_chosen(
     assert chosen["rank"].to_list() == ranks
 
 
-def test_every_event_is_drawn_for_the_sample_equally_often() -> None:
+def test_every_event_is_drawn_for_the_sample_equally_often():
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(6))
     counts = np.zeros(6)
     for seed in range(300):
@@ -95,15 +93,13 @@ def test_every_event_is_drawn_for_the_sample_equally_often() -> None:
     np.testing.assert_allclose(counts, 100, atol=5 * 100**0.5)
 
 
-def test_events_without_scores_are_sampled_only() -> None:
+def test_events_without_scores_are_sampled_only():
     events = events_frame(make_event(float(n), "roar", None) for n in range(9))
     assert choose_events(events, 3)["why"].to_list() == ["sample"] * 3
     assert choose_events(events.clear(), 3).is_empty()
 
 
-def test_a_clip_has_the_samples_of_the_recording_at_its_own_rate(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_a_clip_has_the_samples_of_the_recording_at_its_own_rate(folder, tmp_path):
     events = events_frame(
         [
             make_event(10.0, "low rumble", 0.75),
@@ -136,9 +132,7 @@ def test_a_clip_has_the_samples_of_the_recording_at_its_own_rate(
             assert image.size[0] > 400
 
 
-def test_the_table_is_read_as_events_to_review(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_the_table_is_read_as_events_to_review(folder, tmp_path):
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(5))
     write_clips(events, folder, tmp_path / "clips", ClipOptions(2))
     table = tmp_path / "clips" / "clips.csv"
@@ -155,13 +149,11 @@ def test_the_table_is_read_as_events_to_review(
     ]
 
 
-def test_clips_are_the_same_bytes_again_and_replace_earlier_ones(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_clips_are_the_same_bytes_again_and_replace_earlier_ones(folder, tmp_path):
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(3))
     out = tmp_path / "clips"
 
-    def write(count: int) -> dict[str, bytes]:
+    def write(count):
         write_clips(events, folder, out, ClipOptions(count))
         files = [path for path in out.rglob("*") if path.is_file()]
         return {path.relative_to(out).as_posix(): path.read_bytes() for path in files}
@@ -176,8 +168,8 @@ def test_clips_are_the_same_bytes_again_and_replace_earlier_ones(
 
 
 def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+    folder, tmp_path
+):
     events = events_frame(
         [
             make_event(1.0, "roar", 0.5),
@@ -194,7 +186,7 @@ def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
     assert "nothing to read from 98.000 s" in result.rejects[0].reason
 
 
-def test_a_spectrogram_has_a_tone_at_its_frequency_and_time() -> None:
+def test_a_spectrogram_has_a_tone_at_its_frequency_and_time():
     rate_hz = 8000
     time_s = np.arange(4 * rate_hz) / rate_hz
     tone = np.sin(2 * np.pi * 300 * time_s).astype(np.float32)
@@ -218,7 +210,7 @@ def test_a_spectrogram_has_a_tone_at_its_frequency_and_time() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 40, 5000])
-def test_silence_and_very_short_clips_have_a_picture(size: int) -> None:
+def test_silence_and_very_short_clips_have_a_picture(size):
     event = make_event(0.0, "roar\n$x$", None)
     content = draw_spectrogram(np.zeros(size, np.float32), RATE_HZ, 0.0, event)
     with Image.open(io.BytesIO(content)) as image:
@@ -233,16 +225,12 @@ def test_silence_and_very_short_clips_have_a_picture(size: int) -> None:
         ({"count": 1, "max_hz": 0}, "max_hz: expected more than 0 Hz, got 0"),
     ],
 )
-def test_options_out_of_range_are_one_line(
-    options: dict[str, Any], message: str
-) -> None:
+def test_options_out_of_range_are_one_line(options, message):
     with pytest.raises(OptionError, match=message):
         ClipOptions(**options)
 
 
-def test_convert_cuts_clips(
-    folder: RecordingFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_convert_cuts_clips(folder, tmp_path, capsys):
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(9))
     events.write_parquet(tmp_path / "events.parquet")
     command = ["convert", tmp_path / "events.parquet", "--to", "csv", "--out"]
@@ -259,15 +247,12 @@ def test_convert_cuts_clips(
 
 @pytest.mark.parametrize("suffix", [".flac", ".png"])
 def test_a_full_disk_is_an_error_and_not_a_clip_less(
-    suffix: str,
-    folder: RecordingFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    suffix, folder, tmp_path, monkeypatch
+):
     events = events_frame([make_event(1.0, "roar", 0.5)])
     write = Path.write_bytes
 
-    def write_some(path: Path, content: bytes) -> int:
+    def write_some(path, content):
         if path.suffix == suffix:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, content)
@@ -279,11 +264,11 @@ def test_a_full_disk_is_an_error_and_not_a_clip_less(
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_and_not_a_clip_less(
-    folder: RecordingFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, tmp_path, monkeypatch
+):
     events = events_frame([make_event(1.0, "roar", 0.5)])
 
-    def refuse(place: Path) -> None:
+    def refuse(place):
         raise OutputError(f"{place}: cannot be made (No space left on device)")
 
     monkeypatch.setattr(clips, "make_folder", refuse)

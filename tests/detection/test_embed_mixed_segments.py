@@ -1,7 +1,6 @@
 """Calls are embedded as they would sound in the background of a site."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -185,7 +184,7 @@ def test_a_silent_call_is_a_reject(calls, site, tmp_path):
     assert "a silent example cannot be mixed into the background" in reject.reason
 
 
-def make_site(folder: Path, kind: str) -> Path:
+def make_site(folder, kind):
     folder.mkdir()
     if kind == "short":
         record(folder / "x.wav", 1.0, RATE_HZ)

@@ -1,7 +1,5 @@
 """Files of events: every row is an event or a reject."""
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 
@@ -15,19 +13,19 @@ from callshot.errors import InputError
 from recordings_with_events import make_events, make_recordings
 
 
-def write(path: Path, *lines: str) -> Path:
+def write(path, *lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     return path
 
 
-def test_confidence_is_a_score_and_missing_numbers_are_null(tmp_path: Path) -> None:
+def test_confidence_is_a_score_and_missing_numbers_are_null(tmp_path):
     header = "recording,start_s,end_s,label,Confidence"
     path = write(tmp_path / "d.csv", header, "a.wav,0,1,roar,0.5", "a.wav,2,3,roar,NA")
     assert read_events(path).events["score"].to_list() == [0.5, None]
 
 
-def test_a_row_with_a_wrong_number_or_verdict_is_a_reject(tmp_path: Path) -> None:
+def test_a_row_with_a_wrong_number_or_verdict_is_a_reject(tmp_path):
     header = "recording,start_s,end_s,label,score,confirmed"
     rows = ["a.wav,0,1,roar,high,yes", "a.wav,2,3,roar,1,maybe", "a.wav,4,5,roar,1,No"]
     reading = read_events(write(tmp_path / "d.csv", header, *rows))
@@ -38,9 +36,7 @@ def test_a_row_with_a_wrong_number_or_verdict_is_a_reject(tmp_path: Path) -> Non
     assert reading.events["confirmed"].to_list() == [False]
 
 
-def test_files_that_name_no_recording_need_the_folder_of_recordings(
-    tmp_path: Path,
-) -> None:
+def test_files_that_name_no_recording_need_the_folder_of_recordings(tmp_path):
     track = write(tmp_path / "labels" / "a.txt", "0.5\t2.5\troar")
     with pytest.raises(InputError, match=r"a\.txt: row 1: .*\(--recordings\)"):
         read_events(track)
@@ -48,7 +44,7 @@ def test_files_that_name_no_recording_need_the_folder_of_recordings(
     assert read_events(track.parent, folder).events["recording"].to_list() == ["a.wav"]
 
 
-def test_events_beyond_the_end_of_a_recording_are_rejects(tmp_path: Path) -> None:
+def test_events_beyond_the_end_of_a_recording_are_rejects(tmp_path):
     folder = open_recordings(make_recordings(tmp_path / "audio"))
     header = "recording,start_s,end_s,label"
     path = write(tmp_path / "d.csv", header, "a.wav,9,10,roar", "a.wav,50,51,roar")
@@ -57,7 +53,7 @@ def test_events_beyond_the_end_of_a_recording_are_rejects(tmp_path: Path) -> Non
     assert "is beyond the end of a.wav" in reading.rejects[0].reason
 
 
-def test_a_damaged_or_incomplete_parquet_file_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_or_incomplete_parquet_file_is_an_error(tmp_path):
     path = tmp_path / "d.parquet"
     path.write_bytes(b"PAR1 but no table PAR1")
     with pytest.raises(InputError, match="cannot be read"):
@@ -70,7 +66,7 @@ def test_a_damaged_or_incomplete_parquet_file_is_an_error(tmp_path: Path) -> Non
         read_events(path)
 
 
-def test_rows_of_parquet_files_are_checked(tmp_path: Path) -> None:
+def test_rows_of_parquet_files_are_checked(tmp_path):
     path = tmp_path / "d.parquet"
     starts = pl.Series([0.1, None, 7.123456, 20.0])
     make_events().with_columns(start_s=starts).write_parquet(path)
@@ -79,14 +75,14 @@ def test_rows_of_parquet_files_are_checked(tmp_path: Path) -> None:
     assert len(reading.events) == 2
 
 
-def test_a_folder_without_events_or_recordings_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_events_or_recordings_is_an_error(tmp_path):
     with pytest.raises(InputError, match="no file of events found"):
         read_events(tmp_path)
     with pytest.raises(InputError, match="no recordings found"):
         open_recordings(tmp_path)
 
 
-def test_a_frame_of_the_user_gets_the_columns_that_it_lacks() -> None:
+def test_a_frame_of_the_user_gets_the_columns_that_it_lacks():
     events = complete_events(
         make_events().select("label", "end_s", "start_s", "recording")
     )
@@ -94,16 +90,14 @@ def test_a_frame_of_the_user_gets_the_columns_that_it_lacks() -> None:
     assert events["score"].null_count() == len(events)
 
 
-def test_names_that_fit_two_recordings_are_kept() -> None:
+def test_names_that_fit_two_recordings_are_kept():
     events = make_events().head(1)
     renamed = rename_recordings(events, ["1/a.wav", "2/a.wav"])
     assert renamed["recording"].to_list() == ["a.wav"]
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
-def test_space_around_a_label_is_not_part_of_it(
-    tmp_path: Path, has_folder: bool
-) -> None:
+def test_space_around_a_label_is_not_part_of_it(tmp_path, has_folder):
     header = "recording,start_s,end_s,label"
     path = write(tmp_path / "d.csv", header, "a.wav,0,1,roar", "a.wav,2,3,roar ")
     folder = None

@@ -3,7 +3,6 @@
 import csv
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,6 @@ import soundfile
 from polars.testing import assert_frame_equal
 
 from callshot.detection.events import (
-    RecordingFolder,
     events_frame,
     open_recordings,
     read_events,
@@ -26,16 +24,16 @@ BAND = ["low_freq_hz", "high_freq_hz"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RecordingFolder:
+def folder(tmp_path):
     return open_recordings(make_recordings(tmp_path / "audio"))
 
 
-def read_tsv(path: Path) -> list[dict[str, str]]:
+def read_tsv(path):
     with path.open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream, delimiter="\t"))
 
 
-def fill_band(events: pl.DataFrame) -> pl.DataFrame:
+def fill_band(events):
     return events.with_columns(
         pl.col("low_freq_hz").fill_null(0.0),
         pl.col("high_freq_hz").fill_null(RATE_HZ / 2),
@@ -43,9 +41,7 @@ def fill_band(events: pl.DataFrame) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
-def test_tables_are_read_back_to_the_same_events(
-    format: str, folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_tables_are_read_back_to_the_same_events(format, folder, tmp_path):
     file, _ = export_events(make_events(), format, tmp_path / "out", folder)
     for recordings in (None, folder):
         reading = read_events(file, recordings)
@@ -54,18 +50,14 @@ def test_tables_are_read_back_to_the_same_events(
 
 
 @pytest.mark.parametrize("format", ["raven", "raven-all"])
-def test_selection_tables_are_read_back_to_the_same_events(
-    format: str, folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_selection_tables_are_read_back_to_the_same_events(format, folder, tmp_path):
     export_events(make_events(), format, tmp_path / "out", folder)
     reading = read_events(tmp_path / "out", folder)
     assert reading.rejects == []
     assert_frame_equal(reading.events, fill_band(make_events()))
 
 
-def test_label_tracks_are_read_back_to_the_same_spans_and_labels(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_label_tracks_are_read_back_to_the_same_spans_and_labels(folder, tmp_path):
     export_events(make_events(), "audacity", tmp_path / "out", folder)
     reading = read_events(tmp_path / "out", folder)
     assert reading.rejects == []
@@ -73,9 +65,7 @@ def test_label_tracks_are_read_back_to_the_same_spans_and_labels(
     assert_frame_equal(reading.events.select(columns), make_events().select(columns))
 
 
-def test_kaleidoscope_has_its_columns_and_is_read_back(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_kaleidoscope_has_its_columns_and_is_read_back(folder, tmp_path):
     file, _ = export_events(make_events(), "kaleidoscope", tmp_path / "out", folder)
     with file.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
@@ -100,9 +90,7 @@ def test_kaleidoscope_has_its_columns_and_is_read_back(
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
-def test_kaleidoscope_has_the_clock_time_of_the_start_of_an_event(
-    has_folder: bool, tmp_path: Path
-) -> None:
+def test_kaleidoscope_has_the_clock_time_of_the_start_of_an_event(has_folder, tmp_path):
     name = "night/SM4_20260314_235950.wav"
     (tmp_path / "night").mkdir()
     soundfile.write(tmp_path / name, np.zeros(20 * 100), 100)
@@ -128,9 +116,7 @@ def test_kaleidoscope_has_the_clock_time_of_the_start_of_an_event(
     ]
 
 
-def test_one_table_for_all_has_times_for_both_ways_of_opening_it(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_one_table_for_all_has_times_for_both_ways_of_opening_it(folder, tmp_path):
     file, _ = export_events(make_events(), "raven-all", tmp_path / "out", folder)
     frames = {
         name: round(duration_s * RATE_HZ) for name, duration_s in DURATIONS_S.items()
@@ -153,29 +139,25 @@ def test_one_table_for_all_has_times_for_both_ways_of_opening_it(
     assert begins_s["z.flac"] > begins_s["silent.wav"] > 0
 
 
-def test_a_recording_without_events_gets_a_table_without_rows(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_a_recording_without_events_gets_a_table_without_rows(folder, tmp_path):
     export_events(make_events(), "raven", tmp_path / "out", folder)
     assert read_tsv(tmp_path / "out" / "silent.Table.1.selections.txt") == []
 
 
-def read_with_crowsetta(path: Path, format: str, **options: Any) -> Any:
+def read_with_crowsetta(path, format, **options):
     formats = pytest.importorskip("crowsetta").formats
     with warnings.catch_warnings(action="ignore"):  # of its own, about pandas
         return formats.by_name(format).from_file(path, **options)
 
 
-def spans_of(recording: str | None = None) -> list[tuple[float, float, str]]:
+def spans_of(recording=None):
     events = make_events()
     if recording is not None:
         events = events.filter(recording=recording)
     return events.select("start_s", "end_s", "label").rows()
 
 
-def test_crowsetta_reads_the_same_events(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+def test_crowsetta_reads_the_same_events(folder, tmp_path):
     out = {name: tmp_path / name for name in ("raven", "audacity", "csv")}
     for format, path in out.items():
         export_events(make_events(), format, path, folder)
@@ -198,8 +180,8 @@ def test_crowsetta_reads_the_same_events(
 
 
 def test_an_export_replaces_an_earlier_one_and_never_a_file_of_someone_else(
-    folder: RecordingFolder, tmp_path: Path
-) -> None:
+    folder, tmp_path
+):
     out = tmp_path / "out"
     for _ in range(2):
         export_events(make_events(), "csv", out, folder)
@@ -212,7 +194,7 @@ def test_an_export_replaces_an_earlier_one_and_never_a_file_of_someone_else(
 
 
 @pytest.mark.parametrize("name", ["/etc/x.wav", "../x.wav"])
-def test_no_file_is_written_outside_the_folder(name: str, tmp_path: Path) -> None:
+def test_no_file_is_written_outside_the_folder(name, tmp_path):
     events = make_events().with_columns(recording=pl.lit(name))
     with pytest.raises(InputError, match="give that folder"):
         export_events(events, "raven", tmp_path / "a" / "out")
@@ -221,8 +203,8 @@ def test_no_file_is_written_outside_the_folder(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("format", ["raven", "audacity"])
 def test_recordings_that_differ_in_their_suffix_have_files_of_their_own(
-    tmp_path: Path, format: str
-) -> None:
+    tmp_path, format
+):
     names = ["x.wav", "x.flac"]
     events = make_events().head(2).with_columns(recording=pl.Series(names))
     for name in names:
@@ -236,11 +218,11 @@ def test_recordings_that_differ_in_their_suffix_have_files_of_their_own(
     assert back.select(columns).equals(events.sort(columns).select(columns))
 
 
-def test_one_table_for_all_needs_the_recordings(tmp_path: Path) -> None:
+def test_one_table_for_all_needs_the_recordings(tmp_path):
     with pytest.raises(OptionError, match="needs their lengths"):
         export_events(make_events(), "raven-all", tmp_path / "out")
 
 
-def test_an_unknown_format_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+def test_an_unknown_format_is_an_error_with_the_nearest_name(tmp_path):
     with pytest.raises(OptionError, match="did you mean audacity"):
         export_events(make_events(), "audacty", tmp_path / "out")

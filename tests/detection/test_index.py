@@ -17,7 +17,6 @@ from callshot.corpus.audio import open_recording
 from callshot.detection.index import add_recording, windows
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import (
-    Index,
     open_index,
     read_span,
     span_paths,
@@ -42,7 +41,7 @@ RATE_HZ = 16000
 STANDIN_S = 0.5
 
 
-def read_all(index: Index) -> dict[str, np.ndarray]:
+def read_all(index):
     """Return the rows of each recording."""
     rows: dict[str, list[np.ndarray]] = {}
     for recording in index.recordings:
@@ -52,7 +51,7 @@ def read_all(index: Index) -> dict[str, np.ndarray]:
     return {path: np.concatenate(parts) for path, parts in rows.items()}
 
 
-def list_files(folder: Path) -> dict[str, bytes]:
+def list_files(folder):
     """Return the content of every file of an index, except locks."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     return {
@@ -62,12 +61,12 @@ def list_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def find_faults(folder: Path, **options: bool) -> dict[str, str]:
+def find_faults(folder, **options):
     findings = verify_path(folder, **options)
     return {one.path.name: one.state for one in findings if one.state != "ok"}
 
 
-def make_recordings(folder: Path, count: int = 3, seconds: float = 3.3) -> Path:
+def make_recordings(folder, count=3, seconds=3.3):
     for number in range(count):
         record(folder / f"r{number}.wav", seconds, RATE_HZ, seed=number)
     return folder
@@ -455,7 +454,7 @@ def test_a_recording_that_another_process_has_is_waited_for(tmp_path, monkeypatc
 # Verification
 
 
-def flip(path: Path) -> None:
+def flip(path):
     content = bytearray(path.read_bytes())
     content[-30] ^= 4
     path.write_bytes(content)

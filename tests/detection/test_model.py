@@ -2,8 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ Facts = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     record(folder / "site" / "a.wav", seconds=4, rate=16000)
     (folder / "site" / "a.txt").write_text("0.5\t1.0\troar\n2.0\t2.5\trumble\n")
@@ -29,7 +27,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model.npz"
 
 
-def change_file(path: Path, change: Callable[[Facts, Facts], None]) -> Path:
+def change_file(path, change):
     """Write a copy of a model after `change` of its facts and arrays."""
     arrays = dict(np.load(path))
     facts = json.loads(arrays["facts"].tobytes())
@@ -40,7 +38,7 @@ def change_file(path: Path, change: Callable[[Facts, Facts], None]) -> Path:
     return copy
 
 
-def test_a_file_that_was_not_changed_is_read(path: Path) -> None:
+def test_a_file_that_was_not_changed_is_read(path):
     copy = change_file(path, lambda facts, arrays: None)
     assert load_model(copy).classes == ("roar", "rumble")
 
@@ -59,15 +57,13 @@ def test_a_file_that_was_not_changed_is_read(path: Path) -> None:
         lambda facts, arrays: arrays.update(clip_length=arrays["clip_length"] + 1),
     ],
 )
-def test_parts_that_do_not_fit_each_other_are_one_line(
-    path: Path, change: Callable[[Facts, Facts], None]
-) -> None:
+def test_parts_that_do_not_fit_each_other_are_one_line(path, change):
     with pytest.raises(InputError, match="expected a model of callshot learn"):
         load_model(change_file(path, change))
 
 
-def test_many_labels_with_one_example_each_give_no_warning(path: Path) -> None:
-    def change(facts: Facts, arrays: Facts) -> None:
+def test_many_labels_with_one_example_each_give_no_warning(path):
+    def change(facts, arrays):
         count = 30
         facts["classes"] = [f"label {number}" for number in range(count)]
         facts["path"] = facts["recording"] = count * ["a.wav"]

@@ -33,9 +33,7 @@ WEIGHTS = st.lists(st.integers(0, 3), min_size=RECORDINGS, max_size=RECORDINGS).
 )
 
 
-def make_ranked(
-    detections: list[tuple[int, bool, int]], missed: int = 2
-) -> RankedDetections:
+def make_ranked(detections, missed=2):
     ordered = sorted(detections, key=lambda detection: -detection[0])
     annotated = np.full(RECORDINGS, missed)
     outcomes = []
@@ -52,7 +50,7 @@ def make_ranked(
     )
 
 
-def repeat(ranked: RankedDetections, weights: list[int]) -> list[tuple[float, int]]:
+def repeat(ranked, weights):
     """Return score and correctness of every detection as often as its recording counts."""
     rows = []
     is_correct = ranked.outcome == CORRECT
@@ -63,7 +61,7 @@ def repeat(ranked: RankedDetections, weights: list[int]) -> list[tuple[float, in
     return rows
 
 
-def literal_average_precision(rows: list[tuple[float, int]], annotated: int) -> float:
+def literal_average_precision(rows, annotated):
     total = 0.0
     recall_before = 0.0
     for threshold in sorted({score for score, _ in rows}, reverse=True):
@@ -75,9 +73,7 @@ def literal_average_precision(rows: list[tuple[float, int]], annotated: int) -> 
 
 
 @given(DETECTIONS, WEIGHTS)
-def test_average_precision_is_the_sum_over_thresholds(
-    detections: list[tuple[int, bool, int]], weights: list[int]
-) -> None:
+def test_average_precision_is_the_sum_over_thresholds(detections, weights):
     ranked = make_ranked(detections)
     annotated = int(np.dot(weights, ranked.annotated))
     expected = literal_average_precision(repeat(ranked, weights), annotated)
@@ -86,9 +82,7 @@ def test_average_precision_is_the_sum_over_thresholds(
 
 
 @given(DETECTIONS)
-def test_average_precision_is_that_of_scikit_learn_if_nothing_is_missed(
-    detections: list[tuple[int, bool, int]],
-) -> None:
+def test_average_precision_is_that_of_scikit_learn_if_nothing_is_missed(detections):
     ranked = make_ranked(detections, missed=0)
     is_correct = ranked.outcome == CORRECT
     if not is_correct.any():
@@ -99,11 +93,7 @@ def test_average_precision_is_that_of_scikit_learn_if_nothing_is_missed(
 
 
 @given(DETECTIONS, WEIGHTS, st.sampled_from([None, 3.0]))
-def test_the_other_metrics_are_quotients_of_counts(
-    detections: list[tuple[int, bool, int]],
-    weights: list[int],
-    threshold: float | None,
-) -> None:
+def test_the_other_metrics_are_quotients_of_counts(detections, weights, threshold):
     ranked = make_ranked(detections)
     rows = repeat(ranked, weights)
     if threshold is not None:
@@ -123,9 +113,7 @@ def test_the_other_metrics_are_quotients_of_counts(
         assert np.isnan(values["precision"]).all()
 
 
-def test_classes_together_have_the_sum_of_counts_and_the_mean_of_average_precisions() -> (
-    None
-):
+def test_classes_together_have_the_sum_of_counts_and_the_mean_of_average_precisions():
     one = make_ranked([(5, True, 0), (4, False, 1)])
     other = make_ranked([(3, True, 2), (2, True, 3), (1, False, 0)])
     once = np.ones((1, RECORDINGS))
@@ -136,9 +124,7 @@ def test_classes_together_have_the_sum_of_counts_and_the_mean_of_average_precisi
 
 
 @given(DETECTIONS, st.sampled_from([0.05, 0.2, 0.5, 5.0]))
-def test_the_threshold_of_an_aim_is_the_lowest_that_meets_it(
-    detections: list[tuple[int, bool, int]], aim: float
-) -> None:
+def test_the_threshold_of_an_aim_is_the_lowest_that_meets_it(detections, aim):
     ranked = make_ranked(detections)
     hours = ranked.hours.sum()
     meeting = []
@@ -152,7 +138,7 @@ def test_the_threshold_of_an_aim_is_the_lowest_that_meets_it(
     assert row["is_lowest"] == (len(meeting) == len(set(ranked.score.tolist())))
 
 
-def test_a_curve_goes_from_the_highest_threshold_down() -> None:
+def test_a_curve_goes_from_the_highest_threshold_down():
     ranked = make_ranked([(5, True, 0), (5, False, 1), (4, True, 1)], missed=0)
     curve = precision_recall_curve(ranked, "events")
     assert curve["threshold"].to_list() == [5.0, 4.0]
@@ -161,9 +147,7 @@ def test_a_curve_goes_from_the_highest_threshold_down() -> None:
     assert curve["false_alarms_per_hour"].to_list() == [0.1, 0.1]
 
 
-def test_samples_of_recordings_have_the_same_number_and_depend_on_the_seed_only() -> (
-    None
-):
+def test_samples_of_recordings_have_the_same_number_and_depend_on_the_seed_only():
     weights = sample_weights(7, 300, 0)
     assert (weights.sum(axis=1) == 7).all()
     assert abs(weights.mean() - 1) < 1e-12
@@ -180,7 +164,7 @@ EVENT = st.tuples(
 )
 
 
-def make_events(rows: list[tuple[str, int, int, int]]) -> pl.DataFrame:
+def make_events(rows):
     columns = [
         (name, start / 4, (start + length) / 4, "roar", float(score))
         for name, start, length, score in rows
@@ -190,9 +174,7 @@ def make_events(rows: list[tuple[str, int, int, int]]) -> pl.DataFrame:
 
 
 @given(st.lists(EVENT, max_size=8), st.lists(EVENT, max_size=8))
-def test_windows_are_correct_where_an_annotation_shares_time_with_them(
-    first: list[tuple[str, int, int, int]], second: list[tuple[str, int, int, int]]
-) -> None:
+def test_windows_are_correct_where_an_annotation_shares_time_with_them(first, second):
     window_s = 1.5
     durations_s = {"a": 20.0, "b": 20.0}
     detections = make_events(first)

@@ -40,7 +40,7 @@ STATES = (".lock", ".callshot-lock")
 
 
 @pytest.fixture(scope="module")
-def field(tmp_path_factory) -> Path:
+def field(tmp_path_factory):
     """Return a folder with a model, recordings, and an index of these."""
     folder = tmp_path_factory.mktemp("field")
     examples = write_site(folder / "examples", names=("a", "b"))
@@ -58,7 +58,7 @@ def field(tmp_path_factory) -> Path:
     return folder
 
 
-def list_files(folder: Path) -> dict[str, bytes]:
+def list_files(folder):
     """Return the content of every file of a folder, except locks."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     return {
@@ -68,7 +68,7 @@ def list_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def run_scan(folder: Path, source: Path, out: Path, **options):
+def run_scan(folder, source, out, **options):
     """Scan as the command does, with all files."""
     return scan_files(
         folder / "model.npz",
@@ -259,7 +259,7 @@ def test_all_files_are_written_and_read_back_to_the_same_events(field, tmp_path)
     assert len(table) == len(expected)
 
 
-def read_back(path: Path, recordings: Path) -> pl.DataFrame:
+def read_back(path, recordings):
     return read_events(path, open_recordings(recordings)).events
 
 
@@ -527,7 +527,7 @@ def test_labels_with_the_same_examples_are_refused(tmp_path):
 # Kills
 
 
-def scan_until_written(folder: str, out: str, count: int) -> None:
+def scan_until_written(folder, out, count):
     """Scan, and die when some files of windows are written."""
     write_span = add_recording.write_span
     written = []
@@ -543,7 +543,7 @@ def scan_until_written(folder: str, out: str, count: int) -> None:
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 
 
-def scan_until_moved(folder: str, out: str, count: int) -> None:
+def scan_until_moved(folder, out, count):
     """Scan, and die when some results are in place."""
     move = results._move
     moved = []

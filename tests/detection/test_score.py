@@ -1,7 +1,6 @@
 """Scores of detections, from files to tables, and the commands score and convert."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -18,7 +17,7 @@ COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
 HOURS = {"a.wav": 3600.0, "b.wav": 7200.0, "silent.wav": 3600.0}
 
 
-def frame(*rows: tuple[object, ...]) -> pl.DataFrame:
+def frame(*rows):
     return pl.DataFrame(rows, COLUMNS[: len(rows[0])], orient="row")
 
 
@@ -42,7 +41,7 @@ DETECTIONS = frame(
 QUIET = frame(("a.wav", 11.6, 12.6, "roar"), ("b.wav", 30.0, 33.0, "roar"))
 
 
-def test_counts_and_metrics_of_each_class_are_as_counted_by_hand() -> None:
+def test_counts_and_metrics_of_each_class_are_as_counted_by_hand():
     result = callshot.score_detections(DETECTIONS, ANNOTATIONS, recordings=HOURS)
     events = result.scores.filter(by="events")
     roar = events.filter(label="roar").row(0, named=True)
@@ -61,7 +60,7 @@ def test_counts_and_metrics_of_each_class_are_as_counted_by_hand() -> None:
     assert total["average_precision"] == pytest.approx((0.75 + 0 + 0) / 3)
 
 
-def test_detections_of_calls_that_nobody_could_name_are_not_false() -> None:
+def test_detections_of_calls_that_nobody_could_name_are_not_false():
     result = callshot.score_detections(
         DETECTIONS, ANNOTATIONS, recordings=HOURS, unknown="unclear"
     )
@@ -72,7 +71,7 @@ def test_detections_of_calls_that_nobody_could_name_are_not_false() -> None:
     assert result.outcomes.filter(start_s=60.0)["outcome"].to_list() == ["unknown"]
 
 
-def test_every_detection_and_annotation_has_one_outcome() -> None:
+def test_every_detection_and_annotation_has_one_outcome():
     result = callshot.score_detections(DETECTIONS, ANNOTATIONS, recordings=HOURS)
     counts = dict(result.outcomes["outcome"].value_counts().iter_rows())
     assert counts == {
@@ -86,7 +85,7 @@ def test_every_detection_and_annotation_has_one_outcome() -> None:
     assert named["annotated_label"].to_list() == ["rumble", "unclear"]
 
 
-def test_intervals_are_percentiles_over_all_samples_of_recordings() -> None:
+def test_intervals_are_percentiles_over_all_samples_of_recordings():
     names = ["a.wav", "b.wav", "silent.wav"]
     result = callshot.score_detections(
         DETECTIONS, QUIET, recordings=HOURS, samples=4000
@@ -102,7 +101,7 @@ def test_intervals_are_percentiles_over_all_samples_of_recordings() -> None:
     assert "intervals from 3 recordings are too narrow" in result.notes
 
 
-def test_a_threshold_leaves_detections_out_but_not_from_average_precision() -> None:
+def test_a_threshold_leaves_detections_out_but_not_from_average_precision():
     full, cut = [
         callshot.score_detections(
             DETECTIONS, ANNOTATIONS, recordings=HOURS, threshold=threshold
@@ -113,7 +112,7 @@ def test_a_threshold_leaves_detections_out_but_not_from_average_precision() -> N
     assert full["average_precision"].equals(cut["average_precision"])
 
 
-def test_an_aim_gives_the_threshold_of_each_class() -> None:
+def test_an_aim_gives_the_threshold_of_each_class():
     result = callshot.score_detections(
         DETECTIONS, QUIET, recordings=HOURS, false_alarms_per_hour=0.5
     )
@@ -124,7 +123,7 @@ def test_an_aim_gives_the_threshold_of_each_class() -> None:
     assert rows["rumble"]["is_lowest"]
 
 
-def test_without_recordings_there_are_no_rates_and_a_note_says_so() -> None:
+def test_without_recordings_there_are_no_rates_and_a_note_says_so():
     result = callshot.score_detections(DETECTIONS, ANNOTATIONS)
     assert set(result.scores["by"]) == {"events", "windows"}
     assert result.scores["false_alarms_per_hour"].null_count() == len(result.scores)
@@ -133,7 +132,7 @@ def test_without_recordings_there_are_no_rates_and_a_note_says_so() -> None:
         callshot.score_detections(DETECTIONS, ANNOTATIONS, false_alarms_per_hour=1.0)
 
 
-def test_detections_without_scores_have_no_average_precision() -> None:
+def test_detections_without_scores_have_no_average_precision():
     result = callshot.score_detections(DETECTIONS.drop("score"), ANNOTATIONS)
     roar = result.scores.filter(label="roar").row(0, named=True)
     assert roar["recall"] == 1.0
@@ -146,13 +145,13 @@ def test_detections_without_scores_have_no_average_precision() -> None:
         callshot.score_detections(some, ANNOTATIONS)
 
 
-def test_labels_that_never_meet_are_noted() -> None:
+def test_labels_that_never_meet_are_noted():
     other = DETECTIONS.with_columns(label=pl.lit("Rumble"))
     result = callshot.score_detections(other, ANNOTATIONS)
     assert any("no label is both detected" in note for note in result.notes)
 
 
-def test_a_recording_of_unknown_length_is_an_error() -> None:
+def test_a_recording_of_unknown_length_is_an_error():
     with pytest.raises(InputError, match=r"silent\.wav: not among the 1 recording "):
         callshot.score_detections(
             DETECTIONS.tail(1), ANNOTATIONS.head(2), recordings={"a.wav": 3600.0}
@@ -170,19 +169,17 @@ def test_a_recording_of_unknown_length_is_an_error() -> None:
         ({"samples": 0}, "samples: expected 1 or more"),
     ],
 )
-def test_options_out_of_their_range_are_errors(
-    options: dict[str, float], message: str
-) -> None:
+def test_options_out_of_their_range_are_errors(options, message):
     with pytest.raises(OptionError, match=message):
         callshot.score_detections(DETECTIONS, ANNOTATIONS, **options)  # type: ignore[arg-type]
 
 
-def test_neither_annotations_nor_reviewed_detections_is_an_error() -> None:
+def test_neither_annotations_nor_reviewed_detections_is_an_error():
     with pytest.raises(OptionError, match="give annotations, or reviewed detections"):
         callshot.score_detections(DETECTIONS)
 
 
-def test_the_commands_convert_and_score_files(tmp_path: Path) -> None:
+def test_the_commands_convert_and_score_files(tmp_path):
     audio = make_recordings(tmp_path / "audio")
     detections, _ = export_events(make_events(), "csv", tmp_path / "found")
     run = CliRunner().invoke

@@ -1,7 +1,5 @@
 """What is scored does not depend on the order of rows, nor on windows that stick out."""
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -29,7 +27,7 @@ ANNOTATION = st.tuples(
 )
 
 
-def make_frame(rows) -> pl.DataFrame:
+def make_frame(rows):
     filled = [
         (name, start / 4, (start + length) / 4, label, *score)
         for name, start, length, label, *score in rows
@@ -50,13 +48,13 @@ def score(detections, annotations, **options):
 
 
 @pytest.fixture(scope="module")
-def audio(tmp_path_factory) -> Path:
+def audio(tmp_path_factory):
     return make_recordings(tmp_path_factory.mktemp("order") / "audio")
 
 
 @settings(max_examples=20)
 @given(data=st.data())
-def test_results_do_not_depend_on_the_order_of_rows(audio: Path, data) -> None:
+def test_results_do_not_depend_on_the_order_of_rows(audio, data):
     detections = data.draw(st.lists(DETECTION, min_size=1, max_size=14))
     annotations = data.draw(st.lists(ANNOTATION, max_size=8))
     annotations.append(("a.wav", 8, 4, "roar"))
@@ -95,9 +93,7 @@ def test_results_do_not_depend_on_the_order_of_rows(audio: Path, data) -> None:
     st.lists(DETECTION, min_size=1, max_size=14),
     st.lists(ANNOTATION, max_size=10),
 )
-def test_counts_are_those_of_a_maximum_matching_in_two_passes(
-    detections, annotations
-) -> None:
+def test_counts_are_those_of_a_maximum_matching_in_two_passes(detections, annotations):
     annotations.append(("a.wav", 40, 4, "roar"))  # something that can be scored
     result = score(detections, annotations)
     for label in result.scores["label"].drop_nulls().unique():
@@ -133,8 +129,8 @@ def test_counts_are_those_of_a_maximum_matching_in_two_passes(
 @pytest.mark.parametrize("scores", [(0.2, 0.9), (0.9, 0.2)])
 @pytest.mark.parametrize("with_recordings", [True, False])
 def test_of_detections_with_the_same_span_and_label_the_highest_score_counts(
-    tmp_path: Path, scores: tuple[float, float], with_recordings: bool
-) -> None:
+    tmp_path, scores, with_recordings
+):
     detections = tmp_path / "detections.csv"
     rows = [("a.wav", 1.0, 2.0, "roar", one) for one in scores]
     rows.append(("a.wav", 5.0, 6.0, "roar", 0.5))  # false, between the two scores
@@ -152,8 +148,8 @@ def test_of_detections_with_the_same_span_and_label_the_highest_score_counts(
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_detections_that_stick_out_are_cut_and_those_outside_are_named(
-    tmp_path: Path, suffix: str
-) -> None:
+    tmp_path, suffix
+):
     end_s = DURATIONS_S["a.wav"]
     rows = [
         ("a.wav", -1.0, 1.0, "roar", 0.9),  # correct once it is cut
@@ -181,7 +177,7 @@ def test_detections_that_stick_out_are_cut_and_those_outside_are_named(
     assert any("2 of 2 detections" in note for note in result.notes)
 
 
-def test_annotations_of_which_no_row_is_left_are_an_error(tmp_path: Path) -> None:
+def test_annotations_of_which_no_row_is_left_are_an_error(tmp_path):
     table = "recording,start_s,end_s,label\na.wav,1,2,\na.wav,3,4,\n"
     (tmp_path / "annotations.csv").write_text(table)
     detections = make_frame([("a.wav", 4, 4, "roar", 1)])
@@ -189,7 +185,7 @@ def test_annotations_of_which_no_row_is_left_are_an_error(tmp_path: Path) -> Non
         callshot.score_detections(detections, tmp_path / "annotations.csv")
 
 
-def test_a_threshold_has_no_precision_where_no_window_can_be_judged() -> None:
+def test_a_threshold_has_no_precision_where_no_window_can_be_judged():
     detections = [("a.wav", 8, 40, "roar", 3), ("b.wav", 0, 12, "hoot", 2)]
     annotations = [("a.wav", 8, 1, "roar"), ("b.wav", 1, 1, "unclear")]
     result = score(detections, annotations, false_alarms_per_hour=200.0)

@@ -10,7 +10,7 @@ from callshot.detection.terminal import show_scores
 from callshot.records.frames import CALL_DENSITY
 
 
-def test_the_call_density_of_long_labels_is_not_cut() -> None:
+def test_the_call_density_of_long_labels_is_not_cut():
     row = dict.fromkeys(CALL_DENSITY, 0.5)
     row |= {"label": "greeting rumble", "lowest_score": 49.9, "highest_score": 579.0}
     row |= {"detections": 1591, "reviewed": 90, "confirmed": 50, "calls": 833.0}

@@ -1,7 +1,5 @@
 """Calls that are much shorter than the windows of a detector."""
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -21,7 +19,7 @@ def frame(rows):
     return pl.DataFrame(rows, COLUMNS[: len(rows[0])], orient="row")
 
 
-def make_calls(length_s: float, count: int = 20):
+def make_calls(length_s, count=20):
     """Return calls, and detections of 3 s that contain all of them but one."""
     starts = [30.0 * number + 1 for number in range(count)]
     calls = [("a.wav", start, start + length_s, "hoot") for start in starts]
@@ -35,7 +33,7 @@ def score(found, calls, **options):
     )
 
 
-def test_scores_by_windows_come_first_where_no_detection_can_match_a_call() -> None:
+def test_scores_by_windows_come_first_where_no_detection_can_match_a_call():
     calls, found = make_calls(0.7)
     result = score(found, calls, false_alarms_per_hour=1.0)
     assert result.scores["by"][0] == "windows"
@@ -49,7 +47,7 @@ def test_scores_by_windows_come_first_where_no_detection_can_match_a_call() -> N
     assert (threshold["by"], threshold["recall"]) == ("windows", pytest.approx(0.95))
 
 
-def test_scores_by_events_come_first_where_calls_are_long_enough() -> None:
+def test_scores_by_events_come_first_where_calls_are_long_enough():
     calls, found = make_calls(1.0)
     result = score(found, calls)
     assert result.scores["by"][0] == "events"
@@ -57,7 +55,7 @@ def test_scores_by_events_come_first_where_calls_are_long_enough() -> None:
     assert not result.warnings
 
 
-def test_a_few_short_calls_are_counted_without_another_order() -> None:
+def test_a_few_short_calls_are_counted_without_another_order():
     calls, found = make_calls(1.0)
     short = ("a.wav", 1000.0, 1000.2, "hoot")
     result = score(found, [*calls, short])
@@ -67,9 +65,7 @@ def test_a_few_short_calls_are_counted_without_another_order() -> None:
 
 @settings(max_examples=25)
 @given(st.floats(0.01, 3.0), st.floats(0.05, 1.0), st.floats(-3.0, 3.0))
-def test_no_window_matches_a_call_that_counts_as_unreachable(
-    length_s: float, iou: float, shift_s: float
-) -> None:
+def test_no_window_matches_a_call_that_counts_as_unreachable(length_s, iou, shift_s):
     calls, found = make_calls(length_s, 2)
     result = score(found, calls, iou=iou, samples=1)
     unreachable = result.scores.filter(by="events")["unreachable"][0]
@@ -79,9 +75,7 @@ def test_no_window_matches_a_call_that_counts_as_unreachable(
         assert reached < iou
 
 
-def test_windows_beside_a_call_are_no_false_alarms_and_other_calls_are_wrong_names() -> (
-    None
-):
+def test_windows_beside_a_call_are_no_false_alarms_and_other_calls_are_wrong_names():
     calls = [("a.wav", 1.0, 2.0, "hoot"), ("a.wav", 60.0, 61.0, "roar")]
     found = [
         ("a.wav", 0.5, 4.0, "hoot", 0.9),  # two windows, the call is in the first
@@ -99,7 +93,7 @@ def test_windows_beside_a_call_are_no_false_alarms_and_other_calls_are_wrong_nam
     assert curve["false_alarms"].to_list() == [0, 0, 1]
 
 
-def test_the_command_shows_the_table_to_believe_first(tmp_path: Path) -> None:
+def test_the_command_shows_the_table_to_believe_first(tmp_path):
     calls, found = make_calls(0.7)
     frame(found).write_csv(tmp_path / "found.csv")
     frame(calls).write_csv(tmp_path / "calls.csv")

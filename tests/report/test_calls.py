@@ -20,7 +20,6 @@ from callshot.report.calls import (
     rank_confused,
     score_calls,
 )
-from callshot.spans import Spans
 from corpus_results import make_corpus_results, make_tables
 from rows_of_spans import make_row, make_spans
 
@@ -28,16 +27,16 @@ RATE_HZ = 16000
 LABELS = ("rumble", "roar", "trumpet")
 
 
-def tone(frequency_hz: float, seconds: float = 1.0, rate_hz: int = RATE_HZ):
+def tone(frequency_hz, seconds=1.0, rate_hz=RATE_HZ):
     times_s = np.arange(int(seconds * rate_hz)) / rate_hz
     return 0.2 * np.sin(2 * np.pi * frequency_hz * times_s)
 
 
-def decode(text: str):
+def decode(text):
     return soundfile.read(io.BytesIO(base64.b64decode(text)))
 
 
-def loudest_hz(text: str) -> float:
+def loudest_hz(text):
     signal, rate_hz = decode(text)
     spectrum = np.abs(np.fft.rfft(signal))
     return float(spectrum.argmax() * rate_hz / len(signal))
@@ -73,7 +72,7 @@ def test_other_rates_become_one_that_every_browser_plays():
     assert loudest_hz(clip.sound) == pytest.approx(3000, rel=0.02)
 
 
-def make_audio(folder, count: int = 4) -> Spans:
+def make_audio(folder, count=4):
     signal = np.concatenate([tone(300 + 100 * number) for number in range(count)])
     soundfile.write(folder / "a.wav", signal, RATE_HZ)
     segments = [

@@ -8,7 +8,7 @@ import pytest
 
 from callshot.fewshot.protocol import Protocol
 from callshot.report.methods import describe_methods, list_references
-from callshot.report.summary import Summary, write_summary
+from callshot.report.summary import write_summary
 from corpus_results import make_corpus_results, make_tables, replace_frames
 from summaries import (
     NOISE,
@@ -25,12 +25,12 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 LABEL = re.compile(r"'[^']*'")
 
 
-def count_words(sentence: str) -> int:
+def count_words(sentence):
     """Count the words of a sentence; a quoted label is one."""
     return len(LABEL.sub("label", sentence).split())
 
 
-def all_sentences(summary: Summary) -> list[str]:
+def all_sentences(summary):
     headline = summary.headline
     texts = [headline.sentence, *headline.details, *summary.paragraphs]
     texts += [card.text for card in summary.cards]

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from callshot.records import (
     ClassCount,
-    CorpusResults,
 )
 from callshot.records.frames import (
     REFINEMENT,
@@ -42,16 +40,16 @@ from summaries import (
 )
 
 
-def lines_of(results: CorpusResults, *arguments: Any) -> list[str]:
+def lines_of(results, *arguments):
     """Return all paragraphs of a summary, whatever question they answer."""
     return write_summary(results, *arguments).paragraphs
 
 
-def answers_of(results: CorpusResults, section: str) -> list[str]:
+def answers_of(results, section):
     return list(write_summary(results).answers[section])
 
 
-def summary_text(results: CorpusResults) -> str:
+def summary_text(results):
     return "\n".join(lines_of(results))
 
 
@@ -234,7 +232,7 @@ def test_a_baseline_with_several_metrics_is_compared_once_by_its_map():
     assert "0.550 against 0.540" in text
 
 
-def training_sentence(results: CorpusResults) -> str:
+def training_sentence(results):
     lines = lines_of(results)
     (sentence,) = [line for line in lines if line.startswith("On the same examples")]
     return sentence
@@ -333,7 +331,7 @@ def test_another_classifier_is_named_if_it_is_clearly_better_with_a_few_examples
     assert "without training" not in few.lower()
 
 
-def refinement_text(*values: float) -> str:
+def refinement_text(*values):
     rows = [
         ("herd", "mfcc", "all", "map", 10**index - 1, value, 2.0)
         for index, value in enumerate(values)

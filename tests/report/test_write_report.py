@@ -2,7 +2,6 @@ import base64
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -17,9 +16,7 @@ from callshot.report.write_report import (
     write_numbers,
     write_report,
 )
-from callshot.spans import Spans
 from callshot.tables.evaluation_files import read_frame
-from callshot.vectors import Vectors
 from corpus_results import (
     SMALL,
     make_baselines,
@@ -93,7 +90,7 @@ def test_without_baselines_there_are_no_files_for_them(tmp_path):
     assert set(pl.read_csv(tmp_path / "corpus/curve.csv")["classifier"]) == {"centroid"}
 
 
-def describe_report() -> ReportOptions:
+def describe_report():
     return ReportOptions(
         title="Noise",
         shots=(1, 5),
@@ -133,7 +130,7 @@ LARGEST_BYTES = 5_000_000
 LONG_S = 3.0
 
 
-def write_noise(folder: Path, table: Vectors) -> Spans:
+def write_noise(folder, table):
     """Return a recording of noise, which compresses worst, with a long call per segment."""
     rate_hz = 16000
     rng = np.random.default_rng(0)

@@ -1,7 +1,5 @@
 """What encoders get of calls is measured on recordings, before anything is embedded."""
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -19,7 +17,7 @@ RECORDING_HZ = 48000
 
 
 @pytest.fixture
-def segments(tmp_path: Path) -> Path:
+def segments(tmp_path):
     """Two tones in each recording, at 200 Hz and 12 kHz, of which segments have the first."""
     time_s = np.arange(4 * RECORDING_HZ) / RECORDING_HZ
     tones = np.sin(2 * np.pi * 200 * time_s) + np.sin(2 * np.pi * 12000 * time_s)

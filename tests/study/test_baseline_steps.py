@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -22,9 +21,7 @@ TRAINING_STEPS = [*ALL_LABELS_STEPS, *PER_K_STEPS]
 EVALUATION_STEPS = ["evaluate here mfcc", "evaluate here random"]
 
 
-def make_study(
-    folder: Path, baselines: str = TRAINING, classifiers: str = '"cosine"'
-) -> Path:
+def make_study(folder, baselines=TRAINING, classifiers='"cosine"'):
     """Write a study with baselines and a second classifier, and its recordings."""
     make_corpus(folder / "recordings")
     path = write_study(folder / "study.toml")
@@ -33,13 +30,13 @@ def make_study(
     return path
 
 
-def training_steps(study: Path) -> list[str]:
+def training_steps(study):
     """Run a study; return the names of the training steps that ran."""
     return [name for name in run_steps(study) if name.startswith("logistic")]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     """The file of a study with baselines that has run once."""
     path = make_study(tmp_path_factory.mktemp("baselines") / "folder")
     assert training_steps(path) == TRAINING_STEPS
@@ -48,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(finished: Path) -> Path:
+def study(finished):
     """The file of the finished study, restored; recordings stay in place, as their times count."""
     folder = finished.parent
     saved = folder.with_name("saved")
@@ -60,13 +57,11 @@ def study(finished: Path) -> Path:
     return finished
 
 
-def results_folder(study: Path) -> Path:
+def results_folder(study):
     return study.parent / "results" / "here"
 
 
-def test_scores_curves_crossovers_and_refinement_are_in_the_results(
-    study: Path,
-) -> None:
+def test_scores_curves_crossovers_and_refinement_are_in_the_results(study):
     folder = results_folder(study)
     baselines = pl.read_csv(folder / "baselines.csv")
     assert set(baselines["name"]) == {"LR"}
@@ -90,9 +85,7 @@ def test_scores_curves_crossovers_and_refinement_are_in_the_results(
     assert refinement["value"][-1] == pytest.approx(trained, abs=0.02)
 
 
-def test_baselines_do_not_change_the_curve_of_the_centroid(
-    study: Path, tmp_path: Path
-) -> None:
+def test_baselines_do_not_change_the_curve_of_the_centroid(study, tmp_path):
     alone = make_study(tmp_path, baselines="", classifiers="")
     run_steps(alone)
     expected = pl.read_csv(results_folder(alone) / "curve.csv")
@@ -100,7 +93,7 @@ def test_baselines_do_not_change_the_curve_of_the_centroid(
     assert curve.filter(classifier="centroid").equals(expected)
 
 
-def test_a_second_run_trains_nothing(study: Path) -> None:
+def test_a_second_run_trains_nothing(study):
     assert run_steps(study) == []
 
 
@@ -132,14 +125,12 @@ def test_a_second_run_trains_nothing(study: Path) -> None:
         ),
     ],
 )
-def test_a_changed_line_trains_only_what_depends_on_it(
-    study: Path, old: str, new: str, steps: list[str]
-) -> None:
+def test_a_changed_line_trains_only_what_depends_on_it(study, old, new, steps):
     replace_text(study, old, new)
     assert run_steps(study) == steps
 
 
-def test_the_outcome_of_a_training_step_has_its_scores_and_c(study: Path) -> None:
+def test_the_outcome_of_a_training_step_has_its_scores_and_c(study):
     steps = {step.name: step for step in plan(read_study(study))}
     (line,) = describe_outcome(steps["logistic here mfcc"])
     assert line.startswith("LR: mAP ")
@@ -167,14 +158,14 @@ def test_the_outcome_of_a_training_step_has_its_scores_and_c(study: Path) -> Non
     ],
 )
 def test_a_bad_key_of_baselines_is_an_error_when_the_study_is_read(
-    tmp_path: Path, keys: str, match: str
-) -> None:
+    tmp_path, keys, match
+):
     study = make_study(tmp_path, f"\n[baselines]\n{keys}\n")
     with pytest.raises((OptionError, InputError), match=match):
         read_study(study)
 
 
-def test_training_at_every_k_needs_a_spread_of_the_protocol(tmp_path: Path) -> None:
+def test_training_at_every_k_needs_a_spread_of_the_protocol(tmp_path):
     study = make_study(tmp_path)
     replace_text(study, "seed = 3", 'seed = 3\nspread = "per-query"')
     message = r"uses the spread total, but \[protocol\] spread is per-query"
@@ -184,9 +175,7 @@ def test_training_at_every_k_needs_a_spread_of_the_protocol(tmp_path: Path) -> N
     assert read_study(study).baselines.spread == "per-query"
 
 
-def test_training_at_every_k_has_total_only_where_the_protocol_has_it(
-    tmp_path: Path,
-) -> None:
+def test_training_at_every_k_has_total_only_where_the_protocol_has_it(tmp_path):
     study = make_study(tmp_path)
     replace_text(study, "seed = 3", 'seed = 3\nspread = "shared"')
     content = read_study(study)
@@ -198,8 +187,8 @@ def test_training_at_every_k_has_total_only_where_the_protocol_has_it(
 
 
 def test_networks_for_a_class_with_one_exemplar_are_an_error_before_any_audio_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     # torch may not be installed
     monkeypatch.setattr(
         "callshot.study.run.check_trainable", lambda options, device: None
@@ -214,9 +203,7 @@ def test_networks_for_a_class_with_one_exemplar_are_an_error_before_any_audio_is
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 
 
-def test_with_categories_logistic_regression_has_a_reduced_score(
-    tmp_path: Path,
-) -> None:
+def test_with_categories_logistic_regression_has_a_reduced_score(tmp_path):
     study = make_study(tmp_path)
     categories = tmp_path / "categories.csv"
     categories.write_text(CATEGORIES)
@@ -232,8 +219,8 @@ def test_with_categories_logistic_regression_has_a_reduced_score(
 
 
 def test_networks_without_torch_are_an_error_before_any_audio_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "torch", None)
     study = make_study(tmp_path, '\n[baselines]\ntrain = ["recurrent"]\n')
     with pytest.raises(InputError, match=r"pip install 'callshot\[baselines\]'"):
@@ -241,9 +228,7 @@ def test_networks_without_torch_are_an_error_before_any_audio_is_read(
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 
 
-def test_a_reference_with_the_name_of_a_trained_baseline_is_marked_as_a_reference() -> (
-    None
-):
+def test_a_reference_with_the_name_of_a_trained_baseline_is_marked_as_a_reference():
     row = ("here", "mfcc", "logistic", "LR", "all", "map", 0.5, "C: 1")
     other = ("here", "mfcc", "logistic", "SVM", "all", "map", 0.6, "")
     references = make_baselines((*row[:6], 0.6, ""), other)

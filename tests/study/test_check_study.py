@@ -1,7 +1,6 @@
 """The check of a study: what would stop a run is an error before any audio is read."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from callshot.study.study_file import read_study
 from studies import make_corpus, replace_text, run_steps, write_study
 
 
-def make_study(folder: Path, corpus_keys: str = "", recordings: int = 6) -> Path:
+def make_study(folder, corpus_keys="", recordings=6):
     make_corpus(folder / "recordings", recordings=recordings)
     return write_study(folder / "study.toml", corpus_keys=corpus_keys)
 
@@ -48,8 +47,8 @@ def make_study(folder: Path, corpus_keys: str = "", recordings: int = 6) -> Path
     ],
 )
 def test_a_bad_file_or_path_stops_the_run_before_the_first_step(
-    tmp_path: Path, old: str, new: str, match: str
-) -> None:
+    tmp_path, old, new, match
+):
     study = make_study(tmp_path)
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     replace_text(study, old, new)
@@ -62,8 +61,8 @@ def test_a_bad_file_or_path_stops_the_run_before_the_first_step(
     "name", ["report.html", "tables/tables.tex", "here/curve.csv", "here/rejects.csv"]
 )
 def test_a_file_of_others_among_the_results_is_an_error_before_the_first_step(
-    name: str, tmp_path: Path
-) -> None:
+    name, tmp_path
+):
     study = make_study(tmp_path)
     foreign = tmp_path / "results" / name
     foreign.parent.mkdir(parents=True)
@@ -77,16 +76,14 @@ def test_a_file_of_others_among_the_results_is_an_error_before_the_first_step(
 
 
 @pytest.mark.parametrize("out", ["", "/", ".callshot/results"])
-def test_results_of_a_study_do_not_go_to_folders_of_others(
-    out: str, tmp_path: Path
-) -> None:
+def test_results_of_a_study_do_not_go_to_folders_of_others(out, tmp_path):
     study = make_study(tmp_path)
     replace_text(study, 'out = "results"', f'out = "{out}"')
     with pytest.raises(OptionError, match=r"study.toml: out: .*folder"):
         read_study(study)
 
 
-def test_an_unknown_device_is_an_error(tmp_path: Path) -> None:
+def test_an_unknown_device_is_an_error(tmp_path):
     study = read_study(make_study(tmp_path))
     with pytest.raises(
         OptionError, match="device: expected one of auto, cpu, cuda, got 'gpu'"
@@ -95,8 +92,8 @@ def test_an_unknown_device_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_corpus_without_eligible_classes_is_an_error_before_its_audio_is_read(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     (tmp_path / "recordings").mkdir()
     for label in ("rumble", "roar", "bark", "trumpet"):
         folder = make_corpus(tmp_path / label, recordings=1, labels=(label,))
@@ -113,7 +110,7 @@ def test_a_corpus_without_eligible_classes_is_an_error_before_its_audio_is_read(
     assert not segments.exists()
 
 
-def test_a_corpus_without_long_enough_calls_is_an_error(tmp_path: Path) -> None:
+def test_a_corpus_without_long_enough_calls_is_an_error(tmp_path):
     study = make_study(tmp_path, corpus_keys="min_length_s = 9.0\n")
     message = (
         r"\[corpus.here\]: .*: no annotation became a segment; 18 of 18 rejects .* 9 s"
@@ -122,16 +119,14 @@ def test_a_corpus_without_long_enough_calls_is_an_error(tmp_path: Path) -> None:
         run_steps(study)
 
 
-def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(
-    tmp_path: Path,
-) -> None:
+def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(tmp_path):
     study = make_study(tmp_path, corpus_keys="channel = 2\n")
     message = r"no annotation became a segment; 18 of 18 rejects .*channel"
     with pytest.raises(InputError, match=message):
         run_steps(study)
 
 
-def test_fewer_recordings_than_folds_are_an_error(tmp_path: Path) -> None:
+def test_fewer_recordings_than_folds_are_an_error(tmp_path):
     study = make_study(tmp_path, recordings=2)
     message = r"\[corpus.here\]: 2 recordings with calls: too few .*set folds = 2"
     with pytest.raises(InputError, match=message):

@@ -1,7 +1,6 @@
 """Steps from files to files: folds of the segments that all encoders have, and an evaluation."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,6 @@ from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
-from callshot.spans import Spans
 from callshot.study.file_steps import evaluate_files, fold_files
 from rows_of_spans import make_row, make_spans
 
@@ -20,7 +18,7 @@ SMALL = Protocol(shots=(1, 2), draws=4, bootstraps=16, shared_draws=8, total_sam
 
 
 @pytest.fixture
-def segments() -> Spans:
+def segments():
     """Two roars and a rumble in each of six recordings."""
     segments = []
     for recording in (f"r{n}.wav" for n in range(6)):
@@ -31,14 +29,14 @@ def segments() -> Spans:
 
 
 @pytest.fixture
-def source(segments: Spans, tmp_path: Path) -> Path:
+def source(segments, tmp_path):
     """The table of the segments."""
     path = tmp_path / "segments.parquet"
     write_segment_table(segments, path)
     return path
 
 
-def make_table(segments: Spans, encoder: str, vectors: np.ndarray) -> Vectors:
+def make_table(segments, encoder, vectors):
     return Vectors.from_columns(
         encoder,
         vectors,
@@ -49,15 +47,15 @@ def make_table(segments: Spans, encoder: str, vectors: np.ndarray) -> Vectors:
     )
 
 
-def write_random_table(segments: Spans, path: Path, seed: int) -> Path:
+def write_random_table(segments, path, seed):
     vectors = np.random.default_rng(seed).normal(size=(len(segments), 4))
     write_table(make_table(segments, path.stem, vectors), path)
     return path
 
 
 def test_folds_have_the_segments_of_every_table_and_name_the_missing_ones(
-    segments: Spans, source: Path, tmp_path: Path
-) -> None:
+    segments, source, tmp_path
+):
     tables = [
         write_random_table(segments.take(range(1, 18)), tmp_path / "a.parquet", seed=0),
         write_random_table(segments.take(range(17)), tmp_path / "b.parquet", seed=1),
@@ -76,8 +74,8 @@ def test_folds_have_the_segments_of_every_table_and_name_the_missing_ones(
 
 
 def test_folds_from_a_step_give_the_same_results_as_folds_built_for_the_evaluation(
-    segments: Spans, source: Path, tmp_path: Path
-) -> None:
+    segments, source, tmp_path
+):
     table = write_random_table(segments, tmp_path / "a.parquet", seed=0)
     fold_files(source, tmp_path / "folds", [table], count=3)
     choices = {
@@ -97,8 +95,8 @@ def test_folds_from_a_step_give_the_same_results_as_folds_built_for_the_evaluati
 
 
 def test_segments_without_an_eligible_class_are_an_error_and_nothing_is_written(
-    segments: Spans, tmp_path: Path
-) -> None:
+    segments, tmp_path
+):
     source = tmp_path / "segments.parquet"
     write_segment_table(segments.take(range(6)), source)
     with pytest.raises(InputError, match="no eligible class: at least two"):
@@ -106,9 +104,7 @@ def test_segments_without_an_eligible_class_are_an_error_and_nothing_is_written(
     assert not (tmp_path / "folds").exists()
 
 
-def test_a_selection_of_segments_keeps_their_order_vectors_and_folds(
-    segments: Spans,
-) -> None:
+def test_a_selection_of_segments_keeps_their_order_vectors_and_folds(segments):
     plain = make_table(segments, "e", np.arange(36.0).reshape(18, 2))
     table = Vectors.from_columns(
         plain.encoder,

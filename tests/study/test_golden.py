@@ -7,7 +7,6 @@ the variable CALLSHOT_GOLDEN: the tests then write the files again. Say so in th
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ figures = false
 """
 
 
-def make_noise(state: int) -> np.ndarray:
+def make_noise(state):
     """Return whole numbers from −2048 to 2047, by a generator that is the same everywhere."""
     noise = np.empty(CALL_SAMPLES, np.int64)
     for n in range(CALL_SAMPLES):
@@ -51,7 +50,7 @@ def make_noise(state: int) -> np.ndarray:
     return noise
 
 
-def make_call(kind: int, variant: int) -> np.ndarray:
+def make_call(kind, variant):
     """Return a square wave in noise; its period and level depend on the kind and the variant."""
     half_period = (90 + 12 * kind + 9 * (variant * 7 % 11)) // 2
     level = 3000 + 700 * kind + 400 * (variant * 5 % 7)
@@ -61,7 +60,7 @@ def make_call(kind: int, variant: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recordings(tmp_path_factory):
     """Six recordings with a call of each of three types, and their label tracks."""
     folder = tmp_path_factory.mktemp("golden") / "recordings"
     folder.mkdir()
@@ -77,10 +76,10 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load_counts(spec: EncoderSpec, **_: object) -> Callable[[np.ndarray], np.ndarray]:
+def load_counts(spec, **_):
     """Return an encoder whose vectors are whole numbers: zero crossings, loudness and peak."""
 
-    def encode(signal: np.ndarray) -> np.ndarray:
+    def encode(signal):
         samples = np.rint(signal.astype(np.float64) * 32768).astype(np.int64)
         crossings = int((samples[1:] * samples[:-1] < 0).sum()) // 16
         loudness = np.abs(samples).sum() // 2**22
@@ -95,7 +94,7 @@ class CountsEntryPoint:
     name = "counts"
     value = f"{__name__}:counts"
 
-    def load(self) -> EncoderSpec:
+    def load(self):
         return EncoderSpec(
             "counts",
             "whole numbers",
@@ -107,9 +106,7 @@ class CountsEntryPoint:
         )
 
 
-def run_golden_study(
-    folder: Path, recordings: Path, encoder: str, normalise: str
-) -> Path:
+def run_golden_study(folder, recordings, encoder, normalise):
     """Run the study with an encoder; return its curve."""
     path = folder / "study.toml"
     text = STUDY.format(
@@ -120,7 +117,7 @@ def run_golden_study(
     return folder / "results" / "golden" / "curve.csv"
 
 
-def golden_path(curve: Path, name: str) -> Path:
+def golden_path(curve, name):
     """Return the golden file; write it first where CALLSHOT_GOLDEN is set."""
     golden = GOLDEN / name
     if os.environ.get("CALLSHOT_GOLDEN"):
@@ -130,8 +127,8 @@ def golden_path(curve: Path, name: str) -> Path:
 
 
 def test_an_encoder_of_whole_numbers_gives_the_same_bytes_everywhere(
-    tmp_path: Path, recordings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, recordings, monkeypatch
+):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [CountsEntryPoint()])
     monkeypatch.setitem(sys.modules, "golden_counts", sys.modules[__name__])
@@ -139,9 +136,7 @@ def test_an_encoder_of_whole_numbers_gives_the_same_bytes_everywhere(
     assert curve.read_bytes() == golden_path(curve, "counts.csv").read_bytes()
 
 
-def test_mfcc_gives_the_same_numbers_to_four_digits(
-    tmp_path: Path, recordings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mfcc_gives_the_same_numbers_to_four_digits(tmp_path, recordings, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     path = run_golden_study(tmp_path, recordings, "mfcc", "true")
     curve = pl.read_csv(path)

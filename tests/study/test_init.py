@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callshot.corpus.annotations import describe_annotation_options
-from callshot.corpus.options import Corpus, find_corpus, make_annotation_options
+from callshot.corpus.options import find_corpus, make_annotation_options
 from callshot.corpus.segment_table import inspect_corpus
 from callshot.encoders.catalogue import ENCODERS
 from callshot.errors import InputError, OptionError, OutputError
@@ -19,14 +19,7 @@ from studies import make_corpus
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
-def init_study(
-    folder: Path,
-    audio: Path,
-    annotations: Path | None = None,
-    format: str = "auto",
-    corpus: Corpus | None = None,
-    **keys: Any,
-) -> Path:
+def init_study(folder, audio, annotations=None, format="auto", corpus=None, **keys):
     path = folder / "study.toml"
     source: Any = {"annotations": annotations, "format": format, "corpus": corpus}
     annotation_options = make_annotation_options(**keys)
@@ -35,7 +28,7 @@ def init_study(
     return path
 
 
-def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -> None:
+def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path):
     audio = make_corpus(tmp_path / "my recordings")
     study = read_study(init_study(tmp_path, audio))
     (corpus,) = study.corpora
@@ -48,16 +41,14 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -
     assert study.protocol.shots == tuple(range(1, 41))
 
 
-def test_the_shots_of_a_study_can_be_given(tmp_path: Path) -> None:
+def test_the_shots_of_a_study_can_be_given(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     path = tmp_path / "study.toml"
     write_study(path, inspect_corpus(audio), audio, "1-3,10")
     assert read_study(path).protocol.shots == (1, 2, 3, 10)
 
 
-def test_birdnet_is_compared_at_its_own_speed_and_at_the_chosen_one(
-    tmp_path: Path,
-) -> None:
+def test_birdnet_is_compared_at_its_own_speed_and_at_the_chosen_one(tmp_path):
     path = init_study(tmp_path, make_corpus(tmp_path / "recordings"))
     lines = path.read_text(encoding="utf-8").splitlines()
     birdnet = [n for n, line in enumerate(lines) if 'name = "birdnet-v2.4"' in line]
@@ -66,7 +57,7 @@ def test_birdnet_is_compared_at_its_own_speed_and_at_the_chosen_one(
     assert tomllib.loads(speed) == {"speed": [1, "auto"]}
 
 
-def test_the_options_of_annotations_are_written_to_the_study(tmp_path: Path) -> None:
+def test_the_options_of_annotations_are_written_to_the_study(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     rename = tmp_path / "labels.csv"
     rename.write_text("label,new_label\nroar,trumpet\n")
@@ -81,8 +72,8 @@ def test_the_options_of_annotations_are_written_to_the_study(tmp_path: Path) -> 
 
 
 def test_short_calls_are_used_and_a_comment_counts_what_the_paper_would_leave_out(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     audio = make_corpus(tmp_path / "recordings")
     for track in audio.glob("*.txt"):
         track.write_text("0.1\t0.35\trumble\n1.3\t1.55\troar\n")
@@ -91,9 +82,7 @@ def test_short_calls_are_used_and_a_comment_counts_what_the_paper_would_leave_ou
     assert "12 of 12 calls" in path.read_text(encoding="utf-8")
 
 
-def test_few_recordings_lower_the_folds_and_a_comment_gives_the_reason(
-    tmp_path: Path,
-) -> None:
+def test_few_recordings_lower_the_folds_and_a_comment_gives_the_reason(tmp_path):
     path = init_study(tmp_path, make_corpus(tmp_path / "recordings", recordings=3))
     assert read_study(path).corpora[0].folds == 3
     reason = "5 would leave 0 call types to evaluate, 3 leave 3"
@@ -102,7 +91,7 @@ def test_few_recordings_lower_the_folds_and_a_comment_gives_the_reason(
     )
 
 
-def test_annotation_options_are_written_to_the_study(tmp_path: Path) -> None:
+def test_annotation_options_are_written_to_the_study(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     tables = tmp_path / 'the "tables"'
     tables.mkdir()
@@ -121,7 +110,7 @@ def test_annotation_options_are_written_to_the_study(tmp_path: Path) -> None:
     assert corpus.annotation_options.columns == {"label": "Art \\ Spezies"}
 
 
-def test_a_known_corpus_brings_its_name_and_collar(tmp_path: Path) -> None:
+def test_a_known_corpus_brings_its_name_and_collar(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     path = init_study(tmp_path, audio, corpus=find_corpus("ldc2010s05"))
     corpus = read_study(path).corpora[0]
@@ -132,7 +121,7 @@ def test_a_known_corpus_brings_its_name_and_collar(tmp_path: Path) -> None:
     )
 
 
-def test_an_existing_study_is_not_replaced(tmp_path: Path) -> None:
+def test_an_existing_study_is_not_replaced(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     init_study(tmp_path, audio)
     with pytest.raises(
@@ -141,7 +130,7 @@ def test_an_existing_study_is_not_replaced(tmp_path: Path) -> None:
         init_study(tmp_path, audio)
 
 
-def test_a_full_disk_leaves_no_part_of_a_study_file(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_part_of_a_study_file(tmp_path):
     resource = pytest.importorskip("resource")
     audio = make_corpus(tmp_path / "recordings")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -154,7 +143,7 @@ def test_a_full_disk_leaves_no_part_of_a_study_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["recordings"]
 
 
-def test_a_folder_without_annotations_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_annotations_is_an_error(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     for track in audio.glob("*.txt"):
         track.unlink()
@@ -163,8 +152,8 @@ def test_a_folder_without_annotations_is_an_error(tmp_path: Path) -> None:
 
 
 def test_call_types_in_one_recording_each_are_an_error_and_no_study_is_written(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     audio = make_corpus(tmp_path / "recordings", recordings=3)
     for number, label in enumerate("abc"):
         (audio / f"r{number}.txt").write_text(f"0\t1.2\t{label}\n")
@@ -175,13 +164,13 @@ def test_call_types_in_one_recording_each_are_an_error_and_no_study_is_written(
     assert not (tmp_path / "study.toml").exists()
 
 
-def uncomment(line: str) -> str:
+def uncomment(line):
     """Return a line of a study without the mark of a comment, where the comment is a key."""
     is_key = " = " in line or line.startswith("# [report]")
     return line.removeprefix("# ") if is_key else line
 
 
-def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
+def test_every_commented_key_is_valid_when_uncommented(tmp_path):
     path = init_study(tmp_path, make_corpus(tmp_path / "recordings"))
     for name in ("selection-tables", "categories.csv", "baselines.csv"):
         (tmp_path / name).touch()
@@ -201,9 +190,7 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["elephants", "finch"])
-def test_real_recordings_give_a_study_that_can_be_read(
-    tmp_path: Path, name: str
-) -> None:
+def test_real_recordings_give_a_study_that_can_be_read(tmp_path, name):
     if not (SHARED / name).exists():
         pytest.skip(
             f"needs the recordings in ../shared/data/{name}, which are not part of callshot"

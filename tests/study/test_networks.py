@@ -5,8 +5,6 @@ Trainings are cut to a few epochs: how well networks learn is a matter of the te
 
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -37,12 +35,12 @@ RECURRENT_STEPS = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_epochs() -> Iterator[None]:
+def few_epochs():
     with short_training():
         yield
 
 
-def make_study(folder: Path, baselines: str = RECURRENT) -> Path:
+def make_study(folder, baselines=RECURRENT):
     make_corpus(folder / "recordings")
     path = write_study(folder / "study.toml", encoders=("mfcc",))
     path.write_text(path.read_text(encoding="utf-8") + baselines, encoding="utf-8")
@@ -50,26 +48,24 @@ def make_study(folder: Path, baselines: str = RECURRENT) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     """The file of a study with recurrent networks that has run once."""
     path = make_study(tmp_path_factory.mktemp("networks") / "folder")
     assert run_steps(path) == RECURRENT_STEPS
     return path
 
 
-def network_weights(study: Path) -> dict[str, bytes]:
+def network_weights(study):
     networks = study.parent / ".callshot" / "study" / "networks"
     paths = networks.rglob("*[0-9a-f].safetensors")
     return {path.name: path.read_bytes() for path in paths}
 
 
-def baselines_path(study: Path) -> Path:
+def baselines_path(study):
     return study.parent / "results" / "here" / "baselines.csv"
 
 
-def test_recurrent_networks_are_in_the_results_and_are_trained_once(
-    finished: Path,
-) -> None:
+def test_recurrent_networks_are_in_the_results_and_are_trained_once(finished):
     baselines = pl.read_csv(baselines_path(finished))
     assert set(baselines["name"]) == {"GRU"}
     assert baselines["how"][0].startswith("GRU; 2")
@@ -85,8 +81,8 @@ def test_recurrent_networks_are_in_the_results_and_are_trained_once(
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 def test_a_study_that_was_killed_twice_in_training_ends_with_the_same_weights(
-    finished: Path, tmp_path: Path
-) -> None:
+    finished, tmp_path
+):
     study = make_study(tmp_path)
     for checkpoints in (3, 2):
         run_killed(run_until_checkpoint, study, checkpoints)
@@ -96,8 +92,8 @@ def test_a_study_that_was_killed_twice_in_training_ends_with_the_same_weights(
 
 
 def test_with_categories_the_end_to_end_baseline_is_in_the_reduced_scoring_alone(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     study = make_study(tmp_path, END_TO_END)
     (tmp_path / "categories.csv").write_text(CATEGORIES)
     replace_text(study, "folds = 3", 'folds = 3\ncategories = "categories.csv"')
@@ -112,8 +108,8 @@ def test_with_categories_the_end_to_end_baseline_is_in_the_reduced_scoring_alone
 
 
 def test_a_weight_file_that_could_run_code_is_an_error_before_any_audio_is_read(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     study = make_study(tmp_path, f'{END_TO_END}init = "other.pt"\n')
     pickle = b"cos\nsystem\n(S'true'\ntR."  # would run a command
     (tmp_path / "other.pt").write_bytes(pickle)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -37,7 +36,7 @@ FOLD_FILE = "recording,fold\n" + "".join(f"r{n}.wav,{n % 3}\n" for n in range(6)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     """The file of a study that has run once."""
     folder = tmp_path_factory.mktemp("finished") / "folder"
     make_corpus(folder / "recordings")
@@ -48,7 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(finished: Path) -> Path:
+def study(finished):
     """The file of the finished study, restored; recordings stay in place, as their times count."""
     folder = finished.parent
     for path in sorted(folder.rglob("*"), reverse=True):
@@ -63,22 +62,22 @@ def study(finished: Path) -> Path:
     return finished
 
 
-def file_contents(folder: Path) -> dict[str, bytes]:
+def file_contents(folder):
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def make_study(folder: Path) -> Path:
+def make_study(folder):
     """Write a study with MFCC alone, and its recordings."""
     make_corpus(folder / "recordings")
     return write_study(folder / "study.toml", encoders=("mfcc",))
 
 
-def curve_path(study: Path) -> Path:
+def curve_path(study):
     return study.parent / "results" / "here" / "curve.csv"
 
 
-def test_a_study_writes_a_page_tables_and_all_numbers(study: Path) -> None:
+def test_a_study_writes_a_page_tables_and_all_numbers(study):
     names = set(file_contents(study.parent / "results"))
     assert {"report.html", "provenance.json"} <= names
     assert {"here/curve.csv", "here/budget.csv", "here/differences.csv"} <= names
@@ -89,7 +88,7 @@ def test_a_study_writes_a_page_tables_and_all_numbers(study: Path) -> None:
     assert set(curve["corpus"]) == {"here"}
 
 
-def test_a_second_run_does_nothing(study: Path) -> None:
+def test_a_second_run_does_nothing(study):
     before = file_contents(study.parent / "results")
     assert run_steps(study) == []
     assert file_contents(study.parent / "results") == before
@@ -98,7 +97,7 @@ def test_a_second_run_does_nothing(study: Path) -> None:
     assert states == ["done"] * 7
 
 
-def test_a_new_encoder_runs_its_own_steps_and_the_report(study: Path) -> None:
+def test_a_new_encoder_runs_its_own_steps_and_the_report(study):
     random = '[[encoder]]\nname = "random"'
     replace_text(study, random, f'[[encoder]]\nname = "mfcc"\nn_fft = 512\n\n{random}')
     name = "mfcc[n_fft=512]"
@@ -106,7 +105,7 @@ def test_a_new_encoder_runs_its_own_steps_and_the_report(study: Path) -> None:
     assert pl.read_csv(curve_path(study))["encoder"].n_unique() == 3
 
 
-def test_the_title_of_an_encoder_is_its_name_in_results(study: Path) -> None:
+def test_the_title_of_an_encoder_is_its_name_in_results(study):
     replace_text(study, 'name = "mfcc"', 'name = "mfcc"\ntitle = "Cepstra, 40"')
     name = "Cepstra, 40"
     assert f"embed here {name}" in run_steps(study)
@@ -114,9 +113,7 @@ def test_the_title_of_an_encoder_is_its_name_in_results(study: Path) -> None:
     assert run_steps(study) == []
 
 
-def test_a_changed_label_runs_every_step_but_encodes_no_audio(
-    study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_label_runs_every_step_but_encodes_no_audio(study, monkeypatch):
     monkeypatch.setattr(
         encode.Encoder, "encode", lambda *_: pytest.fail("encoded again")
     )
@@ -125,15 +122,13 @@ def test_a_changed_label_runs_every_step_but_encodes_no_audio(
 
 
 def test_a_number_written_with_fewer_digits_changes_only_a_checksum_in_the_report(
-    study: Path,
-) -> None:
+    study,
+):
     replace_text(study.parent / "recordings" / "r0.txt", "0.000000\t", "0.0\t")
     assert run_steps(study) == ["segment here", "report"]
 
 
-def test_a_recording_with_another_time_is_read_again_and_changes_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_recording_with_another_time_is_read_again_and_changes_nothing(tmp_path):
     make_corpus(tmp_path / "recordings")
     study = write_study(tmp_path / "study.toml")
     assert run_steps(study) == ALL_STEPS
@@ -141,7 +136,7 @@ def test_a_recording_with_another_time_is_read_again_and_changes_nothing(
     assert run_steps(study) == ["segment here", "embed here mfcc", "embed here random"]
 
 
-def test_replaced_recordings_change_the_results(tmp_path: Path) -> None:
+def test_replaced_recordings_change_the_results(tmp_path):
     study = make_study(tmp_path)
     run_steps(study)
     before = curve_path(study).read_bytes()
@@ -191,16 +186,14 @@ def test_replaced_recordings_change_the_results(tmp_path: Path) -> None:
         ('store = "store"', 'store = "other"', ["report"]),
     ],
 )
-def test_a_changed_line_runs_only_what_depends_on_it(
-    study: Path, old: str, new: str, steps: list[str]
-) -> None:
+def test_a_changed_line_runs_only_what_depends_on_it(study, old, new, steps):
     (study.parent / "folds.csv").write_text(FOLD_FILE)
     (study.parent / "categories.csv").write_text(CATEGORIES)
     replace_text(study, old, new)
     assert run_steps(study) == steps
 
 
-def test_changed_categories_run_the_evaluation_again(study: Path) -> None:
+def test_changed_categories_run_the_evaluation_again(study):
     categories = study.parent / "categories.csv"
     categories.write_text(CATEGORIES)
     replace_text(study, "folds = 3", "folds = 3\ncategories = 'categories.csv'")
@@ -210,8 +203,8 @@ def test_changed_categories_run_the_evaluation_again(study: Path) -> None:
 
 
 def test_a_changed_label_is_noticed_when_the_results_are_around_the_recordings(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     study = make_study(tmp_path)
     run_steps(study)
     recordings = tmp_path / "results" / "recordings"
@@ -222,7 +215,7 @@ def test_a_changed_label_is_noticed_when_the_results_are_around_the_recordings(
     assert "segment here" in run_steps(study)
 
 
-def test_a_replaced_onnx_model_is_run_again(tmp_path: Path) -> None:
+def test_a_replaced_onnx_model_is_run_again(tmp_path):
     pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     study = make_study(tmp_path)
     model = tmp_path / "model.onnx"
@@ -235,7 +228,7 @@ def test_a_replaced_onnx_model_is_run_again(tmp_path: Path) -> None:
     assert run_steps(study) == [f"embed here {name}", f"evaluate here {name}", "report"]
 
 
-def test_a_moved_study_reads_the_recordings_in_its_new_folder(tmp_path: Path) -> None:
+def test_a_moved_study_reads_the_recordings_in_its_new_folder(tmp_path):
     old = tmp_path / "old"
     new = tmp_path / "new"
     fresh = tmp_path / "fresh"
@@ -250,9 +243,7 @@ def test_a_moved_study_reads_the_recordings_in_its_new_folder(tmp_path: Path) ->
     assert curve_path(new / "study.toml").read_bytes() == expected
 
 
-def test_a_fold_file_among_the_recordings_is_not_read_as_annotations(
-    tmp_path: Path,
-) -> None:
+def test_a_fold_file_among_the_recordings_is_not_read_as_annotations(tmp_path):
     folder = make_corpus(tmp_path / "recordings")
     (folder / "folds.csv").write_text(FOLD_FILE)
     study = write_study(
@@ -268,7 +259,7 @@ def test_a_fold_file_among_the_recordings_is_not_read_as_annotations(
     assert study.exists()
 
 
-def test_a_study_does_not_replace_the_results_of_another(study: Path) -> None:
+def test_a_study_does_not_replace_the_results_of_another(study):
     other = study.with_name("other.toml")
     shutil.copy(study, other)
     with pytest.raises(OutputError, match=r"the study study\.toml"):
@@ -276,13 +267,11 @@ def test_a_study_does_not_replace_the_results_of_another(study: Path) -> None:
     assert run_steps(study) == []
 
 
-def test_the_device_does_not_matter_to_encoders_without_gpu_support(
-    study: Path,
-) -> None:
+def test_the_device_does_not_matter_to_encoders_without_gpu_support(study):
     assert run_study(read_study(study), device="cuda") == []
 
 
-def test_damaged_segments_are_made_again(study: Path) -> None:
+def test_damaged_segments_are_made_again(study):
     work = study.parent / ".callshot" / "study"
     segments = work / "segment" / "here" / "segments.parquet"
     segments.write_bytes(segments.read_bytes()[:100])
@@ -293,7 +282,7 @@ def test_damaged_segments_are_made_again(study: Path) -> None:
     assert run_steps(study) == ["segment here", "embed here mfcc"]
 
 
-def test_the_reported_shares_of_the_work_add_up_to_one(tmp_path: Path) -> None:
+def test_the_reported_shares_of_the_work_add_up_to_one(tmp_path):
     shares: list[float] = []
     make_corpus(tmp_path / "recordings")
     content = read_study(write_study(tmp_path / "study.toml"))
@@ -301,14 +290,14 @@ def test_the_reported_shares_of_the_work_add_up_to_one(tmp_path: Path) -> None:
     assert sum(shares) == pytest.approx(1.0)
 
 
-def test_lost_results_are_made_again(study: Path) -> None:
+def test_lost_results_are_made_again(study):
     (study.parent / "results" / "report.html").unlink()
     assert run_steps(study) == ["report"]
     (study.parent / ".callshot" / "study" / "fold" / "here" / "folds.csv").unlink()
     assert run_steps(study) == ["fold here"]
 
 
-def test_a_change_in_one_corpus_does_not_run_another(tmp_path: Path) -> None:
+def test_a_change_in_one_corpus_does_not_run_another(tmp_path):
     make_corpus(tmp_path / "one", seed=1)
     make_corpus(tmp_path / "two", seed=2)
     study = write_study(
@@ -320,9 +309,7 @@ def test_a_change_in_one_corpus_does_not_run_another(tmp_path: Path) -> None:
     assert run_steps(study) == steps
 
 
-def test_a_study_among_its_recordings_does_not_read_its_own_results(
-    tmp_path: Path,
-) -> None:
+def test_a_study_among_its_recordings_does_not_read_its_own_results(tmp_path):
     folder = make_corpus(tmp_path / "recordings")
     study = write_study(folder / "study.toml", {"here": "."}, encoders=("mfcc",))
     assert len(run_steps(study)) == 5
@@ -330,8 +317,8 @@ def test_a_study_among_its_recordings_does_not_read_its_own_results(
 
 
 def test_calls_of_an_unreadable_recording_are_rejected_and_the_others_are_evaluated(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     study = make_study(tmp_path)
     record_badly(tmp_path / "recordings" / "r5.wav", "text")
     run_steps(study)
@@ -354,8 +341,8 @@ def test_calls_of_an_unreadable_recording_are_rejected_and_the_others_are_evalua
     ],
 )
 def test_a_killed_run_resumes_at_the_same_step_and_gives_the_same_files(
-    study: Path, kind: str, moment: str
-) -> None:
+    study, kind, moment
+):
     expected = file_contents(study.parent / "results")
     for name in ("results", ".callshot", "store"):
         shutil.rmtree(study.parent / name)
@@ -365,7 +352,7 @@ def test_a_killed_run_resumes_at_the_same_step_and_gives_the_same_files(
     assert file_contents(study.parent / "results") == expected
 
 
-def test_a_second_run_at_the_same_time_is_an_error(study: Path) -> None:
+def test_a_second_run_at_the_same_time_is_an_error(study):
     fcntl = pytest.importorskip("fcntl", reason="this system has no such locks")
     with (study.parent / ".callshot" / "study" / "lock").open("rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -375,7 +362,7 @@ def test_a_second_run_at_the_same_time_is_an_error(study: Path) -> None:
             run_steps(study)
 
 
-def test_the_provenance_has_the_study_its_inputs_and_all_files(study: Path) -> None:
+def test_the_provenance_has_the_study_its_inputs_and_all_files(study):
     results = study.parent / "results"
     provenance = json.loads((results / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["study"] == study.read_text(encoding="utf-8")
@@ -384,7 +371,7 @@ def test_the_provenance_has_the_study_its_inputs_and_all_files(study: Path) -> N
     assert set(provenance["files"]) == set(file_contents(results)) - {"provenance.json"}
 
 
-def test_reference_scores_are_in_the_tables(study: Path) -> None:
+def test_reference_scores_are_in_the_tables(study):
     scores = "encoder,kind,name,metric,value\nmfcc,logistic,LR,map,0.1\n"
     (study.parent / "baselines.csv").write_text(scores)
     replace_text(

@@ -8,35 +8,33 @@ from pathlib import Path
 import pytest
 
 from callshot.errors import OutputError
-from callshot.records import Progress, no_progress
+from callshot.records import no_progress
 from callshot.study.run import describe_outcome
 from callshot.study.steps import RECORD_FILE, Step, fingerprint, folder_name
 
 
-def copy_step(folder: Path, source: Path, **options: object) -> Step:
+def copy_step(folder, source, **options):
     """Return a step that copies a file."""
 
-    def copy(progress: Progress) -> None:
+    def copy(progress):
         (folder / "copy.txt").write_bytes(source.read_bytes())
 
     return Step("copy", "corpus", "", folder, options, [source], copy)
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     path = tmp_path / "source.txt"
     path.write_text("one")
     return path
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path):
     return tmp_path / "out"
 
 
-def test_a_step_is_done_after_it_ran_until_an_input_or_option_changes(
-    source: Path, out: Path
-) -> None:
+def test_a_step_is_done_after_it_ran_until_an_input_or_option_changes(source, out):
     step = copy_step(out, source)
     assert not step.is_done()
     step.run(no_progress)
@@ -48,9 +46,7 @@ def test_a_step_is_done_after_it_ran_until_an_input_or_option_changes(
     assert not copy_step(out, source, seed=1).is_done()
 
 
-def test_a_step_is_not_done_when_its_result_was_changed_or_removed(
-    source: Path, out: Path
-) -> None:
+def test_a_step_is_not_done_when_its_result_was_changed_or_removed(source, out):
     step = copy_step(out, source)
     step.run(no_progress)
     (out / "copy.txt").write_text("other")
@@ -73,16 +69,14 @@ def test_a_step_is_not_done_when_its_result_was_changed_or_removed(
         "[" * 100000,
     ],
 )
-def test_a_step_with_a_damaged_record_is_not_done(
-    source: Path, out: Path, text: str
-) -> None:
+def test_a_step_with_a_damaged_record_is_not_done(source, out, text):
     step = copy_step(out, source)
     step.run(no_progress)
     (out / RECORD_FILE).write_text(text)
     assert not step.is_done()
 
 
-def test_a_step_that_fails_leaves_no_record(source: Path, out: Path) -> None:
+def test_a_step_that_fails_leaves_no_record(source, out):
     step = copy_step(out, source)
     step.run(no_progress)
     source.unlink()
@@ -91,9 +85,7 @@ def test_a_step_that_fails_leaves_no_record(source: Path, out: Path) -> None:
     assert not (out / RECORD_FILE).exists()
 
 
-def test_the_record_has_the_key_the_seconds_and_the_files(
-    source: Path, out: Path
-) -> None:
+def test_the_record_has_the_key_the_seconds_and_the_files(source, out):
     step = copy_step(out, source)
     step.run(no_progress)
     record = json.loads((out / RECORD_FILE).read_text())
@@ -103,8 +95,8 @@ def test_the_record_has_the_key_the_seconds_and_the_files(
 
 
 def test_a_folder_changes_with_the_content_of_its_files_and_the_time_of_its_recordings(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     (tmp_path / "a.wav").write_bytes(b"sound")
     (tmp_path / "a.txt").write_text("0\t1\tcall\n")
     before = fingerprint(tmp_path)
@@ -117,9 +109,7 @@ def test_a_folder_changes_with_the_content_of_its_files_and_the_time_of_its_reco
     assert fingerprint(tmp_path) != before
 
 
-def test_hidden_folders_and_excluded_files_do_not_change_a_folder(
-    tmp_path: Path,
-) -> None:
+def test_hidden_folders_and_excluded_files_do_not_change_a_folder(tmp_path):
     (tmp_path / "a.wav").write_bytes(b"sound")
     before = fingerprint(tmp_path)
     (tmp_path / ".callshot").mkdir()
@@ -130,7 +120,7 @@ def test_hidden_folders_and_excluded_files_do_not_change_a_folder(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes in folders")
-def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
+def test_pipes_and_devices_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "notes.txt")
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     assert fingerprint(tmp_path / "notes.txt") == "no file"
@@ -139,8 +129,8 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_recording_that_is_replaced_by_one_of_the_same_size_and_time_changes(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "a.wav"
     path.write_bytes(b"sound")
     before = fingerprint(path)
@@ -151,25 +141,25 @@ def test_a_recording_that_is_replaced_by_one_of_the_same_size_and_time_changes(
     assert fingerprint(path) != before
 
 
-def test_a_missing_file_has_the_fingerprint_nothing(tmp_path: Path) -> None:
+def test_a_missing_file_has_the_fingerprint_nothing(tmp_path):
     assert fingerprint(tmp_path / "gone") == "nothing"
     assert fingerprint(Path("a\0b")) == "nothing"
 
 
 @pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/../b", "x" * 300])
-def test_a_name_becomes_one_folder_inside(tmp_path: Path, name: str) -> None:
+def test_a_name_becomes_one_folder_inside(tmp_path, name):
     path = tmp_path / folder_name(name)
     path.mkdir()
     assert path.resolve().parent == tmp_path.resolve()
     assert not path.name.startswith(".")
 
 
-def test_different_names_become_different_folders() -> None:
+def test_different_names_become_different_folders():
     names = ["mfcc", "mfcc[speed=2]", "mfcc_speed_2_", "a b", "a_b", "..", "."]
     assert len({folder_name(name) for name in names}) == len(names)
 
 
-def test_the_summary_of_segments_counts_skipped_files(tmp_path: Path) -> None:
+def test_the_summary_of_segments_counts_skipped_files(tmp_path):
     facts = {"segments": 3, "rejects": 1, "skipped_files": 2, "notes": []}
     (tmp_path / "segments.json").write_text(json.dumps(facts))
     step = Step("segment", "corpus", "", tmp_path, {}, [], print)

@@ -1,7 +1,5 @@
 """The study file: its keys, and the errors that are found before any work begins."""
 
-from pathlib import Path
-
 import pytest
 
 from callshot.errors import InputError, OptionError
@@ -54,7 +52,7 @@ confusion = [2]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name in ("recordings", "tables"):
         (tmp_path / name).mkdir()
     for name in ("folds.csv", "categories.csv", "baselines.csv"):
@@ -62,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def study(folder: Path, text: str) -> Path:
+def study(folder, text):
     path = folder / "study.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -71,13 +69,13 @@ def study(folder: Path, text: str) -> Path:
 MINIMAL = '[corpus.c]\naudio = "recordings"\n[[encoder]]\nname = "mfcc"\n'
 
 
-def test_a_study_can_ask_for_a_target(folder: Path) -> None:
+def test_a_study_can_ask_for_a_target(folder):
     asked = read_study(study(folder, MINIMAL + "[report]\ntarget = 0.8"))
     assert asked.report.target == 0.8
     assert read_study(study(folder, MINIMAL)).report.target is None
 
 
-def test_every_key_reaches_its_field(folder: Path) -> None:
+def test_every_key_reaches_its_field(folder):
     content = read_study(study(folder, WHOLE))
     one, two = content.corpora
     assert (content.report.title, content.out, content.store, content.device) == (
@@ -124,7 +122,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
     )
 
 
-def test_the_smallest_study_has_the_papers_protocol(folder: Path) -> None:
+def test_the_smallest_study_has_the_papers_protocol(folder):
     content = read_study(study(folder, MINIMAL))
     assert content.protocol.shots == tuple(range(1, 41))
     assert (content.report.title, content.out, content.report.shots) == (
@@ -135,7 +133,7 @@ def test_the_smallest_study_has_the_papers_protocol(folder: Path) -> None:
     assert content.work == folder / ".callshot" / "study"
 
 
-def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
+def test_a_file_with_a_byte_order_mark_is_read(folder):
     path = folder / "study.toml"
     path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
     assert len(read_study(path).corpora) == 1
@@ -255,14 +253,12 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ("= 3", r"study.toml: not a study file in TOML"),
     ],
 )
-def test_an_error_names_the_key_and_what_is_expected(
-    folder: Path, text: str, match: str
-) -> None:
+def test_an_error_names_the_key_and_what_is_expected(folder, text, match):
     with pytest.raises((OptionError, InputError), match=match):
         read_study(study(folder, text))
 
 
-def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder: Path) -> None:
+def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder):
     assert (
         read_study(study(folder, MINIMAL.replace("corpus.c", "corpus.ldc2010s05")))
         .corpora[0]
@@ -271,9 +267,7 @@ def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder: Path) ->
     )
 
 
-def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(
-    folder: Path,
-) -> None:
+def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(folder):
     inside = read_study(
         study(
             folder,
@@ -290,9 +284,7 @@ def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(
     assert folder not in around.corpora[0].annotation_options.exclude
 
 
-def test_the_path_of_an_onnx_model_is_relative_to_the_study(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_path_of_an_onnx_model_is_relative_to_the_study(folder, monkeypatch):
     text = MINIMAL.replace(
         '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
     )
@@ -303,8 +295,8 @@ def test_the_path_of_an_onnx_model_is_relative_to_the_study(
 
 
 def test_an_encoder_without_weights_is_an_error_with_the_command_that_gets_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, monkeypatch
+):
     monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
     with pytest.raises(
         InputError,
@@ -313,22 +305,20 @@ def test_an_encoder_without_weights_is_an_error_with_the_command_that_gets_them(
         read_study(study(folder, MINIMAL.replace("mfcc", "perch-v2")))
 
 
-def test_a_missing_study_file_is_an_error_with_the_command_that_writes_one(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_study_file_is_an_error_with_the_command_that_writes_one(tmp_path):
     with pytest.raises(
         InputError, match=r"gone.toml: cannot be read .*callshot init writes one"
     ):
         read_study(tmp_path / "gone.toml")
 
 
-def test_a_list_of_values_compares_and_a_plus_joins(folder: Path) -> None:
+def test_a_list_of_values_compares_and_a_plus_joins(folder):
     text = MINIMAL + 'speed = [1, 2, "2+4"]\n'
     titles = read_study(study(folder, text)).encoder_titles
     assert titles == ["mfcc", "mfcc[speed=2]", "mfcc[speed=2+4]"]
 
 
-def test_several_lists_compare_every_combination(folder: Path) -> None:
+def test_several_lists_compare_every_combination(folder):
     text = MINIMAL + 'speed = [1, 2]\npooling = ["mean", "max"]\n'
     titles = read_study(study(folder, text)).encoder_titles
     assert titles == [
@@ -339,7 +329,7 @@ def test_several_lists_compare_every_combination(folder: Path) -> None:
     ]
 
 
-def test_encoders_can_have_titles(folder: Path) -> None:
+def test_encoders_can_have_titles(folder):
     one = read_study(study(folder, MINIMAL + 'title = "cepstra"\nspeed = 2\n'))
     assert one.encoder_titles == ["cepstra"]
     assert one.encoders[0].choices == {"speed": "2"}
@@ -357,12 +347,12 @@ def test_encoders_can_have_titles(folder: Path) -> None:
         ('title = "a"\n[[encoder]]\nname = "random"\ntitle = "a"', "a is given twice"),
     ],
 )
-def test_wrong_titles_are_explained(folder: Path, lines: str, problem: str) -> None:
+def test_wrong_titles_are_explained(folder, lines, problem):
     with pytest.raises(OptionError, match=problem):
         read_study(study(folder, MINIMAL + lines))
 
 
-def test_joined_views_have_no_sequences_for_a_network(folder: Path) -> None:
+def test_joined_views_have_no_sequences_for_a_network(folder):
     text = MINIMAL + 'speed = "2+4"\n[baselines]\ntrain = ["recurrent"]\n'
     with pytest.raises(OptionError, match=r"mfcc\[speed=2\+4\] has none"):
         read_study(study(folder, text))

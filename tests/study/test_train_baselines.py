@@ -2,8 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -31,7 +29,7 @@ NO_TORCH = "torch is not installed: pip install 'callshot[baselines]'"
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def tables(tmp_path_factory):
     """Tables of two encoders."""
     folder = tmp_path_factory.mktemp("herd")
     return [
@@ -41,18 +39,18 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def results(tables: list[Path]) -> Path:
+def results(tables):
     """The folder of an evaluation of both tables."""
     out = tables[0].parent / "results"
     evaluate_files(tables, out, PROTOCOL, figure=False)
     return out
 
 
-def file_names(folder: Path) -> list[str]:
+def file_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_written_results_read_back_the_same(tables: list[Path], tmp_path: Path) -> None:
+def test_written_results_read_back_the_same(tables, tmp_path):
     results = train_baseline_files(tables, tmp_path, LOGISTIC, PROTOCOL)
     stored = read_baseline_results(tmp_path)
     assert stored.baselines.equals(results.baselines)
@@ -71,9 +69,7 @@ def test_written_results_read_back_the_same(tables: list[Path], tmp_path: Path) 
     }
 
 
-def test_a_folder_without_samples_says_what_to_do(
-    tables: list[Path], tmp_path: Path
-) -> None:
+def test_a_folder_without_samples_says_what_to_do(tables, tmp_path):
     train_baseline_files(tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL)
     for content in (b"damaged", None):
         path = tmp_path / "baselines.parquet"
@@ -86,7 +82,7 @@ def test_a_folder_without_samples_says_what_to_do(
             read_baseline_results(tmp_path)
 
 
-def test_without_per_k_there_is_no_curve(tables: list[Path], tmp_path: Path) -> None:
+def test_without_per_k_there_is_no_curve(tables, tmp_path):
     results = train_baseline_files(
         tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL
     )
@@ -100,18 +96,14 @@ def test_without_per_k_there_is_no_curve(tables: list[Path], tmp_path: Path) -> 
     assert not read_baseline_results(tmp_path).per_k
 
 
-def test_per_k_alone_trains_nothing_on_all_labels(
-    tables: list[Path], tmp_path: Path
-) -> None:
+def test_per_k_alone_trains_nothing_on_all_labels(tables, tmp_path):
     options = BaselineOptions(per_k=True, draws=2)
     results = train_baseline_files(tables, tmp_path, options, PROTOCOL)
     assert results.baselines.is_empty()
     assert read_baseline_results(tmp_path).per_k
 
 
-def test_the_number_of_threads_does_not_change_a_byte(
-    tables: list[Path], tmp_path: Path
-) -> None:
+def test_the_number_of_threads_does_not_change_a_byte(tables, tmp_path):
     for threads in (1, 2):
         train_baseline_files(
             tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, threads=threads
@@ -124,8 +116,8 @@ def test_the_number_of_threads_does_not_change_a_byte(
 
 
 def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_found(
-    tables: list[Path], results: Path, tmp_path: Path
-) -> None:
+    tables, results, tmp_path
+):
     protocol = protocol_of_results(results, {})
     assert protocol == PROTOCOL
     trained = train_baseline_files(
@@ -143,7 +135,7 @@ def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_fo
     assert len(pl.read_csv(tmp_path / "crossovers.csv")) == len(trained.crossovers)
 
 
-def test_a_folder_that_is_not_an_evaluation_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_evaluation_is_an_error(tmp_path):
     with pytest.raises(InputError, match="callshot evaluate wrote"):
         protocol_of_results(tmp_path, {})
     (tmp_path / "provenance.json").write_text("[]")
@@ -166,13 +158,8 @@ def test_a_folder_that_is_not_an_evaluation_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_an_option_that_differs_from_the_evaluation_is_an_error(
-    tables: list[Path],
-    results: Path,
-    tmp_path: Path,
-    changes: dict[str, Any],
-    choice: dict[str, Any],
-    match: str,
-) -> None:
+    tables, results, tmp_path, changes, choice, match
+):
     (tmp_path / "groups.csv").write_text(CATEGORIES)
     for name in ("fold_file", "categories"):
         if name in choice:
@@ -189,9 +176,7 @@ def test_an_option_that_differs_from_the_evaluation_is_an_error(
         )
 
 
-def test_a_table_that_was_not_evaluated_is_an_error(
-    results: Path, tmp_path: Path
-) -> None:
+def test_a_table_that_was_not_evaluated_is_an_error(results, tmp_path):
     other = write_embeddings(tmp_path / "one.parquet", "one", seed=9)
     protocol = protocol_of_results(results, {})
     with pytest.raises(InputError, match=r"one.parquet: .* was made from another file"):
@@ -200,9 +185,7 @@ def test_a_table_that_was_not_evaluated_is_an_error(
         )
 
 
-def test_an_evaluation_without_the_centroid_is_an_error(
-    tables: list[Path], tmp_path: Path
-) -> None:
+def test_an_evaluation_without_the_centroid_is_an_error(tables, tmp_path):
     results = tmp_path / "results"
     evaluate_files(
         tables, results, replace(PROTOCOL, classifiers=("cosine",)), figure=False
@@ -214,9 +197,7 @@ def test_an_evaluation_without_the_centroid_is_an_error(
         )
 
 
-def test_baselines_are_compared_with_the_centroid_alone(
-    tables: list[Path], tmp_path: Path
-) -> None:
+def test_baselines_are_compared_with_the_centroid_alone(tables, tmp_path):
     results = tmp_path / "results"
     protocol = replace(PROTOCOL, classifiers=("cosine", "centroid"))
     evaluate_files(tables[:1], results, protocol, figure=False)
@@ -234,9 +215,7 @@ def test_baselines_are_compared_with_the_centroid_alone(
     assert keys.is_unique().all()
 
 
-def test_baselines_do_not_replace_an_evaluation(
-    tables: list[Path], tmp_path: Path
-) -> None:
+def test_baselines_do_not_replace_an_evaluation(tables, tmp_path):
     results = tmp_path / "results"
     evaluate_files(tables, results, PROTOCOL, figure=False)
     before = file_names(results)
@@ -246,8 +225,8 @@ def test_baselines_do_not_replace_an_evaluation(
 
 
 def test_a_given_c_is_used_on_all_labels_at_every_k_and_in_the_refinement(
-    tables: list[Path], tmp_path: Path
-) -> None:
+    tables, tmp_path
+):
     results = []
     for c in (1e-3, 10.0):
         options = replace(LOGISTIC, C=c)
@@ -265,14 +244,14 @@ def test_a_given_c_is_used_on_all_labels_at_every_k_and_in_the_refinement(
     assert small.refinement.row(-1) != large.refinement.row(-1)
 
 
-def test_nothing_to_train_is_an_error(tables: list[Path], tmp_path: Path) -> None:
+def test_nothing_to_train_is_an_error(tables, tmp_path):
     with pytest.raises(OptionError, match="nothing to train"):
         train_baseline_files(tables, tmp_path, BaselineOptions(), PROTOCOL)
 
 
 def test_recurrent_networks_without_sequences_are_an_error_before_training(
-    tables: list[Path], tmp_path: Path
-) -> None:
+    tables, tmp_path
+):
     pytest.importorskip("torch", reason=NO_TORCH)
     with pytest.raises(InputError, match="embed the segments again with --sequence"):
         train_baseline_files(
@@ -280,18 +259,14 @@ def test_recurrent_networks_without_sequences_are_an_error_before_training(
         )
 
 
-def test_the_end_to_end_baseline_without_segments_is_an_error(
-    tables: list[Path], tmp_path: Path
-) -> None:
+def test_the_end_to_end_baseline_without_segments_is_an_error(tables, tmp_path):
     pytest.importorskip("torch", reason=NO_TORCH)
     options = BaselineOptions(("end-to-end",))
     with pytest.raises(OptionError, match="end-to-end needs audio; pass --segments"):
         train_baseline_files(tables[:1], tmp_path, options, PROTOCOL)
 
 
-def test_the_command_shows_scores_and_where_curves_cross(
-    tables: list[Path], results: Path, tmp_path: Path
-) -> None:
+def test_the_command_shows_scores_and_where_curves_cross(tables, results, tmp_path):
     out = tmp_path / "baselines"
     paths = [str(path) for path in tables]
     options = ["--against", str(results), "--out", str(out), "--per-k", "--draws", "4"]

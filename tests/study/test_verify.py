@@ -23,7 +23,7 @@ WORK = ".callshot/study"
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     """The folder of a study that has run once."""
     folder = tmp_path_factory.mktemp("finished")
     make_corpus(folder / "recordings")
@@ -32,40 +32,40 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(finished: Path, tmp_path: Path) -> Path:
+def study(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "study")
 
 
-def find_faults(path: Path, **options: bool) -> dict[Path, str]:
+def find_faults(path, **options):
     """Return the states of all files that are not whole."""
     findings = list(verify_path(path, **options))
     assert len(findings) == len({finding.path for finding in findings})
     return {one.path: one.state for one in findings if one.state != "ok"}
 
 
-def flip(path: Path, position: int = -30) -> Path:
+def flip(path, position=-30):
     raw = bytearray(path.read_bytes())
     raw[position] ^= 4
     path.write_bytes(raw)
     return path
 
 
-def cut(path: Path) -> Path:
+def cut(path):
     path.write_bytes(path.read_bytes()[:-10])
     return path
 
 
-def remove(path: Path) -> Path:
+def remove(path):
     path.unlink()
     return path
 
 
-def add(path: Path) -> Path:
+def add(path):
     path.write_text("mine", encoding="utf-8")
     return path
 
 
-def shard(study: Path, number: int) -> Path:
+def shard(study, number):
     return sorted(study.glob("store/*/shard-*"))[number]
 
 
@@ -112,14 +112,14 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
 }
 
 
-def test_a_finished_study_is_whole(study: Path) -> None:
+def test_a_finished_study_is_whole(study):
     assert find_faults(study / "study.toml") == {}
     states = [finding.state for finding in verify_path(study / "study.toml")]
     assert len(states) > 60
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found_and_nothing_else(study: Path, fault: str) -> None:
+def test_a_planted_fault_is_found_and_nothing_else(study, fault):
     state, plant = FAULTS[fault]
     path = plant(study)
     faults = find_faults(study / "study.toml")
@@ -128,9 +128,7 @@ def test_a_planted_fault_is_found_and_nothing_else(study: Path, fault: str) -> N
     assert all(path.parent in other.parents for other in faults)
 
 
-def test_ten_faults_of_different_kinds_are_all_named_with_exit_code_1(
-    study: Path,
-) -> None:
+def test_ten_faults_of_different_kinds_are_all_named_with_exit_code_1(study):
     planted = [(state, plant(study)) for state, plant in list(FAULTS.values())]
     command = [sys.executable, "-m", "callshot", "verify", "study.toml"]
     environment = dict(os.environ, COLUMNS="300")
@@ -147,9 +145,7 @@ def test_ten_faults_of_different_kinds_are_all_named_with_exit_code_1(
     assert "Traceback" not in done.stderr
 
 
-def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(
-    study: Path,
-) -> None:
+def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(study):
     damaged = flip(shard(study, 0))
     assert find_faults(study / "store", repair=True) == {damaged: "damaged"}
     aside = damaged.with_name(f"{damaged.name}.damaged")
@@ -160,9 +156,7 @@ def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(
     assert FAILURES == ("missing", "damaged")
 
 
-def test_a_shard_without_a_checksum_in_its_name_is_not_from_callshot(
-    tmp_path: Path,
-) -> None:
+def test_a_shard_without_a_checksum_in_its_name_is_not_from_callshot(tmp_path):
     with open_store(tmp_path, {"encoder": "x"}) as store:
         store.add("a", "k", np.ones(2, np.float32))
     [new] = tmp_path.glob("*/shard-*")
@@ -172,7 +166,7 @@ def test_a_shard_without_a_checksum_in_its_name_is_not_from_callshot(
     assert find_faults(tmp_path) == {renamed: "not from callshot"}
 
 
-def test_results_know_their_recordings_and_annotations(study: Path) -> None:
+def test_results_know_their_recordings_and_annotations(study):
     segments = study / WORK / "segment" / "here"
     inputs = json.loads((segments / "segments.json").read_text())["inputs"]
     assert [(one["role"], one["file"]) for one in inputs] == [
@@ -182,7 +176,7 @@ def test_results_know_their_recordings_and_annotations(study: Path) -> None:
     assert all(len(one["sha256"]) == 64 for one in inputs)
 
 
-def test_any_changed_number_of_a_table_is_found(tmp_path: Path) -> None:
+def test_any_changed_number_of_a_table_is_found(tmp_path):
     path = write_embeddings(tmp_path / "mine.parquet")
     assert list(verify_path(path)) == [Finding(path, "ok")]
     frame = pl.read_parquet(path)
@@ -200,7 +194,7 @@ def test_any_changed_number_of_a_table_is_found(tmp_path: Path) -> None:
     assert find_faults(path) == {path: "damaged"}
 
 
-def test_a_number_that_is_not_finite_is_damage(tmp_path: Path) -> None:
+def test_a_number_that_is_not_finite_is_damage(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("recording,label,e0\na,x,1\nb,y,inf\n", encoding="utf-8")
     assert find_faults(path) == {path: "damaged"}
@@ -210,7 +204,7 @@ def test_a_number_that_is_not_finite_is_damage(tmp_path: Path) -> None:
         assert find_faults(sequences) == {sequences: state}
 
 
-def test_what_cannot_be_verified_or_repaired_is_an_error(tmp_path: Path) -> None:
+def test_what_cannot_be_verified_or_repaired_is_an_error(tmp_path):
     for path in (tmp_path, tmp_path / "none.parquet"):
         with pytest.raises(InputError, match="expected one of these: study file"):
             verify_path(path)

@@ -3,10 +3,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -71,7 +68,7 @@ FEW = Protocol(
 REFINEMENT_HEADER = "corpus,encoder,scoring,metric,step,value,temperature\n"
 
 
-def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
+def make_evaluation(corpus="reserve", samples=3):
     key = (corpus, "mfcc", "centroid", "all", "map", "shared")
     shared = dict(zip(CURVE_KEY, key, strict=True))
     per_query = shared | {"spread": "per-query"}
@@ -118,17 +115,17 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
     )
 
 
-def write(folder: Path, evaluation: Evaluation | None = None) -> list[Path]:
+def write(folder, evaluation=None):
     provenance = {"seed": 0, "options": {"folds": 5, "draws": 100}}
     with open_results(folder) as output:
         return write_results(output, evaluation or make_evaluation(), provenance)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def rows(path: Path) -> list[list[str]]:
+def rows(path):
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.reader(file))
 
@@ -278,7 +275,7 @@ def test_a_write_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, name
     write(tmp_path)
     before = contents(tmp_path)
 
-    def fail(*arguments: Any) -> None:
+    def fail(*arguments):
         arguments[-1].write_text("half")
         raise ZeroDivisionError
 
@@ -288,16 +285,16 @@ def test_a_write_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, name
     assert contents(tmp_path) == before
 
 
-def evaluate_few(tables: Sequence[Vectors], **options: Any) -> Evaluation:
+def evaluate_few(tables, **options):
     return evaluate_tables(tables, FEW, corpus='herd, "north"', **options)
 
 
-def write_with_provenance(folder: Path, evaluation: Evaluation) -> None:
+def write_with_provenance(folder, evaluation):
     with open_results(folder) as output:
         write_results(output, evaluation, describe_evaluation(evaluation, FEW, [], {}))
 
 
-def assert_same(one: Evaluation, other: Evaluation) -> None:
+def assert_same(one, other):
     """Compare everything but the vectors and overlapping labels of segments; NaN equals NaN."""
     for name in ("corpus", "complete_shots", "queries", "classes", "notes"):
         assert getattr(one, name) == getattr(other, name), name
@@ -319,9 +316,7 @@ def assert_same(one: Evaluation, other: Evaluation) -> None:
         assert one.segments[name] == other.segments[name]
 
 
-def make_strange_table(
-    labels: Sequence[str] = ("a", "b", "c"), seed: int = 3, encoder: str = "mfcc"
-) -> Vectors:
+def make_strange_table(labels=("a", "b", "c"), seed=3, encoder="mfcc"):
     """Return a small corpus with names that a CSV file has to quote."""
     table = random_corpus(seed, classes=len(labels), size=2, integers=False)
     names = {f"c{i}": name for i, name in enumerate(labels)}
@@ -418,7 +413,7 @@ def test_a_file_that_was_changed_or_removed_is_an_error(tmp_path, name):
 def test_figures_are_checked_if_they_were_drawn(tmp_path):
     evaluation = evaluate_few([make_strange_table()])
 
-    def draw(path: Path) -> list[Path]:
+    def draw(path):
         path.with_suffix(".png").write_bytes(b"a picture")
         return [path.with_suffix(".png")]
 

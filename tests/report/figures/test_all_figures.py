@@ -24,14 +24,14 @@ SMALLEST_PT = 6.5
 TRAINED = ("training", "classifiers", "refinement")
 
 
-def overlap(box, other, slack=0.006) -> bool:
+def overlap(box, other, slack=0.006):
     left, bottom, right, top = box
     other_left, other_bottom, other_right, other_top = other
     across = left < other_right - slack and other_left < right - slack
     return across and bottom < other_top - slack and other_bottom < top - slack
 
 
-def check_texts(figures) -> None:
+def check_texts(figures):
     for stem, (figure, texts) in figures.items():
         width, height = figure.get_size_inches()
         assert width <= PAGE_IN[0] + 1e-9, stem
@@ -61,7 +61,7 @@ def test_figures_of_trained_classifiers_fit_a_page_with_many_encoders_or_classes
     check_texts(figures)
 
 
-def plan_stems(results) -> list[str]:
+def plan_stems(results):
     return [page.stem for page in plan_figures(results)]
 
 
@@ -124,7 +124,7 @@ def test_figures_are_written_as_pdf_and_png_and_equal_results_give_equal_bytes(
     assert len(list((tmp_path / "one").iterdir())) == 4
 
 
-def erase(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+def erase(frame, *columns):
     """Replace all numbers of some columns by NaN."""
     undefined = [(pl.col(name) * float("nan")).alias(name) for name in columns]
     return frame.with_columns(undefined)

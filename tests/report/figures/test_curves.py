@@ -24,7 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def make_evaluation(
     shots=(1, 2, 3), encoders=("mfcc",), spreads=("per-query", "shared"), complete=2
-) -> Evaluation:
+):
     curves = [
         make_curve(shots, complete, encoder, metric, spread)
         for encoder in encoders
@@ -45,7 +45,7 @@ def make_evaluation(
     )
 
 
-def make_curve(shots, complete, encoder, metric, spread) -> pl.DataFrame:
+def make_curve(shots, complete, encoder, metric, spread):
     k = np.array(shots)
     mean = k / (k + 1)
     columns = {
@@ -168,9 +168,7 @@ def test_as_many_shots_are_labelled_as_there_is_room_for(draw, shots, labels):
     assert [label.get_text() for label in lowest.get_xticklabels()] == labels.split()
 
 
-def make_some_baselines(
-    *values, metric="map", scoring="all", corpus="reserve"
-) -> pl.DataFrame:
+def make_some_baselines(*values, metric="map", scoring="all", corpus="reserve"):
     names = (
         ("mfcc", "logistic", "LR"),
         ("mfcc", "recurrent", "GRU"),

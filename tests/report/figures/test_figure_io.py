@@ -22,7 +22,7 @@ from callshot.results import EarlierFiles, content_key
 from corpus_results import make_corpus_results
 
 
-def split(panels: str, most: int) -> list[tuple[str, str]]:
+def split(panels, most):
     pages = make_pages("map", panels, most, print)
     return [(page.stem, page.arguments[0]) for page in pages]
 
@@ -33,7 +33,7 @@ def test_stems_are_numbered_if_there_are_several_pages():
     assert split("", 2) == []
 
 
-def compose(figure) -> None:
+def compose(figure):
     figure.set_size_inches(4, 3)
     ax = figure.subplots()
     for number in range(4):
@@ -88,7 +88,7 @@ def test_figures_of_two_processes_have_the_same_bytes_and_order(tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
-def draw_twice(tmp_path, first: FigurePage, second: FigurePage) -> list:
+def draw_twice(tmp_path, first, second):
     """Draw a page, then another one where files of the first may serve again."""
     notes = tmp_path / "work/keys.json"
     for page in (first, second):
@@ -103,7 +103,7 @@ def draw_twice(tmp_path, first: FigurePage, second: FigurePage) -> list:
     return [tmp_path / "out/corpus" / path.name for path in paths]
 
 
-def compose_title(figure, values, title) -> None:
+def compose_title(figure, values, title):
     figure.subplots().plot(values)
     figure.suptitle(title)
 

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 from callshot.records.frames import CROSSOVERS
 from callshot.report.tables.score_tables import baseline_table
-from callshot.report.tables.table import Table
 from callshot.report.tables.table_writers import to_csv
 from corpus_results import make_baselines, make_rows, replace_frames
 from report.tables.paper_tables import ENCODERS, elev
@@ -22,7 +21,7 @@ CROSSOVER_ROWS = make_rows(
 )
 
 
-def make_table() -> Table:
+def make_table():
     results = replace(elev(), baselines=BASELINES)
     return baseline_table(replace_frames(results, crossovers=CROSSOVER_ROWS))
 

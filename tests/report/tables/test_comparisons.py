@@ -1,8 +1,5 @@
-from typing import Any
-
 from callshot.records.frames import DIFFERENCES
 from callshot.report.tables.score_tables import difference_table, interval_table
-from callshot.report.tables.table import Table
 from corpus_results import make_rows, replace_frames
 from report.tables.paper_tables import ENCODERS, elev
 
@@ -13,21 +10,14 @@ HEADINGS = [
 ]
 
 
-def difference(
-    other: str,
-    k: int,
-    spread: str = "shared",
-    scoring: str = "all",
-    mean: float = -0.0125,
-    is_clear: bool = False,
-) -> tuple[Any, ...]:
+def difference(other, k, spread="shared", scoring="all", mean=-0.0125, is_clear=False):
     """Return a row of the DIFFERENCES schema."""
     key = ("ELEV", "perch-v2", other, scoring, "map", spread, k)
     judgement = (200, -0.2, 0.2, is_clear)
     return (*key, mean, -0.1, -0.05, -0.01, 0.0, 0.05, 0.25, *judgement)
 
 
-def make_table(*rows: tuple[Any, ...]) -> Table:
+def make_table(*rows):
     return difference_table(
         replace_frames(elev(), differences=make_rows(DIFFERENCES, *rows))
     )

@@ -6,7 +6,6 @@ from callshot.report.tables.corpus_tables import (
     corpus_table,
     segment_table,
 )
-from callshot.report.tables.table import Table
 from corpus_results import replace_frames
 from report.tables.paper_tables import ELEV_CLASSES, LDC_CLASSES, elev, ldc
 
@@ -16,7 +15,7 @@ RARE = [
 ]
 
 
-def cells(table: Table) -> dict[str, list[str]]:
+def cells(table):
     return {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
 
 

@@ -44,7 +44,7 @@ TOKEN = re.compile(
 )
 
 
-def read_back(text: str) -> str:
+def read_back(text):
     """Return what LaTeX shows, read literally; fail on what it could obey."""
     position = 0
     shown = ""
@@ -121,7 +121,7 @@ def test_the_table_of_the_paper_has_its_underlines_rules_and_star():
     assert text.count(r"\cmidrule(lr)") == 2 * 4  # also in the head of later pages
 
 
-def missing_packages() -> str:
+def missing_packages():
     """Return why LaTeX cannot run here, or "" if it can."""
     advice = "Debian has it in texlive-xetex"
     if shutil.which("xelatex") is None or shutil.which("kpsewhich") is None:
@@ -135,7 +135,7 @@ def missing_packages() -> str:
     return f"LaTeX lacks {', '.join(missing)}; {advice}" if missing else ""
 
 
-def compile_latex(folder: Path, name: str, *options: str) -> str:
+def compile_latex(folder, name, *options):
     """Compile a document and return its log; skip the test if there is no LaTeX."""
     reason = missing_packages()
     if reason:
@@ -163,7 +163,7 @@ def compile_latex(folder: Path, name: str, *options: str) -> str:
     return log
 
 
-def overfull_boxes(log: str) -> list[str]:
+def overfull_boxes(log):
     """Return the widths of what sticks out by more than 5 points."""
     widths = re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\)", log)
     return [width for width in widths if float(width) > 5]
@@ -203,6 +203,6 @@ def test_the_pdf_shows_the_labels_as_they_are(tmp_path):
         assert normalize(label) in page
 
 
-def normalize(text: str) -> str:
+def normalize(text):
     """Return a text without spaces, accents and quotes, which PDF readers show in their own way."""
     return re.sub(r"[\s~^˜ˆ`'’‘\"_−-]", "", text)

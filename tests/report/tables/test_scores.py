@@ -4,10 +4,8 @@ from functools import cache
 import polars as pl
 import pytest
 
-from callshot.records import CorpusResults
 from callshot.records.frames import CURVE
 from callshot.report.tables.score_tables import reduced_table, score_table
-from callshot.report.tables.table import Table
 from corpus_results import make_baselines, make_corpus_results, make_rows
 from report.tables.paper_tables import (
     ENCODERS,
@@ -30,7 +28,7 @@ PAPER = {
 }
 
 
-def literal_underlines(text: str) -> dict[tuple[str, int], int]:
+def literal_underlines(text):
     """Return the underlines of the paper by the k of the row and the column."""
     underlines = {}
     for k, cells in lines(text).items():
@@ -40,7 +38,7 @@ def literal_underlines(text: str) -> dict[tuple[str, int], int]:
     return underlines
 
 
-def underlines(table: Table) -> dict[tuple[str, int], int]:
+def underlines(table):
     return {
         (row[0].text, column): cell.underline
         for row in table.rows
@@ -49,33 +47,26 @@ def underlines(table: Table) -> dict[tuple[str, int], int]:
     }
 
 
-def stars(table: Table) -> list[str]:
+def stars(table):
     return [row[0].text for row in table.rows if row[0].mark == "⋆"]
 
 
-def notes(table: Table) -> str:
+def notes(table):
     return "\n".join(f"{mark} {text}" for mark, text in table.notes)
 
 
-def column(table: Table, index: int) -> dict[str, str]:
+def column(table, index):
     return {row[0].text: row[index].text for row in table.rows}
 
 
 @cache
-def small_results() -> CorpusResults:
+def small_results():
     return make_corpus_results(
         categories={"roar": "loud", "trumpet": "loud", "rumble": "low"}
     )
 
 
-def make_results(
-    means: list[float],
-    baselines: dict[str, float],
-    *,
-    complete_shots: int = 2,
-    shots: list[int] | None = None,
-    scoring: str = "all",
-) -> CorpusResults:
+def make_results(means, baselines, *, complete_shots=2, shots=None, scoring="all"):
     """Return results of one encoder: the same curve for each metric, and one baseline per kind."""
     base = small_results()
     curve = []

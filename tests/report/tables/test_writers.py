@@ -27,7 +27,7 @@ ANY = st.text(
 )
 
 
-def make_table(text: str) -> Table:
+def make_table(text):
     return Table(
         "t",
         text,
@@ -37,17 +37,17 @@ def make_table(text: str) -> Table:
     )
 
 
-def read_csv(table: Table) -> list[list[str]]:
+def read_csv(table):
     rows = csv.reader(io.StringIO(to_csv(table), newline=""))
     return [[restore_text(cell) for cell in cells] for cells in rows]
 
 
-def render(table: Table) -> str:
+def render(table):
     """Return the HTML that a Markdown reader makes of a table."""
     return MarkdownIt("commonmark").enable("table").render(to_markdown(table))
 
 
-def cell_texts(page: str, tag: str) -> list[str]:
+def cell_texts(page, tag):
     """Return the text of cells as a reader sees it, without tags."""
     cells = re.findall(rf"<{tag}(?: [^>]*)?>(.*?)</{tag}>", page, flags=re.DOTALL)
     return [html.unescape(re.sub(r"<[^>]*>", "", text)) for text in cells]
