@@ -1,7 +1,5 @@
 """The first screen: what its sentences promise, and how long sentences are."""
 
-import re
-
 import numpy as np
 import polars as pl
 import pytest
@@ -13,28 +11,11 @@ from corpus_results import make_corpus_results, make_tables, replace_frames
 from summaries import (
     NOISE,
     RISING,
-    baseline,
     class_budget,
     make,
     make_trained,
     with_rare,
 )
-
-MAX_WORDS = 25
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-LABEL = re.compile(r"'[^']*'")
-
-
-def count_words(sentence):
-    """Count the words of a sentence; a quoted label is one."""
-    return len(LABEL.sub("label", sentence).split())
-
-
-def all_sentences(summary):
-    headline = summary.headline
-    texts = [headline.sentence, *headline.details, *summary.paragraphs]
-    texts += [card.text for card in summary.cards]
-    return [sentence for text in texts for sentence in SENTENCE_END.split(text)]
 
 
 def test_the_headline_says_how_many_more_examples_reach_the_next_level():
@@ -47,11 +28,17 @@ def test_the_headline_says_how_many_more_examples_reach_the_next_level():
     assert (headline.k, headline.next_k) == (5, 10)
 
 
-def test_a_smaller_level_is_named_if_the_larger_one_is_not_reached():
-    headline = write_summary(
-        make({"mfcc": (0.4, 0.5, 0.55, 0.58, 0.61, 0.66)})
-    ).headline
+def test_a_smaller_level_or_a_target_is_named_if_it_is_reached():
+    means = {"mfcc": (0.4, 0.5, 0.55, 0.58, 0.61, 0.66)}
+    headline = write_summary(make(means)).headline
     assert headline.sentence.endswith("label 5 more of each to reach 0.65.")
+    headline = write_summary(make({"mfcc": RISING}), 0.62).headline
+    assert headline.sentence.endswith("label 5 more of each to reach 0.62.")
+    missed = write_summary(make({"mfcc": RISING}), 0.9).headline
+    assert missed.sentence.endswith("; it is 0.64 with 10, the largest number tested.")
+    level = (0.4, 0.5, 0.6, 0.605, 0.607, 0.608)
+    headline = write_summary(make({"mfcc": level})).headline
+    assert headline.sentence.endswith("; up to 10 bring no clear gain.")
 
 
 def test_no_level_is_promised_if_samples_do_not_rise():
@@ -72,12 +59,6 @@ def test_no_level_is_promised_if_samples_do_not_rise():
     assert headline.details[0] == "10 are better than 5 in 89 % of samples."
 
 
-def test_more_examples_that_change_little_bring_no_clear_gain():
-    level = (0.4, 0.5, 0.6, 0.605, 0.607, 0.608)
-    headline = write_summary(make({"mfcc": level})).headline
-    assert headline.sentence.endswith("; up to 10 bring no clear gain.")
-
-
 def test_beyond_k_star_the_headline_names_the_call_type_with_too_few():
     headline = write_summary(make({"mfcc": RISING}, classes=with_rare(4))).headline
     assert headline.sentence == "With 4 examples per call type, mfcc reaches mAP 0.58."
@@ -87,23 +68,11 @@ def test_beyond_k_star_the_headline_names_the_call_type_with_too_few():
     )
 
 
-def test_a_target_is_the_level_of_the_headline():
-    headline = write_summary(make({"mfcc": RISING}), 0.62).headline
-    assert headline.sentence.endswith("label 5 more of each to reach 0.62.")
-    missed = write_summary(make({"mfcc": RISING}), 0.9).headline
-    assert missed.sentence.endswith("; it is 0.64 with 10, the largest number tested.")
-
-
 def test_few_samples_promise_nothing():
     few = {"mfcc": NOISE[:99]}
     headline = write_summary(make({"mfcc": RISING}, noise=few)).headline
     assert headline.next_k is None
     assert headline.details == ["A random ranking gives 0.20."]
-
-
-def test_nothing_better_than_chance_is_the_headline():
-    headline = write_summary(make({"mfcc": [0.25] * 6})).headline
-    assert headline.sentence == "Nothing here is clearly better than chance."
 
 
 def test_the_share_of_right_names_is_below_the_headline_where_it_was_measured():
@@ -139,11 +108,6 @@ def test_the_card_of_training_says_from_when_it_is_clear(lead, answer):
     assert write_summary(make_trained(lead)).cards[1].answer == answer
 
 
-def test_without_baselines_the_card_says_how_to_measure_it():
-    card = write_summary(make({"mfcc": RISING})).cards[1]
-    assert (card.answer, "per_k = true" in card.text) == ("Not measured", True)
-
-
 def test_the_card_of_call_types_names_the_one_that_stands_out():
     rows = [class_budget("roar", 0.01), class_budget("bark", 0.02, recommended=True)]
     card = write_summary(make({"mfcc": RISING}, budget=rows)).cards[2]
@@ -151,40 +115,10 @@ def test_the_card_of_call_types_names_the_one_that_stands_out():
     assert "0.020 of AP from 4 to 5 (98 % interval: 0.010 to 0.030)" in card.text
 
 
-@pytest.mark.parametrize("spread", ["total", "shared", "per-query"])
-def test_no_sentence_has_more_than_25_words(spread):
-    means = {
-        "mfcc": RISING,
-        "perch": (0.2, 0.3, 0.4, 0.5, 0.58, 0.8),
-        "random": [0.2] * 6,
-    }
-    rows = [class_budget("roar", 0.01), class_budget("bark", 0.02, recommended=True)]
-    baselines = [
-        baseline(0.54),
-        baseline(0.7, "end-to-end", "AERD", ""),
-        baseline(0.58, "end-to-end", "AERD", "", "reduced"),
-    ]
-    all_results = [
-        make(means, spread=spread, baselines=baselines[:1], budget=rows),
-        make(means, spread=spread, baselines=baselines, scorings=("all", "reduced")),
-        make(means, spread=spread, classes=with_rare(3), baselines=baselines[:2]),
-        make({"mfcc": [0.25] * 6}, spread=spread),
-        make_trained([0.05] * 6),
-        make_trained((-0.2, -0.15, 0.05, 0.05, 0.15, 0.2)),
-        make_trained([0.15] * 6, name="cl2n"),
-        make_corpus_results(make_tables(recordings=8)),
-    ]
-    for results in all_results:
-        for sentence in all_sentences(write_summary(results)):
-            assert count_words(sentence) <= MAX_WORDS, sentence
-
-
-def test_methods_have_short_sentences_and_references():
+def test_methods_name_the_protocol_and_the_references():
     results = make_corpus_results(make_tables(encoders=("mfcc", "birdnet-v2.4")))
     protocol = Protocol(seed=7)
     text = " ".join(describe_methods(results, protocol))
-    for sentence in SENTENCE_END.split(text):
-        assert count_words(sentence) <= MAX_WORDS, sentence
     assert "The seed was 7" in text
     assert f"{protocol.bootstraps:,} bootstrap samples" in text
     references = list_references(results)

@@ -16,7 +16,7 @@ from callshot.review.results import read_review
 from callshot.study.verify import verify_path
 from served_review import Client, serve
 
-DAMAGES = 250
+DAMAGES = 60
 
 
 def review_some(scan, folder):
@@ -75,7 +75,7 @@ def test_a_damaged_journal_is_not_opened_and_stays_as_it_is(review, tmp_path):
     folder = tmp_path / "review"
     shutil.copytree(review, folder)
     path = folder / JOURNAL
-    for _, content in damage_bytes(path.read_bytes(), 20):
+    for _, content in damage_bytes(path.read_bytes(), 5):
         path.write_bytes(content)
         with pytest.raises(InputError, match="line"):
             open_journal(folder, {})
