@@ -24,7 +24,6 @@ from callshot.files import (
     is_inside,
     is_process_alive,
     remove_unfinished,
-    replace_file,
     sha256_file,
     sha256_text,
     share_lock,
@@ -162,16 +161,12 @@ def test_errors_of_a_writer_that_are_named_become_output_errors(tmp_path):
         atomic_path(tmp_path / "a.csv", errors=(LookupError,)),
     ):
         raise LookupError("no memory")
-    with pytest.raises(LookupError), atomic_path(tmp_path / "a.csv"):
-        raise LookupError("no memory")
-
-
-def test_an_output_error_inside_the_block_passes_unchanged(tmp_path):
-    with (
-        pytest.raises(OutputError, match=r"^inner$"),
-        atomic_path(tmp_path / "a.csv"),
-    ):
-        raise OutputError("inner")
+    for error in (LookupError("no memory"), OutputError("inner")):
+        with (
+            pytest.raises(type(error), match=str(error)),
+            atomic_path(tmp_path / "a.csv"),
+        ):
+            raise error
 
 
 @pytest.mark.parametrize("name", ["missing/a.txt", "file/a.txt", "folder"])
@@ -203,14 +198,6 @@ def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
         False,
         True,
     ]  # the file, then its folder
-
-
-def test_a_finished_file_replaces_another(tmp_path):
-    (tmp_path / "new").write_text("new")
-    (tmp_path / "old").write_text("old")
-    replace_file(tmp_path / "new", tmp_path / "old")
-    assert (tmp_path / "old").read_text() == "new"
-    assert names(tmp_path) == ["old"]
 
 
 ENDLESS = """
@@ -447,21 +434,13 @@ def test_windows_is_asked_without_sending_a_signal(monkeypatch, handle, code, al
 # Paths
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "a/b", "a/./b", "missing/a", "inner/a", "link", "..a", "a.."]
-)
-def test_names_inside_a_folder_are_inside(tmp_path, name):
+def test_names_are_inside_a_folder_unless_they_lead_out_of_it(tmp_path):
     folder = make_links(tmp_path)
-    assert is_inside(folder, name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["..", "../a", "a/../../b", "a/..", "/etc/passwd", "outer/a", "a\0/b", "a/b\0"],
-)
-def test_names_that_lead_out_of_a_folder_are_outside(tmp_path, name):
-    folder = make_links(tmp_path)
-    assert not is_inside(folder, name)
+    for name in ("a", "a/b", "a/./b", "missing/a", "inner/a", "link", "..a", "a.."):
+        assert is_inside(folder, name), name
+    outside = ("..", "../a", "a/../../b", "a/..", "/etc/passwd", "outer/a")
+    for name in (*outside, "a\0/b", "a/b\0"):
+        assert not is_inside(folder, name), name
 
 
 def make_links(tmp_path):

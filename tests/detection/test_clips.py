@@ -85,12 +85,12 @@ def test_the_best_the_most_uncertain_and_one_of_each_part_are_chosen(
 def test_every_event_is_drawn_for_the_sample_equally_often():
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(6))
     counts = np.zeros(6)
-    for seed in range(300):
+    for seed in range(100):
         chosen = choose_events(events, 2, seed=seed)
         sample = chosen.filter(pl.col("why").str.contains("sample"))
         counts[(sample["score"] * 8).cast(int)] += 1
-    assert counts.sum() == 600
-    np.testing.assert_allclose(counts, 100, atol=5 * 100**0.5)
+    assert counts.sum() == 200
+    np.testing.assert_allclose(counts, 100 / 3, atol=5 * (100 / 3) ** 0.5)
 
 
 def test_events_without_scores_are_sampled_only():
@@ -245,15 +245,12 @@ def test_convert_cuts_clips(folder, tmp_path, capsys):
     assert len(read_events(tmp_path / "out", folder).events) == 9
 
 
-@pytest.mark.parametrize("suffix", [".flac", ".png"])
-def test_a_full_disk_is_an_error_and_not_a_clip_less(
-    suffix, folder, tmp_path, monkeypatch
-):
+def test_a_full_disk_is_an_error_and_not_a_clip_less(folder, tmp_path, monkeypatch):
     events = events_frame([make_event(1.0, "roar", 0.5)])
     write = Path.write_bytes
 
     def write_some(path, content):
-        if path.suffix == suffix:
+        if path.suffix == ".flac":
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, content)
 

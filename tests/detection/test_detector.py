@@ -69,15 +69,12 @@ def draw_noise(rng, count):
     return rng.normal(0, 1, (count, DIMENSION)) @ mixing + 3.0
 
 
-@pytest.mark.parametrize("count", [3, 10, 200])
-def test_the_covariance_is_that_of_scikit_learn(count):
-    rows = draw_noise(np.random.default_rng(count), count)
-    centred = rows - rows.mean(axis=0)
-    expected, _ = ledoit_wolf(rows)
-    np.testing.assert_allclose(shrink_covariance(centred), expected, rtol=1e-9)
-
-
-def test_equal_rows_have_the_identity():
+def test_the_covariance_is_that_of_scikit_learn():
+    for count in (3, 10, 200):
+        rows = draw_noise(np.random.default_rng(count), count)
+        expected, _ = ledoit_wolf(rows)
+        found = shrink_covariance(rows - rows.mean(axis=0))
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
     np.testing.assert_array_equal(shrink_covariance(np.zeros((5, 3))), np.eye(3))
 
 
@@ -126,7 +123,7 @@ def test_held_out_scores_never_use_the_recording_of_the_window():
         np.testing.assert_allclose(scores[row], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("recordings", [9, 10, 18, 40])
+@pytest.mark.parametrize("recordings", [9, 40])
 def test_false_alarms_at_new_places_are_within_a_factor_of_two(recordings):
     """Each recording is of a place with a sound of its own; so are those that are scanned."""
     rng = np.random.default_rng(16)
@@ -148,14 +145,14 @@ def draw_places(rng, count):
     return draw_noise(rng, len(sounds)) + sounds
 
 
-@pytest.mark.parametrize("dimension_noise", [200, 2000])
-def test_false_alarms_on_other_background_are_within_a_factor_of_two(dimension_noise):
+@pytest.mark.parametrize("windows", [200, 2000])
+def test_false_alarms_on_other_background_are_within_a_factor_of_two(windows):
     rng = np.random.default_rng(3)
     model = make_small_model(rng)
     aim = 20.0
     rates = []
     for _ in range(20):
-        background = make_background(draw_noise(rng, dimension_noise))
+        background = make_background(draw_noise(rng, windows))
         detector = make_detector(model, background, aim)
         unseen = draw_noise(rng, 20000)
         alarms = (detector.score(unseen) >= detector.thresholds).sum(axis=0)
@@ -180,28 +177,27 @@ def test_thresholds_are_those_of_an_exponential_tail():
     assert ordered[120] < thresholds[0] < ordered[119]
 
 
-@pytest.mark.parametrize("allowed", [0.5, 1.0, 2.9, 12.0, 49.0, 50.0, 80.0])
-def test_no_more_background_reaches_a_threshold_than_the_aim_allows(allowed):
+def test_no_more_background_reaches_a_threshold_than_the_aim_allows():
     """Some loud sounds fall off more slowly than an exponential tail with their mean excess."""
     rng = np.random.default_rng(5)
     scores = np.concatenate([rng.normal(0, 1, 3000), rng.normal(30, 3, 15)])[:, None]
-    [threshold] = find_thresholds(scores, allowed)
-    assert (scores >= threshold).sum() <= allowed
+    for allowed in (0.5, 1.0, 2.9, 12.0, 49.0, 50.0, 80.0):
+        [threshold] = find_thresholds(scores, allowed)
+        assert (scores >= threshold).sum() <= allowed
 
 
-@pytest.mark.parametrize("allowed", [0.3, 5.0, 400.0])
-def test_robust_thresholds_are_extrapolated_from_two_quantiles(allowed):
+def test_robust_thresholds_are_extrapolated_from_two_quantiles():
     scores = np.random.default_rng(11).exponential(2.0, (4000, 1))
     ordered = np.sort(scores[:, 0])
     median = (ordered[1999] + ordered[2000]) / 2
     ninth = ordered[3599] + 0.1 * (ordered[3600] - ordered[3599])
     # half of the windows lie above the median, a fifth of these above the quantile 0.9
     scale = (ninth - median) / np.log(5)
-    expected = median + scale * np.log(2000 / allowed)
-    [threshold] = find_robust_thresholds(scores, allowed)
-    assert threshold == pytest.approx(expected, rel=1e-3)
-    exact = 2.0 * np.log(4000 / allowed)
-    assert threshold == pytest.approx(exact, rel=0.1)
+    for allowed in (0.3, 5.0, 400.0):
+        expected = median + scale * np.log(2000 / allowed)
+        [threshold] = find_robust_thresholds(scores, allowed)
+        assert threshold == pytest.approx(expected, rel=1e-3)
+        assert threshold == pytest.approx(2.0 * np.log(4000 / allowed), rel=0.1)
 
 
 def test_calls_among_unlabelled_windows_are_found_all_the_same():
@@ -279,11 +275,11 @@ def test_a_higher_aim_never_raises_a_threshold():
     assert thresholds[-1] == -np.inf
 
 
-AIMS_PER_H = np.geomspace(0.01, 3600.0, 20)
+AIMS_PER_H = np.geomspace(0.01, 3600.0, 12)
 
 
 @pytest.mark.parametrize("origin", ["without calls", "annotated", "unlabelled"])
-@pytest.mark.parametrize("recordings", [1, 2, 7, 12])
+@pytest.mark.parametrize("recordings", [1, 7])
 def test_no_class_has_a_higher_threshold_at_a_looser_aim(origin, recordings):
     """Of each detector by itself, as scans make them, with calls among the background or not."""
     for seed in range(6):
@@ -317,19 +313,13 @@ def test_without_background_the_score_is_the_distance_to_the_class_mean():
             assert threshold == -(own.max() ** 2)
 
 
-def test_one_example_without_background_is_an_error():
+def test_one_example_without_background_and_an_aim_out_of_range_are_errors():
     model = make_small_model(np.random.default_rng(7), counts=(1, 3))
-    with pytest.raises(
-        InputError, match="a has one example and there is no background"
-    ):
+    with pytest.raises(InputError, match="a has one example and there is no backgr"):
         make_detector(model, None, 1.0)
-
-
-@pytest.mark.parametrize("aim", [0.0, -1.0, 4000.0, np.nan])
-def test_an_aim_out_of_range_is_an_error(aim):
-    model = make_small_model(np.random.default_rng(8))
-    with pytest.raises(OptionError, match="false_alarms: expected more than 0"):
-        make_detector(model, None, aim)
+    for aim in (0.0, -1.0, 4000.0, np.nan):
+        with pytest.raises(OptionError, match="false_alarms: expected more than 0"):
+            make_detector(model, None, aim)
 
 
 def test_the_origin_says_whether_thresholds_are_extrapolated():

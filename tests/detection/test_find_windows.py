@@ -2,8 +2,6 @@
 
 import math
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import polars as pl
@@ -21,6 +19,7 @@ from callshot.detection.index.find_windows import (
 from callshot.detection.index.index_files import span_paths
 from callshot.errors import InputError, OptionError
 from sounds import record
+from test_cli import run
 
 RATE_HZ = 16000
 
@@ -154,7 +153,7 @@ def test_a_damaged_file_of_windows_is_a_reject_and_the_search_goes_on(folder, tm
         find_windows(f"{folder}/b.wav@9-10", out)
 
 
-def test_a_damaged_entry_of_a_recording_is_a_reject(folder, tmp_path):
+def test_a_damaged_entry_of_a_recording_is_a_reject(folder, tmp_path, capsys):
     out = shutil.copytree(folder / "index", tmp_path / "index")
     entry = span_paths(out, callshot.open_index(out).recordings[0])[0].parent
     damage(entry / "recording.json")
@@ -162,10 +161,8 @@ def test_a_damaged_entry_of_a_recording_is_a_reject(folder, tmp_path):
     found = find_windows(f"{folder}/b.wav@9-10", out)
     assert found.windows["recording"].unique().to_list() == ["b.wav"]
     assert found.rejects[0].file == f"recordings/{entry.name}/recording.json"
-    words = ["find", f"{folder}/b.wav@9-10", str(out), "--count", "1"]
-    command = [sys.executable, "-m", "callshot", *words]
-    process = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert process.stderr.startswith("left out: 1 recording (1: ")
+    run("find", f"{folder}/b.wav@9-10", out, "--count", 1)
+    assert capsys.readouterr().err.startswith("left out: 1 recording (1: ")
 
 
 def damage(path):
@@ -192,20 +189,12 @@ def test_an_index_of_another_version_of_the_encoder_is_refused(folder, tmp_path)
         find_windows(tmp_path / "a.wav", tmp_path / "i")
 
 
-def test_the_command_shows_a_table_and_writes_csv(folder, tmp_path):
-    words = ["find", f"{folder}/b.wav@9-10", folder / "index", "--count", 2]
+def test_the_command_shows_a_table_and_writes_csv(folder, tmp_path, capsys):
     out = tmp_path / "found.csv"
-    command = [sys.executable, "-m", "callshot", *map(str, words), "-o", str(out)]
-    process = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = process.stdout.splitlines()
-    assert lines[0].split() == [
-        "rank",
-        "recording",
-        "start_s",
-        "end_s",
-        "clock",
-        "rms_dbfs",
-        "distance",
-    ]
+    words = (f"{folder}/b.wav@9-10", folder / "index", "--count", 2)
+    run("find", *words, "-o", out)
+    lines = capsys.readouterr().out.splitlines()
+    columns = "rank recording start_s end_s clock rms_dbfs distance"
+    assert lines[0].split() == columns.split()
     assert lines[1].split()[:4] == ["1", "b.wav", "9.00", "10.00"]
     assert pl.read_csv(out)["start_s"].to_list()[0] == 9.0

@@ -1,7 +1,7 @@
 """Examples become a model; adding examples in any order gives what learning at once gives."""
 
 import shutil
-from itertools import permutations
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_progress_reaches_the_end_once(site, tmp_path, background):
     assert sum(shares) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("speed", ["1", "2", "3"])
+@pytest.mark.parametrize("speed", ["1", "3"])
 def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, speed):
     """A call in the middle of a window of an index; the window is that of the index."""
     site = tmp_path / "site"
@@ -102,7 +102,7 @@ def test_a_long_call_is_the_mean_of_its_windows_and_counts_once(tmp_path, store)
     assert len(model.examples) == 6
 
 
-@pytest.mark.parametrize("order", list(permutations("abc")))
+@pytest.mark.parametrize("order", ["bca", "cab"])
 def test_adding_in_any_order_gives_the_same_bytes_as_learning_at_once(
     tmp_path, site, store, model, order
 ):
@@ -183,56 +183,29 @@ def test_only_silence_is_one_line(tmp_path, store):
         learn(tmp_path / "site", "mfcc", store=store)
 
 
-def test_a_recording_shorter_than_a_window_is_noted(tmp_path, store):
-    site = write_site(tmp_path / "site", ("a",))
-    result = learn(site, "mfcc", window_s=60.0, background="none", store=store)
-    note, _ = result.notes
-    assert note == (
-        "1 recording shorter than the window of 60 s of mfcc (first: a.wav): used whole"
-    )
-
-
-def test_recordings_at_8_khz_are_noted(tmp_path, store):
+def test_short_recordings_and_low_rates_are_noted(tmp_path, store):
     site = write_site(tmp_path / "site", ("a",), rate_hz=8000)
-    result = learn(site, "mfcc", window_s=1.0, store=store)
-    note, _ = result.notes  # the other: that there is little background
-    assert note == (
-        "1 recording with nothing above 4000 Hz, as sampled at 8000 Hz (first: a.wav); "
-        "mfcc uses 100 to 8000 Hz"
-    )
+    result = learn(site, "mfcc", window_s=60.0, background="none", store=store)
+    notes = "\n".join(result.notes)
+    short = "1 recording shorter than the window of 60 s of mfcc (first: a.wav)"
+    assert short in notes
+    low = "1 recording with nothing above 4000 Hz, as sampled at 8000 Hz (first: a.wav)"
+    assert low in notes
 
 
-def test_a_model_of_another_encoder_is_refused(tmp_path, site, store, model):
+def test_other_encoders_versions_and_windows_are_refused(tmp_path, site, store, model):
     path = tmp_path / "model.npz"
     write_model(model, path)
     with pytest.raises(InputError, match=r"learned with mfcc, got random; use --enc"):
         learn(site, "random", add=path, window_s=1.0, store=store)
-
-
-def test_a_changed_encoder_is_refused(tmp_path, site, store, model):
-    path = tmp_path / "model.npz"
-    write_model(model, path)
     with pytest.raises(InputError, match=r"learned with mfcc, got mfcc\[n_fft=512\]"):
         learn(site, "mfcc", add=path, encoder_options={"n_fft": 512}, store=store)
-    fingerprint = {**model.fingerprint, "version": 99}
-    changed = type(model)(
-        model.encoder,
-        fingerprint,
-        model.settings,
-        model.examples,
-        model.licence,
-        model.inputs,
-    )
-    write_model(changed, path)
-    with pytest.raises(InputError, match=r"mfcc has changed .* \(version\); use the"):
-        learn(site, add=path, store=store)
-
-
-def test_another_window_is_refused(tmp_path, site, store, model):
-    path = tmp_path / "model.npz"
-    write_model(model, path)
     with pytest.raises(InputError, match=r"window_s is 2.0, but .* use --window 1.0"):
         learn(site, add=path, window_s=2.0, store=store)
+    fingerprint = {**model.fingerprint, "version": 99}
+    write_model(replace(model, fingerprint=fingerprint), path)
+    with pytest.raises(InputError, match=r"mfcc has changed .* \(version\); use the"):
+        learn(site, add=path, store=store)
 
 
 def test_options_that_do_not_fit_are_one_line(tmp_path, site, store):

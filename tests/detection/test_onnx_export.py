@@ -17,7 +17,6 @@ from rows_of_spans import make_examples
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
-from standins import Graph  # noqa: E402, it needs onnx
 
 
 def make_random_model(classes=4, offset=0.0, dimensions=40, labels=None):
@@ -37,8 +36,7 @@ def make_random_model(classes=4, offset=0.0, dimensions=40, labels=None):
     )
 
 
-@pytest.mark.parametrize("offset", [0.0, -500.0])
-@pytest.mark.parametrize("classes", [2, 4, 30])
+@pytest.mark.parametrize(("classes", "offset"), [(2, 0.0), (30, -500.0)])
 def test_onnx_gives_the_scores_and_labels_of_python(tmp_path, classes, offset):
     model = make_random_model(classes, offset)
     export_onnx(model, tmp_path / "model.onnx")
@@ -50,23 +48,6 @@ def test_onnx_gives_the_scores_and_labels_of_python(tmp_path, classes, offset):
     expected = log_odds(model.layer(queries))
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
     assert label.tolist() == model.classifier.predict(queries).tolist()
-
-
-def test_a_chain_of_encoder_and_classifier_gives_labels(tmp_path):
-    graph = Graph()
-    weight = graph.random_weight("weight", 100, 40)
-    graph.node("MatMul", ["inputs", weight], "embedding")
-    shapes = {"inputs": ["batch", 100]}, {"embedding": ["batch", 40]}
-    graph.save(tmp_path / "encoder.onnx", *shapes)
-    model = make_random_model()
-    export_onnx(model, tmp_path / "calls.onnx")
-    windows = np.random.default_rng(2).normal(0, 5, (8, 100)).astype(np.float32)
-    encoder = onnxruntime.InferenceSession(tmp_path / "encoder.onnx")
-    classifier = onnxruntime.InferenceSession(tmp_path / "calls.onnx")
-    (vectors,) = encoder.run(["embedding"], {"inputs": windows})
-    scores, _, label = classifier.run(None, {"embedding": vectors})
-    np.testing.assert_allclose(scores, log_odds(model.layer(vectors)), atol=1e-5)
-    assert label.tolist() == model.classifier.predict(vectors).tolist()
 
 
 def test_the_file_names_labels_encoder_and_licence(tmp_path):

@@ -66,7 +66,6 @@ STRANGE = "names that fonts and markup cannot handle"
 SMALL = "3 classes, 3 encoders"
 SMALLEST = "2 classes, 1 encoder, 1 shot, 1 spread"
 MANY_ENCODERS = "12 encoders with long names"
-SIXTY_CLASSES = "60 classes"
 
 
 @lru_cache
@@ -82,9 +81,6 @@ def make_case(case: str) -> CorpusResults:
         options = "frames=mean,of=a long name that goes on and on"
         encoders = tuple(f"hubert-base[layer={n},{options}]" for n in range(12))
         return make_results(LONG_NAMES[:12], encoders, (1, 2, 5))
-    if case == SIXTY_CLASSES:
-        labels = tuple(f"class {n}" for n in range(60))
-        return make_results(labels, ("one", "two", "three"), SHOTS)
     if case == SMALL:
         return make_results(
             CALLS, ("birdnet-v2.4", "mfcc", "random"), SHOTS, reduced=True

@@ -11,7 +11,6 @@ from callshot.report.figures.figure_io import draw_page, open_figure
 from report.figures.made_up_results import (
     MANY_CLASSES,
     MANY_ENCODERS,
-    SIXTY_CLASSES,
     SMALL,
     SMALLEST,
     STRANGE,
@@ -49,15 +48,20 @@ def check_texts(figures):
         assert not covered, stem
 
 
-@pytest.mark.parametrize("case", [MANY_CLASSES, STRANGE, SMALL, SMALLEST])
-def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(case):
-    check_texts(draw_case(case))
-
-
-@pytest.mark.parametrize("case", [MANY_ENCODERS, SIXTY_CLASSES])
-def test_figures_of_trained_classifiers_fit_a_page_with_many_encoders_or_classes(case):
-    figures = draw_case(case, TRAINED)
-    assert {stem.partition("-")[0] for stem in figures} == set(TRAINED)
+@pytest.mark.parametrize(
+    ("case", "stems"),
+    [
+        (STRANGE, ("",)),
+        (SMALL, ("",)),
+        (MANY_CLASSES, ("classes", "confusion", "map")),
+        (MANY_ENCODERS, TRAINED),
+    ],
+)
+def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(
+    case, stems
+):
+    figures = draw_case(case, stems)
+    assert len(figures) >= len(stems)
     check_texts(figures)
 
 
@@ -65,39 +69,18 @@ def plan_stems(results):
     return [page.stem for page in plan_figures(results)]
 
 
-def test_all_figures_are_drawn_if_there_is_data_for_them():
-    assert list(draw_case(SMALL)) == [
-        "sweep",
-        "reduced",
-        "inset",
-        "classes",
-        "spreads",
-        "differences",
-        *TRAINED,
-        "confusion",
-        "episode",
-        "map",
-    ]
-
-
-def test_figures_without_data_are_not_drawn():
-    assert list(draw_case(SMALLEST)) == [
-        "sweep",
-        "classes",
-        *TRAINED,
-        "confusion",
-        "episode",
-        "map",
-    ]
+def test_figures_are_drawn_if_there_is_data_for_them():
+    last = ["confusion", "episode", "map"]
+    compared = ["reduced", "inset", "classes", "spreads", "differences"]
+    assert plan_stems(make_case(SMALL)) == ["sweep", *compared, *TRAINED, *last]
     results = make_case(SMALLEST)
+    assert plan_stems(results) == ["sweep", "classes", *TRAINED, *last]
     untrained = replace(
         results, other_classifiers=None, refinement=results.refinement.clear()
     )
-    assert plan_stems(untrained) == ["sweep", "classes", "confusion", "episode", "map"]
-    cosine = replace(
-        untrained,
-        other_classifiers=results.other_classifiers.select_classifiers(["cosine"]),
-    )
+    assert plan_stems(untrained) == ["sweep", "classes", *last]
+    others = results.other_classifiers.select_classifiers(["cosine"])
+    cosine = replace(untrained, other_classifiers=others)
     assert set(plan_stems(cosine)) & set(TRAINED) == {"classifiers"}
 
 

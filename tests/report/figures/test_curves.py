@@ -13,7 +13,6 @@ from callshot.records import ClassCount, Evaluation, Folds
 from callshot.records.frames import CURVE, CURVE_KEY, make_frame
 from callshot.report.figures.curves import density, draw_sweep, sweep_page
 from callshot.report.figures.figure_io import open_figure
-from callshot.report.figures.style import STYLE
 from callshot.vectors import Vectors
 from corpus_results import make_baselines
 from report.figures.made_up_results import legend_texts, line_values, panel_titles
@@ -91,18 +90,7 @@ def test_a_sweep_is_written_as_pdf_and_png_and_nothing_else(sweep_files):
     assert len(list(sweep_files[0].parent.iterdir())) == 2
 
 
-def test_fonts_are_embedded_as_outlines(sweep_files):
-    assert b"/FontFile2" in sweep_files[0].read_bytes()
-    assert b"/Type3" not in sweep_files[0].read_bytes()
-
-
-def test_files_contain_neither_a_date_nor_a_version(sweep_files):
-    assert b"CreationDate" not in sweep_files[0].read_bytes()
-    assert b"matplotlib.org" not in sweep_files[1].read_bytes()
-
-
-@pytest.mark.parametrize("encoders", [1, 3, 4, 5])
-@pytest.mark.parametrize("shots", [(3,), (1, 2, 5, 10, 2651)])
+@pytest.mark.parametrize(("encoders", "shots"), [(1, (3,)), (5, (1, 2, 5, 10, 2651))])
 def test_every_encoder_has_a_panel_and_all_have_the_same_axes(draw, encoders, shots):
     names = [f"encoder {n}" for n in range(encoders)]
     figure = draw(make_evaluation(shots, names))
@@ -119,12 +107,9 @@ def test_the_panel_below_shows_new_exemplars_and_k_star(draw):
     assert (
         lowest.lines[0].get_xdata()[0] == 1.5
     )  # between the second shot and the third
-
-
-def test_without_incomplete_shots_k_star_is_named_and_no_line_is_drawn(draw):
-    lowest = draw(make_evaluation(complete=9)).axes[-1]
-    assert [text.get_text() for text in lowest.texts] == ["k* = 9"]
-    assert not lowest.lines
+    complete = draw(make_evaluation(complete=9)).axes[-1]
+    assert [text.get_text() for text in complete.texts] == ["k* = 9"]
+    assert not complete.lines
 
 
 def test_boxes_show_quartiles_and_whiskers_the_1st_to_the_99th_percentile(draw):
@@ -206,24 +191,15 @@ def test_an_axis_includes_its_baselines(draw):
     "other", [{"metric": "auroc"}, {"scoring": "reduced"}, {"corpus": "park"}]
 )
 def test_a_baseline_of_another_metric_scoring_or_corpus_is_not_drawn(draw, other):
-    figure = draw(
-        make_evaluation(), baselines=make_some_baselines(0.3, 0.4, 0.5, **other)
-    )
+    baselines = make_some_baselines(0.3, 0.4, 0.5, **other)
+    undefined = make_some_baselines(float("nan"))
+    figure = draw(make_evaluation(), baselines=pl.concat([baselines, undefined]))
     assert len(legend_texts(figure)) == 3
-
-
-def test_a_baseline_without_a_value_is_not_drawn(draw):
-    figure = draw(make_evaluation(), baselines=make_some_baselines(float("nan"), 0.4))
-    assert [text.split()[0] for text in legend_texts(figure)][3:] == ["GRU:"]
 
 
 def test_a_spread_that_was_not_evaluated_is_replaced_by_the_other(draw):
     figure = draw(make_evaluation(spreads=("shared",)))
     assert legend_texts(figure)[0].startswith("shared: mean, quartiles")
-
-
-def test_a_name_in_a_script_without_a_font_gives_no_warning(tmp_path):
-    assert len(draw_sweep(make_evaluation(encoders=("象",)), tmp_path / "sweep")) == 2
 
 
 def test_a_full_disk_leaves_the_earlier_figure(tmp_path, monkeypatch):
@@ -263,12 +239,6 @@ assert matplotlib.rcParams["axes.facecolor"] == "red"
     subprocess.run([sys.executable, "-c", code, *arguments], check=True)
     other = [(tmp_path / f"other.{kind}").read_bytes() for kind in ("pdf", "png")]
     assert [path.read_bytes() for path in sweep_files] == other
-
-
-def test_the_style_has_only_settings_that_matplotlib_knows():
-    import matplotlib
-
-    assert set(STYLE) <= set(matplotlib.rcParams)
 
 
 def test_a_density_equals_a_literal_sum_of_kernels_between_the_percentiles():

@@ -20,22 +20,14 @@ def style():
         yield
 
 
-def test_a_name_that_fits_stays_as_it_is():
-    assert shorten("$5 <b>roar</b>", 100) == "$5 <b>roar</b>"
-
-
 def test_a_long_name_keeps_both_ends():
+    assert shorten("$5 <b>roar</b>", 100) == "$5 <b>roar</b>"
     assert shorten(LONG, 110) == "a rumble of a…ard from afar"
-
-
-def test_a_long_word_is_cut_in_its_middle():
     short = shorten("x" * 30 + "y" * 30, 60)
-    assert short.startswith("xx")
-    assert short.endswith("yy")
-    assert short.count("…") == 1
+    assert (short[:2], short[-2:], short.count("…")) == ("xx", "yy", 1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.text(min_size=1, max_size=70), st.floats(30, 200))
 def test_a_shortened_name_fits(name, room):
     with open_figure():
@@ -44,7 +36,7 @@ def test_a_shortened_name_fits(name, room):
         assert short.isprintable()
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.text("ab …x", min_size=1, max_size=70), min_size=2, max_size=8, unique=True
