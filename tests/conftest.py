@@ -22,7 +22,10 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 settings.register_profile(
-    "callshot", deadline=None, derandomize=bool(os.environ.get("CI"))
+    "callshot",
+    deadline=None,
+    max_examples=40,
+    derandomize=bool(os.environ.get("CI")),
 )
 settings.register_profile("full", deadline=None, max_examples=500)
 settings.load_profile("callshot")

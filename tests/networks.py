@@ -61,13 +61,16 @@ def saved_phases(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def short_training(epochs: int = 4) -> Iterator[None]:
-    """Train networks for a few epochs at most."""
+    """Train small networks for a few epochs at most."""
     from callshot.baselines import end_to_end, recurrent
+    from callshot.baselines.transformer import AstConfig
 
     recurrent_config = partial(recurrent.RecurrentConfig, epochs=epochs)
     frame_config = partial(end_to_end.FrameConfig, epochs=epochs)
+    encoder = AstConfig(width=16, layers=1, heads=2, inner=16)
     with (
         patch.object(recurrent, "RecurrentConfig", recurrent_config),
         patch.object(end_to_end, "FrameConfig", frame_config),
+        patch.object(end_to_end, "DEFAULT_ENCODER", encoder),
     ):
         yield

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import polars as pl
 import pytest
@@ -50,69 +51,41 @@ def file_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_written_results_read_back_the_same(tables, tmp_path):
-    results = train_baseline_files(tables, tmp_path, LOGISTIC, PROTOCOL)
-    stored = read_baseline_results(tmp_path)
+def test_written_results_read_back_the_same_whatever_the_threads(tables, tmp_path):
+    one, two = tmp_path / "1", tmp_path / "2"
+    results = train_baseline_files(tables, one, LOGISTIC, PROTOCOL, threads=1)
+    stored = read_baseline_results(one)
     assert stored.baselines.equals(results.baselines)
     assert stored.refinement.equals(results.refinement)
     (per_k,) = stored.per_k
     curves = pl.concat([evaluation.curve for evaluation in results.per_k])
     assert per_k.curve.equals(curves)
     frames = ["baselines.csv", "baselines.parquet", "refinement.csv"]
-    assert sorted([*frames, *RESULT_FILES, PROVENANCE]) == file_names(tmp_path)
+    assert sorted([*frames, *RESULT_FILES, PROVENANCE]) == file_names(one)
     keys = results.baselines.select("encoder", "metric").rows()
-    assert set(keys) == {
-        ("one", "map"),
-        ("one", "auroc"),
-        ("two", "map"),
-        ("two", "auroc"),
-    }
-
-
-def test_a_folder_without_samples_says_what_to_do(tables, tmp_path):
-    train_baseline_files(tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL)
-    for content in (b"damaged", None):
-        path = tmp_path / "baselines.parquet"
-        path.unlink()
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(
-            InputError, match=r"cannot be read.*; train the baselines again"
-        ):
-            read_baseline_results(tmp_path)
-
-
-def test_without_per_k_there_is_no_curve(tables, tmp_path):
-    results = train_baseline_files(
-        tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL
-    )
-    assert not results.per_k
-    assert file_names(tmp_path) == [
-        "baselines.csv",
-        "baselines.parquet",
-        "provenance.json",
-        "refinement.csv",
-    ]
-    assert not read_baseline_results(tmp_path).per_k
-
-
-def test_per_k_alone_trains_nothing_on_all_labels(tables, tmp_path):
-    options = BaselineOptions(per_k=True, draws=2)
-    results = train_baseline_files(tables, tmp_path, options, PROTOCOL)
-    assert results.baselines.is_empty()
-    assert read_baseline_results(tmp_path).per_k
-
-
-def test_the_number_of_threads_does_not_change_a_byte(tables, tmp_path):
-    for threads in (1, 2):
-        train_baseline_files(
-            tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, threads=threads
-        )
-    for path in sorted((tmp_path / "1").iterdir()):
+    assert set(keys) == set(product(("one", "two"), ("map", "auroc")))
+    train_baseline_files(tables, two, LOGISTIC, PROTOCOL, threads=2)
+    for path in one.iterdir():
         if path.suffix != ".parquet" or path.stem == "baselines":
-            assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), (
-                path.name
-            )
+            assert path.read_bytes() == (two / path.name).read_bytes(), path.name
+
+
+def test_without_per_k_there_is_no_curve_and_per_k_may_be_alone(tables, tmp_path):
+    options = BaselineOptions(("logistic",))
+    results = train_baseline_files(tables[:1], tmp_path / "all", options, PROTOCOL)
+    assert not results.per_k
+    names = ["baselines.csv", "baselines.parquet", PROVENANCE, "refinement.csv"]
+    assert file_names(tmp_path / "all") == names
+    assert not read_baseline_results(tmp_path / "all").per_k
+    path = tmp_path / "all" / "baselines.parquet"
+    for damage in (lambda: path.write_bytes(b"damaged"), path.unlink):
+        damage()
+        with pytest.raises(InputError, match=r"cannot be read.*; train the baselines"):
+            read_baseline_results(tmp_path / "all")
+    options = BaselineOptions(per_k=True, draws=2)
+    results = train_baseline_files(tables[:1], tmp_path / "k", options, PROTOCOL)
+    assert results.baselines.is_empty()
+    assert read_baseline_results(tmp_path / "k").per_k
 
 
 def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_found(
@@ -185,29 +158,18 @@ def test_a_table_that_was_not_evaluated_is_an_error(results, tmp_path):
         )
 
 
-def test_an_evaluation_without_the_centroid_is_an_error(tables, tmp_path):
-    results = tmp_path / "results"
-    evaluate_files(
-        tables, results, replace(PROTOCOL, classifiers=("cosine",)), figure=False
-    )
-    protocol = protocol_of_results(results, {})
-    with pytest.raises(InputError, match="has no curve of the centroid"):
-        train_baseline_files(
-            tables, tmp_path / "out", LOGISTIC, protocol, against=results
-        )
-
-
 def test_baselines_are_compared_with_the_centroid_alone(tables, tmp_path):
-    results = tmp_path / "results"
-    protocol = replace(PROTOCOL, classifiers=("cosine", "centroid"))
-    evaluate_files(tables[:1], results, protocol, figure=False)
-    trained = train_baseline_files(
-        tables[:1],
-        tmp_path / "out",
-        LOGISTIC,
-        protocol_of_results(results, {}),
-        against=results,
-    )
+    for classifiers in (("cosine",), ("cosine", "centroid")):
+        results = tmp_path / classifiers[-1]
+        protocol = replace(PROTOCOL, classifiers=classifiers)
+        evaluate_files(tables[:1], results, protocol, figure=False)
+    chosen = protocol_of_results(tmp_path / "cosine", {})
+    words = (tables[:1], tmp_path / "out", LOGISTIC, chosen)
+    with pytest.raises(InputError, match="has no curve of the centroid"):
+        train_baseline_files(*words, against=tmp_path / "cosine")
+    chosen = protocol_of_results(results, {})
+    words = (tables[:1], tmp_path / "out", LOGISTIC, chosen)
+    trained = train_baseline_files(*words, against=results)
     keys = trained.crossovers.select(
         "baseline", "labels", "scoring", "metric", "spread"
     )
@@ -215,9 +177,7 @@ def test_baselines_are_compared_with_the_centroid_alone(tables, tmp_path):
     assert keys.is_unique().all()
 
 
-def test_baselines_do_not_replace_an_evaluation(tables, tmp_path):
-    results = tmp_path / "results"
-    evaluate_files(tables, results, PROTOCOL, figure=False)
+def test_baselines_do_not_replace_an_evaluation(tables, results):
     before = file_names(results)
     with pytest.raises(OutputError, match="it has the results of another command"):
         train_baseline_files(tables, results, LOGISTIC, PROTOCOL, against=results)
@@ -244,26 +204,17 @@ def test_a_given_c_is_used_on_all_labels_at_every_k_and_in_the_refinement(
     assert small.refinement.row(-1) != large.refinement.row(-1)
 
 
-def test_nothing_to_train_is_an_error(tables, tmp_path):
+def test_what_cannot_be_trained_is_an_error_before_training(tables, tmp_path):
+    def train(*kinds):
+        train_baseline_files(tables[:1], tmp_path, BaselineOptions(kinds), PROTOCOL)
+
     with pytest.raises(OptionError, match="nothing to train"):
-        train_baseline_files(tables, tmp_path, BaselineOptions(), PROTOCOL)
-
-
-def test_recurrent_networks_without_sequences_are_an_error_before_training(
-    tables, tmp_path
-):
+        train()
     pytest.importorskip("torch", reason=NO_TORCH)
     with pytest.raises(InputError, match="embed the segments again with --sequence"):
-        train_baseline_files(
-            tables[:1], tmp_path, BaselineOptions(("recurrent",)), PROTOCOL
-        )
-
-
-def test_the_end_to_end_baseline_without_segments_is_an_error(tables, tmp_path):
-    pytest.importorskip("torch", reason=NO_TORCH)
-    options = BaselineOptions(("end-to-end",))
+        train("recurrent")
     with pytest.raises(OptionError, match="end-to-end needs audio; pass --segments"):
-        train_baseline_files(tables[:1], tmp_path, options, PROTOCOL)
+        train("end-to-end")
 
 
 def test_the_command_shows_scores_and_where_curves_cross(tables, results, tmp_path):
