@@ -136,22 +136,21 @@ def test_scores_of_segments_are_those_of_the_literal_version():
 
 
 def test_a_folder_that_is_nothing_to_review_is_one_line(tmp_path, scan):
-    with pytest.raises(InputError, match=r"expected the folder of callshot scan"):
-        open_source(tmp_path, NONE)
-    with pytest.raises(InputError, match=r"expected the folder of callshot scan"):
-        open_source(tmp_path / "absent.parquet", NONE)
-    (tmp_path / "scan.json").write_text("[]")
-    with pytest.raises(InputError, match="not from callshot"):
-        open_source(tmp_path, NONE)
-    (tmp_path / "scan.json").write_bytes(format_provenance({"files": {}}))
-    with pytest.raises(InputError, match="expected the facts of a scan"):
-        open_source(tmp_path, NONE)
-    (tmp_path / "scan.json").write_text((scan / "scan.json").read_text())
-    with pytest.raises(InputError, match="cannot be read"):
-        open_source(tmp_path, NONE)
+    def check(message, path=tmp_path):
+        with pytest.raises(InputError, match=message):
+            open_source(path, NONE)
+
+    facts = tmp_path / "scan.json"
+    check(r"expected the folder of callshot scan")
+    check(r"expected the folder of callshot scan", tmp_path / "absent.parquet")
+    facts.write_text("[]")
+    check("not from callshot")
+    facts.write_bytes(format_provenance({"files": {}}))
+    check("expected the facts of a scan")
+    facts.write_text((scan / "scan.json").read_text())
+    check("cannot be read")
     (tmp_path / "events.parquet").write_bytes(b"PAR1xxxxPAR1")
-    with pytest.raises(InputError, match=r"events\.parquet"):
-        open_source(tmp_path, NONE)
+    check(r"events\.parquet")
 
 
 def test_cards_work_without_the_recordings_and_the_sound_says_why(scan, tmp_path):
@@ -252,15 +251,9 @@ def test_a_full_disk_is_told_to_the_page_and_nothing_is_saved(
         monkeypatch.setattr("callshot.review.journal.os.write", write_to_full_disk)
         errors = []
         for item in range(20):
-            status, _, content = client.ask(
-                "POST",
-                "/api/decisions",
-                {
-                    "decisions": [
-                        {"uuid": f"{item:032x}", "item": item, "action": "confirm"}
-                    ]
-                },
-            )
+            decision = {"uuid": f"{item:032x}", "item": item, "action": "confirm"}
+            body = {"decisions": [decision]}
+            status, _, content = client.ask("POST", "/api/decisions", body)
             if status != 200:
                 assert status == 500
                 errors.append(json.loads(content)["error"])

@@ -139,123 +139,65 @@ def test_a_file_with_a_byte_order_mark_is_read(folder):
     assert len(read_study(path).corpora) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        (
-            "titel = 'x'\n" + MINIMAL,
-            r"study.toml: titel: unknown key; did you mean title\?",
-        ),
-        (
-            MINIMAL.replace("audio", "adio"),
-            r"\[corpus.c\] adio: unknown key; did you mean audio\?",
-        ),
-        (
-            MINIMAL + "[protocol]\nseedz = 1",
-            r"\[protocol\] seedz: unknown key; did you mean seed\?",
-        ),
-        (
-            MINIMAL + "[protocol]\nseed = '1'",
-            r"\[protocol\] seed: expected a whole number, got '1'",
-        ),
-        (
-            MINIMAL + "[protocol]\nseed = true",
-            r"\[protocol\] seed: expected a whole number, got True",
-        ),
-        (
-            MINIMAL + "[protocol]\nshots = '0-3'",
-            r"\[protocol\] shots: expected 1 or more",
-        ),
-        (
-            MINIMAL + "[protocol]\nspread = 'both'",
-            r"\[protocol\] spread: expected one of all, total, shared, per-query, got 'both'",
-        ),
-        (
-            MINIMAL + "[report]\ntarget = 80",
-            r"\[report\] target: expected a score above 0 and up to 1, such as 0.8, got 80",
-        ),
-        (
-            MINIMAL + "[protocol]\nspread = 'shared'\n[report]\ntarget = 0.8",
-            r"\[report\] target: needs the spread total",
-        ),
-        (
-            MINIMAL + "[report]\nshots = [0]",
-            r"\[report\] shots: expected whole numbers from 1",
-        ),
-        (
-            MINIMAL + "[baselines]\nreferences = 'gone.csv'",
-            r"\[baselines\] references: .*gone.csv does not exist",
-        ),
-        (
-            MINIMAL.replace('"mfcc"', '"mfc"'),
-            r"\[\[encoder\]\] 1: encoder: unknown name 'mfc'; did you mean mfcc\?",
-        ),
-        (
-            MINIMAL + 'bands = "x"',
-            r"\[\[encoder\]\] 1: .*bands: expected a value like 128",
-        ),
-        (
-            MINIMAL + '[[encoder]]\nname = "mfcc"',
-            r"\[\[encoder\]\]: mfcc is given twice",
-        ),
-        (
-            MINIMAL.replace("recordings", "gone"),
-            r"\[corpus.c\] audio: .*gone does not exist; paths are relative",
-        ),
-        (
-            MINIMAL.replace("[corpus.c]", '[corpus."a/b"]'),
-            r"\[corpus.a/b\]: the name becomes a folder",
-        ),
-        (
-            MINIMAL.replace("[corpus.c]", "[corpus.c]\nmin_length_s = -1"),
-            r"\[corpus.c\] min_length_s: expected 0 to",
-        ),
-        (
-            MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"),
-            r"\[corpus.c\] folds: expected 2 or more, got 1",
-        ),
-        (
-            MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"),
-            r"\[corpus.c\] corpus: expected one of",
-        ),
-        (
-            MINIMAL.replace("[corpus.c]", "[corpus.Tables]"),
-            r"\[corpus.Tables\]: the name becomes a folder",
-        ),
-        (
-            MINIMAL + '[corpus.C]\naudio = "recordings"',
-            r"\[corpus.C\]: differs from c only in case",
-        ),
-        (
-            MINIMAL.replace("recordings", "~nobody-here/x"),
-            r"\[corpus.c\] audio: '~nobody-here/x' is not a path",
-        ),
-        ('out = "a\\u0000b"\n' + MINIMAL, r"out: .* is not a path"),
-        (
-            MINIMAL.replace("recordings", "x" * 5000),
-            r"\[corpus.c\] audio: .* cannot be reached",
-        ),
-        (
-            MINIMAL.replace(
-                "[corpus.c]", "[corpus.c]\nnormalise = false\npeak_dbfs = -3.0"
-            ),
-            r"peak_dbfs: has no effect",
-        ),
-        (
-            MINIMAL + "[report]\nshots = [true]",
-            r"\[report\] shots: expected whole numbers from 1",
-        ),
-        ("x = " + "[" * 5000, r"study.toml: not a study file in TOML"),
-        ("x = " + "9" * 5000, r"study.toml: not a study file in TOML"),
-        ('[[encoder]]\nname = "mfcc"\n', r"no corpus; add a table \[corpus.NAME\]"),
-        ('[corpus.c]\naudio = "recordings"\n', r"no encoder; add \[\[encoder\]\]"),
-        ("corpus = 3", r"corpus: expected a table of keys, got 3"),
-        ("= 3", r"study.toml: not a study file in TOML"),
-    ],
-)
-def test_an_error_names_the_key_and_what_is_expected(folder, text, match):
-    with pytest.raises((OptionError, InputError), match=match):
-        read_study(study(folder, text))
+CORPUS = "[corpus.c]"
+# What is added to the smallest study, and the error.
+ADDED = {
+    "[protocol]\nseedz = 1": r"\[protocol\] seedz: unknown key; did you mean seed\?",
+    "[protocol]\nseed = '1'": r"\[protocol\] seed: expected a whole number, got '1'",
+    "[protocol]\nseed = true": r"\[protocol\] seed: expected a whole .*, got True",
+    "[protocol]\nshots = '0-3'": r"\[protocol\] shots: expected 1 or more",
+    "[protocol]\nspread = 'both'": (
+        r"\[protocol\] spread: expected one of all, total, shared, per-query, got 'both'"
+    ),
+    "[report]\ntarget = 80": r"\[report\] target: expected a score above 0 .* got 80",
+    "[protocol]\nspread = 'shared'\n[report]\ntarget = 0.8": (
+        r"\[report\] target: needs the spread total"
+    ),
+    "[report]\nshots = [0]": r"\[report\] shots: expected whole numbers from 1",
+    "[report]\nshots = [true]": r"\[report\] shots: expected whole numbers from 1",
+    "[baselines]\nreferences = 'gone.csv'": (
+        r"\[baselines\] references: .*gone.csv does not exist"
+    ),
+    'bands = "x"': r"\[\[encoder\]\] 1: .*bands: expected a value like 128",
+    '[[encoder]]\nname = "mfcc"': r"\[\[encoder\]\]: mfcc is given twice",
+    '[corpus.C]\naudio = "recordings"': r"\[corpus.C\]: differs from c only in case",
+}
+# What is replaced in the smallest study, by what, and the error.
+REPLACED = [
+    ("audio", "adio", r"\[corpus.c\] adio: unknown key; did you mean audio\?"),
+    ('"mfcc"', '"mfc"', r"\] 1: encoder: unknown name 'mfc'; did you mean mfcc\?"),
+    ("recordings", "gone", r"\[corpus.c\] audio: .*gone does not exist; paths are"),
+    (CORPUS, '[corpus."a/b"]', r"\[corpus.a/b\]: the name becomes a folder"),
+    (CORPUS, "[corpus.Tables]", r"\[corpus.Tables\]: the name becomes a folder"),
+    (CORPUS, f"{CORPUS}\nmin_length_s = -1", r"\[corpus.c\] min_length_s: expected 0"),
+    (CORPUS, f"{CORPUS}\nfolds = 1", r"\[corpus.c\] folds: expected 2 or more, got 1"),
+    (CORPUS, f"{CORPUS}\nknown = 'ldc'", r"\[corpus.c\] corpus: expected one of"),
+    ("recordings", "~nobody-here/x", r"audio: '~nobody-here/x' is not a path"),
+    ("recordings", "x" * 5000, r"\[corpus.c\] audio: .* cannot be reached"),
+    (
+        CORPUS,
+        f"{CORPUS}\nnormalise = false\npeak_dbfs = -3.0",
+        "peak_dbfs: has no effect",
+    ),
+]
+WHOLE_TEXTS = {
+    "titel = 'x'\n" + MINIMAL: r"study.toml: titel: unknown key; did you mean title\?",
+    'out = "a\\u0000b"\n' + MINIMAL: "out: .* is not a path",
+    "x = " + "[" * 5000: "study.toml: not a study file in TOML",
+    "x = " + "9" * 5000: "study.toml: not a study file in TOML",
+    '[[encoder]]\nname = "mfcc"\n': r"no corpus; add a table \[corpus.NAME\]",
+    '[corpus.c]\naudio = "recordings"\n': r"no encoder; add \[\[encoder\]\]",
+    "corpus = 3": "corpus: expected a table of keys, got 3",
+    "= 3": "study.toml: not a study file in TOML",
+}
+
+
+def test_an_error_names_the_key_and_what_is_expected(folder):
+    errors = [(MINIMAL + text, match) for text, match in ADDED.items()]
+    errors += [(MINIMAL.replace(old, new), match) for old, new, match in REPLACED]
+    for text, match in [*errors, *WHOLE_TEXTS.items()]:
+        with pytest.raises((OptionError, InputError), match=match):
+            read_study(study(folder, text))
 
 
 def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder):
