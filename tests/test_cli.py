@@ -237,27 +237,27 @@ def test_help_says_what_each_option_is_in_sentences():
             assert parameter.help.endswith("."), parameter.name
 
 
-def change_first(column, value):
-    """Return a function that changes the first value of a column."""
-    is_first = pl.int_range(pl.len()) == 0
-    changed = pl.when(is_first).then(value).otherwise(pl.col(column)).alias(column)
+def change_value(column, row, value):
+    """Return a function that changes a value of a column."""
+    is_row = pl.int_range(pl.len()) == row - 1
+    changed = pl.when(is_row).then(value).otherwise(pl.col(column)).alias(column)
     return lambda frame: frame.with_columns(changed)
 
 
 BAD = {
     "column label is missing": lambda f: f.drop("label"),
-    "column embedding, row 1: expected 3 numbers": change_first(
-        "embedding", pl.lit([1.0])
+    "column embedding, row 2: expected 3 numbers": change_value(
+        "embedding", 2, pl.lit([1.0])
     ),
-    "row 1, dimension e0: expected a finite number, got nan": change_first(
-        "embedding", pl.lit([np.nan, 1.0, 1.0])
+    "row 1, dimension e0: expected a finite number, got nan": change_value(
+        "embedding", 1, pl.lit([np.nan, 1.0, 1.0])
     ),
     "the table has no rows": lambda f: f.head(0),
     "only one eligible class, 'a': it is the only label": lambda f: f.with_columns(
         label=pl.lit("a")
     ),
     "no eligible class": lambda f: f.with_columns(label=pl.col("segment")),
-    "column label, row 1: expected text": change_first("label", pl.lit(" ")),
+    "column label, row 1: expected text": change_value("label", 1, pl.lit(" ")),
     "column fold: recording 'all' is in": lambda f: f.with_columns(
         recording=pl.lit("all")
     ),

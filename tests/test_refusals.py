@@ -107,7 +107,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_first(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
-    for words in (*FILE.values(), *COMMANDS.values()):
+    for words in (*FILE.values(), *(words for words, _ in FOLDER.values())):
         try_command(words, tmp_path / "file" / "out")
         said = capsys.readouterr().err
         assert str(tmp_path / "file") in said

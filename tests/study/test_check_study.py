@@ -57,7 +57,7 @@ def test_mistakes_stop_the_run_before_the_first_step(tmp_path):
         study.write_text(text.replace(old, new), encoding="utf-8")
         with pytest.raises((InputError, OptionError, OutputError), match=match):
             run_steps(study)
-        assert not (tmp_path / ".callshot" / "study" / "segment").exists()
+        assert not list(tmp_path.rglob("segments.parquet"))
     for out in ("", "/", ".callshot/results"):
         changed = text.replace('out = "results"', f'out = "{out}"')
         study.write_text(changed, encoding="utf-8")
