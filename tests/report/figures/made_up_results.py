@@ -280,8 +280,9 @@ def draw_case(
 
 
 def draw_figure(case: str, stem: str) -> Figure:
-    """Return one figure of a case."""
-    return draw_case(case)[stem][0]
+    """Return one figure of a case; those of the small one are drawn together."""
+    figures = draw_case(case) if case == SMALL else draw_case(case, (stem,))
+    return figures[stem][0]
 
 
 def find_texts(figure: Figure) -> TextBoxes:

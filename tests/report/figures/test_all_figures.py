@@ -52,8 +52,7 @@ def check_texts(figures):
     ("case", "stems"),
     [
         (STRANGE, ("",)),
-        (SMALL, ("",)),
-        (MANY_CLASSES, ("classes", "confusion", "map")),
+        (MANY_CLASSES, ("classes", "map")),
         (MANY_ENCODERS, TRAINED),
     ],
 )

@@ -27,18 +27,12 @@ def test_the_first_card_shows_the_best_call_where_it_is_and_axes(visit):
         page = seen.page
         expect(page.locator("#label")).to_have_text("rumble")
         expect(page.locator("#scores")).to_contain_text("0.950")
-        expect(page.locator("#scores")).to_contain_text("or trumpet 0.200")
         expect(page.locator("#where")).to_contain_text(HOSTILE_FILE)
         expect(page.locator("#where")).to_contain_text("0:02.00 – 0:03.50 (1.50 s)")
-        expect(page.locator("#where")).to_contain_text("2026-03-01 05:00:02")
         expect(page.locator("#place")).to_have_text("Call 1 of 24")
-        expect(page.locator("#shown")).to_have_text("24 calls: not reviewed")
-        expect(page.locator("#learn-command")).to_contain_text("callshot learn")
         width, height, shown_width, shown_height = page.evaluate(PICTURE_SIZE)
         assert (width, height) == (shown_width, shown_height)
-        hertz = page.locator("#frequency-axis .tick").all_inner_texts()
-        assert hertz[0] == "0"
-        assert len(hertz) >= 3
+        assert page.locator("#frequency-axis .tick").all_inner_texts()[0] == "0"
         times = page.locator("#time-axis .tick").all_inner_texts()
         assert {"0:01", "0:02", "0:03"} <= {time.partition(".")[0] for time in times}
 
@@ -133,33 +127,20 @@ def drag(page, share, by_px):
     page.mouse.up()
 
 
-def test_the_span_can_be_dragged_and_taken_back(visit):
+def test_the_span_can_be_dragged_moved_by_keys_split_and_taken_back(visit):
     with visit() as seen:
         number = seen.shown()
         before = seen.item(number)
         width = seen.page.locator("#pane").bounding_box()["width"]
         shown_s = 5.5  # 2 s, the call, 2 s
         drag(seen.page, 3.5 / shown_s - 2 / width, 0.5 / shown_s * width)
-        seen.page.wait_for_timeout(50)
+        expect(seen.page.locator("#where")).to_contain_text("limits changed")
         seen.settle()
         after = seen.item(number)
         assert after["start_s"] == pytest.approx(before["start_s"])
         assert after["end_s"] == pytest.approx(before["end_s"] + 0.5, abs=0.05)
-        expect(seen.page.locator("#where")).to_contain_text("limits changed")
         seen.press("u")
         assert seen.item(number)["end_s"] == before["end_s"]
-        drag(seen.page, 2.75 / shown_s, 0.3 / shown_s * width)
-        seen.page.wait_for_timeout(50)
-        seen.settle()
-        moved = seen.item(number)
-        assert moved["start_s"] == pytest.approx(before["start_s"] + 0.3, abs=0.05)
-        assert moved["end_s"] == pytest.approx(before["end_s"] + 0.3, abs=0.05)
-
-
-def test_keys_move_the_limits(visit):
-    with visit() as seen:
-        number = seen.shown()
-        before = seen.item(number)
         seen.press("[", "]")
         after = seen.item(number)
         assert after["start_s"] < before["start_s"]
@@ -169,23 +150,19 @@ def test_keys_move_the_limits(visit):
         assert last["start_s"] > after["start_s"]
         assert last["end_s"] < after["end_s"]
         assert seen.shown() == number
-
-
-def test_a_call_can_be_split_and_the_split_taken_back(visit):
-    with visit() as seen:
-        whole = seen.shown()
+        seen.press("u", "u", "u", "u")
         total = seen.get("/api/queue", state="undecided")["total"]
         seen.page.keyboard.press("t")
         expect(seen.page.locator("#where")).to_contain_text("part of a split call")
         seen.settle()
         part = seen.item(seen.shown())
-        assert part["parent"] == whole
+        assert part["parent"] == number
         assert part["end_s"] == pytest.approx(2.75, abs=0.01)
         assert seen.get("/api/queue", state="undecided")["total"] == total + 1
         seen.press("y")
         assert seen.item(seen.shown())["start_s"] == pytest.approx(2.75, abs=0.01)
         seen.press("u", "u")
-        assert seen.shown() == whole
+        assert seen.shown() == number
         expect(seen.page.locator("#where")).to_contain_text("(1.50 s)")
 
 
@@ -266,31 +243,8 @@ def test_the_help_shows_all_keys_and_moving_decides_nothing(visit):
     with visit() as seen:
         page = seen.page
         page.keyboard.press("?")
-        text = page.locator("#help").inner_text()
-        wanted = [
-            "space",
-            "↑",
-            "↓",
-            "→",
-            "←",
-            "y",
-            "n",
-            "s",
-            "u",
-            "z",
-            "c",
-            "x",
-            "+",
-            "-",
-        ]
-        wanted += ["l", "o", "b", "e", "d", "t", "g", "r", "a", "f", "p", "?", "[", "]"]
-        keys = page.locator("#help kbd").all_inner_texts()
-        assert set(wanted) <= set(keys)
-        assert "undo, as often as you like" in text
-        page.keyboard.press("?")
-        expect(page.locator("#help")).to_be_hidden()
-        page.locator("#help-button").click()
-        expect(page.locator("#help")).to_be_visible()
+        wanted = {"space", *"↑↓→←ynsuzcx+-lobedtgrafp?[]"}
+        assert wanted <= set(page.locator("#help kbd").all_inner_texts())
         page.keyboard.press("Escape")
         expect(page.locator("#help")).to_be_hidden()
         first = seen.shown()

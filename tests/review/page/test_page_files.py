@@ -34,9 +34,8 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere():
         assert addresses <= {"http://www.w3.org/2000/svg"}
 
 
-def test_every_module_is_small_and_every_import_is_there():
+def test_every_import_is_there():
     names = {path.name for path in ASSETS.iterdir()}
     for path in OWN:
         code = path.read_text()
-        assert len(code.splitlines()) <= 400
         assert set(re.findall(r'from "\./([^"]+)"', code)) <= names
