@@ -546,7 +546,7 @@ def test_a_short_recording_and_a_low_rate_are_noted(tmp_path):
         ),
         (
             {"encoder": "birdnet-v2.4[speed=2]", "window_s": 2},
-            r"birdnet-v2\.4\[speed=2\] has windows of 6 s; remove --window",
+            r"birdnet-v2\.4 has windows of 6 s; remove --window",
         ),
     ],
 )

@@ -311,7 +311,7 @@ def test_clips_of_recordings_that_changed_or_are_gone_are_rejects(field, tmp_pat
     rejects = (out / "rejects.csv").read_text()
     assert "changed since it was indexed" in rejects
     assert "no clip: y.wav: cannot be opened" in rejects
-    assert json.loads((out / "scan.json").read_text())["rejects"] == 2
+    assert json.loads((out / "scan.json").read_text())["rejects"] == len(result.rejects)
 
 
 # What goes wrong

@@ -17,6 +17,10 @@ COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
 HOURS = {"a.wav": 3600.0, "b.wav": 7200.0, "silent.wav": 3600.0}
 
 
+def score(*tables, samples=10, **options):
+    return callshot.score_detections(*tables, samples=samples, **options)
+
+
 def frame(*rows):
     return pl.DataFrame(rows, COLUMNS[: len(rows[0])], orient="row")
 
@@ -42,7 +46,7 @@ QUIET = frame(("a.wav", 11.6, 12.6, "roar"), ("b.wav", 30.0, 33.0, "roar"))
 
 
 def test_counts_and_metrics_of_each_class_are_as_counted_by_hand():
-    result = callshot.score_detections(DETECTIONS, ANNOTATIONS, recordings=HOURS)
+    result = score(DETECTIONS, ANNOTATIONS, recordings=HOURS)
     events = result.scores.filter(by="events")
     roar = events.filter(label="roar").row(0, named=True)
     assert (roar["annotated"], roar["detected"], roar["correct"]) == (2, 5, 2)
@@ -61,9 +65,7 @@ def test_counts_and_metrics_of_each_class_are_as_counted_by_hand():
 
 
 def test_detections_of_calls_that_nobody_could_name_are_not_false():
-    result = callshot.score_detections(
-        DETECTIONS, ANNOTATIONS, recordings=HOURS, unknown="unclear"
-    )
+    result = score(DETECTIONS, ANNOTATIONS, recordings=HOURS, unknown="unclear")
     for by, detected in (("events", 4), ("windows", 5)):
         roar = result.scores.filter(by=by, label="roar").row(0, named=True)
         assert roar["detected"] == detected
@@ -72,7 +74,7 @@ def test_detections_of_calls_that_nobody_could_name_are_not_false():
 
 
 def test_every_detection_and_annotation_has_one_outcome():
-    result = callshot.score_detections(DETECTIONS, ANNOTATIONS, recordings=HOURS)
+    result = score(DETECTIONS, ANNOTATIONS, recordings=HOURS)
     counts = dict(result.outcomes["outcome"].value_counts().iter_rows())
     assert counts == {
         "correct": 2,
@@ -87,9 +89,7 @@ def test_every_detection_and_annotation_has_one_outcome():
 
 def test_intervals_are_percentiles_over_all_samples_of_recordings():
     names = ["a.wav", "b.wav", "silent.wav"]
-    result = callshot.score_detections(
-        DETECTIONS, QUIET, recordings=HOURS, samples=4000
-    )
+    result = score(DETECTIONS, QUIET, recordings=HOURS, samples=4000)
     false = {"a.wav": 2, "b.wav": 1, "silent.wav": 0}
     values = [
         sum(false[name] for name in sample) / sum(HOURS[name] / 3600 for name in sample)
@@ -103,7 +103,7 @@ def test_intervals_are_percentiles_over_all_samples_of_recordings():
 
 def test_a_threshold_leaves_detections_out_but_not_from_average_precision():
     full, cut = [
-        callshot.score_detections(
+        score(
             DETECTIONS, ANNOTATIONS, recordings=HOURS, threshold=threshold
         ).scores.filter(by="events", label="roar")
         for threshold in (None, 0.65)
@@ -113,9 +113,7 @@ def test_a_threshold_leaves_detections_out_but_not_from_average_precision():
 
 
 def test_an_aim_gives_the_threshold_of_each_class():
-    result = callshot.score_detections(
-        DETECTIONS, QUIET, recordings=HOURS, false_alarms_per_hour=0.5
-    )
+    result = score(DETECTIONS, QUIET, recordings=HOURS, false_alarms_per_hour=0.5)
     rows = {row["label"]: row for row in result.thresholds.iter_rows(named=True)}
     assert rows["roar"]["threshold"] == 0.6
     assert rows["roar"]["recall"] == 1.0
@@ -124,16 +122,16 @@ def test_an_aim_gives_the_threshold_of_each_class():
 
 
 def test_without_recordings_there_are_no_rates_and_a_note_says_so():
-    result = callshot.score_detections(DETECTIONS, ANNOTATIONS)
+    result = score(DETECTIONS, ANNOTATIONS)
     assert set(result.scores["by"]) == {"events", "windows"}
     assert result.scores["false_alarms_per_hour"].null_count() == len(result.scores)
     assert any("--recordings" in note for note in result.notes)
     with pytest.raises(OptionError, match="needs the lengths of the recordings"):
-        callshot.score_detections(DETECTIONS, ANNOTATIONS, false_alarms_per_hour=1.0)
+        score(DETECTIONS, ANNOTATIONS, false_alarms_per_hour=1.0)
 
 
 def test_detections_without_scores_have_no_average_precision():
-    result = callshot.score_detections(DETECTIONS.drop("score"), ANNOTATIONS)
+    result = score(DETECTIONS.drop("score"), ANNOTATIONS)
     roar = result.scores.filter(label="roar").row(0, named=True)
     assert roar["recall"] == 1.0
     assert roar["average_precision"] is None
@@ -142,20 +140,18 @@ def test_detections_without_scores_have_no_average_precision():
         score=pl.when(pl.col("score") > 0.5).then(pl.col("score"))
     )
     with pytest.raises(InputError, match="2 of 6 detections have no score"):
-        callshot.score_detections(some, ANNOTATIONS)
+        score(some, ANNOTATIONS)
 
 
 def test_labels_that_never_meet_are_noted():
     other = DETECTIONS.with_columns(label=pl.lit("Rumble"))
-    result = callshot.score_detections(other, ANNOTATIONS)
+    result = score(other, ANNOTATIONS)
     assert any("no label is both detected" in note for note in result.notes)
 
 
 def test_a_recording_of_unknown_length_is_an_error():
     with pytest.raises(InputError, match=r"silent\.wav: not among the 1 recording "):
-        callshot.score_detections(
-            DETECTIONS.tail(1), ANNOTATIONS.head(2), recordings={"a.wav": 3600.0}
-        )
+        score(DETECTIONS.tail(1), ANNOTATIONS.head(2), recordings={"a.wav": 3600.0})
 
 
 @pytest.mark.parametrize(
@@ -171,12 +167,12 @@ def test_a_recording_of_unknown_length_is_an_error():
 )
 def test_options_out_of_their_range_are_errors(options, message):
     with pytest.raises(OptionError, match=message):
-        callshot.score_detections(DETECTIONS, ANNOTATIONS, **options)  # type: ignore[arg-type]
+        score(DETECTIONS, ANNOTATIONS, **options)
 
 
 def test_neither_annotations_nor_reviewed_detections_is_an_error():
     with pytest.raises(OptionError, match="give annotations, or reviewed detections"):
-        callshot.score_detections(DETECTIONS)
+        score(DETECTIONS)
 
 
 def test_the_commands_convert_and_score_files(tmp_path):
