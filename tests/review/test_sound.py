@@ -9,6 +9,7 @@ import soundfile
 from matplotlib import image
 from scipy.fft import next_fast_len
 
+from callshot.review import sound
 from callshot.review.sound import (
     MAPS,
     Clip,
@@ -112,8 +113,8 @@ def test_a_picture_has_the_size_and_the_band_that_were_asked_for():
     assert Picture(scale="log").band_hz(1000.0) == (1.0, 500.0)
 
 
-@pytest.mark.parametrize("speed", [0.125, 1, 2, 4, 8, 16])
-@pytest.mark.parametrize("rate_hz", [1000, 4000, 44100, 192000])
+@pytest.mark.parametrize("speed", [0.125, 1, 2, 16])
+@pytest.mark.parametrize("rate_hz", [1000, 44100, 192000])
 def test_a_sound_is_played_faster_by_its_rate(speed, rate_hz):
     time_s = np.arange(rate_hz) / rate_hz
     tone = np.sin(2 * np.pi * 100 * time_s).astype(np.float32)
@@ -177,8 +178,10 @@ def test_long_windows_take_a_bounded_amount_of_memory():
     assert peak < 100 * 2**20
 
 
-def test_a_sound_takes_at_most_half_an_hour_to_play():
-    clip = Clip(np.zeros(600 * 250, np.float32), 250, 0.0)
+def test_a_sound_takes_at_most_so_long_to_play(monkeypatch):
+    assert sound.MAX_PLAYED_S == 1800
+    monkeypatch.setattr(sound, "MAX_PLAYED_S", 8.0)
+    clip = Clip(np.zeros(3 * 250, np.float32), 250, 0.0)
     slow = make_wav(clip, SoundOptions(speed=0.0625))
-    assert len(slow) == 44 + 2 * 8000 * 1800
-    assert len(make_wav(clip, SoundOptions())) == 44 + 2 * 8000 * 600
+    assert len(slow) == 44 + 2 * 8000 * 8
+    assert len(make_wav(clip, SoundOptions())) == 44 + 2 * 8000 * 3

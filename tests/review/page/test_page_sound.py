@@ -187,6 +187,17 @@ def test_the_next_cards_are_ready_before_they_are_asked_for(visit):
         assert str(later[0]) not in asked
 
 
+NOTE_EXAMPLES = """() => {
+    window.played = 0;
+    const note = (changes) => {
+        const begun = changes.filter((one) => one.target.dataset.playing === "true");
+        window.played += begun.length;
+    };
+    const options = { subtree: true, attributes: true, attributeFilter: ["data-playing"] };
+    new MutationObserver(note).observe(document.querySelector("#examples"), options);
+}"""
+
+
 def test_confirmed_calls_become_examples_to_compare_with(visit):
     with visit() as seen:
         page = seen.page
@@ -196,8 +207,14 @@ def test_confirmed_calls_become_examples_to_compare_with(visit):
         tile = page.locator("#examples .example").first
         expect(tile).to_be_visible()
         expect(tile.locator("img[src]")).to_be_visible()
+        # The sound may have ended before a look at the page.
+        page.evaluate(NOTE_EXAMPLES)
         page.keyboard.press("e")
-        expect(page.locator(".example[data-playing=true]")).to_have_count(1)
+        for _ in range(500):
+            if page.evaluate("window.played") > 0:
+                break
+            page.wait_for_timeout(20)
+        assert page.evaluate("window.played") == 1
 
 
 def test_dark_light_and_the_switch(visit):
