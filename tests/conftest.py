@@ -92,3 +92,13 @@ def browser():
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Fail where a test file cannot be imported: doctest would leave it out in silence."""
+    report = yield
+    if report.skipped and "unable to import module" in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = f"{collector.path}: cannot be imported"
+    return report

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy.linalg import lu_factor
 
-from callshot.detection.background import Spread
+from callshot.detection.background import Covariance
 from callshot.detection.detector import make_detector
 from callshot.detection.model import (
     AudioSettings,
@@ -113,7 +113,7 @@ def test_undoing_the_only_call_of_a_new_label_changes_only_the_other_scores():
         licence="none",
     )
     vectors = rng.normal(size=(10, 4)).astype(np.float32)
-    background = Spread(np.zeros(4), lu_factor(np.eye(4)))
+    background = Covariance(np.zeros(4), lu_factor(np.eye(4)))
     scores = ModelScores(model, vectors, background)
     scores.update({"b": [3], "new": [1, 2]})
     scores.update({"a": [1]})

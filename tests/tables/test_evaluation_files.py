@@ -28,7 +28,7 @@ from callshot.records.frames import (
     values_frame,
 )
 from callshot.records.table_files import protect_text, write_csv_frame
-from callshot.report import evaluation_files as results
+from callshot.tables import evaluation_files as results
 from callshot.tables.evaluation_files import (
     FOLDS,
     describe_evaluation,
