@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Before NumPy is imported: threads of BLAS that wait for each other on busy cores take
-# 20 times as long as one.
+# Before NumPy is imported: threads of BLAS of two test processes wait for each other.
 for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
