@@ -23,8 +23,8 @@ import polars as pl
 from callshot import Protocol, Vectors, embed, segment, train_baselines
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
-from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import Folds
+from callshot.records.terms import LARGEST_P
 from table import show
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

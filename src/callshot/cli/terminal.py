@@ -66,8 +66,9 @@ def print_table(
     table = Table("", title, list(map(Column, columns)), make_rows(rows), foot)
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, 240))
-    console.print()
-    print_lines(console, [title], "bold")
+    if title:
+        console.print()
+        print_lines(console, [title], "bold")
     console.print(to_terminal(table))
 
 
@@ -275,6 +276,7 @@ def show_segmentation(
         [name, len(values), *_format_durations(values)]
         for name, values in durations_s.items()
     ]
+    console.print()
     print_table(console, ("", "number", *DURATIONS), rows)
     _show_labels(segmentation, console, inspection.classes if inspection else ())
 
@@ -375,6 +377,7 @@ def _show_labels(
         cells[""] = "━" * round(BAR_LENGTH * len(members) / most)
         cells["eligible"] = eligibility.get(label, "no: no segments")
         rows.append([cells[column] for column in columns])
+    console.print()
     print_table(console, columns, rows)
     console.print()
     if len(labels) > MAX_LABELS:

@@ -36,7 +36,6 @@ from callshot.fewshot.folds import check_tables, complete_shots, count_classes
 from callshot.fewshot.gpu.device import Gpu, add_note, usable_gpu
 from callshot.fewshot.label_budget import label_budget, sample_gains
 from callshot.fewshot.permutation import (
-    LARGEST_P,
     TOO_FEW_ORDERS,
     chance_test,
     count_orders,
@@ -82,6 +81,7 @@ from callshot.records import (
     no_progress,
 )
 from callshot.records.frames import Frame
+from callshot.records.terms import LARGEST_P
 from callshot.vectors import Vectors
 
 NamedFrames = Iterator[tuple[str, Frame]]

@@ -32,7 +32,6 @@ from callshot.records.frames import CHANCE_TEST, Frame, concat_frames, make_fram
 
 TESTED_SHOTS = (1, 2, 5, 10, 20, 40)
 TEST_DRAWS = 10
-LARGEST_P = 0.02  # that is called better than chance
 TOO_FEW_ORDERS = (
     "no test against chance: folds have so few recordings that their labels "
     "can be put in fewer than 50 orders"

@@ -34,6 +34,7 @@ RANKING_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "ranki
 DECISION_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "decision")
 CLASS_METRICS = tuple(name for name in METRICS if METRICS[name].of_class)
 SPREADS = ("per-query", "shared", "total")  # each says more than the one before
+LARGEST_P = 0.02  # that is called better than chance
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
 STATES = {
     "ok": "as it was written",

@@ -21,9 +21,9 @@ from callshot.fewshot.differences import (
     summarise_comparisons,
 )
 from callshot.fewshot.label_budget import WITHIN
-from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import METRIC_NAMES, CorpusResults, Evaluation
 from callshot.records.frames import Frame, value_matrix
+from callshot.records.terms import LARGEST_P
 from callshot.report.choices import (
     FEW_SHOTS,
     is_trained,
