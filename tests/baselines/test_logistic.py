@@ -16,6 +16,7 @@ from callshot.baselines import logistic
 from callshot.baselines.logistic import (
     C_GRID,
     DEFAULT_C,
+    EXACT,
     choose_c,
     fit,
     fit_each,
@@ -304,3 +305,20 @@ def test_a_choice_can_be_stopped_before_each_c(monkeypatch):
     with pytest.raises(IndexError):
         choose_c(small(0), 0, left.pop)
     assert not left
+
+
+@pytest.mark.parametrize("shape", [(60, 8), (40, 90)])
+def test_both_solvers_train_the_same_layers(monkeypatch, shape):
+    rng = np.random.default_rng(0)
+    label = np.arange(shape[0]) % 3
+    vectors = rng.normal(size=shape) + label[:, None]
+    layers = []
+    for limit in (0, np.inf):
+        monkeypatch.setattr(logistic, "LARGE_TABLE", limit)
+        c_values = (0.01, 0.1, 1.0)
+        found = fit_each(vectors, label, ("a", "b", "c"), c_values, EXACT)
+        layers.append(list(found))
+    for first, second in zip(*layers, strict=True):
+        # A shift of all biases alike changes nothing.
+        expected = log_odds(second(vectors))
+        np.testing.assert_allclose(log_odds(first(vectors)), expected, atol=1e-6)
