@@ -17,7 +17,6 @@ from callshot.detection.clips import (
     ClipOptions,
     choose_events,
     draw_spectrogram,
-    measure_spectrogram,
     write_clips,
 )
 from callshot.detection.events import (
@@ -184,29 +183,6 @@ def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
         "absent.wav",
     ]
     assert "nothing to read from 98.000 s" in result.rejects[0].reason
-
-
-def test_a_spectrogram_has_a_tone_at_its_frequency_and_time():
-    rate_hz = 8000
-    time_s = np.arange(4 * rate_hz) / rate_hz
-    tone = np.sin(2 * np.pi * 300 * time_s).astype(np.float32)
-    tone[: 2 * rate_hz] = 0
-    for max_hz in (4000.0, 500.0):
-        frequency_hz, times_s, level_db = measure_spectrogram(tone, rate_hz, max_hz)
-        assert frequency_hz[-1] <= max_hz
-        assert 200 < len(frequency_hz) < 400
-        strongest, late = np.unravel_index(level_db.argmax(), level_db.shape)
-        step_hz = frequency_hz[1]
-        assert frequency_hz[strongest] == pytest.approx(300, abs=step_hz)
-        assert times_s[late] > 2
-        # Literally: the power of one window at one frequency.
-        size = round(rate_hz / step_hz)
-        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
-        middle = round(times_s[-1] * rate_hz) - size // 2
-        part = tone[middle : middle + size] * window
-        turns = np.exp(-2j * np.pi * strongest * np.arange(size) / size)
-        power = 2 * abs(np.sum(part * turns)) ** 2 / (rate_hz * np.sum(window**2))
-        assert level_db[strongest, -1] == pytest.approx(10 * np.log10(power), abs=0.01)
 
 
 @pytest.mark.parametrize("size", [1, 40, 5000])

@@ -19,14 +19,14 @@ from zlib import crc32
 import numpy as np
 import polars as pl
 import soundfile
-from scipy import signal as scipy_signal
 
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
+from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.detection.events import RecordingFolder, complete_events
 from callshot.errors import CallshotError, OptionError, OutputError, check_range
 from callshot.files import make_folder
-from callshot.records import FloatArray, Progress, Reject, no_progress
+from callshot.records import Progress, Reject, no_progress
 from callshot.records.frames import CLIPS, Frame, unique_values
 from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import CREATOR, open_figure
@@ -53,10 +53,8 @@ SUBTYPE = "PCM_24"  # holds samples of 8, 16 and 24 bit as they are
 
 SIZE_IN = (4.8, 2.6)
 DPI = 110
-BINS = 256  # of frequency, up to the top of the picture
-OVERLAP = 0.75
-MIN_WINDOW = 16  # samples
-QUIET = 1e-14  # power of silence, so that its logarithm exists
+ROWS = 256  # of a spectrogram
+COLUMNS = 400
 DARKEST = 5  # percentile of the levels in a picture
 RANGE_DB = 15.0  # at least, so that noise alone looks like noise
 
@@ -235,30 +233,6 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
     return pl.concat(parts)
 
 
-def measure_spectrogram(
-    signal: Signal, rate_hz: int, max_hz: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return frequencies in Hz, times in s, and levels in dB (frequencies, times).
-
-    The window is so long that there are about 256 frequencies up to `max_hz`: long for low calls.
-    """
-    ideal_bits = np.log2(BINS * rate_hz / max_hz)
-    ideal_size = 2 ** round(ideal_bits)
-    size = int(max(MIN_WINDOW, min(ideal_size, signal.size)))
-    padded = np.pad(signal, (0, max(0, size - signal.size)))
-    frequency_hz, time_s, power = scipy_signal.spectrogram(
-        padded,
-        rate_hz,
-        window="hann",
-        nperseg=size,
-        noverlap=int(OVERLAP * size),
-        detrend=False,
-    )
-    is_shown = frequency_hz <= max_hz
-    level_db = 10 * np.log10(power[is_shown] + QUIET)
-    return frequency_hz[is_shown], time_s, level_db
-
-
 def draw_spectrogram(
     signal: Signal,
     rate_hz: int,
@@ -271,14 +245,11 @@ def draw_spectrogram(
     Its colours follow the levels that there are.
     """
     max_hz = min(max_hz or np.inf, rate_hz / 2)
-    frequency_hz, time_s, level_db = measure_spectrogram(signal, rate_hz, max_hz)
+    edges_hz = np.linspace(0, max_hz, ROWS + 1)
+    # Long windows for low calls, so that rows differ
+    level_db = measure_spectrogram(signal, rate_hz, edges_hz, COLUMNS, ROWS / max_hz)
     low_db = float(np.percentile(level_db, DARKEST))
-    half_hz = frequency_hz[1] / 2
-    first_s = time_s[0]
-    half_s = first_s
-    if len(time_s) > 1:
-        half_s = (time_s[1] - first_s) / 2
-    times_s = (start_s + first_s - half_s, start_s + time_s[-1] + half_s)
+    end_s = start_s + signal.size / rate_hz
     title = f"{event['label']}, {event['recording']}"
     if event["score"] is not None:
         title = f"{event['score']:.2f}  {title}"
@@ -288,11 +259,10 @@ def draw_spectrogram(
         ax = figure.subplots()
         ax.imshow(
             level_db,
-            extent=(*times_s, -half_hz, frequency_hz[-1] + half_hz),
+            extent=(start_s, end_s, 0, max_hz),
             cmap="magma",
             vmin=low_db,
             vmax=max(float(level_db.max()), low_db + RANGE_DB),
-            origin="lower",
             aspect="auto",
             interpolation="nearest",
         )
@@ -300,8 +270,7 @@ def draw_spectrogram(
         ax.set(
             xlabel="time in the recording, s",
             ylabel="frequency, Hz",
-            xlim=(start_s, start_s + signal.size / rate_hz),
-            ylim=(0, max_hz),
+            xlim=(start_s, end_s),
         )
         for edge_s in (event["start_s"], event["end_s"]):
             ax.axvline(edge_s, color="white", linewidth=0.9)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from callshot.corpus.audio import load_audio
+from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import CallshotError
 from callshot.files import make_folder, sha256_text, write_atomic
 from callshot.records import CorpusResults, FloatArray, Folds
@@ -121,7 +122,7 @@ SPEEDS = (4, 8, 16)
 COLUMNS = 150  # of a spectrogram
 ROWS = 64
 RANGE_DB = 55.0
-MIN_POWER = 1e-12  # so that silence has a logarithm
+MIN_WINDOW_S = 0.01
 
 
 class CallClip(NamedTuple):
@@ -265,19 +266,11 @@ def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
     """Return a spectrogram up to a frequency as PNG in base64; dark is loud."""
     from PIL import Image
 
-    shortest = max(ROWS * rate_hz / top_hz, rate_hz / 100)
-    width = int(min(len(signal), shortest))
-    starts = np.linspace(0, len(signal) - width, COLUMNS).astype(int)
-    window = np.hanning(width + 2)[1:-1]
-    frames = signal[starts[:, None] + np.arange(width)] * window
-    size = max(width, int(shortest))
-    power = np.abs(np.fft.rfft(frames, size)) ** 2
-    frequencies_hz = np.linspace(0, top_hz, ROWS + 1)[1:]
-    bins = np.rint(frequencies_hz * size / rate_hz).astype(int)
-    shown = power[:, np.minimum(bins, power.shape[1] - 1)]
-    levels = 10 * np.log10(shown.T + MIN_POWER)  # (rows, columns), the lowest row first
-    shades = np.clip((levels - levels.max() + RANGE_DB) / RANGE_DB, 0.0, 1.0)
-    pixels = (255 * (1.0 - shades[::-1])).astype(np.uint8)
+    window_s = max(ROWS / top_hz, MIN_WINDOW_S)
+    edges_hz = np.linspace(0, top_hz, ROWS + 1)
+    levels = measure_spectrogram(signal, rate_hz, edges_hz, COLUMNS, window_s)
+    below = np.clip((levels.max() - levels) / RANGE_DB, 0.0, 1.0)
+    pixels = (255 * below).astype(np.uint8)
     image = Image.fromarray(pixels // 16 * 17).quantize(16, dither=Image.Dither.NONE)
     content = io.BytesIO()
     image.save(content, "PNG", optimize=True)

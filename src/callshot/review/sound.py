@@ -4,17 +4,9 @@ A sound is played faster by giving its samples a higher rate in the header of th
 pitch goes up, and calls that are too low for human ears become audible. The rate in the header is
 always one that browsers play, 8 to 96 kHz; the signal is resampled where that is needed.
 
-A spectrogram has exactly the pixels that are asked for:
-
-Columns   Column x of W stands for the time from start + x·d to start + (x + 1)·d, d = length / W.
-          It is the mean power of m frames, spread evenly over it: m = 1, or as many as are needed
-          so that frames are at most half a window apart (up to 16).
-Frames    n = window_s · rate samples around the middle, by a Hann window; silence beyond the
-          signal. Power is that of a sine: a sine at full scale has 0 dB.
-Rows      Row y of H, from the top, stands for a band of frequencies, linear or logarithmic. It is
-          the mean power of the bins inside the band, or between the two nearest bins if there are
-          none.
-Pixels    round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour of the map.
+A spectrogram has exactly the pixels that are asked for (`callshot.corpus.spectrogram`); its rows are
+linear or logarithmic. A pixel is round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour
+of the map.
 """
 
 import io
@@ -28,10 +20,10 @@ from typing import Any
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
-from scipy.fft import next_fast_len, rfft
 
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
+from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import InputError
 from callshot.files import explain_unreadable, is_inside
 from callshot.records import FloatArray, Recording
@@ -49,12 +41,7 @@ LOG = "log"
 SCALES = ("linear", LOG)
 MAPS = ("viridis", "magma", "cividis", "grey")
 COLOUR_FILE = Path(__file__).with_name("colour_maps.npz")
-MAX_FRAMES = 16  # in a column
-MAX_POINTS = 2**21  # of spectra at once
-MIN_WINDOW = 8  # samples
-MAX_WINDOW = 2**17
 MIN_LOG_HZ = 1.0
-SILENCE = 1e-20  # power
 
 MAX_DRAWN = 256
 
@@ -264,60 +251,11 @@ def make_pixels(clip: Clip, picture: Picture) -> Pixels:
 
 def make_levels(clip: Clip, picture: Picture) -> FloatArray:
     """Return the level of each pixel in dB."""
-    samples = len(clip.signal)
-    width = picture.width
-    asked = round(picture.window_s * clip.rate_hz)
-    window = min(max(asked, MIN_WINDOW), MAX_WINDOW)
-    needed = -(-samples * 2 // (width * window))
-    frames = max(1, min(MAX_FRAMES, needed))  # of which a column is the mean
-    count = width * frames
-    odd_numbers = 2 * np.arange(count) + 1
-    middles = odd_numbers * samples // (2 * count)
-    padded = np.pad(clip.signal, window)  # with silence at both ends
-    windows = np.lib.stride_tricks.sliding_window_view(padded, window)
-    first_samples = middles - window // 2 + window
-    size = int(next_fast_len(2 * window, real=True))
-    shape = np.hanning(window + 2)[1:-1]
-    gain = 2 / shape.sum()  # of a sine
     space = np.geomspace if picture.scale == LOG else np.linspace
-    low_hz, high_hz = picture.band_hz(clip.rate_hz)
-    edges_hz = space(low_hz, high_hz, picture.height + 1)
-    edges = edges_hz * size / clip.rate_hz  # between rows from low to high, in bins
-    columns = max(1, MAX_POINTS // (size * frames))  # a bounded amount of memory
-    parts = []
-    step = columns * frames
-    for starts in np.split(first_samples, range(step, count, step)):
-        signals = windows[starts].astype(np.float64)
-        spectra = rfft(signals * shape, size)
-        squares = np.square(spectra.real) + np.square(spectra.imag)
-        by_column = squares.reshape(-1, frames, squares.shape[1])
-        power = gain**2 * by_column.mean(axis=1)
-        parts.append(_to_rows(power.T, edges))
-    rows = np.concatenate(parts, axis=1)
-    audible = np.maximum(rows, SILENCE)
-    return 10 * np.log10(audible)
-
-
-def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return the power of each pixel, height × width, from that of bins and the edges of rows."""
-    last = len(bins) - 1
-    middles = (edges[:-1] + edges[1:]) / 2
-    position = np.clip(middles, 0, last)
-    below = np.floor(position).astype(int)
-    above = np.minimum(below + 1, last)
-    share = (position - below)[:, None]
-    from_below = (1 - share) * bins[below]
-    rows = from_below + share * bins[above]
-    limits = np.ceil(edges).astype(int)  # a bin on an edge belongs to the upper band
-    limits = np.minimum(limits, len(bins))
-    counts = np.diff(limits)
-    has_bins = counts > 0
-    silent = np.zeros((1, bins.shape[1]))
-    padded = np.concatenate([bins, silent])
-    pairs = np.column_stack([limits[:-1], limits[1:]])
-    sums = np.add.reduceat(padded, pairs[has_bins].ravel())[::2]
-    rows[has_bins] = sums / counts[has_bins, None]
-    return np.asarray(rows[::-1])
+    edges_hz = space(*picture.band_hz(clip.rate_hz), picture.height + 1)
+    return measure_spectrogram(
+        clip.signal, clip.rate_hz, edges_hz, picture.width, picture.window_s
+    )
 
 
 def write_png(pixels: Pixels, colours: str) -> bytes:

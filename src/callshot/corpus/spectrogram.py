@@ -1,0 +1,82 @@
+"""A signal → the levels of the pixels of its spectrogram.
+
+Columns   Column x of W stands for the time from start + x·d to start + (x + 1)·d, d = length / W.
+          It is the mean power of m frames, spread evenly over it: m = 1, or as many as are needed
+          so that frames are at most half a window apart (up to 16).
+Frames    n = window_s · rate samples around the middle, by a Hann window; silence beyond the
+          signal. Power is that of a sine: a sine at full scale has 0 dB.
+Rows      Row y of H, from the top, stands for a band of frequencies. It is the mean power of the
+          bins inside the band, or between the two nearest bins if there are none.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import next_fast_len, rfft
+
+from callshot.records import FloatArray
+
+MAX_FRAMES = 16  # in a column
+MAX_POINTS = 2**21  # of spectra at once
+MIN_WINDOW = 8  # samples
+MAX_WINDOW = 2**17
+SILENCE = 1e-20  # power
+
+
+def measure_spectrogram(
+    signal: NDArray[np.floating],
+    rate_hz: float,
+    edges_hz: FloatArray,
+    width: int,
+    window_s: float,
+) -> FloatArray:
+    """Return the level of each pixel in dB; `edges_hz` are those of rows, from low to high."""
+    samples = len(signal)
+    asked = round(window_s * rate_hz)
+    window = min(max(asked, MIN_WINDOW), MAX_WINDOW)
+    needed = -(-samples * 2 // (width * window))
+    frames = max(1, min(MAX_FRAMES, needed))  # of which a column is the mean
+    count = width * frames
+    odd_numbers = 2 * np.arange(count) + 1
+    middles = odd_numbers * samples // (2 * count)
+    padded = np.pad(signal, window)  # with silence at both ends
+    windows = np.lib.stride_tricks.sliding_window_view(padded, window)
+    first_samples = middles - window // 2 + window
+    size = int(next_fast_len(2 * window, real=True))
+    shape = np.hanning(window + 2)[1:-1]
+    gain = 2 / shape.sum()  # of a sine
+    edges = edges_hz * size / rate_hz  # in bins
+    columns = max(1, MAX_POINTS // (size * frames))  # a bounded amount of memory
+    parts = []
+    step = columns * frames
+    for starts in np.split(first_samples, range(step, count, step)):
+        signals = windows[starts].astype(np.float64)
+        spectra = rfft(signals * shape, size)
+        squares = np.square(spectra.real) + np.square(spectra.imag)
+        by_column = squares.reshape(-1, frames, squares.shape[1])
+        power = gain**2 * by_column.mean(axis=1)
+        parts.append(_to_rows(power.T, edges))
+    rows = np.concatenate(parts, axis=1)
+    audible = np.maximum(rows, SILENCE)
+    return 10 * np.log10(audible)
+
+
+def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
+    """Return the power of each pixel, height × width, from that of bins and the edges of rows."""
+    last = len(bins) - 1
+    middles = (edges[:-1] + edges[1:]) / 2
+    position = np.clip(middles, 0, last)
+    below = np.floor(position).astype(int)
+    above = np.minimum(below + 1, last)
+    share = (position - below)[:, None]
+    from_below = (1 - share) * bins[below]
+    rows = from_below + share * bins[above]
+    limits = np.ceil(edges).astype(int)  # a bin on an edge belongs to the upper band
+    limits = np.minimum(limits, len(bins))
+    counts = np.diff(limits)
+    has_bins = counts > 0
+    silent = np.zeros((1, bins.shape[1]))
+    padded = np.concatenate([bins, silent])
+    pairs = np.column_stack([limits[:-1], limits[1:]])
+    sums = np.add.reduceat(padded, pairs[has_bins].ravel())[::2]
+    rows[has_bins] = sums / counts[has_bins, None]
+    return np.asarray(rows[::-1])
