@@ -517,8 +517,8 @@ def test_a_short_recording_and_a_low_rate_are_noted(tmp_path):
     record(tmp_path / "low.wav", 3.0, 8000)
     result = index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
     assert result.notes == [
-        "low.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses up to 8000 Hz",
-        "short.wav: 0.4 s is shorter than the window of 1 s; its only window is padded",
+        "low.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses 100 to 8000 Hz",
+        "short.wav: shorter than the window of 1 s; used whole",
     ]
     rows = read_all(result.index)["short.wav"]
     assert (rows["start_s"].tolist(), rows["end_s"].tolist()) == ([0.0], [0.4])

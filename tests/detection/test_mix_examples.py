@@ -18,6 +18,7 @@ from callshot.detection.mix_examples import (
 from callshot.detection.model import (
     MAX_CLIPS,
     describe_locations,
+    from_pcm,
     load_model,
     merge_models,
     to_pcm,
@@ -76,9 +77,11 @@ def model(field):
 def test_a_model_keeps_the_audio_of_its_examples(tmp_path, field, model):
     folder, _ = field
     write_model(model, tmp_path / "model.npz")
-    clips = load_model(tmp_path / "model.npz").clips
-    assert clips.rate_hz == 16000
-    for path, samples in zip(model.examples.spans.paths, clips.samples, strict=True):
+    loaded = load_model(tmp_path / "model.npz")
+    assert loaded.clip_rate_hz == 16000
+    clips = loaded.examples.spans["clip"]
+    for path, clip in zip(model.examples.spans.paths, clips, strict=True):
+        samples = np.frombuffer(clip, np.int16)
         signal, _ = sf.read(folder / "clips" / path, dtype="float32")
         expected = np.round(signal / np.abs(signal).max() * 32767)
         np.testing.assert_allclose(samples, expected, atol=1)
@@ -87,8 +90,8 @@ def test_a_model_keeps_the_audio_of_its_examples(tmp_path, field, model):
 def test_a_call_in_a_recording_is_kept_without_what_is_around_it(tmp_path):
     site = write_site(tmp_path / "site", ("a",))
     model = learn(site, "mfcc", window_s=1.0, store=tmp_path / "store").model
-    starts_s = model.examples.spans["start_s"]
-    for start_s, samples in zip(starts_s, model.clips.samples, strict=True):
+    for start_s, clip in model.examples.spans.frame["start_s", "clip"].iter_rows():
+        samples = np.frombuffer(clip, np.int16)
         signal, _ = sf.read(site / "a.wav", dtype="float32")
         first = round(start_s * RATE_HZ)
         call = signal[first : first + len(samples)]
@@ -107,11 +110,11 @@ def test_the_audio_of_some_examples_is_kept_whatever_the_order(tmp_path):
             shutil.copy(path, place)
         parts.append(learn(part, "mfcc", window_s=0.5, store=tmp_path / "s").model)
     whole = learn(tmp_path / "clips", "mfcc", window_s=0.5, store=tmp_path / "s").model
-    kept = [one is not None for one in whole.clips.samples]
+    kept = [one is not None for one in whole.examples.spans["clip"]]
     assert sum(kept) == 3 * MAX_CLIPS
     for first, second in (parts, parts[::-1]):
         merged = merge_models(first, second)
-        assert [one is not None for one in merged.clips.samples] == kept
+        assert [one is not None for one in merged.examples.spans["clip"]] == kept
         write_model(merged, tmp_path / "merged.npz")
         write_model(whole, tmp_path / "whole.npz")
         merged_examples = load_model(tmp_path / "merged.npz").examples.spans.frame
@@ -180,7 +183,7 @@ def test_learning_for_a_site_embeds_mixtures(field, model):
     with open_workers(spec, threads=1) as encoder:
         for row in (0, 5, 11):
             location = describe_locations(model.examples.spans)[row]
-            clip = model.clips.samples[row].astype(np.float32) / np.float32(32767)
+            clip = from_pcm(model.examples.spans["clip"][row])
             mixtures = mix_example(clip, windows, location, 16000)
             vectors = [encoder.submit_windows([one])()[0] for one in mixtures]
             expected = np.mean(vectors, axis=0)

@@ -1,5 +1,7 @@
 """Scores follow decisions."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,7 +11,6 @@ from callshot.detection.background import Covariance
 from callshot.detection.detector import make_detector
 from callshot.detection.model import (
     AudioSettings,
-    Clips,
     load_model,
     make_model,
 )
@@ -158,16 +159,15 @@ def test_a_new_label_is_scored_once_it_has_a_call(served):
 @pytest.mark.parametrize("speed", [1.0, 2.0, 0.5])
 def test_the_sound_of_an_example_lasts_as_long_as_the_call(speed):
     samples = np.arange(round(16000 * 1.5 / speed), dtype=np.int16)
+    spans = make_examples([("hoot", "a.wav", "a.wav", 2.0, 3.5)])
+    spans = replace(spans, frame=spans.frame.with_columns(clip=samples.tobytes()))
     model = make_model(
-        Vectors(
-            make_examples([("hoot", "a.wav", "a.wav", 2.0, 3.5)]),
-            np.ones((1, 4), np.float32),
-        ),
+        Vectors(spans, np.ones((1, 4), np.float32)),
         encoder="mfcc",
         fingerprint={"encoder": "mfcc", "options": {"speed": speed}},
         settings=AudioSettings(),
         licence="none",
-        clips=Clips(16000, (samples,)),
+        clip_rate_hz=16000,
     )
     clip = make_example_clip(model, 0)
     assert len(clip.signal) / clip.rate_hz == pytest.approx(1.5)

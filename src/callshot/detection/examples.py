@@ -9,7 +9,7 @@ padded, unless the recording is shorter than a window.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,12 +22,13 @@ from callshot.detection.background import (
     make_windows,
     select_windows,
 )
+from callshot.detection.index.add_recording import describe_recording, group_notes
 from callshot.detection.index.windows import WindowGrid, make_grid
 from callshot.detection.model import SEGMENT, AudioSettings
 from callshot.encoders.embed import EmbedOptions, embed_rows
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.errors import InputError, OptionError, count_text
+from callshot.errors import InputError, OptionError
 from callshot.records import (
     Progress,
     Recording,
@@ -44,7 +45,6 @@ Errors = dict[int, InputError]
 
 ROUNDING_S = 1e-9
 MIN_RATE_HZ = 10
-HEARD_SHARE = 0.75  # of the highest frequency of an encoder that recordings should hold
 OWNER = "call_row"  # a column of windows: the row of their call
 
 
@@ -105,11 +105,12 @@ def embed_calls(
     kept = calls.take(keep).with_columns(windows=windows[keep])
     notes: list[str] = []
     if settings.source != SEGMENT:
-        recordings = [headers[path] for path in sorted(set(kept.paths))]
         for spec in joined_encoder.specs:
-            notes += describe_recordings(recordings, spec, settings)
+            grid = find_grid(spec, settings)
+            for path in sorted(set(kept.paths)):
+                notes += describe_recording(headers[path], grid, spec)
     matrix = np.concatenate(columns, axis=1)[keep]
-    return Vectors(kept, matrix, joined_encoder.name), rejects, notes
+    return Vectors(kept, matrix, joined_encoder.name), rejects, group_notes(notes)
 
 
 def cut_windows(
@@ -226,38 +227,6 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
                 "correct the times, or leave the example out"
             )
     return errors
-
-
-def describe_recordings(
-    recordings: Sequence[Recording], spec: EncoderSpec, settings: AudioSettings
-) -> Iterator[str]:
-    """Yield notes on recordings: wrong headers, shorter than a window, part of the band missing."""
-    for recording in recordings:
-        if note := recording.describe_length():
-            yield f"{recording.path}: {note}"
-    window_s = find_grid(spec, settings).window_s
-    short = [recording for recording in recordings if recording.duration_s < window_s]
-    if short:
-        treatment = "used whole" if spec.windowing is None else "padded"
-        yield (
-            f"{count_text(len(short), 'recording')} shorter than the window of {window_s:.3g} s "
-            f"of {spec.name} (first: {short[0].path}): {treatment}"
-        )
-    if spec.band_hz is None:
-        return
-    low_hz, high_hz = spec.band_hz
-    needed_hz = HEARD_SHARE * high_hz / spec.speed
-    narrow = [
-        recording for recording in recordings if recording.rate_hz / 2 < needed_hz
-    ]
-    if narrow:
-        rate_hz = narrow[0].rate_hz
-        yield (
-            f"{count_text(len(narrow), 'recording')} with nothing above {rate_hz / 2:g} Hz, as "
-            f"sampled at {rate_hz:g} Hz "
-            f"(first: {narrow[0].path}); {spec.name} uses {low_hz / spec.speed:g} to "
-            f"{high_hz / spec.speed:g} Hz"
-        )
 
 
 def embed_background(

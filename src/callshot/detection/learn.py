@@ -289,12 +289,14 @@ def learn_examples(
             scale_progress(progress, 1 - share),
         )
 
-    clips = None
+    clip_rate_hz = None
     if can_scan:
-        clips = read_clips(vectors.spans, find_grid(spec, settings), settings)
+        grid = find_grid(spec, settings)
+        clip_rate_hz = grid.rate_hz
+        vectors = replace(vectors, spans=read_clips(vectors.spans, grid, settings))
     if options.site is not None:
         mixed = embed_mixed_examples(
-            vectors.spans, clips, joined_encoder, settings, options.site, embedding
+            vectors.spans, joined_encoder, settings, options.site, embedding
         )
         vectors = replace(vectors, matrix=mixed)
     model = make_model(
@@ -305,7 +307,7 @@ def learn_examples(
         licence=joined_encoder.licence,
         inputs=calls.inputs,
         background=background,
-        clips=clips,
+        clip_rate_hz=clip_rate_hz,
     )
     new = len(model.examples)
     if earlier is not None:

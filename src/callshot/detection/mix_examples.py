@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
@@ -30,13 +31,11 @@ from callshot.detection.index.windows import (
     measure_levels,
 )
 from callshot.detection.model import (
-    FULL_SCALE,
     MAX_CLIP_S,
     AudioSettings,
-    Clips,
     Model,
-    Pcm,
     describe_locations,
+    from_pcm,
     to_pcm,
 )
 from callshot.encoders.embed import EmbedOptions
@@ -55,8 +54,8 @@ Files = Sequence[
 MIN_WINDOWS = 100
 
 
-def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Clips:
-    """Return the plain audio of calls, at the rate of the encoder and at its speed."""
+def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Spans:
+    """Add the plain audio of calls, at the rate of the encoder and at its speed, as `clip`."""
     headers, _ = read_headers(calls, settings)
     rows = []
     for call in read_as(calls, grid.rate_hz, settings).rows():
@@ -68,13 +67,14 @@ def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Clips
         call["end_s"] = end / grid.rate_hz
         call["source_rate_hz"] = headers[call["path"]].rate_hz * grid.speed
         rows.append(call)
-    samples: list[Pcm | None] = []
+    clips: list[bytes | None] = []
     for _, signal in load_audio(Spans.from_rows(rows, root=calls.root)):
         if isinstance(signal, InputError):
-            samples.append(None)
+            clips.append(None)
         else:
-            samples.append(to_pcm(signal))
-    return Clips(grid.rate_hz, tuple(samples))
+            clips.append(to_pcm(signal).tobytes())
+    column = pl.Series("clip", clips, pl.Binary)
+    return replace(calls, frame=calls.frame.with_columns(column))
 
 
 def read_quiet_windows(
@@ -116,10 +116,9 @@ def read_quiet_windows(
 
 def mix_clips(
     examples: Spans,
-    clips: Clips,
     backgrounds: Sequence[Float32Array],
     workers: Workers,
-    window: int,
+    grid: WindowGrid,
 ) -> tuple[list[int], Float32Array]:
     """Mix examples into background; return the rows of those that have audio, and their vectors.
 
@@ -127,14 +126,13 @@ def mix_clips(
     """
     rows = []
     vectors = []
-    pairs = zip(describe_locations(examples), clips.samples, strict=True)
-    for row, (location, samples) in enumerate(pairs):
-        if samples is None:
+    pairs = zip(describe_locations(examples), examples["clip"], strict=True)
+    for row, (location, clip) in enumerate(pairs):
+        if clip is None:
             continue
-        call = samples.astype(np.float32) / np.float32(FULL_SCALE)
         windows: list[Float32Array] = []
-        for mixed in mix_example(call, backgrounds, location, clips.rate_hz):
-            windows += split_call(mixed, window)
+        for mixed in mix_example(from_pcm(clip), backgrounds, location, grid.rate_hz):
+            windows += split_call(mixed, grid.window)
         rows.append(row)
         vectors.append(workers.submit_windows(windows)().mean(axis=0, dtype=np.float64))
     return rows, np.array(vectors, np.float32)
@@ -142,14 +140,13 @@ def mix_clips(
 
 def embed_mixed_examples(
     examples: Spans,
-    clips: Clips | None,
     joined_encoder: JoinedEncoder,
     settings: AudioSettings,
     recordings: Path,
     options: EmbedOptions,
 ) -> Float32Array:
     """Return the vectors of examples that are mixed into background of recordings."""
-    if clips is None:
+    if "clip" not in examples.frame.columns:
         raise OptionError(
             "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
             "background; remove --site"
@@ -161,7 +158,7 @@ def embed_mixed_examples(
     windows = read_quiet_windows(files, spec, grid, settings.channel_rule)
     device = joined_encoder.device(spec, options.device)
     with open_workers(spec, device=device, threads=options.threads) as workers:
-        rows, vectors = mix_clips(examples, clips, windows, workers, grid.window)
+        rows, vectors = mix_clips(examples, windows, workers, grid)
     if len(rows) < len(examples):
         missing = next(n for n in range(len(examples)) if n not in rows)
         location = describe_locations(examples)[missing]
@@ -188,17 +185,15 @@ def adapt_examples(
     workers: Workers,
 ) -> Model:
     """Return a model of the examples that have audio, mixed into background of recordings."""
-    if model.clips is None or all(samples is None for samples in model.clips.samples):
+    if model.examples.spans.frame["clip"].is_null().all():
         raise InputError(
             f"{model.source}: has no audio of its examples, so they cannot be mixed into "
             "background; learn the model again, or use --adapt none"
         )
     backgrounds = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
-    rows, vectors = mix_clips(
-        model.examples.spans, model.clips, backgrounds, workers, grid.window
-    )
+    rows, vectors = mix_clips(model.examples.spans, backgrounds, workers, grid)
     examples = replace(model.examples.take(rows), matrix=vectors)
-    return replace(model, examples=examples, clips=model.clips.select(rows))
+    return replace(model, examples=examples)
 
 
 def sample_index(index: Index) -> Background | None:

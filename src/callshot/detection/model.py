@@ -29,8 +29,7 @@ A model without background or clips has no entries for them.
 
 import json
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -71,18 +70,6 @@ MAX_CLIP_S = 10.0
 FULL_SCALE = 32767
 
 
-@dataclass(frozen=True, eq=False)
-class Clips:
-    """The audio of examples, one entry for each; None if it is not kept."""
-
-    rate_hz: int
-    samples: tuple[Pcm | None, ...]
-
-    def select(self, rows: Sequence[int]) -> "Clips":
-        """Return the clips of some examples, in that order."""
-        return Clips(self.rate_hz, tuple(self.samples[row] for row in rows))
-
-
 def to_pcm(signal: NDArray[np.float32]) -> Pcm:
     """Return a signal as 16 bit samples, with its peak at full scale.
 
@@ -92,6 +79,11 @@ def to_pcm(signal: NDArray[np.float32]) -> Pcm:
     peak = float(np.abs(signal).max())
     scaled = signal * (FULL_SCALE / peak) if peak > 0 else signal
     return np.round(scaled).astype(np.int16)
+
+
+def from_pcm(clip: bytes) -> NDArray[np.float32]:
+    """Return the signal of the bytes of 16 bit samples."""
+    return np.frombuffer(clip, np.int16).astype(np.float32) / np.float32(FULL_SCALE)
 
 
 RECORDING = "recording"
@@ -139,12 +131,13 @@ class Model:
 
     encoder      its name, with options, by which it is found again
     examples     vectors with a label, as the encoder gave them; `windows` is how many windows a
-                 vector is the mean of
+                 vector is the mean of, `clip` the bytes of the audio, null where it is not kept
     fingerprint  everything that decides its vectors, with the checksums of its weights
     background   windows without calls, by which thresholds are found; None if there are none
     licence      of the weights of the encoder
     inputs       role, file and sha256 of recordings and annotations, without repetitions
-    clips        audio of examples, to mix them into background of another site
+    clip_rate_hz rate of the audio of examples, to mix them into background of another site; None
+                 if none is kept
     source       the file that it was read from, for messages
     """
 
@@ -155,7 +148,7 @@ class Model:
     licence: str
     inputs: tuple[tuple[str, str, str], ...] = ()
     background: Background | None = None
-    clips: Clips | None = None
+    clip_rate_hz: int | None = None
     source: str = "memory"
 
     def __repr__(self) -> str:
@@ -221,45 +214,33 @@ def describe_locations(examples: Spans) -> list[str]:
     return [f"{path} at {start_s:.2f} s" for path, start_s in pairs]
 
 
-def make_model(
-    examples: Vectors, *, clips: Clips | None = None, **fields: Any
-) -> Model:
+def make_model(examples: Vectors, **fields: Any) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once.
 
     Of each label, the examples with the lowest hash keep their audio. `fields` are the others of
     `Model`.
     """
-    frame = examples.spans.frame.select(EXAMPLE_COLUMNS)
+    no_clip = pl.DataFrame(schema={"clip": pl.Binary})
+    whole = pl.concat([examples.spans.frame, no_clip], how="diagonal")
+    frame = whole.select(*EXAMPLE_COLUMNS, "clip")
     unique: dict[tuple[Any, ...], int] = {}
-    for row, cells in enumerate(frame.iter_rows()):
+    for row, (*cells, _) in enumerate(frame.iter_rows()):
         unique.setdefault((*cells, examples.matrix[row].tobytes()), row)
     rows = [unique[key] for key in sorted(unique)]
-    ordered = Spans(frame[rows])
-    if clips is not None:
-        locations = describe_locations(ordered)
-        keys = [int(streams.key(f"clip {location}")) for location in locations]
-        labels = ordered["label"]
-        counts: Counter[str] = Counter()
-        kept: list[Pcm | None] = [None] * len(rows)
-        for place in sorted(range(len(rows)), key=keys.__getitem__):
-            counts[labels[place]] += 1
-            if counts[labels[place]] <= MAX_CLIPS:
-                kept[place] = clips.samples[rows[place]]
-        clips = Clips(clips.rate_hz, tuple(kept))
+    locations = describe_locations(Spans(frame[rows]))
+    keys = pl.Series([streams.key(f"clip {location}") for location in locations])
+    rank = pl.lit(keys).rank("ordinal").over("label")
+    ordered = frame[rows].with_columns(pl.when(rank <= MAX_CLIPS).then("clip"))
     matrix = np.ascontiguousarray(examples.matrix[rows], np.float32)
-    ordered_examples = replace(examples, spans=ordered, matrix=matrix)
-    return Model(examples=ordered_examples, clips=clips, **fields)
+    return Model(
+        examples=replace(examples, spans=Spans(ordered), matrix=matrix), **fields
+    )
 
 
 def merge_models(first: Model, second: Model) -> Model:
     """Return the model of all examples of two models, which must agree in everything else."""
     check_fingerprint(first, second.encoder, second.fingerprint)
     check_settings(first, second.settings, second.source)
-    samples: list[Pcm | None] = []
-    for model in (first, second):
-        nothing = (None,) * len(model.examples)
-        samples += model.clips.samples if model.clips else nothing
-    clips = first.clips or second.clips
     return make_model(
         concat_vectors([first.examples, second.examples]),
         encoder=first.encoder,
@@ -268,7 +249,7 @@ def merge_models(first: Model, second: Model) -> Model:
         licence=first.licence,
         inputs=tuple(sorted({*first.inputs, *second.inputs})),
         background=merge_backgrounds(first.background, second.background),
-        clips=clips and Clips(clips.rate_hz, tuple(samples)),
+        clip_rate_hz=first.clip_rate_hz or second.clip_rate_hz,
     )
 
 
@@ -391,12 +372,11 @@ def write_model(model: Model, path: Path) -> None:
         arrays["background_recording"] = background.number
         start_s = background.windows.spans.frame["start_s"]
         arrays["background_start_s"] = start_s.to_numpy()
-    if model.clips is not None:
-        facts["clip_rate_hz"] = model.clips.rate_hz
-        nothing = np.zeros(0, np.int16)
-        samples = [nothing if clip is None else clip for clip in model.clips.samples]
-        arrays["clip_samples"] = np.concatenate(samples)
-        arrays["clip_length"] = np.array([len(clip) for clip in samples], np.int64)
+    if model.clip_rate_hz is not None:
+        facts["clip_rate_hz"] = model.clip_rate_hz
+        clips = [b"" if clip is None else clip for clip in examples["clip"]]
+        arrays["clip_samples"] = np.frombuffer(b"".join(clips), np.int16)
+        arrays["clip_length"] = np.array([len(clip) // 2 for clip in clips], np.int64)
     text = json.dumps(facts, sort_keys=True, ensure_ascii=True)
     arrays["facts"] = np.frombuffer(text.encode(), np.uint8)
     make_folder(path.absolute().parent)
@@ -463,16 +443,14 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     _check_vectors("vectors", vectors, len(arrays["start_s"]))
     if vectors.size == 0:
         raise ValueError("vectors: there are none")
-    clips = None
     if "clip_rate_hz" in facts:
         lengths = arrays["clip_length"]
-        samples = arrays["clip_samples"]
+        samples = arrays["clip_samples"].astype(np.int16)
         if lengths.sum() != len(samples) or len(lengths) != len(vectors):
             raise ValueError("clips: samples of other examples")
-        ends = np.cumsum(lengths)
-        parts = np.split(samples, ends[:-1])
-        kept = tuple(clip if len(clip) > 0 else None for clip in parts)
-        clips = Clips(int(facts["clip_rate_hz"]), kept)
+        parts = np.split(samples, np.cumsum(lengths)[:-1])
+        clips = [part.tobytes() or None for part in parts]
+        columns["clip"] = pl.Series(clips, dtype=pl.Binary)
     background = None
     if "background" in facts:
         known = facts["background"]
@@ -499,7 +477,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         licence=facts["licence"],
         inputs=tuple(sorted(map(tuple, facts["inputs"]))),
         background=background,
-        clips=clips,
+        clip_rate_hz=facts.get("clip_rate_hz"),
         source=str(path),
     )
 

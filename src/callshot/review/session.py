@@ -16,6 +16,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from threadpoolctl import threadpool_limits
 
 from callshot.errors import CallshotError, RequestError, suggest_name
@@ -49,7 +50,7 @@ from callshot.review.items import (
 )
 from callshot.review.journal import Journal, Row
 from callshot.review.scores import Scores
-from callshot.review.sound import FULL_SCALE, Clip, Picture, make_levels
+from callshot.review.sound import Clip, Picture, make_levels
 from callshot.review.sources import Source
 from callshot.spans import Spans
 from callshot.version import __version__
@@ -564,13 +565,10 @@ class Review:
             distances = [0.0] * len(calls)
             if scores is not None:
                 vectors = scores.vectors[calls]
-                if model is not None and model.clips is not None:
-                    own = [name == label for name in model.examples.label]
-                    kept = [
-                        number
-                        for number in np.flatnonzero(own).tolist()
-                        if model.clips.samples[number] is not None
-                    ]
+                if model is not None:
+                    spans = model.examples.spans.frame.with_row_index()
+                    has_clip = pl.col("clip").is_not_null()
+                    kept = spans.filter(has_clip, label=label)["index"].to_list()
                     numbers = [*kept, *numbers]
                     vectors = np.concatenate([model.examples.matrix[kept], vectors])
                 differences = vectors - scores.vectors[row]
@@ -601,15 +599,15 @@ class Review:
 
 def make_example_clip(model: "Model", number: int) -> Clip:
     """Return the sound of an example at its real rate; of a long call its middle."""
-    clips = model.clips
-    samples = None if clips is None else clips.samples[number]
-    if clips is None or samples is None:
+    from callshot.detection.model import from_pcm
+
+    example = model.examples.spans.frame.row(number, named=True)
+    if example["clip"] is None or model.clip_rate_hz is None:
         raise RequestError(f"example {number}: the model does not keep its sound", 404)
     options = model.fingerprint.get("options", {})
     speed = float(options.get("speed", 1.0))
-    rate_hz = clips.rate_hz / speed
-    signal = samples.astype(np.float32) / np.float32(FULL_SCALE)
-    example = model.examples.spans.frame.row(number, named=True)
+    rate_hz = model.clip_rate_hz / speed
+    signal = from_pcm(example["clip"])
     length_s = example["end_s"] - example["start_s"]
     excess_s = max(0.0, length_s - len(signal) / rate_hz)
     return Clip(signal, rate_hz, example["start_s"] + excess_s / 2)

@@ -4,8 +4,8 @@ A sound is played faster by giving its samples a higher rate in the header of th
 pitch goes up, and calls that are too low for human ears become audible. The rate in the header is
 always one that browsers play, 8 to 96 kHz; the signal is resampled where that is needed.
 
-A spectrogram has exactly the pixels that are asked for (`callshot.corpus.spectrogram`); its rows are
-linear or logarithmic. A pixel is round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour
+A spectrogram has exactly the pixels that are asked for (`callshot.corpus.spectrogram`), in linear
+or logarithmic rows. A pixel is round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour
 of the map.
 """
 

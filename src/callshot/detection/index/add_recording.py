@@ -40,6 +40,7 @@ from callshot.detection.index.windows import (
     WindowGrid,
     embed_windows,
 )
+from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError
 from callshot.files import (
@@ -55,6 +56,7 @@ from callshot.records import IntArray, Recording
 from callshot.storage import to_path
 
 SPAN_WINDOWS = 1024  # in a file
+HEARD_SHARE = 0.75  # of the highest frequency of an encoder that recordings should hold
 LOCK_S = 60.0  # all pieces of a recording write one after the other
 CHANGED = "{}: changed while it was read; index again when it is complete"
 
@@ -240,7 +242,7 @@ class IndexTarget:
             clock=find_clock_time(file, path),
             windows=len(starts),
             spans=[names[number] for number in numbers],
-            notes=list(describe_recording(recording, self.grid, spec.name)),
+            notes=list(describe_recording(recording, self.grid, spec)),
         )
 
     def _embed(
@@ -326,27 +328,31 @@ def group_notes(notes: Iterable[str]) -> list[str]:
 
 
 def describe_recording(
-    recording: Recording, grid: WindowGrid, encoder: str
+    recording: Recording, grid: WindowGrid, spec: EncoderSpec
 ) -> Iterator[str]:
     """Yield what is unusual about a recording: shorter than a window, cut short, low rate.
 
+    >>> from callshot.encoders.catalogue import find_encoder
     >>> short = Recording("a.wav", 8000, 8000.0, 1, "WAV PCM_16")
-    >>> for note in describe_recording(short, WindowGrid(16000, 32000, 32000), "mfcc"):
+    >>> grid = WindowGrid(16000, 32000, 32000)
+    >>> for note in describe_recording(short, grid, find_encoder("mfcc")):
     ...     print(note)
-    a.wav: 1 s is shorter than the window of 2 s; its only window is padded
-    a.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses up to 8000 Hz
+    a.wav: shorter than the window of 2 s; used whole
+    a.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses 100 to 8000 Hz
     """
     if recording.duration_s < grid.window_s:
+        treatment = "used whole" if spec.windowing is None else "padded"
         yield (
-            f"{recording.path}: {recording.duration_s:.3g} s is shorter than the window of "
-            f"{grid.window_s:g} s; its only window is padded"
+            f"{recording.path}: shorter than the window of {grid.window_s:.3g} s; {treatment}"
         )
     if note := recording.describe_length():
         yield f"{recording.path}: {note}"
+    if spec.band_hz is None:
+        return
+    low_hz, high_hz = spec.band_hz
     top_hz = recording.rate_hz / 2
-    needed_hz = grid.rate_hz / grid.speed / 2
-    if top_hz < needed_hz:
+    if top_hz < HEARD_SHARE * high_hz / spec.speed:
         yield (
             f"{recording.path}: at {recording.rate_hz:g} Hz it has nothing above {top_hz:g} Hz, "
-            f"and {encoder} uses up to {needed_hz:g} Hz"
+            f"and {spec.name} uses {low_hz / spec.speed:g} to {high_hz / spec.speed:g} Hz"
         )
