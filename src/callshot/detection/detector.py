@@ -28,6 +28,7 @@ from callshot.detection.background import (
     UNLABELLED,
     WITHOUT_CALLS,
     Background,
+    Covariance,
     Covariances,
     measure_covariance,
     measure_covariances,
@@ -109,6 +110,15 @@ def make_detector(
         thresholds=choose_thresholds(scores, false_alarms_per_h, background, typical),
         origin=origin,
     )
+
+
+def make_scorer(means: FloatArray, background: Covariance | None) -> Detector:
+    """Return a detector without labels and thresholds, which only scores windows."""
+    weights = None
+    bias = np.zeros(len(means))
+    if background is not None:
+        weights, bias = background.find_discriminants(means)
+    return Detector((), means, weights, bias, bias, "")
 
 
 def find_covariances(background: Background | None) -> Covariances | None:

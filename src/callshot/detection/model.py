@@ -228,13 +228,12 @@ def make_model(examples: Vectors, **fields: Any) -> Model:
         unique.setdefault((*cells, examples.matrix[row].tobytes()), row)
     rows = [unique[key] for key in sorted(unique)]
     locations = describe_locations(Spans(frame[rows]))
-    keys = pl.Series([streams.key(f"clip {location}") for location in locations])
-    rank = pl.lit(keys).rank("ordinal").over("label")
-    ordered = frame[rows].with_columns(pl.when(rank <= MAX_CLIPS).then("clip"))
+    keys = [streams.key(f"clip {location}") for location in locations]
+    keyed = frame[rows].with_columns(key=pl.Series(keys, dtype=pl.UInt64))
+    is_kept = pl.col("key").rank("ordinal").over("label") <= MAX_CLIPS
+    spans = Spans(keyed.with_columns(pl.when(is_kept).then("clip")).drop("key"))
     matrix = np.ascontiguousarray(examples.matrix[rows], np.float32)
-    return Model(
-        examples=replace(examples, spans=Spans(ordered), matrix=matrix), **fields
-    )
+    return Model(examples=replace(examples, spans=spans, matrix=matrix), **fields)
 
 
 def merge_models(first: Model, second: Model) -> Model:

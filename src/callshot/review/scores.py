@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from callshot.detection.background import Covariance
     from callshot.detection.index.index_files import Index
     from callshot.detection.model import Model
+    from callshot.fewshot.centroid import CentroidClassifier
 
 VECTORS = "vectors.npy"
 VECTOR_FACTS = "vectors.json"
-BLOCK = 16384  # items that are scored at once
+BLOCK = 2048  # items that are scored at once
 
 Float32Matrix = NDArray[np.float32]
 Confirmed = Mapping[str, Sequence[int]]
@@ -104,67 +105,50 @@ class ModelScores(Scores):
     ) -> None:
         super().__init__(vectors, model.classes)
         self.model = model
-        self.means = model.means.copy()
+        self.means = np.empty((0, vectors.shape[1]))
         self._background = background
         self._confirmed: dict[str, list[int]] = {}
-        classes = len(self.labels)
-        self.scores = np.empty((len(vectors), classes), np.float32)
-        self.distances = np.empty_like(self.scores)
-        self._score(range(classes))
+        self.scores = np.empty((len(vectors), 0), np.float32)
+        self.distances = self.scores
+        self._score(model.classifier)
 
     def update(self, confirmed: Confirmed) -> bool:
         """Add confirmed calls to the examples; return whether any score may have changed."""
-        from callshot.fewshot.centroid import CentroidClassifier
-
         new = {label: sorted(rows) for label, rows in confirmed.items() if rows}
         if new == self._confirmed:
             return False
-        added = sorted(new.keys() - set(self.labels))
-        self.labels += added
-        none = (0, 0)
-        more = (0, len(added))
-        self.means = np.pad(self.means, (more, none), constant_values=np.nan)
-        self.scores = np.pad(self.scores, (none, more), constant_values=np.nan)
-        self.distances = np.pad(self.distances, (none, more), constant_values=np.nan)
-        columns = []
-        for column, name in enumerate(self.labels):
-            rows = new.get(name, [])
-            if rows == self._confirmed.get(name, []):
-                continue
-            columns.append(column)
-            classifier = CentroidClassifier()
-            if name in self.model.classes:
-                classifier = copy(self.model.classifier)
-            elif not rows:
-                self.means[column] = np.nan
-                continue
-            if rows:
-                classifier.partial_fit(self.vectors[rows], [name] * len(rows))
-            row = classifier.classes_.tolist().index(name)
-            self.means[column] = classifier.centroids_[row]
         self._confirmed = new
-        self._score(columns)
+        self.labels += sorted(new.keys() - set(self.labels))
+        classifier = copy(self.model.classifier)
+        rows = []
+        names = []
+        for label, calls in new.items():
+            rows += calls
+            names += [label] * len(calls)
+        if rows:
+            classifier.partial_fit(self.vectors[rows], names)
+        self._score(classifier)
         return True
 
-    def _score(self, columns: Sequence[int]) -> None:
-        """Score all items for some classes, in one pass over the vectors."""
-        means = self.means[columns]
-        weights = means
-        bias = np.zeros(len(means))
-        if self._background is not None:
-            weights, bias = self._background.find_discriminants(means)
-        factors = np.concatenate([weights, means]).T.astype(np.float32)
-        lengths = np.einsum("nd,nd->n", means, means)
+    def _score(self, classifier: "CentroidClassifier") -> None:
+        """Score all items for the classes whose mean moved, in one pass over the vectors."""
+        from callshot.detection.detector import make_scorer
+
+        known = [self.labels.index(name) for name in classifier.classes_]
+        means = np.full((len(self.labels), self.vectors.shape[1]), np.nan)
+        means[known] = classifier.centroids_
+        more = (0, len(means) - len(self.means))
+        none = (0, 0)
+        before = np.pad(self.means, (more, none), constant_values=np.nan)
+        self.scores = np.pad(self.scores, (none, more), constant_values=np.nan)
+        self.distances = np.pad(self.distances, (none, more), constant_values=np.nan)
+        self.means = means
+        columns = np.flatnonzero((means != before).any(axis=1))
+        scorer = make_scorer(means[columns], self._background)
         for start in range(0, len(self.vectors), BLOCK):
             part = slice(start, start + BLOCK)
-            block = self.vectors[part]
-            products = (block @ factors).astype(np.float64)
-            projected, inner = np.split(products, 2, axis=1)
-            from_origin = np.einsum("nd,nd->n", block, block)[:, None]
-            squares = np.maximum(from_origin - 2 * inner + lengths, 0.0)
-            self.distances[part, columns] = np.sqrt(squares)
-            scores = -squares if self._background is None else projected + bias
-            self.scores[part, columns] = scores
+            self.scores[part, columns] = scorer.score(self.vectors[part])
+            self.distances[part, columns] = scorer.distances(self.vectors[part])
 
 
 class HeldOutScores(Scores):
@@ -267,10 +251,11 @@ def _find_strongest(
     items: Spans, index: "Index", model: "Model", background: "Covariance | None"
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield each item, and the vector of the window that gave it its score."""
+    from callshot.detection.detector import make_scorer
+
+    scorer = make_scorer(model.means, background)
     indexed = {recording.path: recording for recording in index.recordings}
     by_recording = items.frame.sort("recording", maintain_order=True)
-    if background is not None:
-        weights, bias = background.find_discriminants(model.means)
     for part in by_recording.partition_by("recording", maintain_order=True):
         name = part["recording"][0]
         if name not in indexed:
@@ -290,10 +275,6 @@ def _find_strongest(
             windows = np.concatenate(overlapping)
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")
-            if background is None:
-                differences = windows - model.means[column]
-                scores = -np.square(differences).sum(axis=1)
-            else:
-                scores = windows @ weights[column] + bias[column]
+            scores = scorer.score(windows)[:, column]
             strongest = np.abs(scores - row["score"]).argmin()
             yield row["row"], windows[strongest]
