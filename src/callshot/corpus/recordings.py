@@ -392,6 +392,6 @@ def _list_endings(path: str) -> list[str]:
 def _drop_suffix(name: str) -> str:
     """Return a name without the suffix of an audio file."""
     stem, dot, suffix = name.rpartition(".")
-    if stem and dot + suffix in SUFFIXES:
+    if stem and dot + suffix in AUDIO_SUFFIXES:
         return stem
     return name

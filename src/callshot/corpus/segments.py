@@ -374,21 +374,20 @@ def cut_segments(
 def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     """Return the labels of all calls that overlap each call by more than 0 s, with its own.
 
-    `calls` are sorted by path. Interval stabbing: a label overlaps if more of its calls start
-    before the end than end before the start.
+    Interval stabbing: a label overlaps if more of its calls start before the end than end before
+    the start.
 
     >>> times = [(0, 2, "roar"), (1, 3, "rumble"), (3, 4, "blow")]
     >>> rows = [{"recording": "a", "start_s": a, "end_s": b, "label": c} for a, b, c in times]
     >>> overlapping_labels(Spans.from_rows(rows))
     [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
     """
-    path = np.array(calls.paths, object)
+    groups = pl.DataFrame({"path": calls.paths}).with_row_index("row").group_by("path")
     start_s, end_s = calls.frame.select("start_s", "end_s").to_numpy().T
     label = np.array(calls["label"], object)
     labels = [{name} for name in label]
-    is_new = path[1:] != path[:-1]
-    edges = np.flatnonzero(is_new) + 1
-    for rows in np.split(np.arange(len(path)), edges):
+    for group in groups.agg("row")["row"]:
+        rows = group.to_numpy()
         lasts_s = end_s[rows] - ROUNDING_S
         firsts_s = start_s[rows] + ROUNDING_S
         for name in set(label[rows]):

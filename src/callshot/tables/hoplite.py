@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -50,19 +50,6 @@ SPANS: dict[str, Any] = {
 }
 
 
-class Hoplite(NamedTuple):
-    """The content of a database.
-
-    readers      of the windows of each recording
-    annotations  labelled spans: row, path, recording, start_s, end_s, label
-    notes        for the user
-    """
-
-    readers: WindowReaders
-    annotations: pl.DataFrame
-    notes: list[str]
-
-
 def find_hoplite(source: Path) -> Path | None:
     """Return the SQLite file at a path, if there is one."""
     path = source / SQLITE_NAME if source.is_dir() else source
@@ -76,8 +63,12 @@ def find_hoplite(source: Path) -> Path | None:
     return None
 
 
-def read_hoplite(source: Path) -> Hoplite:
-    """Read a database (the folder, or the file in it); raise if it is damaged or unknown."""
+def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
+    """Read a database (the folder, or the file in it); raise if it is damaged or unknown.
+
+    Return readers of the windows of each recording; labelled spans (row, path, recording, start_s,
+    end_s, label); and notes for the user.
+    """
     path = find_hoplite(source)
     if path is None:
         raise InputError(
@@ -127,7 +118,7 @@ def read_hoplite(source: Path) -> Hoplite:
     readers = {}
     for part in windows.filter(has_vector).partition_by("path", maintain_order=True):
         readers[part["path"][0]] = partial(_read_windows, path, index, part)
-    return Hoplite(readers, annotations.with_columns(recording="path"), notes)
+    return readers, annotations.with_columns(recording="path"), notes
 
 
 @contextmanager

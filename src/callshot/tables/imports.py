@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from callshot.corpus.segments import overlapping_labels
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import Reject
 from callshot.records.table_files import describe_parquet, open_npz, read_parquet
-from callshot.spans import name_spans
+from callshot.spans import Spans, name_spans
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
 from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.fold_files import read_csv_records
@@ -30,7 +31,6 @@ from callshot.tables.hoplite import find_hoplite, read_hoplite
 from callshot.tables.window_pooling import (
     Vector,
     WindowReaders,
-    labels_of_spans,
     pool_spans,
 )
 from callshot.vectors import (
@@ -116,7 +116,7 @@ def import_embeddings(
                 f"{source}: the database has no annotations; pass the labelled spans with "
                 "--segments FILE"
             )
-        rows, outcomes = _pool_rows(path, rows, readers, notes)
+        rows, outcomes = _pool_rows(source, path, rows, readers, notes)
     else:
         if segments is None:
             raise OptionError(
@@ -125,7 +125,8 @@ def import_embeddings(
             )
         path = segments
         rows, corpus = _read_span_rows(path, ["label"])
-        rows, outcomes = _pool_rows(path, rows, read_analyzer(source), notes)
+        readers = read_analyzer(source)
+        rows, outcomes = _pool_rows(source, path, rows, readers, notes)
     table, rejects = _build_table(source, encoder, path, rows, outcomes)
     return ImportResult(table, rejects, notes, corpus)
 
@@ -148,7 +149,11 @@ def recognise_kind(source: Path) -> str:
 
 
 def _pool_rows(
-    path: Path, rows: pl.DataFrame, readers: WindowReaders, notes: list[str]
+    source: Path,
+    path: Path,
+    rows: pl.DataFrame,
+    readers: WindowReaders,
+    notes: list[str],
 ) -> tuple[pl.DataFrame, Outcomes]:
     """Give each row its vector, and a name and overlapping labels where the file has none."""
     filled_column(path, rows["recording"])
@@ -166,7 +171,7 @@ def _pool_rows(
         label=pl.Series(_read_labels(path, rows)),
     ).with_columns(**{name: pl.lit(column) for name, column in times_s.items()})
     spans = spans.select("path", "start_s", "end_s", "label")
-    outcomes, note = pool_spans(spans, readers)
+    outcomes, note = pool_spans(spans, readers, source)
     notes.append(note)
     previous = set()
     for row, span in enumerate(spans.iter_rows()):
@@ -180,8 +185,11 @@ def _pool_rows(
         is_whole = ~np.isfinite(spans["end_s"].to_numpy())
         rows = rows.with_columns(segment=pl.Series(name_spans(spans, is_whole)))
     if "labels" not in rows.columns:
-        labels = pl.Series(labels_of_spans(spans), dtype=pl.List(pl.String))
-        rows = rows.with_columns(labels=labels)
+        overlapping = overlapping_labels(Spans(spans.with_columns(recording="path")))
+        labels = []
+        for label, others in zip(spans["label"], overlapping, strict=True):
+            labels.append(list(filter(None, dict.fromkeys([label, *others]))))
+        rows = rows.with_columns(labels=pl.Series(labels, dtype=pl.List(pl.String)))
     return rows, outcomes
 
 

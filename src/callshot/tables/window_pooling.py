@@ -6,17 +6,17 @@ largest overlap, the first of equals. Windows are not weighted. Spans and window
 recordings differently: `match_recordings` decides which names mean the same.
 """
 
-import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from callshot.chunks import Rows
-from callshot.errors import count_text
+from callshot.corpus.recordings import Library
+from callshot.errors import InputError, count_text
 from callshot.records import FloatArray, IntArray
 
 Vector = NDArray[np.floating]
@@ -24,10 +24,6 @@ Vector = NDArray[np.floating]
 SAME_TIME_S = 1e-6
 NO_OVERLAP = "no window overlaps it"
 NO_RECORDING = "no windows of its recording"
-AUDIO_SUFFIX = re.compile(
-    r"(?<!^)\.(wav|wave|bwf|rf64|w64|flac|ogg|oga|opus|mp3|mp2|m4a"
-    r"|mp4|aac|wma|aif|aiff|aifc|au|snd|caf|sph|nist|voc)\Z"
-)
 
 
 WindowReaders = Mapping[str, Callable[[], Rows]]  # by the name of the recording
@@ -48,13 +44,14 @@ def make_windows(start_s: FloatArray, end_s: FloatArray, vectors: Vector) -> Row
 
 
 def pool_spans(
-    spans: pl.DataFrame, readers: WindowReaders
+    spans: pl.DataFrame, readers: WindowReaders, source: Path
 ) -> tuple[list[Vector | str], str]:
     """Return the vector of each span (path, start_s, end_s), or why it has none; and a note.
 
-    The windows of a recording are read when a span needs them, one recording at a time.
+    `source` has the windows; those of a recording are read when a span needs them, one recording
+    at a time.
     """
-    matches = match_recordings(spans["path"].to_list(), readers)
+    matches = match_recordings(spans["path"].to_list(), readers, source)
     start_s = spans["start_s"].to_list()
     end_s = spans["end_s"].to_list()
     outcomes: list[Vector | str] = []
@@ -114,89 +111,38 @@ def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
     return np.flatnonzero([])
 
 
-def labels_of_spans(spans: pl.DataFrame) -> list[list[str]]:
-    """Return every label on the same recording that overlaps a span; the span's label comes first.
-
-    Spans without a label have none, and count for no other.
-
-    >>> frame = pl.DataFrame({"path": list("xxxy"), "start_s": [0, 1, 2, 0],
-    ...                       "end_s": [2, 3, 3, 9], "label": list("abcd")})
-    >>> labels_of_spans(frame)
-    [['a', 'b'], ['b', 'a', 'c'], ['c', 'b'], ['d']]
-    """
-    labels: list[list[str]] = [[] for _ in range(spans.height)]
-    columns = spans.select("path", "start_s", "end_s", "label").with_row_index("row")
-    labelled = columns.filter(pl.col("label").str.strip_chars() != "")
-    for group in labelled.partition_by("path"):
-        ordered = group.sort("start_s", maintain_order=True)
-        names = ordered["label"].to_numpy()
-        starts_s = ordered["start_s"].to_numpy()
-        ends_s = ordered["end_s"].to_numpy()
-        for row, _, start_s, end_s, label in group.iter_rows():
-            overlaps = (starts_s < end_s) & (ends_s > start_s)
-            labels[row] = list(dict.fromkeys([label, *names[overlaps]]))
-    return labels
-
-
 def match_recordings(
-    names: Sequence[str], recordings: Collection[str]
+    names: Sequence[str], recordings: Collection[str], source: Path
 ) -> dict[str, tuple[str, str]]:
     """Return for each name the recording it means and "", or "" and why there is none.
 
-    A name means a recording if the path of one ends in the path of the other, and no other name
-    means the same. Case, suffixes of audio files and the encoding of accents do not matter; folders
-    do, where both have them.
+    A name means a recording as in an annotation file (`Library.find`), if no other name means the
+    same.
 
-    >>> matches = match_recordings(["/card/A/x.WAV", "y.wav", "b/y.wav", "z.wav"], ["a/x", "y"])
+    >>> names = ["/card/A/x.WAV", "y.wav", "b/y.wav", "z.wav"]
+    >>> matches = match_recordings(names, ["a/x", "y"], Path("hoplite"))
     >>> for recording, reason in matches.values():
     ...     print(recording or reason)
     a/x
     y
     several names match its recording 'y'
-    no windows of its recording
+    no windows of its recording (no recording z.wav under hoplite)
     """
-    stems = {}
-    for name in {*names, *recordings}:
-        stems[name] = AUDIO_SUFFIX.sub("", _normalise(name))
-    namesakes = defaultdict[str, list[str]](list)
-    for recording in recordings:
-        namesakes[_file_name(stems[recording])].append(recording)
+    library = Library(source, tuple(recordings))
     matches = {}
     claimants = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
-        ranks = {}
-        for one in namesakes[_file_name(stems[name])]:
-            is_end = _is_path_end(stems[name], stems[one])
-            if is_end or _is_path_end(stems[one], stems[name]):
-                length = len(stems[one]) if is_end else 0
-                has_suffix = _normalise(name).endswith(_normalise(one))
-                ranks[one] = (one == name, length, has_suffix)
-        best = max(ranks.values(), default=())
-        candidates = [one for one, rank in ranks.items() if rank == best]
-        if len(candidates) == 1:
-            matches[name] = (candidates[0], "")
-            claimants[candidates[0]].append(name)
-        elif candidates:
-            first, second = candidates[:2]
-            matches[name] = ("", f"its recording may be {first!r} or {second!r}")
-        else:
-            matches[name] = ("", NO_RECORDING)
+        try:
+            recording = library.find(name)
+        except InputError as error:
+            matches[name] = ("", f"{NO_RECORDING} ({error})")
+            continue
+        matches[name] = (recording, "")
+        claimants[recording].append(name)
     for recording, rivals in claimants.items():
-        exact = [name for name in rivals if stems[name] == stems[recording]]
+        depth = len(PureWindowsPath(recording).parts)
+        exact = [name for name in rivals if len(PureWindowsPath(name).parts) == depth]
         for name in rivals if len(rivals) > 1 else []:
             if exact != [name]:
                 matches[name] = ("", f"several names match its recording {recording!r}")
     return matches
-
-
-def _is_path_end(path: str, end: str) -> bool:
-    return f"/{path}".endswith(f"/{end}")
-
-
-def _file_name(stem: str) -> str:
-    return stem.rpartition("/")[2]
-
-
-def _normalise(name: str) -> str:
-    path = unicodedata.normalize("NFC", name.strip().replace("\\", "/"))
-    return path.casefold().removeprefix("./")
