@@ -428,6 +428,6 @@ def test_a_file_is_opened_once_for_consecutive_segments(corpus, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"ahead": 0}])
-def test_an_impossible_number_of_threads_is_an_error_at_once(tmp_path, options):
+def test_an_impossible_number_of_threads_is_an_error(tmp_path, options):
     with pytest.raises(OptionError, match="at least 1 thread"):
-        load_audio(make_spans([], tmp_path), **options)
+        next(load_audio(make_spans([], tmp_path), **options))

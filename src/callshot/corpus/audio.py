@@ -14,10 +14,9 @@ nearest to a sample is used, and the span is off by at most half a frame.
 """
 
 import math
-import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from fractions import Fraction
 from functools import partial
@@ -55,7 +54,6 @@ LIBSNDFILE_SUFFIXES = """
 """
 SUFFIXES = frozenset(LIBSNDFILE_SUFFIXES.split())
 MAX_PENDING_SAMPLES = 2**24
-MAX_BATCH = 8  # spans; handing over single short ones costs about 5 %
 
 
 class Reader(FrameReader):
@@ -290,74 +288,46 @@ def load_audio(
     ...     print(row, audio.shape)
     0 (16000,)
     """
-    if threads is None:
-        threads = os.cpu_count() or 1
-    if threads < 1 or ahead < 1:
+    if ahead < 1 or (threads is not None and threads < 1):
         raise OptionError(
             f"expected at least 1 thread and 1 span ahead, got {threads} and {ahead}"
         )
-    return _load_ahead(spans, threads, ahead)
-
-
-def _load_ahead(spans: Spans, threads: int, ahead: int) -> LoadedAudio:
-    rows = list(spans.rows())
-    batch_size = max(1, min(MAX_BATCH, ahead // (2 * threads)))
     # The recording that each thread has open.
     readers: dict[int, tuple[object, Reader]] = {}
     # Rows of spans, about how many samples they have, and their audio.
-    pending = deque[tuple[range, int, Future[list[SignalOrError]]]]()
+    pending = deque[tuple[int, float, Future[SignalOrError]]]()
+    waiting = 0.0  # samples
     with Pool(threads, thread_name_prefix="callshot-audio") as pool:
 
-        def read(batch: range) -> list[SignalOrError]:
-            """Return the audio of each span, or the error."""
+        def read(span: Row) -> SignalOrError:
+            """Return the audio of a span, or the error."""
+            pool.check_stopped()
             thread = threading.get_ident()
-            signals: list[SignalOrError] = []
-            for span in rows[batch.start : batch.stop]:
-                pool.check_stopped()
-                key = (span["path"], span["source_rate_hz"])
-                try:
-                    if thread in readers and readers[thread][0] != key:
-                        readers.pop(thread)[1].close()
-                    if thread not in readers:
-                        reader = open_recording(spans.root / span["path"], *key)
-                        readers[thread] = (key, reader)
-                    signals.append(read_span(readers[thread][1], span))
-                except CallshotError as error:
-                    # A new error: the traceback of the one raised keeps arrays alive.
-                    signals.append(InputError(str(error)))
-            return signals
+            key = (span["path"], span["source_rate_hz"])
+            try:
+                if thread in readers and readers[thread][0] != key:
+                    readers.pop(thread)[1].close()
+                if thread not in readers:
+                    reader = open_recording(spans.root / span["path"], *key)
+                    readers[thread] = (key, reader)
+                return read_span(readers[thread][1], span)
+            except CallshotError as error:
+                # A new error: the traceback of the one raised keeps arrays alive.
+                return InputError(str(error))
 
-        for batch, samples in _make_batches(rows, batch_size):
-            while pending:
-                waiting = sum(len(one) for one, _, _ in pending)
-                waiting_samples = sum(size for _, size, _ in pending)
-                fits = samples + waiting_samples <= MAX_PENDING_SAMPLES
-                if fits and len(batch) + waiting <= ahead:
-                    break
-                first, _, future = pending.popleft()
-                yield from zip(first, future.result(), strict=True)
-            pending.append((batch, samples, pool.submit(read, batch)))
-        while pending:
-            first, _, future = pending.popleft()
-            yield from zip(first, future.result(), strict=True)
+        for row, span in enumerate(spans.rows()):
+            length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
+            samples = length_s * span["rate_hz"]
+            samples = min(max(0.0, samples), MAX_PENDING_SAMPLES)  # 0 if NaN
+            while pending and (
+                len(pending) >= ahead or waiting + samples > MAX_PENDING_SAMPLES
+            ):
+                first, size, future = pending.popleft()
+                waiting -= size
+                yield first, future.result()
+            pending.append((row, samples, pool.submit(read, span)))
+            waiting += samples
+        for first, _, future in pending:
+            yield first, future.result()
     for _, reader in readers.values():
         reader.close()
-
-
-def _make_batches(spans: Sequence[Row], batch_size: int) -> Iterator[tuple[range, int]]:
-    """Yield runs of spans for a thread to read, a few short ones or a long one, and their size."""
-    first = 0
-    samples = 0
-    for index, span in enumerate(spans):
-        length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
-        more = length_s * span["rate_hz"]
-        more = int(more) if math.isfinite(more) else 0
-        is_long = samples + more > MAX_PENDING_SAMPLES // 16
-        is_full = index - first >= batch_size
-        if index > first and (is_full or is_long):
-            yield range(first, index), samples
-            first = index
-            samples = 0
-        samples += more
-    if first < len(spans):
-        yield range(first, len(spans)), samples

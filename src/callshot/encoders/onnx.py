@@ -9,7 +9,6 @@ session here switches that off.
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,7 +115,7 @@ def open_windows(
     dimension: int,
     output: str | None = None,
     device: str = "cpu",
-) -> "WindowModel":
+) -> Model:
     """Open a model whose only input is a batch of waveforms of so many samples.
 
     `output` may be None if there is one output, or one matrix of `dimension` columns. A file with a
@@ -155,45 +154,22 @@ def open_windows(
                     f"{_describe_tensors([wave, matches[0]])}; "
                     "is this the right file?"
                 )
-    return WindowModel(
-        path,
-        session,
-        wave.name,
-        matches[0].name,
-        samples,
-        dimension,
-        batch == 1,
-    )
+    input_name = wave.name
+    names = [matches[0].name]
 
-
-@dataclass(frozen=True)
-class WindowModel:
-    """A model from float32 (n, samples) to (n, dimension)."""
-
-    path: Path
-    session: Any
-    input: str
-    output: str
-    samples: int
-    dimension: int
-    row_by_row: bool
-
-    def __call__(self, windows: Float32Array) -> Float32Array:
-        """Return a vector for each window."""
-        if len(windows) == 0 or windows.shape[1:] != (self.samples,):
+    def embed_windows(windows: Float32Array) -> Float32Array:
+        if batch == 1 and len(windows) > 1:
+            rows = [embed_windows(window[np.newaxis]) for window in windows]
+            return np.concatenate(rows)
+        (vectors,) = run(path, session, input_name, windows, names)
+        if vectors.shape != (len(windows), dimension):
             raise InputError(
-                f"{self.path}: expected windows of shape (n, {self.samples}), one or more, "
-                f"got {windows.shape}"
-            )
-        if self.row_by_row and len(windows) > 1:
-            return np.concatenate([self(window[np.newaxis]) for window in windows])
-        (vectors,) = run(self.path, self.session, self.input, windows, [self.output])
-        if vectors.shape != (len(windows), self.dimension):
-            raise InputError(
-                f"{self.path}: expected vectors of shape {(len(windows), self.dimension)}, "
+                f"{path}: expected vectors of shape {(len(windows), dimension)}, "
                 f"got {vectors.shape}"
             )
         return vectors
+
+    return embed_windows
 
 
 def run(

@@ -124,8 +124,7 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
         raise OptionError(
             f"scale: expected more than 0 and at most {MAX_SCALE}, got {scale}"
         )
-    if seed < 0:
-        raise OptionError(f"seed: expected 0 or more, got {seed}")
+    check_range("seed", seed, 0)
     recordings = _distribute_labels(seed, scale)
     recordings.append([(ALONE, False)] * RARE[ALONE])
     # Calls that start during the previous one are never the first, nor two in a row.

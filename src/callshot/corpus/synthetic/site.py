@@ -8,7 +8,7 @@ louder.
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -250,7 +250,7 @@ def generate_recording(
         for call in calls_by_block.get(number, []):
             random, dry = _synthesise(site, recording, call)
             distance_m = random.uniform(*DISTANCES_M)
-            soundscape = replace(site.soundscape, distance_m=distance_m)
+            soundscape = {**site.soundscape, "distance_m": distance_m}
             samples = record_call(dry, soundscape, rate_hz, random)
             first = round(call["start_s"] * rate_hz)
             recorded.append((call, first, samples))
@@ -340,8 +340,9 @@ def make_clip(site: SyntheticSite, recording: RecordingPlan, call: Row) -> Pcm:
     margin = round(CLIP_MARGIN_S * site.rate_hz)
     random = stream(site.seed, "clips", recording.number, call["number"])
     soundscape = draw_soundscape(random)
-    noises_db = {name: getattr(soundscape, name) + CLIP_NOISE_DB for name in NOISES_DB}
-    quiet = replace(soundscape, distance_m=10.0, birds_per_s=0.0, **noises_db)
+    quiet = {**soundscape, "distance_m": 10.0, "birds_per_s": 0.0}
+    for name in NOISES_DB:
+        quiet[name] += CLIP_NOISE_DB
     padded = np.pad(dry, margin)
     clip = mix_soundscape(padded, quiet, site.rate_hz, random)
     return to_pcm(clip)

@@ -70,23 +70,9 @@ DROP_S = 0.004
 ENGINE_TILT = 1.0  # how fast its harmonics weaken
 
 
-@dataclass(frozen=True, slots=True)
-class Soundscape:
-    """What all calls of a recording share. Levels are relative to a recorded call of 0 dB."""
-
-    distance_m: float
-    reverberation_s: float
-    wind_db: float
-    wind_hz: float
-    gusts: float
-    floor_db: float
-    insects_db: float
-    insects_hz: float
-    birds_per_s: float
-    birds_hz: float
-    low_cut_hz: float
-    colour: float
-    peak: float
+# What all calls of a recording share: the distance_m of the callers, the values above, the colour
+# of the microphone, and the peak. Levels are relative to a recorded call of 0 dB.
+Soundscape = Mapping[str, float]
 
 
 def draw_soundscape(random: Random) -> Soundscape:
@@ -94,17 +80,14 @@ def draw_soundscape(random: Random) -> Soundscape:
     decades = random.uniform(0, 1)
     distance_m = 10 * 10**decades
     noise_db = -17 + 8 * np.log10(distance_m / 10)
-    values = {}
+    soundscape = {"distance_m": distance_m}
     for name, limits in RANGES.items():
-        values[name] = random.uniform(*limits)
+        soundscape[name] = random.uniform(*limits)
         if name in NOISES_DB:
-            values[name] += noise_db
-    return Soundscape(
-        distance_m=distance_m,
-        **values,
-        colour=0.15 * random.standard_normal(),
-        peak=random.uniform(0.3, 0.9),
-    )
+            soundscape[name] += noise_db
+    soundscape["colour"] = 0.15 * random.standard_normal()
+    soundscape["peak"] = random.uniform(0.3, 0.9)
+    return soundscape
 
 
 def mix_soundscape(
@@ -118,7 +101,7 @@ def mix_soundscape(
     >>> samples.shape, bool(np.abs(samples).max() < 0.9)
     ((16000,), True)
     """
-    tail_size = int(soundscape.reverberation_s * rate_hz)
+    tail_size = int(soundscape["reverberation_s"] * rate_hz)
     size, frequency_hz = frequency_grid(calls.size + tail_size, rate_hz)
     gain = _draw_path_gain(soundscape, frequency_hz, size, tail_size, random)
     mixture = apply_gain(calls, gain, size)
@@ -127,11 +110,11 @@ def mix_soundscape(
     white = random.standard_normal(2 * frequency_hz.size, np.float32)
     spectrum = white.view(np.complex64)
     gains = _noise_gains(soundscape, frequency_hz, rate_hz)
-    swells = {"wind": (1.0, soundscape.gusts), "floor": None, "insects": (6.0, 0.5)}
+    swells = {"wind": (1.0, soundscape["gusts"]), "floor": None, "insects": (6.0, 0.5)}
     noise = np.zeros(size, np.float32)
     for name, swell in swells.items():
         part = fft.irfft(spectrum * gains[name], size)
-        level_db = getattr(soundscape, f"{name}_db")
+        level_db = soundscape[f"{name}_db"]
         level = 10 ** (level_db / 20)
         power = np.mean(part**2)
         part = part * np.float32(level / np.sqrt(power))
@@ -144,10 +127,10 @@ def mix_soundscape(
         noise += part
     mixture += noise[: calls.size]
     mixture += draw_birds(
-        soundscape.birds_per_s, soundscape.birds_hz, calls.size, rate_hz, random
+        soundscape["birds_per_s"], soundscape["birds_hz"], calls.size, rate_hz, random
     )
     peak = max(np.abs(mixture).max(), 1e-9)
-    scale = np.float32(soundscape.peak / peak)
+    scale = np.float32(soundscape["peak"] / peak)
     return mixture * scale
 
 
@@ -158,7 +141,7 @@ def record_call(
 
     The result is longer than the call by the time of the reverberation.
     """
-    tail_size = int(soundscape.reverberation_s * rate_hz)
+    tail_size = int(soundscape["reverberation_s"] * rate_hz)
     padded = np.pad(call, (0, tail_size))
     size, frequency_hz = frequency_grid(padded.size, rate_hz)
     gain = _draw_path_gain(soundscape, frequency_hz, size, tail_size, random)
@@ -174,7 +157,7 @@ def _draw_path_gain(
 ) -> Spectrum:
     """Draw the gain from a caller to the recording: air, reverberation, microphone."""
     # Air, leaves and soil absorb more at high frequencies.
-    distance_m = soundscape.distance_m
+    distance_m = soundscape["distance_m"]
     far = distance_m / 100
     exponent: Samples = -far * (frequency_hz / 1000) * 0.35
     gain = microphone_gain(frequency_hz, soundscape)
@@ -194,8 +177,8 @@ def _draw_path_gain(
 
 def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
     """Return a gain that falls by 12 dB per octave below the low cut, with a colour above it."""
-    square = (frequency_hz / soundscape.low_cut_hz) ** 2
-    colour = (1 + frequency_hz / 300) ** soundscape.colour
+    square = (frequency_hz / soundscape["low_cut_hz"]) ** 2
+    colour = (1 + frequency_hz / 300) ** soundscape["colour"]
     damping = np.sqrt(1 + square**2)
     gain: Samples = colour * square / damping
     return gain
@@ -206,9 +189,9 @@ def _noise_gains(
 ) -> dict[str, Samples]:
     """Return the shape of each kind of noise at some frequencies."""
     microphone = microphone_gain(frequency_hz, soundscape)
-    insects_hz = min(soundscape.insects_hz, 0.4 * rate_hz)
+    insects_hz = min(soundscape["insects_hz"], 0.4 * rate_hz)
     detuning = frequency_hz / insects_hz - 1
-    wind_fall = 1 + (frequency_hz / soundscape.wind_hz) ** 1.5
+    wind_fall = 1 + (frequency_hz / soundscape["wind_hz"]) ** 1.5
     return {
         "floor": 1 / np.sqrt(1 + frequency_hz / 1000),
         "wind": microphone / wind_fall,
@@ -257,13 +240,6 @@ class Engine:
     pitch_hz: float
     drift: float
     level: float
-
-    def is_present(self, start_s: float, end_s: float) -> bool:
-        """Return whether it is in a span of the recording."""
-        reach_s = ENGINE_REACH * self.length_s
-        comes_before = self.peak_s - reach_s < end_s
-        leaves_after = self.peak_s + reach_s > start_s
-        return comes_before and leaves_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +318,8 @@ def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
                 drift=random.uniform(0.01, 0.05),
                 level=10 ** (random.uniform(*ENGINE_DB) / 20),
             )
-            if engine.is_present(0, recording.duration_s):
+            reach_s = ENGINE_REACH * engine.length_s
+            if -reach_s < engine.peak_s < recording.duration_s + reach_s:
                 engines.append(engine)
     return Conditions(levels, birds_per_s, tuple(engines))
 
@@ -424,7 +401,7 @@ def make_background(
         for position, click in zip(first.tolist(), clicks, strict=True):
             samples[position : position + length] += click
 
-    birds_hz = random.uniform(0.7, 1.4) * site.soundscape.birds_hz
+    birds_hz = random.uniform(0.7, 1.4) * site.soundscape["birds_hz"]
     birds_per_s = conditions.birds_per_s[start_s]
     birds = draw_birds(birds_per_s, birds_hz, size, rate_hz, random)
     samples += BIRD_LEVEL * birds
@@ -436,7 +413,8 @@ def make_background(
     samples[size - fade :] *= np.cos(angle)
 
     for engine in conditions.engines:
-        if engine.is_present(start_s, end_s):
+        reach_s = ENGINE_REACH * engine.length_s
+        if start_s - reach_s < engine.peak_s < end_s + reach_s:
             samples_of_block = np.arange(BLOCK_S * rate_hz)
             time_s = samples_of_block / rate_hz
             time_s += start_s - engine.peak_s
