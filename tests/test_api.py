@@ -13,10 +13,10 @@ import pytest
 
 import callshot
 from callshot import pipeline
-from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.folds import check_folds
 from callshot.options import AnnotationSource, KnownCorpus, ReadingOptions, list_options
+from callshot.records.table_files import write_parquet
 from rows_of_spans import list_rows
 from sounds import record
 from studies import make_corpus
@@ -215,7 +215,7 @@ def test_segments_of_a_file_can_be_embedded_and_reprs_are_one_line(tmp_path):
     audio = make_corpus(tmp_path / "audio", recordings=2)
     segmentation = callshot.segment(audio, min_length_s=0.5)
     path = tmp_path / "segments.parquet"
-    write_segment_table(segmentation.segments, path, {"audio": segmentation.audio})
+    write_parquet(segmentation.segments.frame, path, {"audio": segmentation.audio})
     segments = callshot.read_segments(path)
     assert segments.metadata["audio"] == segmentation.audio
     table = callshot.embed(segments, "mfcc", store=tmp_path / "store")

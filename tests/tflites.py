@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callshot.encoders.models.birdnet import BIRDNET
+from callshot.encoders.models.birdnet import EMBEDDING
 from callshot.encoders.weights import weight_folder
 
 SLICE = 65
@@ -85,7 +85,7 @@ def tiny(
         tensor("INPUT", [1, 144000]),
         tensor("begin", [2], 2, 1),
         tensor("size", [2], 2, 2),
-        tensor(BIRDNET.tensor, [1, 1024]),
+        tensor(EMBEDDING, [1, 1024]),
         tensor("Identity", [1, 1024]),
     ]
     operators = [{0: 0, 1: [0, 1, 2], 2: [3]}, {0: 1, 1: [3], 2: [4]}]

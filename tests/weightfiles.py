@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from callshot.encoders import download
 from callshot.encoders.weights import Weight, get_weight
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
@@ -120,7 +122,8 @@ def serving() -> Iterator[Server]:
 
 
 def get(weight: Weight, **options: Any) -> Path:
-    return get_weight("test-v1", weight, schemes=("http", "https"), **options)
+    with patch.object(download, "SCHEMES", ("http", "https")):
+        return get_weight("test-v1", weight, **options)
 
 
 def list_files(folder: Path) -> list[str]:
@@ -132,9 +135,11 @@ def list_files(folder: Path) -> list[str]:
 
 CHILD = """
 import sys
+from callshot.encoders import download
 from callshot.encoders.weights import Weight, get_weight
+download.SCHEMES = ("http",)
 weight = Weight("model.onnx", sys.argv[1], size=int(sys.argv[2]), sha256=sys.argv[3])
-print(get_weight("test-v1", weight, schemes=("http",)))
+print(get_weight("test-v1", weight))
 """
 
 

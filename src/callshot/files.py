@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.storage import (
@@ -34,9 +34,6 @@ from callshot.storage import (
     upload_file,
     why_not_writable_remote,
 )
-
-if TYPE_CHECKING:
-    pass
 
 PART_SUFFIX = ".part"
 WORK_FOLDER = ".callshot"  # beside a study file: the results of its steps

@@ -12,11 +12,10 @@ from callshot.corpus.segment_table import (
     read_rejects,
     read_segments,
     write_rejects,
-    write_segment_table,
 )
 from callshot.errors import InputError
 from callshot.records import Reject
-from callshot.records.table_files import write_csv
+from callshot.records.table_files import write_csv, write_parquet
 from callshot.tables.fold_files import read_categories
 from callshot.vectors import Vectors
 from rows_of_spans import make_row, make_spans
@@ -42,7 +41,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30
 
 
 def write_rows(rows, path, metadata=None):
-    write_segment_table(make_spans(rows), path, metadata)
+    write_parquet(make_spans(rows).frame, path, metadata)
 
 
 def read_rows(path):

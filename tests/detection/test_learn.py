@@ -8,12 +8,12 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.corpus.segment_table import write_segment_table
 from callshot.detection.learn import learn
 from callshot.detection.model import load_model, write_model
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
+from callshot.records.table_files import write_parquet
 from field_recordings import write_site
 from rows_of_spans import list_rows
 
@@ -149,7 +149,7 @@ def test_examples_of_a_segment_table_are_embedded_as_they_were_cut(
 ):
     segmentation = callshot.segment(site, min_length_s=0.1, collar_s=0.1)
     path = tmp_path / "segments.parquet"
-    write_segment_table(segmentation.segments, path, {"audio": segmentation.audio})
+    write_parquet(segmentation.segments.frame, path, {"audio": segmentation.audio})
     model = learn(path, "mfcc", store=store).model
     table = callshot.embed(segmentation, "mfcc", store=store)
     places = {one.segment: one for one in list_rows(segmentation.segments)}

@@ -6,7 +6,6 @@ import pytest
 
 import callshot
 from callshot import Protocol, rerun_episode
-from callshot.corpus.segment_table import write_segment_table
 from callshot.detection.learn import learn
 from callshot.detection.model import (
     AudioSettings,
@@ -22,6 +21,7 @@ from callshot.detection.segment_labels import (
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError
+from callshot.records.table_files import write_parquet
 from callshot.vectors import Vectors
 from field_recordings import write_site
 from rows_of_spans import list_rows, make_examples
@@ -42,7 +42,7 @@ def write_part(study, name, keep):
     folder, segmentation, _, _ = study
     path = folder / name
     segments = segmentation.segments.only(keep)
-    write_segment_table(segments, path, {"audio": segmentation.audio})
+    write_parquet(segments.frame, path, {"audio": segmentation.audio})
     return path
 
 
@@ -127,7 +127,7 @@ def test_segments_that_were_cut_in_another_way_are_refused(study, tmp_path):
     model = learn(support, "mfcc", store=folder / "store").model
     other = callshot.segment(segmentation.audio, min_length_s=0.1, collar_s=0.2)
     path = tmp_path / "segments.parquet"
-    write_segment_table(other.segments, path, {"audio": other.audio})
+    write_parquet(other.segments.frame, path, {"audio": other.audio})
     match = r"collar_s is 0.2, but memory was learned with 0.1; use --collar-s 0.1"
     with pytest.raises(InputError, match=match):
         label_segments(model, path, EmbedOptions(store=folder / "store"))

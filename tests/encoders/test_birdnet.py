@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from callshot.encoders.litert import expose_tensor, hide_greeting, open_tflite
-from callshot.encoders.models.birdnet import BIRDNET
+from callshot.encoders.models.birdnet import EMBEDDING
 from callshot.errors import InputError
 from tflites import birdnet_weights, save, tiny
 
@@ -26,7 +26,7 @@ needs_litert = pytest.mark.skipif(
 @pytest.fixture
 def cut(tmp_path):
     """The tiny model, rewritten."""
-    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET)
+    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", EMBEDDING)
     return tmp_path / "cut.tflite"
 
 
@@ -40,7 +40,7 @@ def noise(rows, samples=144000):
 @needs_litert
 def test_each_window_gives_one_row(cut):
     windows = noise(5)
-    model = open_tflite(cut, BIRDNET)
+    model = open_tflite(cut)
     assert model(windows).dtype == np.float32
     for rows in (0, 1, 2, 5):
         np.testing.assert_array_equal(model(windows[:rows]), windows[:rows, :1024])
@@ -48,7 +48,7 @@ def test_each_window_gives_one_row(cut):
 
 @needs_litert
 def test_a_result_is_not_changed_by_the_next_call(cut):
-    model = open_tflite(cut, BIRDNET)
+    model = open_tflite(cut)
     first = model(noise(1))
     copy = first.copy()
     model(noise(2)[1:])
@@ -59,7 +59,7 @@ def test_a_result_is_not_changed_by_the_next_call(cut):
 def test_threads_keep_the_order_of_rows(cut):
     windows = noise(20)
     np.testing.assert_array_equal(
-        open_tflite(cut, BIRDNET, threads=3)(windows), windows[:, :1024]
+        open_tflite(cut, threads=3)(windows), windows[:, :1024]
     )
 
 
@@ -67,10 +67,10 @@ def test_threads_keep_the_order_of_rows(cut):
 def test_memory_layout_and_float_type_of_windows_do_not_matter(cut):
     windows = noise(3)
     np.testing.assert_array_equal(
-        open_tflite(cut, BIRDNET)(np.asfortranarray(windows)), windows[:, :1024]
+        open_tflite(cut)(np.asfortranarray(windows)), windows[:, :1024]
     )
     np.testing.assert_array_equal(
-        open_tflite(cut, BIRDNET)(windows.astype(np.float64)), windows[:, :1024]
+        open_tflite(cut)(windows.astype(np.float64)), windows[:, :1024]
     )
 
 
@@ -84,7 +84,7 @@ def test_a_damaged_model_is_an_error_in_one_line(tmp_path, content):
     with pytest.raises(
         InputError, match=r"cannot be opened as a tflite model"
     ) as caught:
-        open_tflite(path, BIRDNET)
+        open_tflite(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value).splitlines()) == 1
 
@@ -108,7 +108,7 @@ def real(tmp_path_factory):
     """BirdNET's own file, rewritten."""
     pytest.importorskip("ai_edge_litert")
     target = tmp_path_factory.mktemp("birdnet") / "embedding.tflite"
-    expose_tensor(birdnet_weights(), target, BIRDNET)
+    expose_tensor(birdnet_weights(), target, EMBEDDING)
     return target
 
 
@@ -146,7 +146,7 @@ def embed_slowly(source, windows):
 
 def test_birdnet_gives_the_vectors_of_the_original_file(real):
     windows = np.stack(list(make_sounds().values()))
-    ours = open_tflite(real, BIRDNET)(windows)
+    ours = open_tflite(real)(windows)
     theirs = embed_slowly(birdnet_weights(), windows)
     assert ours.shape == (7, 1024)
     assert np.isfinite(ours).all()
@@ -155,15 +155,15 @@ def test_birdnet_gives_the_vectors_of_the_original_file(real):
 
 def test_birdnet_gives_the_same_bits_in_any_batch_and_in_threads(real):
     windows = np.stack(list(make_sounds().values())[:5])
-    model = open_tflite(real, BIRDNET)
+    model = open_tflite(real)
     alone = np.concatenate([model(window[None]) for window in windows])
     for rows in (1, 2, 5):
         np.testing.assert_array_equal(model(windows[:rows]), alone[:rows])
-    np.testing.assert_array_equal(open_tflite(real, BIRDNET, threads=2)(windows), alone)
+    np.testing.assert_array_equal(open_tflite(real, threads=2)(windows), alone)
 
 
 def test_birdnet_gives_the_vector_of_another_runtime(real):
-    vector = open_tflite(real, BIRDNET)(make_sounds()["chirp"][None])[0]
+    vector = open_tflite(real)(make_sounds()["chirp"][None])[0]
     theirs = {  # tflite-runtime 2.14.0
         515: 3.463169,
         794: 3.280769,

@@ -150,7 +150,7 @@ def test_a_missing_file_is_an_error_without_retries(server):
 def test_a_redirect_is_followed_but_never_away_from_https(server):
     server.faults = [(302, "/elsewhere")]
     assert get(server.weight()).read_bytes() == BODY
-    handler = download._SafeRedirects(download.HTTPS)
+    handler = download._SafeRedirects()
     request: Any = Request("https://example.org/model.onnx")
     for url in ("http://example.org/x", "ftp://example.org/x", "file:///etc/passwd"):
         with pytest.raises(InputError, match=r"example.org: redirects to .*not https"):

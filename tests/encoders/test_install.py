@@ -163,10 +163,11 @@ def test_the_first_file_is_remembered_when_it_is_gone(model, other_model):
 def server(model, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr("callshot.encoders.download.PAUSE_S", 0.001)
+    monkeypatch.setattr("callshot.encoders.download.SCHEMES", ("http",))
 
     def get_from_server(name, weight, progress):
         source = replace(weight, source=server.url)
-        path = get_weight(name, source, progress, schemes=("http",))
+        path = get_weight(name, source, progress)
         record = path.with_name("model.onnx.weight.json")
         text = record.read_text().replace(server.url, weight.source)
         record.write_text(text)

@@ -17,11 +17,11 @@ from callshot.encoders.install import (
     describe_weight,
     list_encoders,
     list_needs,
-    make_test_sounds,
     read_references,
 )
 from callshot.encoders.models.perch import EXTRA as TENSORFLOW_EXTRA
 from callshot.encoders.weights import TORCH_EXTRA, find_weight
+from callshot.encoders.windows import make_test_sounds
 from callshot.errors import InputError
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -124,7 +124,7 @@ def test_an_encoder_gives_its_reference_vectors(name):
     if any(find_weight(spec.weights_name, weight) is None for weight in spec.weights):
         pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
     lines = list(check_encoder(spec))
-    assert [line.partition(":")[0] for line in lines] == [name, *make_test_sounds()]
+    assert [line.partition(":")[0] for line in lines] == [name, *make_test_sounds(1)]
 
 
 def test_other_options_and_other_models_have_no_references():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.encoders.litert import expose_tensor
-from callshot.encoders.models.birdnet import BIRDNET
+from callshot.encoders.models.birdnet import EMBEDDING
 from callshot.errors import InputError, OutputError
 from tflites import birdnet_weights, save, tensor, tiny
 
@@ -20,7 +20,7 @@ def assert_rejected(source):
     """Check for an error in one line that begins with the file, and that no file is left."""
     target = source.with_name("target.tflite")
     with pytest.raises(InputError, match="cannot be read as a tflite model") as caught:
-        expose_tensor(source, target, BIRDNET)
+        expose_tensor(source, target, EMBEDDING)
     assert str(caught.value).startswith(f"{source}: ")
     assert len(str(caught.value).splitlines()) == 1
     assert [path for path in source.parent.iterdir() if "target" in path.name] == []
@@ -30,7 +30,7 @@ def assert_rejected(source):
 
 
 def test_only_the_output_and_three_lengths_change(tmp_path):
-    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET)
+    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", EMBEDDING)
     before = tiny()
     after = (tmp_path / "cut.tflite").read_bytes()
     assert len(before) == len(after)
@@ -52,7 +52,7 @@ def test_only_the_output_and_three_lengths_change(tmp_path):
 )
 def test_the_rewritten_graph_ends_with_the_tensor(tmp_path, content):
     source = save(tmp_path, content)
-    expose_tensor(source, source, BIRDNET)
+    expose_tensor(source, source, EMBEDDING)
     model = schema.Model.GetRootAs(source.read_bytes(), 0)
     graph = model.Subgraphs(0)
     assert graph.OutputsAsNumpy().tolist() == [3]
@@ -64,7 +64,7 @@ def test_the_rewritten_graph_ends_with_the_tensor(tmp_path, content):
 def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path):
     with pytest.raises(OutputError, match="cannot be written"):
         expose_tensor(
-            save(tmp_path, tiny()), tmp_path / "no folder" / "cut.tflite", BIRDNET
+            save(tmp_path, tiny()), tmp_path / "no folder" / "cut.tflite", EMBEDDING
         )
 
 
@@ -82,7 +82,7 @@ def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path):
         tiny(graph={2: []}),
         tiny(graph={3: [{0: 1, 1: [3], 2: [4]}]}),
         tiny(graph={0: []}),
-        tiny(graph={0: [tensor(BIRDNET.tensor + "\n\x1b[2J", [1, 9])]}),
+        tiny(graph={0: [tensor(EMBEDDING + "\n\x1b[2J", [1, 9])]}),
     ],
 )
 def test_a_file_that_is_not_such_a_model_is_an_error(tmp_path, content):
@@ -108,7 +108,7 @@ def test_random_bytes_give_a_model_or_an_input_error(tmp_path_factory, data):
     target = source.with_name("flipped.tflite")
     target.unlink(missing_ok=True)
     try:
-        expose_tensor(source, target, BIRDNET)
+        expose_tensor(source, target, EMBEDDING)
     except InputError:
         assert not target.exists()
     else:
@@ -129,4 +129,4 @@ def test_damaged_weights_give_a_model_or_an_input_error(trial, tmp_path):
     ):  # most tables are there
         damaged[position] = int(rng.integers(256))
     with suppress(InputError):
-        expose_tensor(save(tmp_path, bytes(damaged)), tmp_path / "cut", BIRDNET)
+        expose_tensor(save(tmp_path, bytes(damaged)), tmp_path / "cut", EMBEDDING)

@@ -107,7 +107,7 @@ def test_a_view_equals_a_file_that_was_resampled_by_hand(name, speed, tmp_path):
         patch.setattr(
             "callshot.encoders.models.mfcc.load_mfcc"
             if name == "mfcc"
-            else "callshot.encoders.models.birdnet.load_birdnet",
+            else "callshot.encoders.litert.load_tflite",
             lambda *_, **__: encode,
         )
         patch.setattr("callshot.encoders.encode.used_weights", lambda *_: ())

@@ -10,11 +10,11 @@ import soundfile
 from typer.testing import CliRunner
 
 from callshot.cli import app
-from callshot.corpus.segment_table import write_segment_table
 from callshot.detection.model import load_model
 from callshot.detection.scan_files import scan_segment_files
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError, OptionError, OutputError
+from callshot.records.table_files import write_parquet
 from callshot.results import format_provenance
 from callshot.review import server
 from callshot.review.journal import read_journal
@@ -55,8 +55,8 @@ def study(tmp_path):
     work = tmp_path / ".callshot" / "study"
     (work / "segment" / "site").mkdir(parents=True)
     (work / "embed" / "site" / "mfcc").mkdir(parents=True)
-    write_segment_table(
-        segments.take(range(len(segments))[::-1]),
+    write_parquet(
+        segments.take(range(len(segments))[::-1]).frame,
         work / "segment" / "site" / "segments.parquet",
         {"audio": str(tmp_path / "audio")},
     )

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from callshot import Protocol, Vectors, write_table
-from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
+from callshot.records.table_files import write_parquet
 from callshot.study.file_steps import evaluate_files, fold_files
 from rows_of_spans import make_row, make_spans
 
@@ -32,7 +32,7 @@ def segments():
 def source(segments, tmp_path):
     """The table of the segments."""
     path = tmp_path / "segments.parquet"
-    write_segment_table(segments, path)
+    write_parquet(segments.frame, path)
     return path
 
 
@@ -98,7 +98,7 @@ def test_segments_without_an_eligible_class_are_an_error_and_nothing_is_written(
     segments, tmp_path
 ):
     source = tmp_path / "segments.parquet"
-    write_segment_table(segments.take(range(6)), source)
+    write_parquet(segments.take(range(6)).frame, source)
     with pytest.raises(InputError, match="no eligible class: at least two"):
         fold_files(source, tmp_path / "folds", [], count=3)
     assert not (tmp_path / "folds").exists()

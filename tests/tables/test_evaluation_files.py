@@ -284,10 +284,10 @@ def test_a_file_that_was_changed_or_removed_is_an_error(tmp_path):
         name = re.escape(path.name)
         content = path.read_bytes()
         path.write_bytes(content + b"\n")
-        with pytest.raises(InputError, match=f"{name}: has changed since it was"):
+        with pytest.raises(InputError, match=f"{name}: damaged, by its SHA-256"):
             read_results(tmp_path)
         path.unlink()
-        gone = rf"{name}: No such file or directory, but provenance\.json lists it"
+        gone = rf"{name}: missing, by its SHA-256 in provenance\.json"
         with pytest.raises(InputError, match=gone):
             read_results(tmp_path)
         path.write_bytes(content)
@@ -306,7 +306,7 @@ def test_figures_are_checked_if_they_were_drawn(tmp_path):
         )
     assert_same(read_results(tmp_path), evaluation)
     (tmp_path / "sweep.png").write_bytes(b"another picture")
-    with pytest.raises(InputError, match=r"sweep\.png: has changed"):
+    with pytest.raises(InputError, match=r"sweep\.png: damaged"):
         read_results(tmp_path)
 
 

@@ -79,7 +79,7 @@ def write_segmentation(
 
     Categories, and segments whose audio is in several recordings, are written if there are any.
     """
-    write_segment_table(segmentation.segments, folder / SEGMENTS, metadata)
+    write_parquet(segmentation.segments.frame, folder / SEGMENTS, metadata)
     left_out = [*segmentation.rejects, *segmentation.skipped_files]
     write_rejects(left_out, folder / REJECTS)
     names = [SEGMENTS, REJECTS]
@@ -91,13 +91,6 @@ def write_segmentation(
         write_duplicates(segmentation.duplicates, folder / DUPLICATES)
         names.append(DUPLICATES)
     return names
-
-
-def write_segment_table(
-    segments: Spans, path: Path, metadata: Mapping[str, str] | None = None
-) -> None:
-    """Write segments as Parquet, with all their columns."""
-    write_parquet(segments.frame, path, metadata)
 
 
 def read_segments(path: Path | str) -> Spans:
@@ -126,7 +119,7 @@ def read_segments(path: Path | str) -> Spans:
     >>> call = {"segment": "x", "recording": "x.wav", "path": "x.wav", "start_s": 0.0, "end_s": 2.5,
     ...         "label": "roar", "labels": ["roar"], "collar_s": 0.25, "rate_hz": 16000,
     ...         "channel_rule": "first", "peak_dbfs": -3.0, "source_rate_hz": None}
-    >>> write_segment_table(Spans.from_rows([call]), path, {"corpus": "mine"})
+    >>> write_parquet(Spans.from_rows([call]).frame, path, {"corpus": "mine"})
     >>> segments = read_segments(path)
     >>> segments["label"], segments.metadata["corpus"]
     (['roar'], 'mine')

@@ -29,14 +29,10 @@ MODULES = [
 PATTERNS = [module.PATTERN for module in MODULES if hasattr(module, "PATTERN")]
 
 
-def _collect_encoders() -> tuple[EncoderSpec, ...]:
-    specs: list[EncoderSpec] = []
-    for module in MODULES:
-        specs += getattr(module, "ENCODERS", ())
-    return tuple(sorted(specs, key=lambda spec: (spec.order, spec.name)))
-
-
-ENCODERS = _collect_encoders()
+_SPECS: list[EncoderSpec] = []
+for _module in MODULES:
+    _SPECS += getattr(_module, "ENCODERS", ())
+ENCODERS = sorted(_SPECS, key=lambda spec: (spec.order, spec.name))
 
 
 def list_specs() -> list[EncoderSpec]:

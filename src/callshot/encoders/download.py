@@ -29,7 +29,7 @@ ByteProgress = Callable[[int, int | None], None]
 
 MAX_BYTES = 2**34  # no weight is larger: nothing may fill the disk
 CHUNK_BYTES = 1 << 20
-HTTPS = ("https",)
+SCHEMES = ("https",)  # of addresses; tests add http
 TIMEOUT_S = 30.0
 ATTEMPTS = 5  # without one new byte
 PAUSE_S = 1.0  # after the first failure; twice as long after each that follows
@@ -58,9 +58,6 @@ class _ConnectionLostError(Exception):
 class _SafeRedirects(HTTPRedirectHandler):
     """Follow redirects, but none to a scheme that is not allowed."""
 
-    def __init__(self, schemes: Sequence[str]) -> None:
-        self.schemes = schemes
-
     def redirect_request(
         self,
         req: Request,
@@ -71,7 +68,7 @@ class _SafeRedirects(HTTPRedirectHandler):
         newurl: str,
     ) -> Request | None:
         """Return the request for a new address; raise if that is not https."""
-        if urlsplit(newurl).scheme not in self.schemes:
+        if urlsplit(newurl).scheme not in SCHEMES:
             raise InputError(
                 f"{req.host}: redirects to {printable(newurl[:200])}, which is not https; "
                 "not followed"
@@ -91,7 +88,6 @@ def download(
     part: Path,
     progress: ByteProgress,
     size: int | None = None,
-    schemes: Sequence[str] = HTTPS,
     *,
     resume: bool = False,
 ) -> None:
@@ -101,7 +97,7 @@ def download(
     checksum, which differs if the file changed meanwhile. Otherwise every connection begins anew.
     Nothing is read from a file that is not `size` bytes long.
     """
-    if urlsplit(url).scheme not in schemes:
+    if urlsplit(url).scheme not in SCHEMES:
         raise InputError(f"{url}: expected an address that begins with https://")
     failures = 0
     while True:
@@ -109,7 +105,7 @@ def download(
         if 0 < length == size:
             return  # the process ended after the last byte came
         try:
-            _append_bytes(url, part, length, progress, size, schemes)
+            _append_bytes(url, part, length, progress, size)
             return
         except _ConnectionLostError as error:
             failures = 1 if resume and _length(part) > length else failures + 1
@@ -126,11 +122,10 @@ def _append_bytes(
     start: int,
     progress: ByteProgress,
     size: int | None,
-    schemes: Sequence[str],
 ) -> None:
     """Read what is missing of a file over one connection."""
     host = urlsplit(url).netloc
-    with open_url(url, start, part, schemes) as response:
+    with open_url(url, start, part) as response:
         if response.status != 206:
             start = 0
         total = size if response.length is None else start + response.length
@@ -164,16 +159,14 @@ def _read_chunk(response: HTTPResponse) -> bytes:
         raise _ConnectionLostError(printable(str(error))) from None
 
 
-def open_url(
-    url: str, start: int, part: Path, schemes: Sequence[str] = HTTPS
-) -> HTTPResponse:
+def open_url(url: str, start: int, part: Path) -> HTTPResponse:
     """Ask for a file, or for the rest of it."""
     host = urlsplit(url).netloc
     request = Request(url, headers={"User-Agent": f"callshot/{__version__}"})
     if start > 0:
         request.add_header("Range", f"bytes={start}-")
     try:
-        response: HTTPResponse = build_opener(_SafeRedirects(schemes)).open(
+        response: HTTPResponse = build_opener(_SafeRedirects()).open(
             request, timeout=TIMEOUT_S
         )
         return response

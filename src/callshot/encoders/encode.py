@@ -46,7 +46,7 @@ from callshot.encoders.windows import (
     resample,
     split_windows,
 )
-from callshot.errors import InputError, OptionError, check_choice, check_whole_number
+from callshot.errors import InputError, OptionError, check_choice
 from callshot.files import check_regular_file, explain_unreadable, sha256_file
 from callshot.records import FloatArray
 
@@ -103,12 +103,6 @@ class Encoder:
     def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
         """Return a segment as the model takes it: at its speed, whole or in windows."""
         check_signal(signal)
-        check_whole_number("rate_hz", rate_hz)
-        if not self.spec.takes_rate(rate_hz):
-            raise InputError(
-                f"{self.spec.name}: expected segments at {self.spec.rate_hz} Hz, got {rate_hz}; "
-                f"cut them with --rate-hz {self.spec.rate_hz}"
-            )
         resampled = change_speed(signal, rate_hz, self.spec)
         options = self.spec.windowing
         if options is None:

@@ -42,7 +42,7 @@ from callshot.encoders.weights import (
     weight_folder,
     weight_sha256,
 )
-from callshot.encoders.windows import Float32Array
+from callshot.encoders.windows import Float32Array, make_test_sounds
 from callshot.errors import InputError
 from callshot.files import replace_file
 from callshot.records import Progress, no_progress
@@ -342,24 +342,11 @@ def compute_vectors(spec: EncoderSpec, *, device: str = "cpu") -> Vectors:
     """Return the vectors of the test sounds."""
     encoder = open_encoder(spec, device=device)
     vectors = {}
-    for name, sound in make_test_sounds().items():
+    for name, sound in make_test_sounds(RATE_HZ * SECONDS).items():
         prepared = encoder.prepare(sound, RATE_HZ)
         output = encoder.encode([prepared])[0]
         vectors[name] = encoder.pool(prepared, output)
     return vectors
-
-
-def make_test_sounds() -> Vectors:
-    """Return sounds that are the same on every machine: a tone, a sweep, clicks and noise."""
-    n = np.arange(RATE_HZ * SECONDS)
-    time_s = n / RATE_HZ
-    sounds = {
-        "tone": np.sin(2 * np.pi * 440 * time_s),
-        "sweep": np.sin(2 * np.pi * (50 + 250 * time_s) * time_s),
-        "clicks": (n % 4000 == 0).astype(np.float64),
-        "noise": np.sin(1e4 * np.sin(1e4 * n)),
-    }
-    return {name: (0.5 * sound).astype(np.float32) for name, sound in sounds.items()}
 
 
 def read_references(spec: EncoderSpec) -> Vectors:

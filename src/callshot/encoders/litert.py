@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,7 +24,6 @@ import numpy as np
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import explain_errors, import_package
 from callshot.encoders.windows import Float32Array, Model
-from callshot.errors import InputError
 from callshot.files import explain_unreadable, write_atomic
 
 # Where the vtables of the schema have the vectors that are shortened.
@@ -37,88 +35,51 @@ _GREETING = b"INFO: Created TensorFlow Lite XNNPACK delegate"
 _STDERR_LOCK = threading.Lock()
 
 
-@dataclass(frozen=True)
-class TfliteEmbedding:
-    """Where the embedding of a model is, and what shape it has.
-
-    tensor        name of the embedding
-    input_shape   of one window
-    output_shape  of its embedding
-    quantization  scale and zero point of the embedding: value = scale × (number − zero point);
-                  (0, 0) if it is float32
-    extra         extra of callshot that must be installed
-    """
-
-    tensor: str
-    input_shape: tuple[int, ...]
-    output_shape: tuple[int, ...]
-    quantization: tuple[float, int] = (0.0, 0)
-    extra: str = "birdnet"
-
-    def decode(self, output: Any) -> Float32Array:
-        """Return the values of an output."""
-        numbers = np.array(output, np.float32).ravel()
-        scale, zero_point = self.quantization
-        if scale == 0:
-            return numbers
-        return (numbers - np.float32(zero_point)) * np.float32(scale)
-
-
-def load_tflite(
-    spec: EncoderSpec, embedding: TfliteEmbedding, *, threads: int
-) -> Model:
-    """Open the model of an encoder, rewritten once to end in the embedding."""
-    rewrite = partial(expose_tensor, embedding=embedding)
+def load_tflite(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
+    """Open the model of an encoder, rewritten once to end in the embedding, its `output`."""
+    rewrite = partial(expose_tensor, tensor=spec.output, extra=spec.extra or "")
     path = spec.derive("embedding-1.tflite", rewrite)
-    return open_tflite(path, embedding, threads=threads)
+    return open_tflite(path, extra=spec.extra or "", threads=threads)
 
 
-def open_tflite(path: Path, embedding: TfliteEmbedding, *, threads: int = 1) -> Model:
+def open_tflite(path: Path, *, extra: str = "birdnet", threads: int = 1) -> Model:
     """Open a rewritten file: a model from float32 (n, samples) to (n, dimension).
 
     `threads` callers can run it at once, each on an interpreter of its own, which takes 80 MB for
-    BirdNET.
+    BirdNET. `extra` is the extra of callshot that must be installed.
 
-    >>> open_tflite(Path("missing.tflite"), TfliteEmbedding("mean", (1, 16), (1, 8)))
+    >>> open_tflite(Path("missing.tflite"))
     Traceback (most recent call last):
     callshot.errors.InputError: missing.tflite: cannot be read (No such file or directory)
     """
     with explain_unreadable(path):
         content = path.read_bytes()
-    litert = import_package("ai_edge_litert.interpreter", embedding.extra)
+    litert = import_package("ai_edge_litert.interpreter", extra)
     interpreters = SimpleQueue[Any]()
     for _ in range(threads):
         with explain_errors(path, "opened as a tflite model"), hide_greeting():
             interpreter = litert.Interpreter(model_content=content, num_threads=1)
             interpreter.allocate_tensors()
         interpreters.put(interpreter)
-    wave, vector = (
-        interpreter.get_input_details()[0],
-        interpreter.get_output_details()[0],
-    )
-    shapes = (tuple(wave["shape"]), tuple(vector["shape"]))
-    if shapes != (embedding.input_shape, embedding.output_shape):
-        raise InputError(
-            f"{path}: expected windows {embedding.input_shape} to {embedding.tensor} "
-            f"{embedding.output_shape}, got shapes {shapes}; get it again"
-        )
+    wave = interpreter.get_input_details()[0]
+    embedding = interpreter.get_output_details()[0]
 
     def embed_windows(windows: Float32Array) -> Float32Array:
-        vectors = np.empty((len(windows), embedding.output_shape[-1]), np.float32)
+        vectors = np.empty((len(windows), embedding["shape"][-1]), np.float32)
         interpreter = interpreters.get()
         try:
             with explain_errors(path, "run"):
                 for row, window in enumerate(windows):
-                    samples = np.asarray(window, np.float32)
-                    interpreter.set_tensor(
-                        wave["index"], samples.reshape(embedding.input_shape)
-                    )
+                    samples = np.asarray(window, np.float32).reshape(wave["shape"])
+                    interpreter.set_tensor(wave["index"], samples)
                     interpreter.invoke()
-                    output = interpreter.get_tensor(vector["index"])
-                    vectors[row] = embedding.decode(output)
+                    vectors[row] = interpreter.get_tensor(embedding["index"]).ravel()
         finally:
             interpreters.put(interpreter)
-        return vectors
+        scale, zero_point = embedding["quantization"]
+        if scale == 0:  # float32
+            return vectors
+        return (vectors - np.float32(zero_point)) * np.float32(scale)
 
     return embed_windows
 
@@ -144,20 +105,22 @@ def hide_greeting() -> Iterator[None]:
                     os.write(2, line)
 
 
-def expose_tensor(source: Path, target: Path, embedding: TfliteEmbedding) -> None:
+def expose_tensor(
+    source: Path, target: Path, tensor: str, extra: str = "birdnet"
+) -> None:
     """Write a tflite model whose only output is the embedding inside another model.
 
     Later operators are left out, and so are signatures, which would name the old outputs. Numbers
     are changed in place, so that weights stay aligned as they are.
     """
-    schema = import_package("ai_edge_litert.schema_py_generated", embedding.extra)
+    schema = import_package("ai_edge_litert.schema_py_generated", extra)
     with explain_unreadable(source):
         data = bytearray(source.read_bytes())
     with explain_errors(source, "read as a tflite model"):
         model = schema.Model.GetRootAs(data, 0)
         graph = model.Subgraphs(0)
         names = [graph.Tensors(n).Name() for n in range(graph.TensorsLength())]
-        index = names.index(embedding.tensor.encode())
+        index = names.index(tensor.encode())
         operators = [graph.Operators(n) for n in range(graph.OperatorsLength())]
         made = [index in operator.OutputsAsNumpy() for operator in operators]
         last = made.index(True)

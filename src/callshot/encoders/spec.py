@@ -52,7 +52,7 @@ class EncoderSpec:
     alternatives   files that can take the place of `weights`: for torch, or of other toolkits; one
                    of them is enough
     weights_of     encoder whose weights it shares
-    output         tensor of its ONNX file that is the vector
+    output         tensor of its ONNX or tflite file that is the vector
     gpu            whether it can run on a GPU
     parallel       whether several threads may call the model at once, on the CPU
     tested_with_real_weights
@@ -133,11 +133,6 @@ class EncoderSpec:
         if self.auto_speed:
             options["speed"] = AUTO
         return options
-
-    def takes_rate(self, rate_hz: int) -> bool:
-        """Return whether it takes segments at a rate: one below its own only in windows."""
-        is_whole = self.windowing is None and self.speed == 1 and not self.auto_speed
-        return rate_hz >= self.rate_hz or not is_whole
 
 
 def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:

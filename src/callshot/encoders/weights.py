@@ -15,7 +15,7 @@ import importlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -179,8 +179,6 @@ def get_weight(
     encoder: str,
     weight: Weight,
     progress: Progress = no_progress,
-    *,
-    schemes: Sequence[str] = ("https",),
 ) -> Path:
     """Return the path of a weight, after downloading it if necessary.
 
@@ -216,7 +214,6 @@ def get_weight(
                         file,
                         count_bytes,
                         weight.size,
-                        schemes,
                         resume=weight.sha256 is not None,
                     )
                 else:

@@ -211,14 +211,14 @@ def resample(signal: Float32Array, rate_hz: float, target_hz: float) -> Float32A
     return resampled
 
 
-def make_test_windows(samples: int) -> Float32Array:
-    """Return silence, noise, faint noise and a chirp, to compare two versions of a model on."""
-    noise = np.random.default_rng(0).uniform(-0.25, 0.25, samples)
-    phase = np.pi * np.arange(samples) ** 2 / (2 * samples)
-    sounds = [
-        np.zeros(samples),
-        noise,
-        noise * 1e-3,
-        0.25 * np.sin(phase),
-    ]
-    return np.stack(sounds).astype(np.float32)
+def make_test_sounds(samples: int) -> dict[str, Float32Array]:
+    """Return sounds that are the same on every machine: a tone, a sweep, clicks and noise."""
+    n = np.arange(samples)
+    time_s = n / 16000
+    sounds = {
+        "tone": np.sin(2 * np.pi * 440 * time_s),
+        "sweep": np.sin(2 * np.pi * (50 + 250 * time_s) * time_s),
+        "clicks": (n % 4000 == 0).astype(np.float64),
+        "noise": np.sin(1e4 * np.sin(1e4 * n)),
+    }
+    return {name: (0.5 * sound).astype(np.float32) for name, sound in sounds.items()}

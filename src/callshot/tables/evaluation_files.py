@@ -25,7 +25,6 @@ import polars as pl
 
 from callshot.errors import InputError
 from callshot.fewshot.protocol import Protocol
-from callshot.files import sha256_file
 from callshot.records import (
     ClassCount,
     CorpusStats,
@@ -42,7 +41,7 @@ from callshot.records.table_files import (
     write_csv_frame,
     write_parquet,
 )
-from callshot.results import OutputFolder, open_output_folder
+from callshot.results import OutputFolder, compare_files, open_output_folder
 from callshot.spans import Spans
 from callshot.version import __version__
 
@@ -238,17 +237,10 @@ def read_results(folder: Path) -> Evaluation:
         optional = [DIFFERENCES_FILE, *FIGURE_FILES]
         present = [name for name in optional if name in listed]
         checksums = {name: listed[name] for name in [*RESULT_FILES, *present]}
-    for name, checksum in checksums.items():
-        path = folder / name
-        try:
-            is_same = sha256_file(path) == checksum
-        except OSError as error:
+    for path, state in compare_files(folder, {"files": checksums}):
+        if state != "ok":
             raise InputError(
-                f"{path}: {error.strerror}, but {PROVENANCE} lists it; evaluate again"
-            ) from None
-        if not is_same:
-            raise InputError(
-                f"{path}: has changed since it was written (its SHA-256 differs); evaluate again"
+                f"{path}: {state}, by its SHA-256 in {PROVENANCE}; evaluate again"
             )
     tables: dict[str, Any] = {
         name: read_frame(folder / f"{name}.csv", schema)

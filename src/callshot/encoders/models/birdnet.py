@@ -1,27 +1,16 @@
 """BirdNET: version 2.4 from its tflite file or as ONNX, and version 3.0."""
 
-from callshot.encoders.litert import LITERT_PACKAGES, TfliteEmbedding, load_tflite
+from callshot.encoders.litert import LITERT_PACKAGES
 from callshot.encoders.onnx import ONNX_PACKAGES
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import Weight
-from callshot.encoders.windows import Model, WindowOptions
-
-BIRDNET = TfliteEmbedding(
-    tensor="model/GLOBAL_AVG_POOL/Mean",
-    input_shape=(1, 144000),
-    output_shape=(1, 1024),
-)
-
-
-def load_birdnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
-    """Open BirdNET 2.4."""
-    return load_tflite(spec, BIRDNET, threads=threads)
-
+from callshot.encoders.windows import WindowOptions
 
 CITATION = (
     "S. Kahl, C. M. Wood, M. Eibl, H. Klinck (2021): BirdNET: A deep learning solution for avian "
     "diversity monitoring. Ecological Informatics 61, 101236."
 )
+EMBEDDING = "model/GLOBAL_AVG_POOL/Mean"
 HUGGING_FACE = "https://huggingface.co"
 BIRDNET_V3 = "BirdNET+_V3.0-preview3.1_Global_11K_FP32.onnx"
 
@@ -32,7 +21,8 @@ ENCODERS = (
         dimension=1024,
         rate_hz=48000,
         band_hz=(500, 15000),
-        load=f"{__name__}:load_birdnet",
+        output=EMBEDDING,
+        load="callshot.encoders.litert:load_tflite",
         licence="CC BY-NC-SA 4.0: not for commercial use",
         loudness_effect="hardly changes it",
         windowing=WindowOptions(rate_hz=48000, window_s=3.0, normalisation="none"),
@@ -57,7 +47,7 @@ ENCODERS = (
     EncoderSpec(
         name="birdnet-v2.4-onnx",
         title="BirdNET 2.4 from an ONNX file, which a GPU can run",
-        output="model/GLOBAL_AVG_POOL/Mean",
+        output=EMBEDDING,
         dimension=1024,
         rate_hz=48000,
         band_hz=(500, 15000),

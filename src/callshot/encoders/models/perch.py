@@ -15,7 +15,7 @@ from callshot.encoders.weights import (
     import_package,
     weight_folder,
 )
-from callshot.encoders.windows import Model, WindowOptions, make_test_windows
+from callshot.encoders.windows import Model, WindowOptions, make_test_sounds
 from callshot.errors import InputError
 from callshot.files import atomic_path
 
@@ -47,7 +47,7 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     tensorflow = import_package("tensorflow", EXTRA)
     converter = import_package("tf2onnx", EXTRA)
-    sounds = make_test_windows(SAMPLES)
+    sounds = np.stack([*make_test_sounds(SAMPLES).values()])
     with atomic_path(target) as temporary:
         with explain_errors(saved_model, "converted as Perch v1"):
             model = tensorflow.saved_model.load(str(saved_model))

@@ -1,24 +1,9 @@
 """YAMNet from its quantised tflite file."""
 
-from callshot.encoders.litert import LITERT_PACKAGES, TfliteEmbedding, load_tflite
+from callshot.encoders.litert import LITERT_PACKAGES
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import Weight
-from callshot.encoders.windows import Model, WindowOptions
-
-# Quantised: a value is a whole number from −128 to 127, times a scale.
-YAMNET = TfliteEmbedding(
-    tensor="tower0/network/layer28/reduce_mean",
-    input_shape=(15600,),
-    output_shape=(1, 1, 1, 1024),
-    quantization=(0.022328350692987442, -128),
-    extra="yamnet",
-)
-
-
-def load_yamnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
-    """Open YAMNet."""
-    return load_tflite(spec, YAMNET, threads=threads)
-
+from callshot.encoders.windows import WindowOptions
 
 ENCODERS = (
     EncoderSpec(
@@ -27,7 +12,8 @@ ENCODERS = (
         dimension=1024,
         rate_hz=16000,
         band_hz=(125, 7500),
-        load=f"{__name__}:load_yamnet",
+        output="tower0/network/layer28/reduce_mean",
+        load="callshot.encoders.litert:load_tflite",
         licence="Apache-2.0",
         loudness_effect="changes it",
         windowing=WindowOptions(rate_hz=16000, window_s=0.975, normalisation="none"),
