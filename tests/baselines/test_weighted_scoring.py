@@ -12,15 +12,15 @@ from callshot import Protocol
 from callshot.baselines.options import BaselineOptions
 from callshot.baselines.run import train_dataset
 from callshot.baselines.scoring import (
-    frame_of_classes,
-    frame_of_outputs,
+    baseline_frame,
+    find_outputs,
     measure,
-    measure_outputs,
     measure_ranking,
-    resample,
+    sum_metrics,
 )
 from callshot.baselines.training import TrainingContext
 from callshot.fewshot.dataset import Dataset
+from callshot.fewshot.spreads import draw_units
 from callshot.fewshot.sweep import (
     count_recordings,
     small_sample_inflation,
@@ -31,10 +31,6 @@ from literal_total import literal_metrics, literal_weights, weighted_rankings
 
 SMALL = Protocol(shots=(1, 2), shared_draws=4, total_samples=6, seed=3)
 CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
-GROUPS = {
-    "all": [np.array([0]), np.array([1]), np.array([2])],
-    "reduced": [np.array([2]), np.array([0, 1])],
-}
 BASELINE = {"kind": "logistic", "name": "LR", "how": "C: 1"}
 
 
@@ -45,6 +41,13 @@ def random_scores(episodes, outputs=None):
     scores = rng.integers(0, 9, size).astype(float)
     scores[episodes.fold < 0] = np.nan
     return scores
+
+
+def resample(episodes, scores, categories=None, targets=None):
+    """Raw samples of every scoring and metric."""
+    units = draw_units(episodes, SMALL, SMALL.total_samples)
+    sums = sum_metrics(episodes, scores, categories, targets, units)
+    return {key: samples[0] for key, samples in sums.values.items()}
 
 
 def literal_samples(episodes, targets, scores):
@@ -89,7 +92,7 @@ def test_one_ranking_under_many_weights_is_measured_as_by_scikit_learn(ranking):
 def test_samples_of_classes_are_those_of_the_literal_twin(seed):
     episodes = episodes_of(random_corpus(seed, classes=3, size=4))
     scores = random_scores(episodes)
-    samples = resample(episodes, episodes.relevant, scores, GROUPS, SMALL)
+    samples = resample(episodes, scores, CATEGORIES)
     literal = literal_samples(episodes, episodes.relevant, scores)
     for number, metric in enumerate(("map", "auroc")):
         by_class = literal[:, number]
@@ -114,8 +117,7 @@ def test_samples_of_outputs_are_those_of_the_literal_twin(seed):
     targets[episodes.fold == 1, 2] = True  # no negative in another
     targets[:, 3] = False  # never
     scores = random_scores(episodes, outputs=4)
-    groups = {"all": [np.array([n]) for n in range(4)]}
-    samples = resample(episodes, targets, scores, groups, SMALL)
+    samples = resample(episodes, scores, targets=targets)
     literal = literal_samples(episodes, targets, scores)
     for number, metric in enumerate(("map", "auroc")):
         golden = np.nanmean(literal[:, number], axis=1)
@@ -126,10 +128,9 @@ def test_outputs_that_are_never_or_always_true_have_undefined_samples():
     episodes = episodes_of(random_corpus(1, classes=3, size=4))
     scores = random_scores(episodes, outputs=1)
     never = np.zeros(scores.shape, bool)
-    groups = {"all": [np.array([0])]}
-    samples = resample(episodes, never, scores, groups, SMALL)
+    samples = resample(episodes, scores, targets=never)
     assert np.isnan(samples["all", "map"]).all()
-    always = resample(episodes, ~never, scores, groups, SMALL)
+    always = resample(episodes, scores, targets=~never)
     assert (always["all", "map"] == 1.0).all()
     assert np.isnan(always["all", "auroc"]).all()
 
@@ -143,16 +144,15 @@ def make_encoder_data(seed=5, categories=None):
 def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
     encoder_data = make_encoder_data(categories=CATEGORIES)
     scores = random_scores(encoder_data.episodes)
-    frame = frame_of_classes(encoder_data, scores, SMALL, BASELINE)
+    frame = baseline_frame(encoder_data, scores, SMALL, BASELINE)
     values = measure(encoder_data.episodes, scores, CATEGORIES)
     episodes = encoder_data.episodes
-    raw = resample(episodes, episodes.relevant, scores, GROUPS, SMALL)
+    raw = resample(episodes, scores, CATEGORIES)
     inflation = small_sample_inflation(count_recordings(episodes)).mean()
     samples = {}
     for key, column in raw.items():
-        samples[key] = widen_to_prediction(
-            column, np.array([values[key]]), inflation=inflation
-        )
+        plain = np.array([values[key]])
+        samples[key] = widen_to_prediction(column, plain, inflation=inflation)
     assert len(frame) == 4
     for row in frame.iter_rows(named=True):
         key = (row["scoring"], row["metric"])
@@ -166,13 +166,14 @@ def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
 def test_a_baseline_that_reads_audio_has_an_interval_too():
     encoder_data = make_encoder_data(categories=CATEGORIES)
     scores = random_scores(encoder_data.episodes, outputs=2)
-    frame = frame_of_outputs(encoder_data, scores, SMALL, BASELINE)
+    outputs = find_outputs(encoder_data)
+    frame = baseline_frame(encoder_data, scores, SMALL, BASELINE, outputs)
     groups = [[2], [0, 1]]  # high, low
     targets = [encoder_data.episodes.relevant[:, group].any(axis=1) for group in groups]
-    values = measure_outputs(
-        np.stack(targets, axis=1), encoder_data.episodes.fold, scores
-    )
-    assert dict(frame.select("metric", "value").rows()) == values
+    sums = sum_metrics(encoder_data.episodes, scores, targets=np.stack(targets, axis=1))
+    for metric, value in frame.select("metric", "value").rows():
+        assert value == sums.values["all", metric].item()
+    assert set(frame["scoring"]) == {"reduced"}
     assert set(frame["encoder"]) == {""}
     assert (frame["p01"] < frame["p99"]).all()
     assert set(frame["samples"].list.len()) == {SMALL.total_samples}
@@ -182,8 +183,8 @@ def test_without_the_spread_total_a_baseline_has_its_value_alone():
     encoder_data = make_encoder_data()
     scores = random_scores(encoder_data.episodes)
     protocol = dataclasses.replace(SMALL, spreads=("shared",))
-    frame = frame_of_classes(encoder_data, scores, protocol, BASELINE)
-    golden = frame_of_classes(encoder_data, scores, SMALL, BASELINE)
+    frame = baseline_frame(encoder_data, scores, protocol, BASELINE)
+    golden = baseline_frame(encoder_data, scores, SMALL, BASELINE)
     assert frame["value"].equals(golden["value"])
     assert frame["p01"].is_nan().all()
     assert frame["p99"].is_nan().all()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from callshot.baselines.scoring import find_outputs, frame_of_outputs
+from callshot.baselines.scoring import baseline_frame, find_outputs
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
 from callshot.baselines.training import check_length
 from callshot.corpus.options import label_key
@@ -63,12 +63,12 @@ def score_aerd_package(
     signals: Sequence[Signal],
 ) -> pl.DataFrame:
     """Score each row of the episodes with AERD's published networks; folds must be AERD's."""
-    _, names, _ = find_outputs(encoder_data)
+    outputs = find_outputs(encoder_data)
     fold = encoder_data.episodes.fold
-    scores = score_published(load_aerd(variant), signals, fold, names)
+    scores = score_published(load_aerd(variant), signals, fold, outputs[1])
     how = f"as published, {variant}"
     baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
-    return frame_of_outputs(encoder_data, scores, protocol, baseline)
+    return baseline_frame(encoder_data, scores, protocol, baseline, outputs)
 
 
 def score_published(

@@ -28,7 +28,6 @@ from callshot.baselines.logistic import (
     standardise,
     unscale,
 )
-from callshot.baselines.scoring import Categories
 from callshot.baselines.solver import make_problem, multiply, solve
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, make_splits
@@ -36,7 +35,14 @@ from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import Spread, make_spread
-from callshot.fewshot.sweep import Evidence, Fill, Scorer, sweep_folds, widen_total
+from callshot.fewshot.sweep import (
+    Categories,
+    Evidence,
+    Fill,
+    Scorer,
+    sweep_folds,
+    widen_total,
+)
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 DRAWS = 100

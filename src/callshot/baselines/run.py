@@ -22,11 +22,7 @@ from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
-from callshot.baselines.scoring import (
-    find_outputs,
-    frame_of_classes,
-    frame_of_outputs,
-)
+from callshot.baselines.scoring import baseline_frame, find_outputs
 from callshot.baselines.training import Metadata, TrainingContext
 from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.differences import find_crossovers
@@ -165,7 +161,7 @@ def train_logistic(
     listed = ", ".join(f"{c:g}" for c in shown)
     how = f"C{choice}: {listed}"
     baseline = {"kind": "logistic", "name": "LR", "how": how}
-    baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
+    baselines = baseline_frame(encoder_data, scores, protocol, baseline)
     frames = []
     for (scoring, metric), values in path.items():
         if metric in RANKING_METRICS:
@@ -264,7 +260,7 @@ def train_recurrent(
         "name": title if len(set(cells)) == 1 else "RNN",
         "how": f"{title}{choice}; {size} parameters, {options.seeds} seed{plural}",
     }
-    baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
+    baselines = baseline_frame(encoder_data, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
     network = {"encoder": encoder_data.table.encoder, **metadata}
     return BaselineResults(baselines, networks=[network])
@@ -295,7 +291,8 @@ def train_end_to_end(
     """
     from callshot.baselines.end_to_end import score_end_to_end
 
-    _, names, targets = find_outputs(encoder_data)
+    outputs = find_outputs(encoder_data)
+    _, names, targets = outputs
     scores, metadata = score_end_to_end(
         signals,
         targets,
@@ -308,6 +305,6 @@ def train_end_to_end(
     start = metadata["text"] if options.init else "from scratch"
     how = f"{start}; {metadata['parameters']:,} parameters"
     baseline = {"kind": "end-to-end", "name": metadata["title"], "how": how}
-    baselines = frame_of_outputs(encoder_data, scores, protocol, baseline)
+    baselines = baseline_frame(encoder_data, scores, protocol, baseline, outputs)
     del metadata["trained"]  # differs between runs
     return BaselineResults(baselines, networks=[metadata])

@@ -10,7 +10,8 @@ classifiers without training do, so that sample b of all is paired. Training aga
 would take a thousand trainings, so other training sets are left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -19,29 +20,23 @@ from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.episodes import Episodes, make_splits
-from callshot.fewshot.metrics import (
-    MetricSums,
-    auroc,
-    average_precision,
-    by_sample,
-    group_classes,
-)
+from callshot.fewshot.kernels.ranks import ClassTables
+from callshot.fewshot.metrics import MetricSums, by_sample, group_classes
 from callshot.fewshot.metrics import measure as measure_fold
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import draw_units
+from callshot.fewshot.spreads import UNIT, draw_units
 from callshot.fewshot.sweep import (
+    Categories,
     count_recordings,
     small_sample_inflation,
     widen_to_prediction,
 )
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
-from callshot.records.frames import BASELINES, make_frame
+from callshot.records.frames import BASELINES
 
-Categories = Mapping[str, str] | None  # of classes
 Description = Mapping[str, str]  # kind, name and how
-Groups = Mapping[str, Sequence[IntArray]]  # of outputs, by scoring
+Outputs = tuple[str, tuple[str, ...], BoolArray]  # scoring, names and targets
 Metrics = dict[tuple[str, str], float]  # by scoring and metric
-ROW_COLUMNS = ("scoring", "metric", "value", "p01", "p99", "samples")
 
 
 def measure(
@@ -69,105 +64,108 @@ def measure(
 
 
 def sum_metrics(
-    episodes: Episodes, scores: FloatArray, categories: Categories = None
+    episodes: Episodes,
+    scores: FloatArray,
+    categories: Categories = None,
+    targets: BoolArray | None = None,
+    units: IntArray | None = None,
 ) -> MetricSums:
-    """Return everything that a sweep counts: one row of shots, one sample."""
-    _check_shape(scores, episodes.relevant)
-    sums = MetricSums(1, 1, episodes.classes, categories)
+    """Return what a sweep sums up: one row of shots, one sample.
+
+    `targets` (rows, outputs) take the place of the classes: outputs that may be true together. An
+    output without a positive in a fold has no value there. With weights of queries, `units`
+    (samples, rows), there is a sample for each, and no decisions are counted.
+    """
+    shape = episodes.relevant.shape if targets is None else targets.shape
+    if scores.shape != shape:
+        raise InputError(
+            f"scores: expected shape {shape}, one score per row and class or output,"
+            f" got {scores.shape}"
+        )
+    names = episodes.classes if targets is None else ("",) * shape[1]
+    samples = 1 if units is None else len(units)
+    sums = MetricSums(1, samples, names, categories)
     for split in make_splits(episodes):
-        fold_scores = scores[split.rows]
-        for row in split.rows[np.isnan(fold_scores).any(axis=1)]:
+        if targets is not None:
+            of_fold = targets[split.rows]
+            relevant = np.ascontiguousarray(of_fold.T)
+            split = replace(split, label=of_fold.argmax(axis=1), relevant=relevant)
+        table = np.ascontiguousarray(scores[split.rows].T, np.float64)
+        for row in split.rows[np.isnan(table).any(axis=0)]:
             raise InputError(
                 f"scores: row {row} of the episodes: expected numbers, got NaN"
             )
-        table = np.ascontiguousarray(fold_scores.T, np.float64)[None, None]
-        decided = table.argmax(axis=2).astype(np.uint16)
-        metrics = measure_fold(split, table, decided)
-        sums.open_fold(split)
-        sums.count(slice(None), metrics.decisions, metrics.tied)
-        sums.add(slice(None), by_sample([metrics]))
+        if units is None:
+            decided = table.argmax(axis=0).astype(np.uint16)
+            metrics = measure_fold(split, table[None, None], decided[None, None])
+            sums.open_fold(split)
+            sums.count(slice(None), metrics.decisions, metrics.tied)
+            sums.add(slice(None), by_sample([metrics]))
+            continue
+        weights = units[:, split.rows]
+        sums.open_fold(split, np.asarray(weights.T * UNIT, np.float64))
+        tables = ClassTables(*np.zeros((len(ClassTables._fields), *shape[1:], samples)))
+        for n in np.flatnonzero(split.positives):
+            ranking = measure_ranking(table[n], split.relevant[n], weights)
+            tables.ap[n], tables.auroc[n] = ranking
+        sums.add(slice(None), tables)
     sums.finish(1)
     return sums
 
 
-def _check_shape(scores: FloatArray, targets: BoolArray) -> None:
-    if scores.shape != targets.shape:
-        raise InputError(
-            f"scores: expected shape {targets.shape}, one score per row and class or output,"
-            f" got {scores.shape}"
-        )
-
-
-def measure_outputs(
-    targets: BoolArray, fold: IntArray, scores: FloatArray
-) -> dict[str, float]:
-    """Return mAP and AUROC of outputs that may be true together, such as categories.
-
-    All three are by row, `targets` and `scores` also by output. Means are over outputs, then folds.
-    An output without a positive in a fold is left out of that fold's means; one with positives
-    alone is left out of its AUROC, and has an AP of 1. A fold without values is left out; NaN is
-    returned if none has any. Rows of the common fold are ignored.
-
-    >>> targets = np.array([[True, False], [False, True], [True, True], [False, True]])
-    >>> scores = np.array([[2.0, 1.0], [1.0, 2.0], [0.0, 1.0], [3.0, 4.0]])
-    >>> measure_outputs(targets, np.array([0, 0, 1, 1]), scores)
-    {'map': 0.875, 'auroc': 0.5}
-    """
-    _check_shape(scores, targets)
-
-    def mean(values: list[float]) -> float:
-        """Return the mean of the values that are defined."""
-        defined = [value for value in values if not np.isnan(value)]
-        return float(np.mean(defined)) if defined else float("nan")
-
-    means = {}
-    for name, metric in {"map": average_precision, "auroc": auroc}.items():
-        of_folds = []
-        for number in range(int(fold.max()) + 1):
-            rows = fold == number
-            fold_scores = scores[rows]
-            fold_targets = targets[rows]
-            outputs = np.flatnonzero(fold_targets.any(axis=0))
-            values = [metric(fold_scores[:, n], fold_targets[:, n]) for n in outputs]
-            of_folds.append(mean(values))
-        means[name] = mean(of_folds)
-    return means
-
-
-def frame_of_classes(
+def baseline_frame(
     encoder_data: EncoderDataset,
     scores: FloatArray,
     protocol: Protocol,
     baseline: Description,
+    outputs: Outputs | None = None,
 ) -> pl.DataFrame:
-    """Return the rows of a baseline with one score per class; `scores` is (rows, classes)."""
+    """Return a row for every scoring and ranking metric; `scores` is (rows, classes).
+
+    A baseline that reads audio has the scores (rows, outputs) of `outputs`, and no encoder. Without
+    the spread `total` the interval is NaN.
+    """
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
-    values = measure(episodes, scores, categories)
-    groups = MetricSums(1, 1, episodes.classes, categories).groups
-    inputs = (encoder_data, protocol, baseline)
-    return _make_rows(*inputs, values, episodes.relevant, scores, groups)
+    encoder = encoder_data.table.encoder
+    targets = None
+    if outputs is not None:
+        _, _, targets = outputs
+        categories = None
+        encoder = ""
+    inputs = (episodes, scores, categories, targets)
+    values = sum_metrics(*inputs).values
+    samples = {}
+    if "total" in protocol.spreads:
+        units = draw_units(episodes, protocol, protocol.total_samples)
+        samples = sum_metrics(*inputs, units).values
+    # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
+    inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
+    rows = []
+    for (scoring, metric), (value,) in values.items():
+        if metric not in RANKING_METRICS:
+            continue
+        row = {
+            "corpus": encoder_data.dataset.corpus,
+            "encoder": encoder,
+            **baseline,
+            "scoring": outputs[0] if outputs else scoring,
+            "metric": metric,
+            "value": value[0],
+            "p01": np.nan,
+            "p99": np.nan,
+            "samples": [],
+        }
+        if samples:
+            raw = samples[scoring, metric][0]
+            kept = widen_to_prediction(raw, value, inflation)
+            row["p01"], row["p99"] = np.percentile(kept, (1, 99))
+            row["samples"] = kept.tolist()
+        rows.append(row)
+    return pl.DataFrame(rows, schema=dict(BASELINES))
 
 
-def frame_of_outputs(
-    encoder_data: EncoderDataset,
-    scores: FloatArray,
-    protocol: Protocol,
-    baseline: Description,
-) -> pl.DataFrame:
-    """Return the rows of a baseline that reads audio; `scores` is (rows, outputs)."""
-    scoring, names, targets = find_outputs(encoder_data)
-    measured = measure_outputs(targets, encoder_data.episodes.fold, scores)
-    values = {(scoring, metric): measured[metric] for metric in RANKING_METRICS}
-    groups = {scoring: [np.array([n]) for n in range(len(names))]}
-    inputs = (encoder_data, protocol, baseline)
-    frame = _make_rows(*inputs, values, targets, scores, groups)
-    return frame.with_columns(encoder=pl.lit(""))
-
-
-def find_outputs(
-    encoder_data: EncoderDataset,
-) -> tuple[str, tuple[str, ...], BoolArray]:
+def find_outputs(encoder_data: EncoderDataset) -> Outputs:
     """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
@@ -178,83 +176,6 @@ def find_outputs(
     names = tuple(categories[name] for name in first)
     targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
     return "reduced", names, np.stack(targets, axis=1)
-
-
-def _make_rows(
-    encoder_data: EncoderDataset,
-    protocol: Protocol,
-    baseline: Description,
-    values: Metrics,
-    targets: BoolArray,
-    scores: FloatArray,
-    groups: Groups,
-) -> pl.DataFrame:
-    """Return a row for every scoring and ranking metric; NaN for an interval without samples."""
-    episodes = encoder_data.episodes
-    samples = {}
-    if "total" in protocol.spreads:
-        # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
-        inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
-        raw = resample(episodes, targets, scores, groups, protocol)
-        for value_key, column in raw.items():
-            plain = np.array([values[value_key]])
-            samples[value_key] = widen_to_prediction(column, plain, inflation)
-    rows = []
-    for (scoring, metric), value in values.items():
-        if metric in RANKING_METRICS:
-            kept = samples.get((scoring, metric), np.empty(0))
-            limits = [np.nan, np.nan]
-            if kept.size:
-                limits = np.percentile(kept, (1, 99)).tolist()
-            rows.append((scoring, metric, value, *limits, kept.tolist()))
-    columns = zip(ROW_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)
-    key = {
-        "corpus": encoder_data.dataset.corpus,
-        "encoder": encoder_data.table.encoder,
-        **baseline,
-    }
-    return make_frame(BASELINES, dict(columns), key)
-
-
-def resample(
-    episodes: Episodes,
-    targets: BoolArray,
-    scores: FloatArray,
-    groups: Groups,
-    protocol: Protocol,
-) -> dict[tuple[str, str], FloatArray]:
-    """Return raw samples of mAP and AUROC of every scoring.
-
-    `targets` and `scores` are (rows, outputs). The value of an output is its mean over folds,
-    weighted by the mean weight of its positives; a fold without a positive has none. Outputs are
-    averaged inside each group of a scoring first. Those without a value in any fold are left out.
-    """
-    units = draw_units(episodes, protocol, protocol.total_samples)
-    size = (targets.shape[1], len(RANKING_METRICS), len(units))
-    sums = np.zeros(size)
-    shares = np.zeros(size)
-    for number in range(episodes.folds):
-        rows = np.flatnonzero(episodes.fold == number)
-        for n in np.flatnonzero(targets[rows].any(axis=0)):
-            target = targets[rows, n]
-            weights = units[:, rows]
-            ranking = measure_ranking(scores[rows, n], target, weights)
-            metrics = np.array(ranking)
-            share = units[:, rows[target]].mean(axis=1)
-            sums[n] += share * np.nan_to_num(metrics)
-            shares[n] += share * ~np.isnan(metrics)
-    shares[shares == 0] = np.nan
-    table = sums / shares
-    samples = {}
-    for number, metric in enumerate(RANKING_METRICS):
-        values = table[:, number]
-        is_defined = np.asarray(~np.isnan(values).any(axis=1))
-        for scoring, members in groups.items():
-            defined = [group[is_defined[group]] for group in members]
-            means = [values[group].mean(axis=0) for group in defined if group.size]
-            nothing = np.full(len(units), np.nan)
-            samples[scoring, metric] = np.mean(means, axis=0) if means else nothing
-    return samples
 
 
 def measure_ranking(

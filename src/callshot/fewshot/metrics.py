@@ -1,4 +1,4 @@
-"""Metrics of one ranking, and of folds and classes → the values of one spread.
+"""Metrics of folds and classes → the values of one spread.
 
 The kernels give the `ClassTables` of a fold: AP and AUROC of each class, and what was decided. A
 metric is a `Formula` on these tables, in `FORMULAS`, with a row in `records.METRICS`. `MetricSums`
@@ -18,7 +18,6 @@ from callshot.fewshot.kernels.ranks import (
     ClassTables,
     FoldMetrics,
     measure_fold,
-    ranking_metrics,
 )
 from callshot.fewshot.spreads import UNIT
 from callshot.records import (
@@ -30,24 +29,6 @@ from callshot.records import (
 )
 
 Groups = Sequence[IntArray]  # the class numbers of each group
-
-
-def average_precision(scores: ArrayLike, relevant: ArrayLike) -> float:
-    """Return the average precision of one ranking; ties count as in scikit-learn.
-
-    >>> average_precision([0.9, 0.8, 0.7], [True, False, True])
-    0.8333333333333333
-    """
-    return _measure_ranking(scores, relevant)[0]
-
-
-def auroc(scores: ArrayLike, relevant: ArrayLike) -> float:
-    """Return the area under the ROC curve of one ranking; NaN where no query is negative.
-
-    >>> auroc([0.9, 0.8, 0.7], [True, False, True])
-    0.5
-    """
-    return _measure_ranking(scores, relevant)[1]
 
 
 def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatArray:
@@ -75,24 +56,6 @@ def harmonic_numbers(n: int) -> FloatArray:
         total = new
         harmonic[i] = total
     return harmonic
-
-
-def _measure_ranking(scores: ArrayLike, relevant: ArrayLike) -> tuple[float, float]:
-    score = np.asarray(scores, np.float64)
-    truth = np.asarray(relevant, bool)
-    if score.ndim != 1 or score.shape != truth.shape:
-        raise InputError(
-            f"expected one score and one truth per query, got {score.shape} and {truth.shape}"
-        )
-    if not truth.any():
-        raise InputError(
-            "no query is relevant: average precision and AUROC are undefined"
-        )
-    missing = np.flatnonzero(np.isnan(score))
-    if missing.size:
-        raise InputError(f"score {missing[0]} is not a number")
-    ap, area, _ = ranking_metrics(score, np.ones(len(score), np.int64), truth)
-    return float(ap), float(area)
 
 
 def measure(
@@ -150,9 +113,10 @@ def weigh_fold(split: Split, weights: FloatArray | None) -> Fold:
     if weights is None:
         weights = np.ones((size, 1))
     positives = split.positives[:, None]
-    positive_weight = split.relevant.astype(float) @ weights / positives
+    # Outputs of networks may have no positive in a fold, or never be a label.
+    positive_weight = split.relevant.astype(float) @ weights / np.maximum(positives, 1)
     is_label = split.label == np.arange(len(positives))[:, None]
-    queries = is_label.sum(axis=1, keepdims=True)
+    queries = np.maximum(is_label.sum(axis=1, keepdims=True), 1)
     return Fold(
         size=np.array(size),
         queries=queries,
@@ -228,7 +192,7 @@ def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
 
 def chance_balanced_accuracy(split: Split, probability: FloatArray) -> FloatArray:
     """Return the mean over classes of the chance of accuracy of their queries."""
-    share = np.mean(label_shares(split), axis=0)
+    share = label_shares(split).mean(axis=0)
     return np.asarray((probability * share).sum(axis=1))
 
 
@@ -239,7 +203,7 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
     score.
     """
     correct = probability * split.relevant.mean(axis=1)
-    hit_rate = probability @ np.transpose(label_shares(split))
+    hit_rate = probability @ label_shares(split).T
     queries = np.bincount(split.label, minlength=len(split.relevant))
     missed = queries / len(split.label) * (1.0 - hit_rate)
     total = correct + probability + missed
@@ -247,10 +211,12 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
     return np.asarray(f1.mean(axis=1))
 
 
-def label_shares(split: Split) -> list[FloatArray]:
+def label_shares(split: Split) -> FloatArray:
     """Return for each class how often its queries have each of the classes among their labels."""
-    classes = range(len(split.relevant))
-    return [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
+    is_label = split.label == np.arange(len(split.relevant))[:, None]
+    queries = np.maximum(is_label.sum(axis=1, keepdims=True), 1)
+    shares = is_label.astype(float) @ split.relevant.T.astype(float)
+    return np.asarray(shares / queries)
 
 
 FORMULAS = {
