@@ -30,7 +30,7 @@ from callshot.baselines.logistic import (
 )
 from callshot.baselines.solver import make_problem, multiply, solve
 from callshot.fewshot.engine import Engine, open_engine
-from callshot.fewshot.episodes import Episodes, Split, make_splits
+from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
@@ -40,7 +40,7 @@ from callshot.fewshot.sweep import (
     Evidence,
     Fill,
     Scorer,
-    sweep_folds,
+    sweep,
     widen_total,
 )
 from callshot.records import FloatArray, IntArray, Progress, no_progress
@@ -82,25 +82,21 @@ def sweep_logistic(
         shared_draws=min(draws, protocol.shared_draws),
         total_samples=min(draws, protocol.total_samples),
     )
-    shots = set(protocol.shots)
-    if protocol.whole_pool:
-        shots.add(max(split.largest_pool for split in make_splits(episodes)))
-    k = np.array(sorted(shots), np.int64)
     scorer = Scorer(partial(shared_evidence, c), partial(query_evidence, c))
     if gpu is not None:
         from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
 
         scorer = scorer._replace(on_gpu=partial(GpuTrainer, solver=BatchedSolver(c)))
     workers = threads or os.cpu_count() or 1
+    rows = len(protocol.shots) + protocol.whole_pool
 
     def step(share: float) -> None:
-        progress(share / len(k), "logistic")
+        progress(share / rows, "logistic")
 
     with open_engine(
         episodes, protocol, workers, ENGINE_BYTES, step, gpu=gpu, notes=notes
     ) as engine:
-        data = make_spread(spread, episodes, protocol)
-        sums = sweep_folds(engine, k, data, categories, scorer)
+        k, sums = sweep(engine, spread, categories, scorer)
     if spread == "total" and shared is not None:
         widen_total(sums, shared, episodes)
     return k, sums

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.protocol import Protocol
 from callshot.records import IntArray
@@ -111,3 +111,14 @@ def draw_units(episodes: Episodes, protocol: Protocol, samples: int) -> IntArray
     base = streams.purpose_key(protocol.seed, "recording")
     streams.fill_exponentials(base, recording_key, weight)
     return np.maximum(np.rint(weight / UNIT), 1.0).astype(np.int64)
+
+
+def bootstrap_picks(
+    episodes: Episodes, split: Split, protocol: Protocol
+) -> NDArray[np.uint16]:
+    """Return the draw that each bootstrap sample takes for each query, (queries, samples)."""
+    picks = np.empty((len(split.rows), protocol.bootstraps), np.uint16)
+    base = streams.purpose_key(protocol.seed, "bootstrap")
+    keys = episodes.segment_key[split.rows]
+    streams.bootstrap_picks(base, keys, protocol.draws, picks)
+    return picks

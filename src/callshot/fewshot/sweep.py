@@ -9,7 +9,6 @@ One fold is processed at a time, so that no array is larger than a fold needs.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,16 +33,13 @@ from callshot.fewshot.kernels.supports import (
     multiply_rows,
     score_draws,
 )
-from callshot.fewshot.kernels.supports import (
-    score_queries as fill_queries,
-)
 from callshot.fewshot.metrics import (
     MetricSums,
     by_sample,
     harmonic_numbers,
     measure,
 )
-from callshot.fewshot.spreads import UNIT, Spread, make_spread
+from callshot.fewshot.spreads import UNIT, Spread, bootstrap_picks, make_spread
 from callshot.records import FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
@@ -74,20 +70,26 @@ class Scorer(NamedTuple):
 
 
 def sweep(
-    engine: Engine, spread: str, categories: Categories = None
+    engine: Engine,
+    spread: str,
+    categories: Categories = None,
+    scorer: Scorer | None = None,
 ) -> tuple[IntArray, MetricSums]:
     """Run one spread over every fold; return k of each row and the values.
 
-    The row `all`, where the protocol has it, comes last, with the size of the largest pool as k.
-    The values of `total` are raw samples: see `widen_total`.
+    Queries are scored by the engine's rule, or by another scorer. The row `all`, where the protocol
+    has it, has the size of the largest pool as k; by rule it comes last, else k ascends. The values
+    of `total` are raw samples: see `widen_total`.
     """
     protocol = engine.protocol
     k = np.array(protocol.shots, np.int64)
     largest = max(split.largest_pool for split in make_splits(engine.episodes))
     if protocol.whole_pool and largest not in protocol.shots:
         k = np.append(k, largest)
+    if scorer is not None:
+        k.sort()
     data = make_spread(spread, engine.episodes, protocol)
-    return k, sweep_folds(engine, k, data, categories)
+    return k, sweep_folds(engine, k, data, categories, scorer)
 
 
 def sweep_folds(
@@ -103,19 +105,18 @@ def sweep_folds(
     leaves the sweep to the CPU, with a note.
     """
     size = (len(k), spread.samples, engine.episodes.classes, categories)
-    if engine.gpu is None:
-        return _add_folds(engine, k, spread, scorer, MetricSums(*size), _sweep_fold)
-    from torch import OutOfMemoryError
+    if engine.gpu is not None:
+        from torch import OutOfMemoryError
 
-    from callshot.fewshot.gpu import sweep as on_gpu
+        from callshot.fewshot.gpu import sweep as on_gpu
 
-    try:
-        sums = on_gpu.GpuSums(engine.gpu, *size)
-        return _add_folds(engine, k, spread, scorer, sums, on_gpu.sweep_fold)
-    except OutOfMemoryError:
-        note = f"evaluated on the CPU: {engine.gpu.name} ran out of memory"
-        add_note(engine.notes, note)
-    return sweep_folds(replace(engine, gpu=None), k, spread, categories, scorer)
+        try:
+            sums = on_gpu.GpuSums(engine.gpu, *size)
+            return _add_folds(engine, k, spread, scorer, sums, on_gpu.sweep_fold)
+        except OutOfMemoryError:
+            note = f"evaluated on the CPU: {engine.gpu.name} ran out of memory"
+            add_note(engine.notes, note)
+    return _add_folds(engine, k, spread, scorer, MetricSums(*size), _sweep_fold)
 
 
 def _add_folds(
@@ -226,10 +227,7 @@ def _bootstrap_fold(
     protocol = engine.protocol
     classes = len(engine.episodes.classes)
     queries = len(split.rows)
-    picks = np.empty((queries, protocol.bootstraps), np.uint16)
-    base = streams.purpose_key(protocol.seed, "bootstrap")
-    keys = engine.episodes.segment_key[split.rows]
-    streams.bootstrap_picks(base, keys, protocol.draws, picks)
+    picks = bootstrap_picks(engine.episodes, split, protocol)
     harmonic = harmonic_numbers(queries)
     bytes_per_shot = 8 * classes * queries * protocol.draws
     shots_at_a_time = max(engine.memory // 2, 2**28) // bytes_per_shot
@@ -326,7 +324,6 @@ def query_evidence(
     engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
-    rows = engine.rows
     sampling = Sampling(
         engine.episodes.class_key,
         shots,
@@ -335,23 +332,28 @@ def query_evidence(
         split.pool_start,
         split.outside,
     )
-    seed = engine.protocol.seed
-    keys = engine.episodes.segment_key[split.rows]
-    query_streams = np.array(
-        [streams.make_stream(seed, "support", key) for key in keys]
-    )
-    by_query = out.transpose(2, 3, 0, 1)
+    by_query = out.transpose(2, 3, 0, 1)[..., None]
     queries, place = engine.queries(split)
     cross = None if engine.direct else cross_products(engine, split)
 
     def fill(span: slice) -> None:
         if cross is None:
-            products = multiply_rows(queries[place[span]], rows.vectors)
+            products = multiply_rows(queries[place[span]], engine.rows.vectors)
         else:
             products = cross[span]
-        fill_queries(
-            sampling, rows, query_streams[span], NO_ORDER, products, by_query[span]
-        )
+        for q, row in enumerate(products, span.start):
+            key = engine.episodes.segment_key[split.rows[q]]
+            stream = streams.make_stream(engine.protocol.seed, "support", key)
+            score_draws(
+                sampling,
+                engine.rows,
+                stream,
+                0,
+                NO_ORDER,
+                True,
+                row[:, None],
+                by_query[q],
+            )
 
     return fill
 

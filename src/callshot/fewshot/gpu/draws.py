@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.gpu.rows import upload
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.spreads import UNIT, Spread
@@ -132,40 +131,6 @@ def _draw_supports(
         position += 1
 
 
-def upload_base(seed: int, purpose: str, gpu: Gpu) -> Tensor:
-    """Return the key that starts the streams of a purpose."""
-    return upload(np.array([streams.purpose_key(seed, purpose)]), gpu)
-
-
-@triton.jit
-def _bootstrap_picks(base, query_key, picks, samples, draws, BLOCK: tl.constexpr):
-    q = tl.program_id(0).to(tl.int64)
-    b = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    stream = as_word(tl.load(base + tl.zeros((BLOCK,), tl.int64)))
-    stream = enter(stream, as_word(tl.load(query_key + q)))
-    size = (tl.zeros((BLOCK,), tl.int64) + draws).to(tl.uint64)
-    pick = below(stream, b.to(tl.uint64), size)
-    tl.store(picks + q * samples + b, pick.to(tl.int32), b < samples)
-
-
-def bootstrap_picks(
-    base: Tensor, query_key: Tensor, draws: int, samples: int
-) -> Tensor:
-    """Return picks[q, b]: the draw that sample b takes for query q."""
-    queries = len(query_key)
-    picks = query_key.new_empty((queries, samples), dtype=torch.int32)
-    grid = (queries, triton.cdiv(samples, BLOCK))
-    _bootstrap_picks[grid](
-        base,
-        query_key,
-        picks,
-        samples,
-        draws,
-        BLOCK,
-    )
-    return picks
-
-
 class SupportDrawer:
     """Draws the supports of one split on a GPU.
 
@@ -203,17 +168,7 @@ class SupportDrawer:
         keys = self.engine.episodes.segment_key[self.split.rows[span]]
         supports = self._new_supports(len(keys) * draws)
         pool = (self.split.pool, self.split.pool_start)
-        depth = int(self.steps.max())
-        key = upload(keys, self.gpu)
-        self._draw(
-            supports,
-            "support",
-            *pool,
-            key,
-            draws,
-            0,
-            depth,
-        )
+        self._draw(supports, "support", *pool, upload(keys, self.gpu), draws, 0)
         return supports
 
     def shared_supports(self, span: slice) -> Supports:
@@ -223,17 +178,7 @@ class SupportDrawer:
         supports = self._new_supports(draws)
         if self.spread.rank is None:
             pool = (episodes.members, episodes.class_start)
-            skipped = np.diff(episodes.class_start) - self.split.pool_sizes
-            depth = int((self.steps + skipped).max())
-            self._draw(
-                supports,
-                "shared",
-                *pool,
-                None,
-                draws,
-                span.start,
-                depth,
-            )
+            self._draw(supports, "shared", *pool, None, draws, span.start)
             return supports
         rank = self.on_gpu.keep(self.spread.rank, torch.int32)[span]
         outside = upload(self.split.outside, self.gpu)
@@ -290,19 +235,21 @@ class SupportDrawer:
         query_key: Tensor | None,
         draws: int,
         first: int,
-        depth: int,
     ) -> None:
         """Fill in the first steps[n] exemplars of every draw, of the members of class n.
 
         With keys of queries, each has draws of its own, and lane q · draws + r is draw first + r of
-        query q. `depth` is how many members a draw goes through at most.
+        query q.
         """
         chosen = supports.chosen
         classes, longest, lanes = chosen.shape
-        depth = max(depth, 1)
+        # How many members a draw goes through at most.
+        skipped = np.diff(start) - self.split.pool_sizes
+        depth = max(int((self.steps + skipped).max()), 1)
         entries = depth if self.distinct else 0
         scratch = chosen.new_empty((2, classes, entries, lanes))
-        base = upload_base(self.engine.protocol.seed, purpose, self.gpu)
+        stream = streams.purpose_key(self.engine.protocol.seed, purpose)
+        base = upload(np.array([stream]), self.gpu)
         _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
             base,
             base if query_key is None else query_key,

@@ -1,8 +1,8 @@
-"""The rows of episodes on a GPU, and what rules look up about them."""
+"""The rows of episodes on a GPU, and what a rule looks up about them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,20 +12,6 @@ from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.gpu.device import Gpu
 
 Tensor = Any
-
-
-class ClassRows(NamedTuple):
-    """The rows of all classes, and what a rule looks up about them.
-
-    `squares` are squared lengths. `matrix` holds the products inside each class, flat, those of
-    class n from matrix_start[n].
-    """
-
-    is_cosine: bool
-    class_start: Tensor
-    squares: Tensor
-    matrix: Tensor
-    matrix_start: Tensor
 
 
 def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
@@ -69,8 +55,14 @@ class GpuRows:
         return upload(self.episodes.class_start, self.gpu, torch.int64)
 
     @cached_property
-    def rows(self) -> ClassRows:
-        """What the rule looks up about every row."""
+    def squares(self) -> Tensor:
+        """The squared length of every row."""
+        vectors, number = self.distinct
+        return (vectors * vectors).sum(1)[number]
+
+    @cached_property
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """The products inside each class, flat, and where those of each class start."""
         vectors, number = self.distinct
         matrices = []
         for rows in number.split(np.diff(self.episodes.class_start).tolist()):
@@ -79,13 +71,7 @@ class GpuRows:
             table = distinct @ distinct.T
             matrices.append(table[place[:, None], place].flatten())
         ends = np.cumsum([0, *map(len, matrices)])
-        return ClassRows(
-            self.rule == "cosine",
-            self.class_start,
-            (vectors * vectors).sum(1)[number],
-            torch.cat(matrices),
-            upload(ends, self.gpu),
-        )
+        return torch.cat(matrices), upload(ends, self.gpu)
 
     def products(self, split: Split, span: slice) -> Tensor:
         """Multiply some queries of a fold with every row, (queries, rows)."""

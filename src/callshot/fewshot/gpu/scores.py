@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from callshot.fewshot.kernels.scores import grid_constant
+
 Tensor = Any
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -80,25 +82,10 @@ def log1p(x):
 
 
 @triton.jit
-def _log_odds(a, top, second, leads, GRID: tl.constexpr):
-    part = exp(tl.where(leads, LOWEST, a - second[None, :]))
-    near = exp(second - top)
-    part = (part + GRID) - GRID
-    others = tl.sum(part, 0)[None, :] - part
-    rest = log1p(tl.where(leads, others - 1.0, near[None, :] * others))
-    reference = tl.where(leads, second[None, :], top[None, :])
+def _log_odds(a, top, second, leads, near, others):
+    rest = log1p(tl.where(leads, others - 1.0, near * others))
+    reference = tl.where(leads, second, top)
     return a - reference - rest
-
-
-@triton.jit
-def _odds(a, top, second, leads, GRID: tl.constexpr):
-    part = exp(tl.where(leads, LOWEST, a - second[None, :]))
-    near = exp(second - top)
-    rounded = (part + GRID) - GRID
-    total = tl.sum(rounded, 0)
-    others = 1.0 + near[None, :] * (total[None, :] - rounded)
-    behind = near[None, :] * part / others
-    return tl.where(leads, 1.0 / (near * total)[None, :], behind)
 
 
 @triton.jit
@@ -127,15 +114,22 @@ def _to_scores(
     top = tl.max(a, 0)
     leader = tl.argmax(a, 0)
     leads = n[:, None] == leader[None, :]
-    second = tl.max(tl.where(leads, ABSENT, a), 0)
+    second = tl.max(tl.where(leads, ABSENT, a), 0)[None, :]
+    top = top[None, :]
+    part = exp(tl.where(leads, LOWEST, a - second))
+    near = exp(second - top)
+    rounded = (part + GRID) - GRID
+    total = tl.sum(rounded, 0)[None, :]
+    others = total - rounded
     if RANKING:
-        score = _odds(a, top, second, leads, GRID)
+        behind = near * part / (1.0 + near * others)
+        score = tl.where(leads, 1.0 / (near * total), behind)
         is_wide = tl.load(wide + s * draws + lane % draws, valid, 0) != 0
         if tl.max(is_wide.to(tl.int32), 0) > 0:
-            exact = _log_odds(a, top, second, leads, GRID)
+            exact = _log_odds(a, top, second, leads, near, others)
             score = tl.where(is_wide[None, :], exact, score)
     else:
-        score = _log_odds(a, top, second, leads, GRID)
+        score = _log_odds(a, top, second, leads, near, others)
     tl.store(pointer, score, inside)
     hit = tl.load(relevant + leader * queries + lane // draws, valid, 0)
     tl.store(decided + s * lanes + lane, leader.to(tl.int16), valid)
@@ -178,11 +172,3 @@ def to_scores(
         enable_fp_fusion=False,
     )
     return decided, hits
-
-
-def grid_constant(classes: int) -> float:
-    """Return the constant whose addition rounds numbers in [0, 1] so that they sum exactly."""
-    constant = 3.0
-    while constant < 0.75 * classes:
-        constant *= 2.0
-    return constant

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from callshot.fewshot.gpu.draws import Supports
-from callshot.fewshot.gpu.rows import ClassRows
+from callshot.fewshot.gpu.rows import GpuRows
 
 Tensor = Any
 
@@ -145,7 +145,7 @@ def _fill_evidence(
 
 def fill_evidence(
     supports: Supports,
-    rows: ClassRows,
+    rows: GpuRows,
     products: Tensor,
     draws: int,
     first_lane: int,
@@ -155,7 +155,7 @@ def fill_evidence(
     """Fill out[slot, n, first_lane …] with a_n of the queries that `products` (queries, rows) has.
 
     Supports are those of each query, or, with one lane per draw, those of all queries.
-    `reciprocal`: means are sums times 1 / size, as in `draws.fill_means`.
+    `reciprocal`: means are sums times 1 / size, as in `supports.fill_means`.
     """
     slots, classes, out_lanes = out.shape
     _, longest, support_lanes = supports.chosen.shape
@@ -170,8 +170,7 @@ def fill_evidence(
         supports.slot,
         rows.class_start,
         rows.squares,
-        rows.matrix,
-        rows.matrix_start,
+        *rows.matrices,
         squares,
         support_lanes,
         longest,
@@ -195,7 +194,7 @@ def fill_evidence(
         products.shape[1],
         longest,
         support_lanes,
-        rows.is_cosine,
+        rows.rule == "cosine",
         support_lanes == lanes,
         reciprocal,
         is_weighted,

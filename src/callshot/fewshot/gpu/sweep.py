@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.gpu.device import Gpu
-from callshot.fewshot.gpu.draws import (
-    SupportDrawer,
-    Supports,
-    bootstrap_picks,
-    upload_base,
-)
+from callshot.fewshot.gpu.draws import SupportDrawer, Supports
 from callshot.fewshot.gpu.metrics import (
     count_decisions,
     count_ties,
@@ -30,7 +25,7 @@ from callshot.fewshot.gpu.scores import to_scores
 from callshot.fewshot.gpu.supports import fill_evidence
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import MetricSums
-from callshot.fewshot.spreads import Spread
+from callshot.fewshot.spreads import Spread, bootstrap_picks
 from callshot.records import IntArray
 
 Tensor = Any
@@ -80,13 +75,12 @@ class SplitScorer(SupportDrawer):
         out: Tensor,
     ) -> None:
         """Fill in a_n of some queries: by draws, and where a class gives its whole pool."""
-        rows = self.on_gpu.rows
         products = self.on_gpu.products(self.split, queries)
         first = queries.start * draws
         is_shared = not self.spread.has_own_draws
         fill_evidence(
             supports,
-            rows,
+            self.on_gpu,
             products,
             draws,
             first,
@@ -98,7 +92,7 @@ class SplitScorer(SupportDrawer):
             return
         lanes = pools.chosen.shape[2]
         whole = out.new_empty((1, len(self.steps), len(products) * lanes))
-        fill_evidence(pools, rows, products, lanes, 0, is_shared, whole)
+        fill_evidence(pools, self.on_gpu, products, lanes, 0, is_shared, whole)
         end = first + len(products) * draws
         for n in partial:
             values = whole[0, n].reshape(-1, lanes).expand(-1, draws)
@@ -155,9 +149,9 @@ def sweep_fold(
 
     if spread.has_own_draws:
         draws = engine.protocol.draws
-        keys = upload(engine.episodes.segment_key[split.rows], gpu)
-        base = upload_base(engine.protocol.seed, "bootstrap", gpu)
-        picks = bootstrap_picks(base, keys, draws, engine.protocol.bootstraps)
+        # Drawn on the CPU, while the GPU is busy with the fold before.
+        picked = bootstrap_picks(engine.episodes, split, engine.protocol)
+        picks = upload(picked.astype(np.int32), gpu)
         shots_at_once = gpu.score_bytes // (bytes_per_draw * draws)
         for block in blocks(len(shots), shots_at_once):
             table = make_scorer(engine, split, shots[block], spread).per_query(draws)
