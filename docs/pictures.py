@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.report.figures.figure_io import FigurePage, draw_page
-from callshot.report.figures.layout import line_handle
+from callshot.report.figures.layout import legend_handle
 from callshot.report.figures.style import series_style
 
 DOCS = Path(__file__).parent
@@ -67,7 +67,7 @@ def draw_speeds(figure: Any, tables: list[Rows]) -> None:
         ax.minorticks_off()
     axes[0].set_ylabel("mAP, 5 examples")
     figure.supxlabel("speed of the calls; thick lines: two speeds joined")
-    handles = [line_handle(series_style(number)) for number in range(len(every))]
+    handles = [legend_handle(series_style(number)) for number in range(len(every))]
     figure.legend(handles, ENCODERS, loc="outside upper center", ncols=3)
 
 
@@ -93,7 +93,7 @@ def draw_detection(figure: Any, tables: list[Rows]) -> None:
         ax.set_xticks(RATIOS_DB)
         ax.set_ylim(0, 1)
     figure.supxlabel("signal-to-noise ratio of the calls, dB")
-    handles = [line_handle(series_style(number)) for number in range(len(wanted))]
+    handles = [legend_handle(series_style(number)) for number in range(len(wanted))]
     names = [name for *_, name in wanted]
     figure.legend(handles, names, loc="outside upper center", ncols=3)
 

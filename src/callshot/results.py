@@ -551,7 +551,8 @@ def content_key(*values: Any) -> str:
 def _code_key() -> str:
     """Return a hash of the code and the versions of libraries."""
     texts = [f"{name} {version(name)}" for name in LIBRARIES]
-    texts += [sha256_file(path) for path in sorted(CODE.rglob("*.py"))]
+    paths = sorted([*CODE.rglob("*.py"), *CODE.rglob("*.mplstyle")])
+    texts += [sha256_file(path) for path in paths]
     return sha256_text("\n".join(texts))
 
 

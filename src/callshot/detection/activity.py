@@ -28,8 +28,6 @@ from callshot.report.figures.layout import (
     Legend,
     add_legend,
     add_panels,
-    area_handle,
-    line_handle,
 )
 from callshot.report.figures.style import (
     INK,
@@ -270,7 +268,7 @@ def _compose(
         ax.set_yticks([tick + 0.5 for tick in ticks], names)
         text = f"{title}: {int(np.nansum(counts))}"
         ax.set_title(shorten(text, room_pt, TITLE_FONT))
-    legend: Legend = {"no recording": area_handle(NOT_RECORDED)}
+    legend: Legend = {"no recording": NOT_RECORDED}
     if len(short):
-        legend["recorded for less than half as long as usual"] = line_handle(SHORT)
+        legend["recorded for less than half as long as usual"] = SHORT
     add_legend(figure, legend, "hour of the day; colours are detections in an hour")

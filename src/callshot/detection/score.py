@@ -66,7 +66,6 @@ from callshot.report.figures.figure_io import Pages, draw_page, make_pages
 from callshot.report.figures.layout import (
     PageLayout,
     add_legend,
-    line_handle,
     set_titles,
 )
 from callshot.report.figures.style import FIRST_LINE, SECOND_LINE, Style
@@ -487,5 +486,5 @@ def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
         ax.tick_params(labelbottom=True, labelleft=True)
     titles = [title for title, _ in panels]
     set_titles(axes, titles, width_in - TITLE_MARGIN_IN)
-    legend = {f"by {by}": line_handle(LINES[by]) for by in ways}
+    legend = {f"by {by}": LINES[by] for by in ways}
     add_legend(figure, legend, "recall")

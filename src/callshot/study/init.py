@@ -5,14 +5,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
 from callshot.corpus.segments import check_any_segments
 from callshot.encoders.catalogue import ENCODERS
 from callshot.encoders.install import list_needs
-from callshot.encoders.spec import EncoderSpec
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.folds import DEFAULT_FOLDS
@@ -75,78 +77,51 @@ def write_study(
     if corpus is not None:
         name = corpus.name
         title = corpus.title
+    folds = None
+    if corpus is None and given_folds(segmentation.segments) is None:
+        folds = _choose_folds(inspection)
+    keys = ("audio", "annotations", "format", *list_options(ReadingOptions))
+    given = {"audio": audio, **reading}
     base = path.absolute().parent
-    calls = count_text(len(segmentation.segments), "call")
-    recordings = count_text(len(segmentation.recordings), "recording")
-    types = count_text(len(set(segmentation.segments["label"])), "type")
-    lines = [
-        f"# A study of {calls} of {types} in {recordings}.",
-        f"# Run it:               callshot run {path.name}",
-        f"# See what would run:   callshot run {path.name} --dry-run",
-        "",
-        f"title = {_quote(title)}",
-        'out = "results"                 # report.html, tables, figures and all numbers go here',
-        "",
-        f"[corpus.{name}]",
-        *_corpus_lines(inspection, corpus, {"audio": audio, **reading}, base),
-    ]
-    for spec in ENCODERS:
-        if spec.in_study:
-            lines += _encoder_lines(spec)
+    environment = Environment(
+        loader=PackageLoader("callshot.study"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters["count"] = count_text
+    environment.filters["toml"] = partial(_format_value, base=base)
+    environment.filters["comment"] = lambda line, text: f"{line:{COMMENTS_AT}} # {text}"
+    short = int((segmentation.calls.durations_s < PAPER_MINIMUM_S).sum())
+    tables = []
     for table, active in ACTIVE.items():
-        lines += ["", f"[{table}]" if active else f"# [{table}]"]
         values = {key: shots if key == "shots" else active[key] for key in active}
-        lines += _option_lines(table, values, base)
-    lines.append("")
+        tables.append((table, active, _list_values(table, values)))
+    text = environment.get_template("study.toml").render(
+        vars(segmentation),
+        path=path,
+        name=name,
+        title=title,
+        types=len(set(segmentation.segments["label"])),
+        reading={key: given.get(key) for key in keys},
+        corpus=corpus,
+        short=short,
+        folds=folds,
+        encoders=[(spec, list_needs(spec)) for spec in ENCODERS if spec.in_study],
+        tables=tables,
+    )
     if os.path.lexists(path):
         raise OptionError(
             f"{path}: already exists; remove it, or choose another name with --out"
         )
-    write_atomic(path, "\n".join(lines))
+    write_atomic(path, text)
 
 
-def _corpus_lines(
-    inspection: Inspection,
-    corpus: Corpus | None,
-    reading: Mapping[str, Any],
-    base: Path,
-) -> Iterator[str]:
-    for key in ("audio", "annotations", "format", *list_options(ReadingOptions)):
-        value = reading.get(key)
-        if value and (key, value) != ("format", "auto"):
-            yield f"{key} = {_format_value(value, base)}"
-        elif key == "annotations":
-            yield '# annotations = "selection-tables"   # by default: found beside the recordings'
-    if corpus is None:
-        yield _minimum_line(inspection)
-        if given_folds(inspection.segmentation.segments) is None:
-            yield _fold_line(inspection)
-        yield "# collar_s = 0.25               # audio added at each end"
-        yield '# channel = "first"             # or "mean", or a number from 1'
-    else:
-        yield f"known = {_quote(corpus.name)}        # its labels, folds and categories"
-        if inspection.segmentation.min_length_s != corpus.options.min_length_s:
-            yield _minimum_line(inspection)
-    yield '# categories = "categories.csv"   # label,category: adds the reduced scoring'
-
-
-def _encoder_lines(spec: EncoderSpec) -> Iterator[str]:
-    """Yield the table of an encoder, as a comment if it is not ready."""
-    needs = list_needs(spec)
-    comment = spec.comment or spec.licence
-    mark = ""
-    if needs:
-        mark = "# "
-        comment = f"first: {' && '.join(needs)}"
-    line = f'{mark}name = "{spec.name}"'
-    yield ""
-    yield f"{mark}[[encoder]]"
-    yield f"{line.ljust(COMMENTS_AT)} # {comment}"
-    yield from (f"{mark}{more}" for more in spec.study_lines)
-
-
-def _option_lines(table: str, active: Mapping[str, Any], base: Path) -> Iterator[str]:
-    """Yield the keys of a table: those with a value, then the others as comments."""
+def _list_values(
+    table: str, active: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, str]]:
+    """Yield the keys of a table with value and help: those with a value, then the others."""
     options = list_options(*STUDY_TABLES[table])
     for key in dict.fromkeys([*active, *options]):
         option = options[key].metadata["option"]
@@ -156,12 +131,9 @@ def _option_lines(table: str, active: Mapping[str, Any], base: Path) -> Iterator
         if value in (None, "", ()):
             value = option.example
         value = active.get(key, value)
-        if value == "":
-            continue
-        mark = "" if key in active else "# "
-        line = f"{mark}{key} = {_format_value(value, base)}"
-        text = re.split(r"(?<!per-k)[:;] |[.] |[.]$|, separated", option.help)[0]
-        yield f"{line.ljust(COMMENTS_AT)} # {text}"
+        if value != "":
+            help = re.split(r"(?<!per-k)[:;] |[.] |[.]$|, separated", option.help)[0]
+            yield key, value, help
 
 
 def _format_value(value: Any, base: Path) -> str:
@@ -189,20 +161,8 @@ def _quote(text: str) -> str:
     return quoted.replace("\x7f", "\\u007f")
 
 
-def _minimum_line(inspection: Inspection) -> str:
-    calls = inspection.segmentation.calls
-    short = int((calls.durations_s < PAPER_MINIMUM_S).sum())
-    share = f"{short:,} of {count_text(len(calls), 'call')}"
-    min_length_s = inspection.segmentation.min_length_s
-    reason = "shorter calls are left out"
-    if min_length_s == 0:
-        reason = f"all calls; the paper's minimum, 1.0, would leave out {share}"
-    line = f"min_length_s = {min_length_s:.6}"
-    return f"{line.ljust(COMMENTS_AT)} # {reason}"
-
-
-def _fold_line(inspection: Inspection) -> str:
-    """Choose the usual number of folds, or fewer where that evaluates more call types."""
+def _choose_folds(inspection: Inspection) -> tuple[int, str]:
+    """Choose the usual number of folds, or fewer where that evaluates more; say why."""
     most = max(inspection.possible.values(), default=0)
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)
     if most < 2:
@@ -220,4 +180,4 @@ def _fold_line(inspection: Inspection) -> str:
         ]
         best = max(count for count in counts if count <= DEFAULT_FOLDS)
         reason = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"
-    return f"folds = {best}                       # {reason}"
+    return best, reason

@@ -4,8 +4,6 @@ Training is a trained baseline beside the centroid, and gradient steps between t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,27 +32,25 @@ from callshot.report.figures.figure_io import (
     Pages,
     draw_page,
     figure_of_report,
-    make_pages,
 )
 from callshot.report.figures.layout import (
     INTERVAL,
+    AxesArray,
     Frames,
-    Limits,
     PageLayout,
     add_legend,
-    area_handle,
     axis_limits,
-    curve_handle,
+    compose_panels,
+    curve_styles,
     draw_band,
     draw_curve,
     draw_line,
     draw_series,
-    line_handle,
     list_lines,
     list_series,
     mark_last_complete,
-    set_scales,
     set_titles,
+    write_encoders,
 )
 from callshot.report.figures.style import (
     BOLD_TICK_FONT,
@@ -99,24 +95,24 @@ def plan_differences(results: CorpusResults, *_: Any) -> Pages:
     by_k = rows.sort("k", maintain_order=True)
     pairs = by_k.partition_by("one", "other")
     limits = axis_limits(rows.select("p01", "p99"), [0.0], low=-1.04, high=1.04)
-    yield from make_pages("differences", pairs, LAYOUT.capacity, _compose, limits)
-
-
-def _compose(figure: "Figure", pairs: Frames, limits: Limits) -> None:
-    axes, width_in = LAYOUT.draw_panels(
-        figure,
+    yield from LAYOUT.plan_pages(
+        "differences",
         pairs,
         _draw_pair,
-        unique_values(pairs[0], "k"),
         (limits, WINS_LIMITS),
+        spread_legend(unique_values(rows, "spread")),
         ("difference\nof mAP", "share\nof wins"),
+        "",
+        _name_pairs,
     )
+
+
+def _name_pairs(stacks: AxesArray, pairs: Frames, width_in: float) -> None:
     room_pt = width_in * 72 - 14
-    for ax, pair in zip(axes, pairs, strict=True):
+    for (ax, _), pair in zip(stacks, pairs, strict=True):
         one = wrap(pair["one"][0], room_pt, BOLD_TICK_FONT)
         other = wrap(pair["other"][0], room_pt - 20, BOLD_TICK_FONT)
         ax.set_title(f"{one}\nless {other}", fontsize=TICK_PT)
-    add_legend(figure, spread_legend(unique_values(pairs[0], "spread")))
 
 
 def _draw_pair(pair: Frame, upper: "Axes", lower: "Axes") -> None:
@@ -144,25 +140,15 @@ def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
         for name, curve in curves.items():
             rows = curve.filter(metric="map", scoring="all", spread=spread)
             aligned = shots.join(rows, on="k", how="left", maintain_order="left")
-            names = {"curve": pl.lit(name), "panel": pl.lit(encoder)}
+            names = {"curve": pl.lit(name), "encoder": pl.lit(encoder)}
             parts.append(aligned.with_columns(**names))
         panels.append(pl.concat(parts))
-    page = FigurePage(path_stem.name, _compose_transfer, (panels, f"mAP ({spread})"))
-    return draw_page(page, path_stem.parent)
-
-
-def _compose_transfer(figure: "Figure", panels: Frames, label: str) -> None:
     rows = pl.concat(panels)
-    shots = unique_values(rows, "k")
     limits = axis_limits(rows.select("p01", "p99", "chance").drop_nulls())
-    encoders = [panel["panel"][0] for panel in panels]
-    TRANSFER.draw_panels(
-        figure, panels, _draw_transfer, shots, [limits], titles=encoders
-    )
-    figure.supylabel(label)
-    legend = list_series(unique_values(rows, "curve"))
-    legend["chance"] = line_handle(CHANCE)
-    add_legend(figure, legend)
+    legend = list_series(unique_values(rows, "curve")) | {"chance": CHANCE}
+    drawing = (TRANSFER, _draw_transfer, [limits], legend, [""], f"mAP ({spread})")
+    page = FigurePage(path_stem.name, compose_panels, (panels, *drawing))
+    return draw_page(page, path_stem.parent)
 
 
 def _draw_transfer(panel: Frame, ax: "Axes") -> None:
@@ -186,23 +172,15 @@ SENSITIVITY = PageLayout(columns=3, rows=4, row_in=2.0, left_in=0.6, above_in=0.
 def plan_sensitivity(results: CorpusResults, *_: Any) -> Pages:
     """Yield the sources of every encoder's spread, if they were measured."""
     sources = results.evaluation.sensitivity.sort("k", maintain_order=True)
-    panels = sources.partition_by("encoder")
-    most = SENSITIVITY.capacity
-    yield from make_pages("sensitivity", panels, most, _compose_sensitivity)
-
-
-def _compose_sensitivity(figure: "Figure", panels: Frames) -> None:
-    highest = max(max(panel["sd"]) for panel in panels)
-    SENSITIVITY.draw_panels(
-        figure,
-        panels,
+    highest = max(sources["sd"], default=0.0)
+    yield from SENSITIVITY.plan_pages(
+        "sensitivity",
+        sources.partition_by("encoder"),
         _draw_sources,
-        unique_values(panels[0], "k"),
         [(0.0, 1.05 * highest or 1.0)],
+        list_lines(unique_values(sources, "source")),
         ["standard deviation of mAP"],
-        [panel["encoder"][0] for panel in panels],
     )
-    add_legend(figure, list_lines(unique_values(panels[0], "source")))
 
 
 def _draw_sources(panel: Frame, ax: "Axes") -> None:
@@ -217,33 +195,10 @@ TRAINING = PageLayout(
     left_in=0.7,
     above_in=0.9,
     heights=(2.2, 1.0),
+    margin_in=0.5,
 )
 ALPHA = 0.7
 CROSSOVER_KEY = ("corpus", "encoder", "baseline", "scoring", "metric", "spread")
-
-
-@dataclass(frozen=True)
-class TrainingPanel:
-    """The centroid and a trained classifier on one encoder, on the same draws.
-
-    `crossover` has the k from which the trained one is ahead, by `k_mean` and by `k_clear`.
-    """
-
-    encoder: str
-    classifier: str
-    centroid: Frame
-    trained: Frame
-    difference: Frame
-    crossover: dict[str, int | None]
-    baselines: Frame
-
-    @property
-    def shots(self) -> list[int]:
-        """The k of all curves."""
-        return self.centroid["k"].to_list()
-
-
-TrainingPanels = Sequence[TrainingPanel]
 
 
 @figure_of_report(
@@ -259,70 +214,80 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
         if not is_trained(trained["classifier"][0]):
             continue
         k, trained_samples, samples = align_draws(trained, centroid)
-        centroid_curve, curve, difference = [
-            pl.DataFrame({"k": k, **summarise_samples(values)})
-            for values in (samples, trained_samples, trained_samples - samples)
+        of_curves = {
+            "centroid": samples,
+            "trained": trained_samples,
+            "difference": trained_samples - samples,
+        }
+        curves = [
+            pl.DataFrame({"curve": name, "k": k, **summarise_samples(values)})
+            for name, values in of_curves.items()
         ]
-        key = trained.rename({"classifier": "baseline"}).row(0, named=True)
-        rows = crossovers.filter(**{name: key[name] for name in CROSSOVER_KEY})
-        found = rows.select(*CROSSOVER).iter_rows(named=True)
-        panel = TrainingPanel(
-            key["encoder"],
-            classifier_name(key["baseline"]),
-            centroid_curve,
-            curve,
-            difference,
-            next(found, dict.fromkeys(CROSSOVER)),
-            drawable_baselines(results.baselines, trained),
-        )
-        panels.append(panel)
-    yield from make_pages("training", panels, TRAINING.capacity, _compose_training)
+        key = trained.rename({"classifier": "baseline"}).head(1).select(CROSSOVER_KEY)
+        passed = key.join(crossovers, on=CROSSOVER_KEY, how="left")
+        names = passed.select(*CROSSOVER_KEY, *CROSSOVER)
+        panels.append(pl.concat(curves).join(names, how="cross"))
+    if not panels:
+        return
+    rows = pl.concat(panels)
+    is_difference = pl.col("curve") == "difference"
+    ends = pl.col("p01", "p99")
+    baselines = drawable_baselines(results.baselines, rows)
+    limits = axis_limits(rows.filter(~is_difference).select(ends), baselines["value"])
+    difference_limits = axis_limits(
+        rows.filter(is_difference).select(ends), [0.0], low=-1.04, high=1.04
+    )
+    classifiers = " or ".join(map(classifier_name, unique_values(rows, "baseline")))
+    legend = {
+        f"centroid: {INTERVAL}": curve_styles("centroid"),
+        f"{classifiers}, on the same draws": curve_styles("trained"),
+        "mean difference above 0 from here on": CROSSOVER["k_mean"],
+        "98 % interval above 0 from here on": CROSSOVER["k_clear"],
+    }
+    yield from TRAINING.plan_pages(
+        "training",
+        panels,
+        _draw_training,
+        (limits, difference_limits),
+        legend | baseline_legend(baselines),
+        ("mAP", "difference"),
+        "",
+        _name_training,
+        [baselines],
+    )
 
 
-def _compose_training(figure: "Figure", panels: TrainingPanels) -> None:
-    stacks, width_in = TRAINING.add_panels(figure, len(panels), ("mAP", "difference"))
-    room_in = width_in - 0.5
-    curves = [curve for panel in panels for curve in (panel.centroid, panel.trained)]
-    values = [panel.baselines["value"] for panel in panels]
-    differences = [panel.difference.select("p01", "p99") for panel in panels]
-    limits = axis_limits(*(curve.select("p01", "p99") for curve in curves), *values)
-    difference_limits = axis_limits(*differences, [0.0], low=-1.04, high=1.04)
-    for (upper, lower), panel in zip(stacks, panels, strict=True):
-        draw_baselines(upper, panel.baselines)
-        draw_curve(upper, panel.trained, "trained", ALPHA)
-        draw_curve(upper, panel.centroid, "centroid", ALPHA)
-        _mark_crossover(upper, panel)
-        set_scales([upper], panel.shots, room_in, limits)
-        draw_curve(lower, panel.difference, "trained", ALPHA)
-        lower.axhline(0.0, **ZERO)
-        _mark_crossover(lower, panel)
-        lower.tick_params(labelbottom=True)  # the shots of encoders may differ
-        k_mean, k_clear = panel.crossover["k_mean"], panel.crossover["k_clear"]
+def _draw_training(
+    panel: Frame, upper: "Axes", lower: "Axes", baselines: Frame
+) -> None:
+    draw_baselines(upper, drawable_baselines(baselines, panel))
+    centroid, trained, difference = panel.partition_by("curve")
+    draw_curve(upper, trained, "trained", ALPHA)
+    draw_curve(upper, centroid, "centroid", ALPHA)
+    draw_curve(lower, difference, "trained", ALPHA)
+    lower.axhline(0.0, **ZERO)
+    lower.tick_params(labelbottom=True)  # the shots of encoders may differ
+    shots = unique_values(panel, "k")
+    for kind, style in CROSSOVER.items():
+        if panel[kind][0] in shots:
+            upper.axvline(shots.index(panel[kind][0]), **style)
+            lower.axvline(shots.index(panel[kind][0]), **style)
+
+
+def _name_training(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    room_in = width_in - TRAINING.margin_in
+    set_titles(stacks[:, 0], [panel["encoder"][0] for panel in panels], room_in)
+    for (_, lower), panel in zip(stacks, panels, strict=True):
+        k_mean, k_clear = panel.select("k_mean", "k_clear").row(0)
         ahead = f"is ahead from k = {k_mean}"
         if k_mean is None:
             ahead = "is not ahead at the last k"
-        title = wrap(f"{panel.classifier} {ahead}", room_in * 72, SMALL_FONT)
+        name = classifier_name(panel["baseline"][0])
+        title = wrap(f"{name} {ahead}", room_in * 72, SMALL_FONT)
         if k_clear is not None:
             clear = f"98 % interval above 0 from k = {k_clear}"
             title += "\n" + shorten(clear, room_in * 72, SMALL_FONT)
         lower.set_title(title, fontsize=SMALL_PT, fontweight="normal", pad=3)
-        set_scales([lower], panel.shots, room_in, difference_limits)
-    set_titles(stacks[:, 0], [panel.encoder for panel in panels], room_in)
-    classifiers = " or ".join(dict.fromkeys(panel.classifier for panel in panels))
-    legend = {
-        f"centroid: {INTERVAL}": curve_handle("centroid"),
-        f"{classifiers}, on the same draws": curve_handle("trained"),
-        "mean difference above 0 from here on": line_handle(CROSSOVER["k_mean"]),
-        "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
-    }
-    baselines = baseline_legend(panel.baselines for panel in panels)
-    add_legend(figure, legend | baselines)
-
-
-def _mark_crossover(ax: "Axes", panel: TrainingPanel) -> None:
-    for kind, k in panel.crossover.items():
-        if k in panel.shots:
-            ax.axvline(panel.shots.index(k), **CROSSOVER[kind])
 
 
 CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
@@ -344,45 +309,23 @@ def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:
     if len(classifiers) == 1:
         return
     reference = rows.filter(classifier=classifiers[0])
-    yield from make_pages(
+    band = f"{classifier_name(classifiers[0])}: 1st–99th percentile"
+    legend = list_lines(map(classifier_name, classifiers))
+    legend[band] = {"facecolor": PALE_BLUE, "edgecolor": "none"}
+    yield from CLASSIFIERS.plan_pages(
         "classifiers",
         rows.partition_by("encoder"),
-        CLASSIFIERS.capacity,
-        _compose_classifiers,
-        classifiers,
-        axis_limits(rows["mean"], reference.select("p01", "p99", "chance")),
+        _draw_classifiers,
+        [axis_limits(rows["mean"], reference.select("p01", "p99", "chance"))],
+        legend | {"chance": CHANCE},
+        [""],
         f"mAP ({spread})",
+        write_encoders,
+        [classifiers],
     )
 
 
-def _compose_classifiers(
-    figure: "Figure",
-    panels: Frames,
-    classifiers: Sequence[str],
-    limits: Limits,
-    label: str,
-) -> None:
-    draw = partial(_draw_classifiers, classifiers)
-    shots = unique_values(panels[0], "k")
-    encoders = [panel["encoder"][0] for panel in panels]
-    CLASSIFIERS.draw_panels(
-        figure,
-        panels,
-        draw,
-        shots,
-        [limits],
-        titles=encoders,
-    )
-    figure.supylabel(label)
-    legend = list_lines(map(classifier_name, classifiers))
-    band = {"facecolor": PALE_BLUE, "edgecolor": "none"}
-    reference = classifier_name(classifiers[0])
-    legend[f"{reference}: 1st–99th percentile"] = area_handle(band)
-    legend["chance"] = line_handle(CHANCE)
-    add_legend(figure, legend)
-
-
-def _draw_classifiers(classifiers: Sequence[str], panel: Frame, ax: "Axes") -> None:
+def _draw_classifiers(panel: Frame, ax: "Axes", classifiers: Sequence[str]) -> None:
     reference = panel.filter(classifier=classifiers[0])
     draw_band(ax, reference, PALE_BLUE)
     ax.axhline(reference["chance"][0], **CHANCE)

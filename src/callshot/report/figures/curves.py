@@ -1,7 +1,6 @@
 """Curves against k: the sweep and its inset with boxes, classes, classifiers, and spreads."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import count_text, printable
-from callshot.fewshot.differences import matching_baselines
 from callshot.records import SPREADS, CorpusResults, Evaluation, FloatArray
 from callshot.records.frames import (
     BASELINES,
@@ -26,7 +24,6 @@ from callshot.report.figures.figure_io import (
     Pages,
     draw_page,
     figure_of_report,
-    make_pages,
 )
 from callshot.report.figures.layout import (
     INTERVAL,
@@ -37,17 +34,16 @@ from callshot.report.figures.layout import (
     PageLayout,
     add_legend,
     add_panels,
-    area_handle,
     axis_limits,
-    curve_handle,
+    curve_styles,
     draw_curve,
     draw_line,
     draw_series,
-    line_handle,
     list_series,
     mark_last_complete,
     set_scales,
     set_titles,
+    write_encoders,
 )
 from callshot.report.figures.style import (
     BASELINE,
@@ -80,9 +76,12 @@ KINDS = {
 }
 
 
-def drawable_baselines(baselines: Frame, curve: Frame) -> Frame:
-    """Return the baselines that a curve is compared with and that have a value."""
-    return matching_baselines(baselines, curve).filter(pl.col("value").is_finite())
+def drawable_baselines(baselines: Frame, curves: Frame) -> Frame:
+    """Return the baselines that curves are compared with and that have a value."""
+    reads_encoder = pl.col("encoder").is_in(["", *curves["encoder"]])
+    finite = baselines.filter(reads_encoder, pl.col("value").is_finite())
+    task = ["corpus", "scoring", "metric"]
+    return finite.join(curves, on=task, how="semi", maintain_order="left")
 
 
 def draw_baselines(ax: "Axes", baselines: Frame) -> None:
@@ -104,14 +103,13 @@ def draw_baselines(ax: "Axes", baselines: Frame) -> None:
             )
 
 
-def baseline_legend(baselines: Iterable[Frame]) -> Legend:
-    """Return a legend entry for each kind of baseline in some panel, with their names."""
-    rows = pl.concat(baselines)
+def baseline_legend(baselines: Frame) -> Legend:
+    """Return a legend entry for each kind of baseline, with their names."""
     legend = {}
     for kind, text in KINDS.items():
-        names = unique_values(rows.filter(kind=kind), "name")
+        names = unique_values(baselines.filter(kind=kind), "name")
         if names:
-            legend[f"{', '.join(names)}: {text}"] = line_handle(BASELINE[kind])
+            legend[f"{', '.join(names)}: {text}"] = BASELINE[kind]
     return legend
 
 
@@ -133,71 +131,34 @@ WHISKER_HANDLE: Style = {
 }
 
 
-@dataclass(frozen=True)
-class Panel:
-    """The curves of one encoder, by k: one spread as boxes, another as a band behind them.
+def select_curves(
+    evaluation: Evaluation, scoring: str = "all"
+) -> tuple[Frames, Frames]:
+    """Return the curve of mAP of every encoder, and its band where that is another spread.
 
-    `band` is empty if there is no other spread.
-    """
-
-    encoder: str
-    curve: Frame
-    band: Frame
-    baselines: Frame
-
-    @property
-    def curves(self) -> list[Frame]:
-        """Both spreads."""
-        return [self.curve, self.band]
-
-
-Panels = Sequence[Panel]
-
-
-def make_panels(
-    evaluation: Evaluation,
-    scoring: str = "all",
-    baselines: Frame = NO_BASELINES,
-) -> list[Panel]:
-    """Return a panel of mAP for every encoder.
-
-    The boxes are per-query where it was evaluated, and the band is the spread of the summary.
+    The curves are per-query where it was evaluated, and the bands in the spread of the summary.
     """
     rows = evaluation.curve.filter(scoring=scoring, metric="map")
+    by_k = rows.sort("k", maintain_order=True)
     spread = min(rows["spread"], key=SPREADS.index)
     band_spread = preferred_spread(rows["spread"])
-    panels = []
-    for encoder in unique_values(rows, "encoder"):
-        by_k = rows.filter(encoder=encoder).sort("k")
-        curve = by_k.filter(spread=spread)
-        band = by_k.filter(spread=band_spread)
-        if spread == band_spread:
-            band = band.clear()
-        panel = Panel(encoder, curve, band, drawable_baselines(baselines, curve))
-        panels.append(panel)
-    return panels
+    curves = by_k.filter(spread=spread).partition_by("encoder")
+    if spread == band_spread:
+        return curves, []
+    return curves, by_k.filter(spread=band_spread).partition_by("encoder")
 
 
-def panel_shots(panels: Panels) -> list[int]:
-    """Return the k of all panels."""
-    return panels[0].curve["k"].to_list()
-
-
-def panel_limits(panels: Panels) -> Limits:
+def curve_limits(curves: Iterable[Frame], baselines: Frame) -> Limits:
     """Return the ends of an axis with all intervals, baselines and chance."""
-    values: list[Any] = []
-    for panel in panels:
-        values += [curve.select("p01", "p99", "chance") for curve in panel.curves]
-        values.append(panel.baselines["value"])
-    return axis_limits(*values)
+    intervals = [curve.select("p01", "p99", "chance") for curve in curves]
+    return axis_limits(*intervals, baselines["value"])
 
 
-def draw_boxes(ax: "Axes", panel: Panel, half_width: float) -> None:
+def draw_boxes(ax: "Axes", curve: Frame, baselines: Frame, half_width: float) -> None:
     """Draw the boxes of a curve, chance and the baselines; widths are in steps of k."""
-    curve = panel.curve
     x = np.arange(len(curve))
     ax.axhline(curve["chance"][0], **CHANCE)
-    draw_baselines(ax, panel.baselines)
+    draw_baselines(ax, drawable_baselines(baselines, curve))
     ax.vlines(x, curve["p01"], curve["p99"], **WHISKER)
     ax.bar(
         x,
@@ -211,16 +172,13 @@ def draw_boxes(ax: "Axes", panel: Panel, half_width: float) -> None:
     ax.plot(x, curve["mean"], markersize=marker_size, **MEAN)
 
 
-def panel_legend(panels: Panels) -> Legend:
-    """Return the legend of panels with boxes."""
-    first = panels[0]
-    spread = first.curve["spread"][0]
-    box = tuple(map(line_handle, (WHISKER_HANDLE, BOX_HANDLE, MEAN)))
-    legend: Legend = {f"{spread}: mean, quartiles, 1st–99th percentile": box}
-    for spread in first.band["spread"].head(1):
-        legend[f"{spread}: {INTERVAL}"] = curve_handle("background")
-    legend["chance"] = line_handle(CHANCE)
-    return legend | baseline_legend(panel.baselines for panel in panels)
+def box_legend(curve: Frame, bands: Frames, baselines: Frame) -> Legend:
+    """Return the legend of curves with boxes."""
+    boxes = f"{curve['spread'][0]}: mean, quartiles, 1st–99th percentile"
+    legend: Legend = {boxes: (WHISKER_HANDLE, BOX_HANDLE, MEAN)}
+    for band in bands[:1]:
+        legend[f"{band['spread'][0]}: {INTERVAL}"] = curve_styles("background")
+    return legend | {"chance": CHANCE} | baseline_legend(baselines)
 
 
 FEW_SHOTS = 7
@@ -243,8 +201,10 @@ def sweep_page(
     baselines: Frame = NO_BASELINES,
 ) -> FigurePage:
     """Return the page of a sweep; baselines of the same corpus and scoring are drawn."""
-    panels = make_panels(evaluation, scoring, baselines)
-    return FigurePage(stem, _compose_sweep, (panels, evaluation.complete_shots))
+    curves, bands = select_curves(evaluation, scoring)
+    shown = drawable_baselines(baselines, pl.concat(curves))
+    arguments = (curves, bands, shown, evaluation.complete_shots)
+    return FigurePage(stem, _compose_sweep, arguments)
 
 
 @figure_of_report(
@@ -271,19 +231,33 @@ def plan_reduced(results: CorpusResults, *_: Any) -> Pages:
 )
 def plan_inset(results: CorpusResults, *_: Any) -> Pages:
     """Yield the inset, if at least two shots are few."""
-    panels = make_panels(results.evaluation, baselines=results.baselines)
+    curves = select_curves(results.evaluation)[0]
     few_shots = []
-    for panel in panels:  # with the samples of each k in the column `value`
-        few = panel.curve.filter(pl.col("k") <= FEW_SHOTS)
-        curve = few.join(
+    for curve in curves:  # with the samples of each k in the column `value`
+        few = curve.filter(pl.col("k") <= FEW_SHOTS).join(
             results.evaluation.values,
             on=[*CURVE_KEY, "k"],
             how="left",
             maintain_order="left",
         )
-        few_shots.append(replace(panel, curve=curve, band=panel.band.clear()))
-    if len(panel_shots(few_shots)) >= 2:
-        yield from make_pages("inset", few_shots, INSET.capacity, _compose_inset)
+        few_shots.append(few)
+    if len(few_shots[0]) < 2:
+        return
+    baselines = drawable_baselines(results.baselines, pl.concat(curves))
+    legend = box_legend(curves[0], (), baselines)
+    legend["density of the samples"] = VIOLIN
+    limits = curve_limits(few_shots, baselines)
+    yield from INSET.plan_pages(
+        "inset",
+        few_shots,
+        _draw_inset,
+        [limits],
+        legend,
+        ["mAP"],
+        "",
+        write_encoders,
+        [baselines],
+    )
 
 
 def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -302,52 +276,55 @@ def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
     return levels, kernel.mean(axis=1) / area
 
 
-def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> None:
+def _compose_sweep(
+    figure: "Figure",
+    curves: Frames,
+    bands: Frames,
+    baselines: Frame,
+    complete_shots: int,
+) -> None:
     """Lay out one column of panels, or two from four encoders on, with new exemplars below."""
-    columns = 2 if len(panels) > 3 else 1
-    rows = ceil(len(panels) / columns)
+    columns = 2 if len(curves) > 3 else 1
+    rows = ceil(len(curves) / columns)
     figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
-    curve = panels[0].curve
-    labels = [_metric_label(curve)] * rows + ["new\nexemplars"]
+    first = curves[0]
+    metric = "mAP\nof categories" if first["scoring"][0] == "reduced" else "mAP"
+    labels = [metric] * rows + ["new\nexemplars"]
     heights = [1.0] * rows + [0.36]
     stacks = add_panels(figure, columns, columns, labels, heights)
     upper = stacks[:, :-1].T.ravel()
-    axes = upper[: len(panels)]
-    for ax in upper[len(panels) :]:
+    axes = upper[: len(curves)]
+    for ax in upper[len(curves) :]:
         ax.set_visible(False)
     room_in = 5.8 / columns
-    for ax, panel in zip(axes, panels, strict=True):
-        if not panel.band.is_empty():
-            draw_curve(ax, panel.band, "background", 1.0)
-        draw_boxes(ax, panel, _half_width(panel.curve))
-        mark_last_complete(ax, panel.curve["complete"])
-    set_scales(axes, panel_shots(panels), room_in, panel_limits(panels))
-    set_titles(axes, [panel.encoder for panel in panels], room_in)
-    _draw_new_exemplars(stacks[:, -1], curve, complete_shots, room_in)
-    add_legend(figure, panel_legend(panels))
-
-
-def _metric_label(curve: Frame) -> str:
-    return "mAP\nof categories" if "reduced" in curve["scoring"] else "mAP"
-
-
-def _half_width(curve: Frame) -> float:
-    """Return half the width of a box in steps of k; boxes of few shots are not broad."""
-    return min(0.31, 0.025 * len(curve) + 0.015)
+    half_width = min(0.31, 0.025 * len(first) + 0.015)  # boxes of few are not broad
+    for ax, band in zip(axes, bands, strict=False):
+        draw_curve(ax, band, "background", 1.0)
+    for ax, curve in zip(axes, curves, strict=True):
+        draw_boxes(ax, curve, baselines, half_width)
+        mark_last_complete(ax, curve["complete"])
+    limits = curve_limits([*curves, *bands], baselines)
+    set_scales(axes, first["k"].to_list(), room_in, limits)
+    set_titles(axes, unique_values(pl.concat(curves), "encoder"), room_in)
+    _draw_new_exemplars(stacks[:, -1], first, complete_shots, room_in, half_width)
+    add_legend(figure, box_legend(first, bands, baselines))
 
 
 def _draw_new_exemplars(
-    axes: AxesArray, curve: Frame, complete_shots: int, room_in: float
+    axes: AxesArray,
+    curve: Frame,
+    complete_shots: int,
+    room_in: float,
+    half_width: float,
 ) -> None:
     """Draw how many classes still have a k-th exemplar, and name k*."""
     complete = curve["complete"]
     exemplars = curve["new_exemplars"]
-    width = 2 * _half_width(curve)
     colours = np.where(complete, GREY, SILVER)
     most = max(*exemplars, 1)
     for ax in axes:
         mark_last_complete(ax, complete)
-        ax.bar(range(len(curve)), exemplars, width=width, color=colours)
+        ax.bar(range(len(curve)), exemplars, width=2 * half_width, color=colours)
         ax.annotate(
             f"k* = {complete_shots}",
             xy=(sum(complete) - 0.5, 1),
@@ -359,28 +336,13 @@ def _draw_new_exemplars(
     set_scales(axes, curve["k"].to_list(), room_in, (0.0, most))
 
 
-def _compose_inset(figure: "Figure", panels: Panels) -> None:
-    INSET.draw_panels(
-        figure,
-        panels,
-        _draw_inset,
-        panel_shots(panels),
-        [panel_limits(panels)],
-        [_metric_label(panels[0].curve)],
-        [panel.encoder for panel in panels],
-    )
-    legend = panel_legend(panels)
-    legend["density of the samples"] = area_handle(VIOLIN)
-    add_legend(figure, legend)
-
-
-def _draw_inset(panel: Panel, ax: "Axes") -> None:
-    for x, samples in enumerate(panel.curve["value"]):
+def _draw_inset(curve: Frame, ax: "Axes", baselines: Frame) -> None:
+    for x, samples in enumerate(curve["value"]):
         levels, height = density(samples.to_numpy())
         highest = height.max(initial=1e-300)
         half_width = 0.42 * height / highest
         ax.fill_betweenx(levels, x - half_width, x + half_width, **VIOLIN)
-    draw_boxes(ax, panel, 0.09)
+    draw_boxes(ax, curve, baselines, 0.09)
 
 
 CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
@@ -404,31 +366,26 @@ def plan_classes(results: CorpusResults, *_: Any) -> Pages:
             complete=pl.col("k") <= count.complete_to_k,
         )
         panels.append(panel)
-    yield from make_pages(
+    legend = list_series(unique_values(rows, "encoder"))
+    if not all(panel["complete"].all() for panel in panels):
+        legend["last k at which the class is complete"] = LAST_COMPLETE
+    yield from CLASSES.plan_pages(
         "classes",
         panels,
-        CLASSES.capacity,
-        _compose_classes,
-        axis_limits(rows.select("p01", "p99")),
+        _draw_class,
+        [axis_limits(rows.select("p01", "p99"))],
+        legend,
+        [""],
         f"AP ({spread})",
+        _name_classes,
     )
 
 
-def _compose_classes(
-    figure: "Figure", panels: Frames, limits: Limits, label: str
-) -> None:
-    rows = pl.concat(panels)
-    shots = unique_values(rows, "k")
-    axes, width_in = CLASSES.draw_panels(figure, panels, _draw_class, shots, [limits])
-    for ax, panel in zip(axes, panels, strict=True):
+def _name_classes(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    for (ax,), panel in zip(stacks, panels, strict=True):
         name = wrap(panel["label"][0], width_in * 72 - 16, BOLD_SMALL_FONT)
         exemplars = count_text(panel["exemplars"][0], "exemplar")
         ax.set_title(f"{name}\n{exemplars}", fontsize=SMALL_PT, pad=2)
-    figure.supylabel(label)
-    legend = list_series(unique_values(rows, "encoder"))
-    if not rows["complete"].all():
-        legend["last k at which the class is complete"] = line_handle(LAST_COMPLETE)
-    add_legend(figure, legend)
 
 
 def _draw_class(panel: Frame, ax: "Axes") -> None:
@@ -459,37 +416,27 @@ SPREAD_ALPHA = 0.85
 def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
     """Yield a column for every encoder, four to a page, if several spreads were evaluated."""
     curve = results.evaluation.curve.filter(scoring="all", metric="map")
-    if len(unique_values(curve, "spread")) > 1:
-        by_k = curve.sort("k", maintain_order=True)
-        panels = by_k.partition_by("encoder", maintain_order=True)
-        yield from make_pages(
-            "spreads", panels, SPREADS_LAYOUT.capacity, _compose_spreads
-        )
-
-
-def spread_legend(spreads: Iterable[str] = SPREADS) -> Legend:
-    """Return the legend of curves in some spreads."""
-    return {f"{spread}: {INTERVAL}": curve_handle(spread) for spread in spreads}
-
-
-def _compose_spreads(figure: "Figure", panels: Frames) -> None:
-    widths = [panel["p99"] - panel["p01"] for panel in panels]
-    _, widest = axis_limits(*widths, [0.0], high=2.0)
-    values = [panel.select("p01", "p99", "chance") for panel in panels]
-    SPREADS_LAYOUT.draw_panels(
-        figure,
-        panels,
+    spreads = unique_values(curve, "spread")
+    if len(spreads) == 1:
+        return
+    by_k = curve.sort("k", maintain_order=True)
+    widths = curve["p99"] - curve["p01"]
+    widest = axis_limits(widths, [0.0], high=2.0)[1]
+    notes = {f"{spread}: {SPREAD_NOTES[spread]}": spread for spread in spreads}
+    legend: Legend = {note: curve_styles(notes[note]) for note in notes}
+    yield from SPREADS_LAYOUT.plan_pages(
+        "spreads",
+        by_k.partition_by("encoder"),
         _draw_spreads,
-        unique_values(panels[0], "k"),
-        (axis_limits(*values), (0.0, widest)),
+        (axis_limits(curve.select("p01", "p99", "chance")), (0.0, widest)),
+        legend | {"chance": CHANCE},
         ("mAP: mean,\n1st–99th percentile", "99th minus 1st\npercentile"),
-        [panel["encoder"][0] for panel in panels],
     )
-    legend: Legend = {}
-    for spread in unique_values(panels[0], "spread"):
-        legend[f"{spread}: {SPREAD_NOTES[spread]}"] = curve_handle(spread)
-    legend["chance"] = line_handle(CHANCE)
-    add_legend(figure, legend)
+
+
+def spread_legend(spreads: Iterable[str]) -> Legend:
+    """Return the legend of curves in some spreads."""
+    return {f"{spread}: {INTERVAL}": curve_styles(spread) for spread in spreads}
 
 
 def _draw_spreads(panel: Frame, upper: "Axes", lower: "Axes") -> None:

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 
 from callshot.files import make_folder, write_atomic
-from callshot.report.figures.style import DPI, FONT, OTHER_FONTS, STYLE
+from callshot.report.figures.style import DPI, FONT, OTHER_FONTS
 from callshot.results import EarlierFiles, content_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CREATOR = "callshot"
+STYLE = Path(__file__).with_name("callshot.mplstyle")
 TYPESETTING_TABLES = ("GSUB", "GPOS", "GDEF")
 
 
@@ -124,8 +125,7 @@ def open_figure() -> Iterator["Figure"]:
         # No font has a script, or a font has no bold letters.
         warnings.filterwarnings("ignore", "Glyph .* missing")
         logger.setLevel(logging.ERROR)
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        matplotlib.rc_file(STYLE)
         matplotlib.rcParams["font.family"] = list_fonts()
         try:
             yield Figure(layout="constrained")

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from callshot.records.frames import Frame, Shots
+from callshot.records.frames import Frame, Shots, unique_values
+from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.style import (
     BAND,
     LAST_COMPLETE,
@@ -31,8 +32,6 @@ from callshot.report.figures.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
 K_LABEL = "k, exemplars per class"
 INTERVAL = "mean, 1st–99th percentile"
@@ -42,13 +41,12 @@ LONGEST_ENTRY_PT = 200.0
 TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 TICK_ROOM_PT = 22.0
 TICK_GAP_PT = 3.0
-SCALE_MARGIN_IN = 0.4
 TITLE_MARGIN_IN = 0.2
 BAND_ALPHA = 0.16  # of the bands of several curves
 
 AxesArray = NDArray[Any]
 Frames = Sequence[Frame]
-Legend = dict[str, Any]  # handles by their text
+Legend = dict[str, Any]  # styles of lines and areas by their text
 Limits = tuple[float, float]
 
 
@@ -65,6 +63,7 @@ class PageLayout:
     left_in: float  # of the panels
     above_in: float
     heights: tuple[float, ...] = (1.0,)
+    margin_in: float = 0.4  # beside the ticks of a panel
 
     @property
     def capacity(self) -> int:
@@ -84,28 +83,43 @@ class PageLayout:
         figure.set_size_inches(self.left_in + columns * width_in, height_in)
         return add_panels(figure, count, columns, labels, self.heights), width_in
 
-    def draw_panels(
-        self,
-        figure: "Figure",
-        panels: Sequence[Any],
-        draw: Callable[..., None],
-        shots: Shots,
-        limits: Sequence[Limits],
-        labels: Sequence[str] = ("",),
-        titles: Sequence[str] = (),
-    ) -> tuple[AxesArray, float]:
-        """Draw panels with `draw(panel, *axes)`, and set their shots, vertical limits and titles.
+    def plan_pages(self, stem: str, panels: Frames, *drawing: Any) -> Pages:
+        """Yield pages that `compose_panels` draws, with the arguments `drawing`."""
+        return make_pages(stem, panels, self.capacity, compose_panels, self, *drawing)
 
-        Return the upper axes of the panels, and the width of a panel.
-        """
-        stacks, width_in = self.add_panels(figure, len(panels), labels)
-        for stack, panel in zip(stacks, panels, strict=True):
-            draw(panel, *stack)
-        for axes, axis_limits in zip(stacks.T, limits, strict=True):
-            set_scales(axes, shots, width_in - SCALE_MARGIN_IN, axis_limits)
-        if titles:
-            set_titles(stacks[:, 0], titles, width_in - TITLE_MARGIN_IN)
-        return stacks[:, 0], width_in
+
+def write_encoders(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    """Write the name of the encoder above each panel."""
+    encoders = [panel["encoder"][0] for panel in panels]
+    set_titles(stacks[:, 0], encoders, width_in - TITLE_MARGIN_IN)
+
+
+def compose_panels(
+    figure: "Figure",
+    panels: Frames,
+    layout: PageLayout,
+    draw: Callable[..., None],
+    limits: Sequence[Limits],
+    legend: Legend,
+    labels: Sequence[str] = ("",),
+    y_label: str = "",
+    write_titles: Callable[..., None] = write_encoders,
+    options: Sequence[Any] = (),
+) -> None:
+    """Draw panels with `draw(panel, *axes, *options)`, and set their shots and vertical limits.
+
+    Titles are the names of encoders, unless `write_titles(stacks, panels, width_in)` writes others.
+    """
+    stacks, width_in = layout.add_panels(figure, len(panels), labels)
+    for stack, panel in zip(stacks, panels, strict=True):
+        draw(panel, *stack, *options)
+        shots = unique_values(panel, "k")
+        for ax, axis_limits in zip(stack, limits, strict=True):
+            set_scales([ax], shots, width_in - layout.margin_in, axis_limits)
+    write_titles(stacks, panels, width_in)
+    if y_label:
+        figure.supylabel(y_label)
+    add_legend(figure, legend)
 
 
 def add_panels(
@@ -202,7 +216,7 @@ def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> None
         if sum(widest_pt) + COLUMN_GAP_PT * (columns - 1) <= room_pt:
             break
     figure.legend(
-        list(legend.values()),
+        list(map(legend_handle, legend.values())),
         names,
         loc="outside upper center",
         ncols=columns,
@@ -210,24 +224,19 @@ def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> None
     )
 
 
-def line_handle(style: Style) -> "Line2D":
-    """Return the handle of a line in a legend."""
+def legend_handle(style: Style | tuple[Style, ...]) -> Any:
+    """Return the handle of a line, of an area, or of several on top of each other."""
     from matplotlib.lines import Line2D
-
-    return Line2D([], [], **style)
-
-
-def area_handle(style: Style) -> "Patch":
-    """Return the handle of an area in a legend."""
     from matplotlib.patches import Patch
 
-    return Patch(**style)
+    if isinstance(style, tuple):
+        return tuple(map(legend_handle, style))
+    return Patch(**style) if "facecolor" in style else Line2D([], [], **style)
 
 
-def curve_handle(kind: str) -> tuple["Patch", "Line2D"]:
-    """Return the handle of a curve with its interval; `kind` is a key of BAND and LINE."""
-    band = area_handle({"facecolor": BAND[kind], "edgecolor": "none"})
-    return band, line_handle(LINE[kind])
+def curve_styles(kind: str) -> tuple[Style, Style]:
+    """Return the styles of a curve's interval and mean; `kind` is a key of BAND and LINE."""
+    return {"facecolor": BAND[kind], "edgecolor": "none"}, LINE[kind]
 
 
 def draw_curve(ax: "Axes", curve: Frame, kind: str, alpha: float) -> None:
@@ -278,11 +287,10 @@ def list_series(names: Iterable[str]) -> Legend:
     legend = {}
     for number, name in enumerate(names):
         style = series_style(number)
-        band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})
-        legend[name] = (band, line_handle(style))
+        legend[name] = ({"facecolor": style["color"], "alpha": BAND_ALPHA}, style)
     return legend
 
 
 def list_lines(names: Iterable[str]) -> Legend:
     """Return the legend of several lines, in the order in which they are drawn."""
-    return {name: line_handle(series_style(n)) for n, name in enumerate(names)}
+    return {name: series_style(number) for number, name in enumerate(names)}

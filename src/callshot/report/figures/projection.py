@@ -18,7 +18,7 @@ from callshot.report.figures.figure_io import (
     freeze,
     make_pages,
 )
-from callshot.report.figures.layout import add_panels, line_handle, set_titles
+from callshot.report.figures.layout import add_panels, legend_handle, set_titles
 from callshot.report.figures.style import (
     INK,
     PAGE_WIDTH_IN,
@@ -131,7 +131,7 @@ def _compose(
         shown = shorten_all(labels, (LIST_IN - 0.5) * 72, SMALL_FONT)
         point = {"markersize": 4.5, "linestyle": "none"}
         figure.legend(
-            [line_handle({**_marker_style(n), **point}) for n in range(len(labels))],
+            [legend_handle({**_marker_style(n), **point}) for n in range(len(labels))],
             [f"{number}  {name}" for number, name in enumerate(shown, 1)],
             loc="outside right upper",
             fontsize=SMALL_PT,

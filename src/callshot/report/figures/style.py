@@ -122,48 +122,6 @@ BASELINE: dict[str, Style] = {
     "end-to-end": {"color": INK, "linestyle": (0, (2.5, 1.2))},
 }
 
-STYLE: dict[Any, Any] = {
-    "font.size": TEXT_PT,
-    "text.parse_math": False,  # a label may contain a dollar sign
-    "figure.dpi": DPI,
-    "figure.labelsize": TEXT_PT,
-    "savefig.dpi": DPI,
-    "figure.constrained_layout.h_pad": 0.03,
-    "figure.constrained_layout.w_pad": 0.03,
-    "lines.linewidth": 1.0,
-    "lines.markersize": 2.6,
-    "lines.markeredgewidth": 0,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": MIST,
-    "grid.linewidth": 0.5,
-    "axes.titlesize": TITLE_PT,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 4,
-    "axes.titley": 1.0,  # no search for a place above ticks, which are below
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelsize": TICK_PT,
-    "ytick.labelsize": TICK_PT,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "legend.fontsize": TICK_PT,
-    "legend.frameon": False,
-    "legend.handlelength": 2.2,
-    "legend.columnspacing": 1.8,
-    "pdf.fonttype": 42,
-}
-
 # matplotlib comes with DejaVu Sans, which has no Chinese, Japanese, Korean or Indic letters. These
 # fonts have them, and are used where the system has them.
 FONT = "DejaVu Sans"
