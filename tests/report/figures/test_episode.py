@@ -2,7 +2,7 @@ import pytest
 
 from callshot import Protocol, rerun_episode
 from callshot.records import Episode
-from callshot.report.figures.episode import MAX_ROWS, choose_episode, decided_class
+from callshot.report.figures.episode import MAX_ROWS, ExampleEpisode, choose_episode
 from corpus_results import make_corpus_results, make_tables
 
 FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5, total_samples=5)
@@ -34,14 +34,14 @@ def test_the_rows_of_the_example_count_segments_and_drawn_exemplars_by_fold(resu
     folds = results.evaluation.folds
     table = results.tables[1]
     numbers = (*range(folds.count), -1)
-    for row in example.rows:
-        is_label = [name == row.label for name in table.label]
+    for label, segments in example.segments.items():
+        is_label = [name == label for name in table.label]
         fold = folds.fold[is_label].tolist()
-        assert row.segments == tuple(fold.count(number) for number in numbers)
-        support = example.episode.support[row.label]
+        assert segments == tuple(fold.count(number) for number in numbers)
+        support = example.episode.support[label]
         drawn = [folds.fold[table.segment.index(segment)] for segment in support]
-        assert row.drawn == tuple(drawn.count(number) for number in numbers)
-        assert row.drawn[example.fold] == 0
+        assert example.drawn[label] == tuple(drawn.count(number) for number in numbers)
+        assert example.drawn[label][example.fold] == 0
 
 
 def test_a_correct_decision_is_preferred():
@@ -60,14 +60,13 @@ def test_of_many_classes_those_of_the_query_the_best_and_the_rarest_are_shown():
     )
     results = make_corpus_results(tables, protocol=FEW)
     example = choose_episode(results, FEW)
-    shown = [row.label for row in example.rows]
+    shown = list(example.segments)
     assert len(shown) == MAX_ROWS
-    assert {example.label, example.decision} <= set(shown)
+    assert {example.labels[0], example.decision} <= set(shown)
     assert [count.label for count in results.evaluation.classes][-2:] == shown[-2:]
     assert example.classes == 27
 
 
 def test_of_equal_scores_the_first_by_name_decides():
-    assert (
-        decided_class(Episode("query", 1, 0, {}, {"s": 0.5, "r": 0.5, "a": 0.2})) == "r"
-    )
+    episode = Episode("query", 1, 0, {}, {"s": 0.5, "r": 0.5, "a": 0.2})
+    assert ExampleEpisode("e", episode, ["s"], 0, {}, {}, 3).decision == "r"

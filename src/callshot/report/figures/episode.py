@@ -4,7 +4,8 @@ Positions are inches from the upper left corner. The row of a class has its name
 every fold with a square for each drawn one, the size of its pool, and the score of the query.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -46,38 +47,26 @@ MAX_ROWS = 12
 
 
 @dataclass(frozen=True)
-class ClassRow:
-    """One class in an episode: its segments and its drawn exemplars in each fold, and its score.
-
-    The common fold comes last.
-    """
-
-    label: str
-    segments: tuple[int, ...]
-    drawn: tuple[int, ...]
-    score: float
-
-
-@dataclass(frozen=True)
 class ExampleEpisode:
-    """An episode, the labels and the fold of its query, and the classes that are shown."""
+    """An episode, the labels and the fold of its query, and the classes that are shown.
+
+    `segments` and `drawn` count the segments and the drawn exemplars of these classes in each
+    fold, the common fold last.
+    """
 
     encoder: str
     episode: Episode
     labels: Sequence[str]  # the centre label of the query first
     fold: int
-    rows: Sequence[ClassRow]
+    segments: Mapping[str, Sequence[int]]
+    drawn: Mapping[str, Sequence[int]]
     classes: int
 
     @property
-    def label(self) -> str:
-        """The label of the query."""
-        return self.labels[0]
-
-    @property
     def decision(self) -> str:
-        """The class with the largest score."""
-        return decided_class(self.episode)
+        """The class with the largest score; of equal ones, the first by name."""
+        scores = self.episode.scores
+        return max(sorted(scores), key=scores.__getitem__)
 
     @property
     def is_correct(self) -> bool:
@@ -100,60 +89,45 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     by_k = curve.filter(metric="map", scoring="all").sort("k", maintain_order=True)
     last_mean = dict(by_k.select("encoder", "mean").iter_rows())
     table = max(results.tables, key=lambda table: last_mean[table.encoder])
-    segments = evaluation.segments
     eligible = {count.label for count in evaluation.eligible_classes}
-    columns = (segments["segment"], segments["label"], evaluation.folds.fold)
+    folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
     queries = sorted(
         segment
-        for segment, label, fold in zip(*columns, strict=True)
-        if label in eligible and fold != COMMON_FOLD
+        for segment, label in zip(table.segment, table.label, strict=True)
+        if label in eligible and folds[segment] != COMMON_FOLD
     )
     for query in queries[:: max(1, len(queries) // CANDIDATES)]:
-        episode = rerun_episode(
-            table,
-            evaluation.folds,
-            query,
-            k,
-            0,
-            protocol,
-        )
-        example = _describe_episode(evaluation, table, episode)
+        episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
+        example = _describe_episode(evaluation, table, episode, folds)
         if example.is_correct:
             break
     return example
 
 
-def decided_class(episode: Episode) -> str:
-    """Return the class with the largest score; of equal ones, the first by name."""
-    return max(sorted(episode.scores), key=episode.scores.__getitem__)
-
-
 def _describe_episode(
-    evaluation: Evaluation, table: Vectors, episode: Episode
+    evaluation: Evaluation, table: Vectors, episode: Episode, folds: Mapping[str, int]
 ) -> ExampleEpisode:
-    folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
-    rows = []
-    for count in evaluation.eligible_classes:
-        drawn = [0] * (len(count.per_fold) + 1)
-        for segment in episode.support[count.label]:
-            drawn[folds[segment]] += 1  # the common fold is −1
-        segments = (*count.per_fold, count.exemplars - sum(count.per_fold))
-        score = episode.scores[count.label]
-        rows.append(ClassRow(count.label, segments, tuple(drawn), score))
+    scores = episode.scores
     query = table.segment.index(episode.segment)
-    evaluated = [name for name in table.labels[query] if name in episode.scores]
+    evaluated = [name for name in table.labels[query] if name in scores]
     labels = list(dict.fromkeys([table.label[query], *evaluated]))
     # The classes of the query, the best by score, the rarest, then the commonest.
-    by_score = sorted(rows, key=lambda row: -row.score)
-    names = [*labels, *(row.label for row in (*by_score[:2], *rows[-2:], *rows))]
-    shown = list(dict.fromkeys(names))[:MAX_ROWS]
+    classes = evaluation.eligible_classes
+    names = [count.label for count in classes]
+    best = sorted(names, key=lambda name: -scores[name])[:2]
+    shown = list(dict.fromkeys([*labels, *best, *names[-2:], *names]))[:MAX_ROWS]
+    segments = {}
+    drawn = {}
+    for count in classes:
+        if count.label in shown:
+            common = count.exemplars - sum(count.per_fold)
+            segments[count.label] = (*count.per_fold, common)
+            of_folds = Counter(folds[name] for name in episode.support[count.label])
+            numbers = (*range(len(count.per_fold)), COMMON_FOLD)
+            drawn[count.label] = tuple(of_folds[number] for number in numbers)
+    fold = folds[episode.segment]
     return ExampleEpisode(
-        table.encoder,
-        episode,
-        labels,
-        folds[episode.segment],
-        [row for row in rows if row.label in shown],
-        len(rows),
+        table.encoder, episode, labels, fold, segments, drawn, len(names)
     )
 
 
@@ -192,6 +166,7 @@ SHADE: Style = {
     "markeredgewidth": 1,
 }
 BAR: Style = {**SQUARE, "marker": "_", "markeredgewidth": 4, "markersize": 7}
+LEFT: Style = {"ha": "left", "fontsize": None}
 KEY = (
     (DIAMOND, "query"),
     (SQUARE, "drawn: the support set"),
@@ -213,7 +188,7 @@ def plan_episode(results: CorpusResults, _: Any, protocol: Protocol) -> Pages:
 
 
 def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
-    foot_in = ROWS_IN + ROW_IN * len(example.rows)
+    foot_in = ROWS_IN + ROW_IN * len(example.segments)
     height_in = foot_in + FOOT_IN
     figure.set_layout_engine("none")
     figure.set_size_inches(PAGE_WIDTH_IN, height_in)
@@ -229,26 +204,14 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
     support = f"{exemplars} of every class, from the other folds and the common fold."
     ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
-    line = {"ha": "left", "fontsize": None}
-    _write(
-        ax,
-        TEXT_IN,
-        0.17,
-        title,
-        ha="left",
-        weight="bold",
-        fontsize=TITLE_PT,
-    )
-    _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **line)
-    _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **line)
+    heading = {**LEFT, "weight": "bold", "fontsize": TITLE_PT}
+    _write(ax, TEXT_IN, 0.17, title, **heading)
+    _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **LEFT)
+    _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **LEFT)
     for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
         _write(ax, x, y, text)
     _draw_folds(ax, example)
-    names = shorten_all(
-        [row.label for row in example.rows], (FOLDS_IN - TEXT_IN) * 72 - 6, BOLD_FONT
-    )
-    for number, (row, name) in enumerate(zip(example.rows, names, strict=True)):
-        _draw_row(ax, example, row, name, ROWS_IN + (number + 0.5) * ROW_IN)
+    _draw_rows(ax, example)
 
     x = MARK_IN
     for mark, text in KEY:
@@ -257,22 +220,26 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
         x += 0.38 + text_width_pt(text, TICK_FONT) / 72
     verdict = "correct" if example.is_correct else "wrong"
     text = f"Decision: {example.decision}, {verdict}."
-    hidden = example.classes - len(example.rows)
+    hidden = example.classes - len(example.segments)
     if hidden > 0:
         text += f" {hidden} more of {example.classes} classes are not shown."
     shown = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
-    _write(ax, 0.08, foot_in + 0.42, shown, **line)
+    _write(ax, 0.08, foot_in + 0.42, shown, **LEFT)
 
 
-def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
+def _write(ax: "Axes", x: float, y: float, text: object, **style: object) -> None:
     """Write a text around a position, small and centred unless the style differs."""
     defaults: Style = {"ha": "center", "va": "center_baseline", "fontsize": TICK_PT}
-    ax.text(x, y, text, **{**defaults, **style})
+    ax.text(x, y, str(text), **{**defaults, **style})
+
+
+def _row_middle(number: int) -> float:
+    return ROWS_IN + (number + 0.5) * ROW_IN
 
 
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
     """Draw a column for each fold, with a cell for each class."""
-    folds = len(example.rows[0].segments) - 1
+    folds = len(next(iter(example.segments.values()))) - 1
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
     for fold in (*range(folds), COMMON_FOLD):
@@ -284,30 +251,15 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
         fill = MIST if is_query else "white"
         box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
-        for number, row in enumerate(example.rows):
-            y = ROWS_IN + (number + 0.5) * ROW_IN
-            ax.bar(
-                x,
-                ROW_IN,
-                width,
-                y - ROW_IN / 2,
-                zorder=1,
-                **box,
-            )
-            segments = row.segments[fold]
-            marks = [SQUARE] * row.drawn[fold]
-            if is_query and row.label == example.label:
+        for number, (label, counts) in enumerate(example.segments.items()):
+            y = _row_middle(number)
+            ax.bar(x, ROW_IN, width, y - ROW_IN / 2, zorder=1, **box)
+            marks = [SQUARE] * example.drawn[label][fold]
+            if is_query and label == example.labels[0]:
                 marks.append(DIAMOND)
             text_y = y - 0.055 if marks else y
-            colour = INK if segments else GREY
-            _write(
-                ax,
-                x,
-                text_y,
-                str(segments),
-                fontsize=SMALL_PT,
-                color=colour,
-            )
+            colour = INK if counts[fold] else GREY
+            _write(ax, x, text_y, counts[fold], fontsize=SMALL_PT, color=colour)
             step = min(0.075, (width - 0.06) / max(len(marks), 1))
             for place, mark in enumerate(marks):
                 mark_x = x + (place - (len(marks) - 1) / 2) * step
@@ -315,57 +267,39 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
                 ax.plot(mark_x, y + 0.085, **{**mark, "markersize": size})
 
 
-def _draw_row(
-    ax: "Axes", example: ExampleEpisode, row: ClassRow, name: str, y: float
-) -> None:
-    """Write the name of a class, its exemplars before and after the draw, and draw its score."""
-    is_label = row.label == example.label
-    if is_label:
-        ax.plot(MARK_IN, y, **DIAMOND)
-    weight = "bold" if is_label else "normal"
-    _write(
-        ax,
-        TEXT_IN,
-        y,
-        name,
-        ha="left",
-        weight=weight,
-        fontsize=None,
-    )
-    support = example.episode.support[row.label]
-    k = example.episode.k
-    pool = sum(row.segments) - row.segments[example.fold]
-    drawn = str(k) if len(support) >= k else f"{len(support)} of {k}"
-    left = pool - len(set(support))
-    for x, count in ((POOL_IN, pool), (DRAWN_IN, drawn), (LEFT_IN, left)):
-        _write(ax, x, y, str(count))
-
-    # A bar from zero, the largest half as wide as the column; the number on the other side of zero.
-    scores = [abs(one.score) for one in example.rows]
+def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
+    """Write the name of each class, its exemplars before and after the draw; draw its score."""
+    episode = example.episode
+    room_pt = (FOLDS_IN - TEXT_IN) * 72 - 6
+    names = shorten_all(list(example.segments), room_pt, BOLD_FONT)
+    scores = [abs(episode.scores[label]) for label in example.segments]
     largest = max(filter(isfinite, scores), default=0.0) or 1.0
-    length_in = row.score / largest * HALF_SCORE_IN if isfinite(row.score) else 0.0
-    is_decision = row.label == example.decision
-    colour = BLUE if is_decision else SILVER
-    ax.barh(
-        y,
-        length_in,
-        ROW_IN - 0.16,
-        SCORE_IN,
-        color=colour,
-        zorder=1,
-    )
-    half_in = ROW_IN / 2
-    ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
-    text = f"{row.score:#.3g}" if abs(row.score) < 1000 else f"{row.score:.0f}"
-    side, x = ("right", SCORE_IN - 0.04) if row.score > 0 else ("left", SCORE_IN + 0.04)
-    weight = "bold" if is_decision else "normal"
-    number = text.rstrip(".").replace("-", "−")
-    _write(
-        ax,
-        x,
-        y,
-        number,
-        ha=side,
-        weight=weight,
-        fontsize=SMALL_PT,
-    )
+    rows = zip(example.segments.items(), names, strict=True)
+    for number, ((label, segments), name) in enumerate(rows):
+        y = _row_middle(number)
+        is_label = label == example.labels[0]
+        if is_label:
+            ax.plot(MARK_IN, y, **DIAMOND)
+        weight = "bold" if is_label else "normal"
+        _write(ax, TEXT_IN, y, name, weight=weight, **LEFT)
+        support = episode.support[label]
+        pool = sum(segments) - segments[example.fold]
+        enough = len(support) >= episode.k
+        drawn = episode.k if enough else f"{len(support)} of {episode.k}"
+        _write(ax, POOL_IN, y, pool)
+        _write(ax, DRAWN_IN, y, drawn)
+        _write(ax, LEFT_IN, y, pool - len(set(support)))
+
+        # A bar from zero, the largest half as wide as the column; the number on the other side.
+        score = episode.scores[label]
+        length_in = score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
+        is_decision = label == example.decision
+        colour = BLUE if is_decision else SILVER
+        ax.barh(y, length_in, ROW_IN - 0.16, SCORE_IN, color=colour, zorder=1)
+        half_in = ROW_IN / 2
+        ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
+        text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
+        side, shift_in = ("right", -0.04) if score > 0 else ("left", 0.04)
+        style = {"ha": side, "weight": "bold" if is_decision else "normal"}
+        shown = text.rstrip(".").replace("-", "−")
+        _write(ax, SCORE_IN + shift_in, y, shown, fontsize=SMALL_PT, **style)
