@@ -114,17 +114,9 @@ def show_coverage(coverage: Frame, console: Console) -> None:
     print_table(console, columns, rows)
 
 
-ENCODER = """\
-{0.name}: {0.title}
-{0.dimension} values, {0.input}; licence {0.licence}
-a louder segment: {0.loudness_effect}"""
-
-
 def show_encoder(spec: EncoderSpec, console: Console) -> None:
     """Print everything that affects the numbers of one encoder."""
-    settings = [f"{name}={value}" for name, value in spec.all_options().items()]
-    lines = ENCODER.format(spec).splitlines()
-    lines.append(f"options (--set): {', '.join(settings)}")
+    lines = say("encoder", spec).splitlines()
     for weight in (*spec.weights, *spec.alternatives):
         source = weight.source
         if weight in spec.alternatives:
@@ -141,22 +133,12 @@ def _describe_needs(spec: EncoderSpec) -> str:
     return f"needs: {', then '.join(needs)}" if needs else "ready"
 
 
-HEADLINE = (
-    "{0.corpus}: {classes} classes, {0.queries} queries, {0.folds.count} folds "
-    "{0.folds.origin}{proof}, k* = {0.complete_shots}"
-)
 WITH_INTERVAL = "{mean:.3f} [{p01:.3f}–{p99:.3f}]"
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation: classes, curves, which encoder is better, and notes."""
-    folds = evaluation.folds
-    headline = HEADLINE.format(
-        evaluation,
-        classes=len(evaluation.eligible_classes),
-        proof=f" ({folds.proof})" if folds.origin == "built" else "",
-    )
-    print_lines(console, [headline], "bold")
+    print_lines(console, [say("evaluation", evaluation)], "bold")
     excluded = evaluation.excluded_classes
     if excluded:
         counts = f"{len(excluded)} of {len(evaluation.classes)} classes"
@@ -258,13 +240,7 @@ def show_segmentation(
         print_lines(console, [f"annotations: {name} in {files}, as {reason}"])
     recordings = segmentation.recordings
     annotated = [one for one in recordings if one.path in segmentation.annotated]
-    counts = (
-        f"{len(annotated)} of {count_text(len(recordings), 'recording')} annotated; "
-        f"{count_text(segmentation.annotation_count, 'annotation')} read: "
-        f"{count_text(len(segmentation.segments), 'segment')}, "
-        f"{count_text(len(segmentation.rejects), 'reject')}"
-    )
-    print_lines(console, [counts], "bold")
+    print_lines(console, [say("segmentation", segmentation, len(annotated))], "bold")
     print_lines(console, [describe_minimum(segmentation)])
     durations_s = {
         "recordings": np.array([one.duration_s for one in recordings]),
@@ -294,7 +270,12 @@ def show_segmentation(
     rest = "; segment lists them in rejects.csv"
     _show_first(console, lines, MAX_FILES, "file", rest)
     if inspection is not None:
-        print_lines(console, _describe_folds(inspection), "bold")
+        eligible = [count for count in inspection.classes if count.eligible]
+        queries = sum(sum(count.per_fold) for count in eligible)
+        folds = [say("possible_folds", inspection.possible)]
+        if inspection.folds is not None:
+            folds.append(say("folds", inspection, len(eligible), queries))
+        print_lines(console, folds, "bold")
     lines = [f"note: {note}" for note in segmentation.notes]
     _show_first(console, lines, MAX_NOTES, "note", style="yellow")
     print_lines(console, [next_step])
@@ -385,25 +366,6 @@ def _show_labels(
         print_lines(console, [f"and {more}"], "dim")
 
 
-def _describe_folds(inspection: Inspection) -> Iterator[str]:
-    counts = [f"{folds}: {labels}" for folds, labels in inspection.possible.items()]
-    if counts:
-        yield f"labels in enough recordings, by number of folds: {', '.join(counts)}"
-    else:
-        yield "too few recordings for folds"
-    folds = inspection.folds
-    if folds is not None:
-        eligible = [count for count in inspection.classes if count.eligible]
-        queries = sum(sum(count.per_fold) for count in eligible)
-        shots = inspection.complete_shots
-        yield (
-            f"with {folds.count} folds ({folds.proof}): {len(eligible)} of "
-            f"{count_text(len(inspection.classes), 'label')} can be evaluated, "
-            f"with {count_text(queries, 'query')} and up to k* = "
-            f"{count_text(shots, 'example')} of each"
-        )
-
-
 SCORE_WITH_INTERVAL = "{value:.3f} [{p01:.2f}, {p99:.2f}]"
 
 
@@ -434,11 +396,6 @@ def show_crossovers(crossovers: Frame, console: Console) -> None:
 HEADINGS = ("transfer", "within target", "within source")  # of the curves
 MEAN_WITH_INTERVAL = "{mean:.2f} [{p01:.2f}, {p99:.2f}]"
 DIFFERENCE = "{mean:+.2f} [{p01:+.2f}, {p99:+.2f}]"
-LEGEND = """\
-mAP of {1} call types, {0.queries} queries; mean [1st, 99th percentile], {2}: {3}
-transfer: examples from {0.source_corpus}, queries from {0.corpus}; within target: both from \
-{0.corpus}; within source: both from {0.source_corpus}
-difference: transfer minus within target; right names: accuracy, transfer / within target"""
 
 
 def show_transfer(result: TransferEvaluation, console: Console) -> None:
@@ -447,38 +404,33 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
     spread = preferred_spread(result.spreads)
     for encoder in result.encoders:
         curves = list(result.list_curves(encoder).values())
-        differences = _select(result.transfer_difference, "map", spread, one=encoder)
+        differences = result.transfer_difference.filter(one=encoder)
+        cells = [
+            _format_points(curves[0], spread, MEAN_WITH_INTERVAL),
+            *(_format_points(curve, spread) for curve in curves[1:]),
+            _format_points(differences, spread, DIFFERENCE),
+        ]
+        right = [
+            _format_points(curve, spread, metric="accuracy") for curve in curves[:2]
+        ]
         rows: list[list[Value]] = []
-        for k in choose_shots(sorted(set(differences["k"]))):
-            cells = [
-                _format_point(curves[0], "map", spread, k, MEAN_WITH_INTERVAL),
-                *(_format_point(curve, "map", spread, k) for curve in curves[1:]),
-                _format_point(differences, "map", spread, k, DIFFERENCE),
-            ]
-            right = [
-                _format_point(curve, "accuracy", spread, k) for curve in curves[:2]
-            ]
-            rows.append([k, *cells, " / ".join(right)])
+        for k in choose_shots(sorted(cells[-1])):
+            names = " / ".join(points.get(k, "") for points in right)
+            rows.append([k, *(points.get(k, "") for points in cells), names])
         columns = ("k", *HEADINGS[: len(curves)], "difference", "right names")
         print_table(console, columns, rows, encoder)
-    legend = LEGEND.format(
-        result, len(result.eligible_classes), spread, SPREAD_NOTES[spread]
-    )
+    legend = say("transfer_legend", result, spread, SPREAD_NOTES[spread])
     console.print()
     print_lines(console, legend.splitlines(), "dim")
     print_lines(console, [f"note: {note}" for note in result.notes], "yellow")
 
 
-def _select(curve: Frame, metric: str, spread: str, **key: object) -> Frame:
-    return curve.filter(metric=metric, spread=spread, scoring="all", **key)
-
-
-def _format_point(
-    curve: Frame, metric: str, spread: str, k: int, template: str = "{mean:.2f}"
-) -> str:
-    """Return the point at k as text, or nothing if the curve does not have this k."""
-    points = _select(curve, metric, spread, k=k)
-    return "".join(map(template.format_map, points.iter_rows(named=True)))
+def _format_points(
+    curve: Frame, spread: str, template: str = "{mean:.2f}", metric: str = "map"
+) -> dict[int, str]:
+    """Return the points of a curve as text, by k."""
+    points = curve.filter(metric=metric, spread=spread, scoring="all")
+    return {row["k"]: template.format_map(row) for row in points.to_dicts()}
 
 
 def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
@@ -492,21 +444,20 @@ def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
     k = min(complete, key=lambda k: abs(k - FEW_SHOTS))
     spread = preferred_spread(result.spreads)
     for encoder in result.encoders:
+        differences = result.transfer_difference.filter(
+            one=encoder, metric="map", spread=spread, scoring="all", k=k
+        )
         transfer, within_target, *_ = result.list_curves(encoder).values()
-        differences = _select(result.transfer_difference, "map", spread, one=encoder)
-        yield say(
-            "transfer",
-            result,
-            differences.filter(k=k).row(0, named=True),
-            encoder,
+        means = [
             _mean(transfer, "map", spread, k),
             _mean(transfer, "accuracy", spread, k),
             _mean(within_target, "accuracy", spread, k),
-        )
+        ]
+        yield say("transfer", result, differences.row(0, named=True), encoder, *means)
 
 
 def _mean(curve: Frame, metric: str, spread: str, k: int) -> float:
     """Return the mean at k, or at the last shot of a curve that does not have this k."""
-    points = _select(curve, metric, spread)
-    at_k = points.filter(k=k)
-    return float((points if at_k.is_empty() else at_k)["mean"][-1])
+    points = curve.filter(metric=metric, spread=spread, scoring="all")
+    means = dict(points.select("k", "mean").iter_rows())
+    return float(means.get(k, points["mean"][-1]))

@@ -24,7 +24,8 @@ from callshot.fewshot.gpu.device import check_device, network_device
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
-from callshot.records import BASELINE_KINDS, METRIC_NAMES, Progress, no_progress
+from callshot.records import BASELINE_KINDS, Progress, no_progress
+from callshot.report.summary.context import say
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
 from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO, read_baselines
@@ -49,13 +50,6 @@ ReportStep = Callable[[Step, float | None], None]
 OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz ="}
 
 # Seconds of work for a second of audio; of some, for each draw and number of shots.
-PACE = {
-    "mfcc": 0.001,
-    "random": 0.0005,
-    "yamnet": 0.005,
-    "birdnet": 0.015,
-    "hubert": 0.05,
-}
 PACE = {
     "segment": 0.0001,
     "fold": 0.0001,
@@ -267,11 +261,7 @@ def describe_outcome(step: Step) -> list[str]:
     lines = []
     if step.kind == "segment":
         facts = read_json(step.folder / SEGMENTS_INFO)
-        skipped = facts["skipped_files"]
-        files = f" and {count_text(skipped, 'whole file')}" if skipped else ""
-        segments = count_text(facts["segments"], "segment")
-        rejects = count_text(facts["rejects"], "reject")
-        lines = [f"{segments}, {rejects}{files}", *facts["notes"]]
+        lines = [say("cut_segments", facts), *facts["notes"]]
     elif step.kind == "embed":
         path = step.table.with_suffix(REJECTS_SUFFIX)
         if path.exists():
@@ -281,23 +271,9 @@ def describe_outcome(step: Step) -> list[str]:
     elif step.kind == "fold":
         facts = read_json(step.folder / FOLDS_INFO)
         excluded = [row for row in facts["classes"] if row["reason"]]
-        evaluated = len(facts["classes"]) - len(excluded)
-        call_types = count_text(len(facts["classes"]), "call type")
-        lines.append(f"{evaluated} of {call_types} in {facts['count']} folds")
-        for row in excluded:
-            lines.append(f"not evaluated: '{row['label']}' ({row['reason']})")
-        if facts["missing"]:
-            missing = count_text(len(facts["missing"]), "segment")
-            lines.append(f"{missing} left out, because an encoder could not embed them")
+        lines = say("made_folds", facts, excluded).splitlines()
     elif step.kind in (*BASELINE_KINDS, PUBLISHED):
         # What each baseline scored, and what was chosen for it on inner folds.
         for rows in read_baselines(step.folder).partition_by("name", "scoring"):
-            name, scoring, how = rows.select("name", "scoring", "how").row(0)
-            scores = []
-            for metric, value in rows.select("metric", "value").iter_rows():
-                scores.append(f"{METRIC_NAMES[metric]} {value:.3f}")
-            line = f"{name}: {', '.join(scores)}"
-            if scoring != "all":
-                line += f" ({scoring} scoring)"
-            lines.append(f"{line}; {how}" if how else line)
+            lines.append(say("scored_baseline", rows.to_dicts()))
     return lines
