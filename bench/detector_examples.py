@@ -11,17 +11,17 @@ from callshot.corpus.mixing import mix_example
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.background import find_free
-from callshot.detection.examples import place_windows
+from callshot.detection.examples import (
+    place_windows,
+    read_quiet_windows,
+    split_call,
+)
 from callshot.detection.index.index_files import open_index
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
     find_spec,
     make_grid,
-)
-from callshot.detection.mix_examples import (
-    read_quiet_windows,
-    split_call,
 )
 from callshot.encoders.workers import open_workers
 

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from callshot.detection.index.add_recording import Piece
+from callshot.detection.index.index_recordings import Piece
 from callshot.errors import InputError, OutputError
 from callshot.files import explain_unreadable
 from callshot.jobs import Job, Outcome, TryLater

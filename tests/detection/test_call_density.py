@@ -5,12 +5,12 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from callshot.detection.call_density import (
+from callshot.detection.events import complete_events
+from callshot.detection.score import (
     estimate_density,
     find_verdicts,
     quantile_edges,
 )
-from callshot.detection.events import complete_events
 from callshot.errors import InputError
 
 

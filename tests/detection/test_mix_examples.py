@@ -9,12 +9,12 @@ import soundfile as sf
 import callshot
 from callshot.corpus.mixing import mix_example
 from callshot.detection.background import MAX_WINDOWS
-from callshot.detection.index.windows import find_spec, make_grid
-from callshot.detection.learn import learn
-from callshot.detection.mix_examples import (
+from callshot.detection.examples import (
     read_quiet_windows,
     sample_index,
 )
+from callshot.detection.index.windows import find_spec, make_grid
+from callshot.detection.learn import learn
 from callshot.detection.model import (
     MAX_CLIPS,
     describe_locations,
@@ -250,9 +250,9 @@ def test_a_large_index_is_sampled_evenly(field, tmp_path, monkeypatch):
     ).index
     background = sample_index(index)
     assert len(background.vectors) == len(index) == 240 <= MAX_WINDOWS
-    monkeypatch.setattr("callshot.detection.mix_examples.MAX_WINDOWS", 120)
+    monkeypatch.setattr("callshot.detection.examples.MAX_WINDOWS", 120)
     sampled = sample_index(index)
     np.testing.assert_array_equal(sampled.vectors, background.vectors[::2])
     assert sampled.hours == pytest.approx(120 * 0.5 / 3600)
-    monkeypatch.setattr("callshot.detection.mix_examples.MAX_WINDOWS", 50)
+    monkeypatch.setattr("callshot.detection.examples.MAX_WINDOWS", 50)
     assert sample_index(index) is None

@@ -20,12 +20,11 @@ from callshot.detection import scan_files as scan_output
 from callshot.detection.clips import ClipOptions
 from callshot.detection.detector import find_medians
 from callshot.detection.events import open_recordings, read_events
-from callshot.detection.find_events import decide
 from callshot.detection.index import add_recording
 from callshot.detection.index.index_files import read_span, span_paths
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
-from callshot.detection.scan import scan
+from callshot.detection.scan import decide, scan
 from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding

@@ -14,10 +14,10 @@ from callshot.detection.model import (
     make_model,
     write_model,
 )
-from callshot.detection.scan_files import scan_segment_files
-from callshot.detection.segment_labels import (
+from callshot.detection.scan_files import (
     SEGMENT_LABELS,
     label_segments,
+    scan_segment_files,
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError

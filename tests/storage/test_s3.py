@@ -84,7 +84,7 @@ def test_a_run_goes_on_with_the_files_of_one_that_ended_early(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("callshot.detection.index.add_recording.write_indexed", fail)
+        patch.setattr("callshot.detection.index.index_recordings.write_indexed", fail)
         with pytest.raises(KeyboardInterrupt):
             make_index(f"{URL}/in", f"{URL}/index")
     first = set(bucket.find(f"{BUCKET}/index"))

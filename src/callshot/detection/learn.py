@@ -1,7 +1,7 @@
 """Examples and an encoder → a model; or a model and more examples → a larger one.
 
-Read the examples and what is background; embed both (`examples.py`); keep the audio of examples, or
-mix it into the background of a site (`mix_examples.py`); make a model (`model.py`).
+Read the examples and what is background; embed both, keep the audio of examples, or mix it into the
+background of a site (`examples.py`); make a model (`model.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,11 @@ from callshot.detection.examples import (
     default_window_s,
     embed_background,
     embed_calls,
+    embed_mixed_examples,
     find_grid,
+    read_clips,
 )
 from callshot.detection.index.clock import find_place
-from callshot.detection.mix_examples import embed_mixed_examples, read_clips
 from callshot.detection.model import (
     RECORDING,
     SEGMENT,
