@@ -26,7 +26,7 @@ from callshot.detection.events import open_recordings, read_events
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.model import Model, make_model
-from callshot.detection.scan import find_window_aim, scan
+from callshot.detection.scan import scan
 from callshot.records import IntArray
 from callshot.review.items import (
     ORDERS,
@@ -129,7 +129,7 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     calls = calls.filter(
         pl.col("recording").is_in(names) & pl.col("label").is_in(list(model.classes))
     )
-    usual = find_window_aim(site.usual_per_h, index, model.background)
+    usual = site.usual_per_h * min(1.0, index.settings.hop_s / model.background.hop_s)
     detector = make_detector(model, model.background, usual)
     items = make_items(events)
     covariance = measure_background(model)

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.detection.events import RecordingFolder
-from callshot.detection.index.clock import RecordedTime, find_clock_time, parse_clock
+from callshot.detection.index.clock import find_clock_time, parse_clock
 from callshot.errors import InputError
 from callshot.records import FloatArray
 from callshot.records.frames import ACTIVITY, Frame
@@ -77,17 +77,7 @@ SHORT: Style = {"color": INK, "marker": ".", "linestyle": "none", "markersize": 
 TITLE_ROOM_IN = 0.9  # beside the title: dates and the colour bar
 ALL = "all classes"
 Hour = tuple[date, int]
-Times = Mapping[str, RecordedTime]
-
-
-def find_recorded_times(recordings: RecordingFolder) -> dict[str, RecordedTime]:
-    """Return when recordings began, and how long they are; some do not say it and are left out."""
-    times = {}
-    for name, duration_s in recordings.durations_s.items():
-        start = parse_clock(find_clock_time(recordings.find_file(name), name))
-        if start is not None:
-            times[name] = RecordedTime(start, duration_s)
-    return times
+Times = Mapping[str, tuple[str | None, float]]
 
 
 def count_activity(
@@ -103,7 +93,8 @@ def count_activity(
     events : polars.DataFrame
         Events, in the EVENTS schema.
     times : mapping
-        When recordings began, by the names that the events use; also those without events.
+        When each recording began, as ISO 8601 or None, and how many seconds it has, by the name
+        that the events use; also those without events.
     labels : sequence of str, optional
         The labels to count; those of the events by default.
 
@@ -115,9 +106,8 @@ def count_activity(
 
     Examples
     --------
-    >>> from datetime import datetime
     >>> events = pl.DataFrame({"recording": ["a"], "start_s": [1800.0], "label": ["roar"]})
-    >>> times = {"a": RecordedTime(datetime(2026, 3, 2, 5, 45), 3600.0)}
+    >>> times = {"a": ("2026-03-02T05:45:00", 3600.0)}
     >>> for row in count_activity(events, times).rows():
     ...     print(*row)
     2026-03-02 5 roar 0 15.0
@@ -126,18 +116,23 @@ def count_activity(
     if labels is None:
         labels = sorted(set(events["label"]))
     minutes: dict[Hour, float] = defaultdict(float)
-    for time in times.values():
-        start = time.start
-        while start < time.end:  # cut where an hour begins
+    starts = {}
+    for name, (clock, duration_s) in times.items():
+        start = parse_clock(clock)
+        if start is None:
+            continue
+        starts[name] = start
+        last = start + timedelta(seconds=duration_s)
+        while start < last:  # cut where an hour begins
             whole_hour = start.replace(minute=0, second=0, microsecond=0)
-            end = min(whole_hour + timedelta(hours=1), time.end)
+            end = min(whole_hour + timedelta(hours=1), last)
             recorded_s = (end - start).total_seconds()
             minutes[start.date(), start.hour] += recorded_s / 60
             start = end
     detections: Counter[tuple[Hour, str]] = Counter()
     for name, start_s, label in events.select("recording", "start_s", "label").rows():
-        if name in times:
-            start = times[name].start + timedelta(seconds=start_s)
+        if name in starts:
+            start = starts[name] + timedelta(seconds=start_s)
             detections[(start.date(), start.hour), label] += 1
     rows = []
     hours = {hour for hour, _ in detections}
@@ -161,8 +156,10 @@ def write_activity(events: Frame, recordings: RecordingFolder, out: Path) -> int
 
     Return how many events are of recordings without a clock time, and not counted.
     """
-    times = find_recorded_times(recordings)
-    if not times:
+    times = {}
+    for name, duration_s in recordings.durations_s.items():
+        times[name] = find_clock_time(recordings.find_file(name), name), duration_s
+    if not any(clock for clock, _ in times.values()):
         raise InputError(f"{recordings.library.root}: {NO_CLOCK}")
     counts = count_activity(events, times)
     undated = len(events) - int(counts["detections"].sum())

@@ -35,7 +35,6 @@ from threadpoolctl import threadpool_limits
 from callshot.chunks import Rows
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
-from callshot.detection.background import Background
 from callshot.detection.detector import (
     Detector,
     check_aim,
@@ -267,9 +266,13 @@ def scan(
         )
         notes += adapt_notes
 
-    aim = find_window_aim(false_alarms, opened, adapted.background)
-    detector = make_detector(adapted, adapted.background, aim)
     settings = opened.settings
+    aim = false_alarms
+    if adapted.background is not None:
+        # Where windows follow each other faster than those of the background, there are more of
+        # them in an hour, and each must be a false alarm less often.
+        aim *= min(1.0, settings.hop_s / adapted.background.hop_s)
+    detector = make_detector(adapted, adapted.background, aim)
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
@@ -302,11 +305,10 @@ def scan(
             f"(the first: {scan_rejects[0].reason})"
         )
     columns = join_columns(tables)
-    texts = [name for name, column in columns.items() if column.dtype == object]
-    types = dict.fromkeys(texts, pl.String)
+    lists = {name: column.tolist() for name, column in columns.items()}
     return ScanResult(
         model=model,
-        events=complete_events(pl.DataFrame(columns, schema_overrides=types)),
+        events=complete_events(pl.DataFrame(lists)),
         detector=detector,
         index=opened,
         recordings=finished,
@@ -404,19 +406,6 @@ def adapt_model(
         mixed = model
         note = f"the examples are used as they are: {error}"
     return replace(mixed, background=background), [note, NO_LABELS]
-
-
-def find_window_aim(
-    false_alarms: float, index: Index, background: Background | None
-) -> float:
-    """Return how many windows per hour may be false alarms, as background counts windows.
-
-    Where windows of an index follow each other faster than those of the background, there are more
-    of them in an hour, and each must be a false alarm less often.
-    """
-    if background is None:
-        return false_alarms
-    return false_alarms * min(1.0, index.settings.hop_s / background.hop_s)
 
 
 BLOCK_WINDOWS = 64  # that are scored at once

@@ -34,7 +34,6 @@ from callshot.detection.exports import (
     formats_for_programs,
     write_files,
 )
-from callshot.detection.index.clock import RecordedTime, parse_clock
 from callshot.detection.index.index_recordings import find_stamp
 from callshot.detection.learn import read_call_table, segment_settings
 from callshot.detection.model import (
@@ -146,13 +145,9 @@ def _write_events(
         if format in formats or export.beside in formats:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
-    times = {}
-    for recording in result.recordings:
-        start = parse_clock(recording.clock)
-        if start is not None:
-            times[recording.path] = RecordedTime(start, recording.duration_s)
-    if times:
-        activity = count_activity(result.events, times, result.detector.classes)
+    times = {one.path: (one.clock, one.duration_s) for one in result.recordings}
+    activity = count_activity(result.events, times, result.detector.classes)
+    if not activity.is_empty():
         make_folder(folder / ACTIVITY_FOLDER)
         files = make_activity_files(activity, folder / ACTIVITY_FOLDER)
         names += [f"{ACTIVITY_FOLDER}/{name}" for name in files]

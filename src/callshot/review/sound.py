@@ -10,10 +10,10 @@ of the map.
 """
 
 import io
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,7 @@ MAPS = ("viridis", "magma", "cividis", "grey")
 COLOUR_FILE = Path(__file__).with_name("colour_maps.npz")
 MIN_LOG_HZ = 1.0
 
-MAX_DRAWN = 256
-
 Pixels = NDArray[np.uint8]
-
-_DRAWN: dict[Any, bytes] = {}
 
 
 @dataclass(frozen=True)
@@ -129,31 +125,16 @@ class RecordingFiles:
         return Clip(signal, rate_hz, round(start_s * rate_hz) / rate_hz)
 
 
-@dataclass(frozen=True)
-class SoundOptions:
-    """How a sound is played; the band is in Hz of the recording."""
-
-    speed: float = 1.0
-    gain_db: float = 0.0
-    low_hz: float | None = None
-    high_hz: float | None = None
-
-    @property
-    def margin_s(self) -> float:
-        """How much must be read around a span, so that the filter does not change its ends."""
-        return 0.0 if self.low_hz is None and self.high_hz is None else FILTER_MARGIN_S
-
-
-def make_wav(clip: Clip, options: SoundOptions) -> bytes:
-    """Return a sound as it is to be played: 16 bit, one channel, at most half an hour."""
-    signal = limit_played(clip, options.speed).signal
-    played_hz = clip.rate_hz * options.speed
+def make_wav(clip: Clip, speed: float = 1.0, gain_db: float = 0.0) -> bytes:
+    """Return a sound as it is to be played: 16 bit, one channel."""
+    signal = clip.signal
+    played_hz = clip.rate_hz * speed
     target_hz = min(max(played_hz, MIN_PLAYED_HZ), MAX_PLAYED_HZ)
     if target_hz != played_hz:
         import soxr
 
         signal = soxr.resample(signal, played_hz, target_hz, quality="HQ")
-    scaled = signal * 10 ** (options.gain_db / 20) * FULL_SCALE
+    scaled = signal * 10 ** (gain_db / 20) * FULL_SCALE
     rounded = np.round(scaled)
     samples = np.clip(rounded, -FULL_SCALE, FULL_SCALE).astype("<i2")
     buffer = io.BytesIO()
@@ -166,11 +147,11 @@ def limit_played(clip: Clip, speed: float) -> Clip:
     return clip.cut(clip.start_s, clip.start_s + MAX_PLAYED_S * speed)
 
 
-def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip:
+def filter_band(clip: Clip, low_hz: float = 0.0, high_hz: float = math.inf) -> Clip:
     """Return a clip with the frequencies of a band only (Butterworth, no delay)."""
     top_hz = clip.rate_hz / 2
-    low = low_hz or 0.0
-    high = top_hz if high_hz is None else min(high_hz, top_hz)
+    low = low_hz
+    high = min(high_hz, top_hz)
     step_hz = MIN_BAND * clip.rate_hz
     if high - low < step_hz:
         return replace(clip, signal=np.zeros_like(clip.signal))
@@ -230,15 +211,8 @@ class Picture:
 
 
 def draw(clip: Clip, picture: Picture) -> bytes:
-    """Return the spectrogram of a clip as PNG; it is kept for a while, as pages ask again."""
-    key = (sha256(clip.signal.tobytes()).digest(), clip.rate_hz, picture)
-    content = _DRAWN.get(key)
-    if content is None:
-        content = write_png(make_pixels(clip, picture), picture.colours)
-        if len(_DRAWN) >= MAX_DRAWN:
-            _DRAWN.clear()
-        _DRAWN[key] = content
-    return content
+    """Return the spectrogram of a clip as PNG."""
+    return write_png(make_pixels(clip, picture), picture.colours)
 
 
 def make_pixels(clip: Clip, picture: Picture) -> Pixels:

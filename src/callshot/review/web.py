@@ -33,11 +33,11 @@ from callshot.review.session import (
     make_example_clip,
 )
 from callshot.review.sound import (
+    FILTER_MARGIN_S,
     MAPS,
     SCALES,
     Clip,
     Picture,
-    SoundOptions,
     draw,
     filter_band,
     limit_played,
@@ -61,12 +61,8 @@ POLL_STEP_S = 0.1
 MAX_COUNT = 1e12
 MAX_HZ = 1e9
 TIMES = {"start_s": (0.0, MAX_HZ), "end_s": (0.0, MAX_HZ)}
-SOUND_LIMITS = {
-    "speed": (0.0625, 16.0),
-    "gain_db": (-60.0, 60.0),
-    "low_hz": (0.0, MAX_HZ),
-    "high_hz": (0.0, MAX_HZ),
-}
+SOUND_LIMITS = {"speed": (0.0625, 16.0), "gain_db": (-60.0, 60.0)}
+BAND_LIMITS = {"low_hz": (0.0, MAX_HZ), "high_hz": (0.0, MAX_HZ)}
 PICTURE_LIMITS = {
     "width": (1, 4096),
     "height": (1, 4096),
@@ -248,14 +244,16 @@ class Routes:
 
     def sound(self, query: Query) -> Response:
         """Answer with a WAV file."""
-        options = SoundOptions(**query.numbers(SOUND_LIMITS))
-        clip, start_s, end_s = self._read_sound(query, options.margin_s)
-        if options.margin_s:
-            clip = filter_band(clip, options.low_hz, options.high_hz)
-            clip = clip.cut(start_s, end_s)
-        clip = limit_played(clip, options.speed)
-        headers = _describe_clip(clip) | {"X-Speed": f"{options.speed:g}"}
-        return Response(make_wav(clip, options), 200, headers, "audio/wav")
+        band = query.numbers(BAND_LIMITS)
+        margin_s = FILTER_MARGIN_S if band else 0.0
+        clip, start_s, end_s = self._read_sound(query, margin_s)
+        if band:
+            clip = filter_band(clip, **band).cut(start_s, end_s)
+        options = {"speed": 1.0, **query.numbers(SOUND_LIMITS)}
+        speed = options["speed"]
+        clip = limit_played(clip, speed)
+        headers = _describe_clip(clip) | {"X-Speed": f"{speed:g}"}
+        return Response(make_wav(clip, **options), 200, headers, "audio/wav")
 
     def spectrogram(self, query: Query) -> Response:
         """Answer with a PNG file."""

@@ -13,7 +13,6 @@ give the same time, the offset comes from the header.
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -31,19 +30,6 @@ BROADCAST_DATE = slice(320, 338)  # of a bext chunk: date and time
 MAX_CHUNKS = 100
 MAX_BYTES = 2**16  # of a chunk
 TEXT_CHUNKS = (b"LIST", b"guan", b"bext")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTime:
-    """When a recording began by the clock of its recorder, and how long it is."""
-
-    start: datetime
-    duration_s: float
-
-    @property
-    def end(self) -> datetime:
-        """When it ended."""
-        return self.start + timedelta(seconds=self.duration_s)
 
 
 def parse_clock(clock: str | None) -> datetime | None:
