@@ -107,8 +107,8 @@ def test_a_clip_has_the_samples_of_the_recording_at_its_own_rate(folder, tmp_pat
             make_event(3.0, "象", 0.5, recording="b.wav"),
         ]
     )
-    result = write_clips(events, folder, tmp_path / "clips", ClipOptions(1))
-    rows = {row["start_s"]: row for row in result.clips.iter_rows(named=True)}
+    written, _ = write_clips(events, folder, tmp_path / "clips", ClipOptions(1))
+    rows = {row["start_s"]: row for row in written.iter_rows(named=True)}
     assert rows[10.0]["clip"] == "low-rumble/001_SITE_20260302_053000_10.0s.flac"
     assert rows[28.0]["clip"] == "class/002_SITE_20260302_053000_28.0s.flac"
     spans = {
@@ -176,13 +176,13 @@ def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
             make_event(1.0, "roar", 0.25, recording="absent.wav"),
         ]
     )
-    result = write_clips(events, folder, tmp_path / "clips", ClipOptions(3))
-    assert result.clips["start_s"].to_list() == [1.0]
-    assert [reject.file for reject in result.rejects] == [
+    written, rejects = write_clips(events, folder, tmp_path / "clips", ClipOptions(3))
+    assert written["start_s"].to_list() == [1.0]
+    assert [reject.file for reject in rejects] == [
         "SITE_20260302_053000.wav",
         "absent.wav",
     ]
-    assert "nothing to read from 98.000 s" in result.rejects[0].reason
+    assert "nothing to read from 98.000 s" in rejects[0].reason
 
 
 @pytest.mark.parametrize("size", [1, 40, 5000])

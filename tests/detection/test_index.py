@@ -196,7 +196,6 @@ def test_an_index_is_mapped_not_loaded(tmp_path):
     assert isinstance(owner, np.memmap)
     assert block.matrix.dtype == np.float16
     assert block.encoder == "mfcc"
-    assert index.to_frame().columns == ["recording", "start_s", "end_s", "rms_dbfs"]
 
 
 def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):

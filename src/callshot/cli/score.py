@@ -183,11 +183,11 @@ def convert(
             files = export_events(table.events, to, out, folder)
         notes = [*table.notes]
         if folder is not None and clip_options is not None:
-            written = write_clips(
+            written, unread = write_clips(
                 table.events, folder, out / "clips", clip_options, progress=progress
             )
-            table.rejects.extend(written.rejects)
-            notes.append(f"{count_text(len(written.clips), 'clip')} in {out / 'clips'}")
+            table.rejects.extend(unread)
+            notes.append(f"{count_text(len(written), 'clip')} in {out / 'clips'}")
         if folder is not None and activity:
             undated = write_activity(table.events, folder, out / "activity")
             notes.append(f"detections by day and hour in {out / 'activity'}")

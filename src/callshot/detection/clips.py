@@ -10,7 +10,7 @@ to `callshot score --reviewed`, once its column `confirmed` has been filled with
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -83,15 +83,6 @@ class ClipOptions:
             raise OptionError(f"max_hz: expected more than 0 Hz, got {self.max_hz}")
 
 
-@dataclass(frozen=True)
-class ClipResult:
-    """The files that were written, and the events whose audio could not be read."""
-
-    clips: Frame
-    paths: list[Path]
-    rejects: list[Reject] = field(default_factory=list)
-
-
 def write_clips(
     events: Frame,
     recordings: RecordingFolder,
@@ -99,9 +90,10 @@ def write_clips(
     options: ClipOptions,
     *,
     progress: Progress = no_progress,
-) -> ClipResult:
+) -> tuple[Frame, list[Reject]]:
     """Cut clips of chosen events into a folder, all of them or none; see `choose_events`.
 
+    Return the table of clips, and the events whose audio could not be read.
     Clips that an earlier run wrote there are replaced; other files are never touched.
     """
     chosen = choose_events(complete_events(events), options.count, seed=options.seed)
@@ -130,8 +122,8 @@ def write_clips(
 
     facts = {"version": __version__, "clips": options.count, "seed": options.seed}
     with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
-        paths = output.write(make, facts)
-    return ClipResult(pl.DataFrame(rows, dict(CLIPS)), paths, rejects)
+        output.write(make, facts)
+    return pl.DataFrame(rows, dict(CLIPS)), rejects
 
 
 def check_clips_folder(out: Path) -> None:

@@ -68,7 +68,7 @@ from callshot.spans import Spans
 from callshot.vectors import Vectors, concat_vectors
 
 Headers = dict[str, Recording]
-Errors = dict[int, InputError]
+Errors = dict[int, str]
 """By the row of the call."""
 
 ROUNDING_S = 1e-9
@@ -115,7 +115,7 @@ def embed_calls(
         for reject in rejects:
             assert reject.row is not None  # it is a piece, not a file
             row = int(owner[reject.row - 1])
-            errors.setdefault(row, InputError(reject.reason))
+            errors.setdefault(row, reject.reason)
         sums = np.zeros((len(calls), vectors.shape[1]))
         np.add.at(sums, owner[rows], vectors)
         counts = np.bincount(owner[rows], minlength=len(calls))
@@ -124,7 +124,7 @@ def embed_calls(
         windows = np.maximum(windows, np.bincount(owner, minlength=len(calls)))
     paths = calls.paths
     failed = sorted(errors.items())
-    rejects = [Reject(paths[row], row + 1, str(error)) for row, error in failed]
+    rejects = [Reject(paths[row], row + 1, reason) for row, reason in failed]
     keep = [row for row in range(len(calls)) if row not in errors]
     if not keep:
         raise InputError(
@@ -228,7 +228,7 @@ def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors
         try:
             headers[path] = probe(calls.root / path, path, settings.source_rate_hz)
         except InputError as error:
-            failed[path] = error
+            failed[path] = str(error)
     errors = {}
     for row, path in enumerate(calls.paths):
         if path in failed:
@@ -247,10 +247,10 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     errors = {}
     for n, signal in load_audio(spans):
         if isinstance(signal, InputError):
-            errors[rows[n]] = signal
+            errors[rows[n]] = str(signal)
         elif signal.min() == signal.max():
             call = spans.frame.row(n, named=True)
-            errors[rows[n]] = InputError(
+            errors[rows[n]] = (
                 f"{spans.paths[n]}: silent from {call['start_s']:.2f} to {call['end_s']:.2f} s; "
                 "correct the times, or leave the example out"
             )
@@ -273,7 +273,7 @@ def embed_background(
     rows, vectors, _ = embed_rows(windows, plain_spec, options, progress=progress)
     grid = find_grid(spec, settings)
     kept = windows.frame[rows]
-    start_s = kept["window_s"].cast(pl.Float64).to_numpy()  # null without any windows
+    start_s = kept["window_s"].to_numpy()
     placed = make_windows(kept["sha256"].to_list(), start_s, grid.window_s, vectors)
     return select_windows(sorted(recordings), placed, grid.window_s, grid.hop_s)
 

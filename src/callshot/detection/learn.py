@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.options import (
@@ -448,38 +449,41 @@ def find_background(
 
     grid = find_grid(spec, settings)
     descriptions = []
-    starts_s = []
+    tables = []
     for recording in recordings:
+        path = recording.path
+        if path not in checksums:
+            with explain_unreadable(root / path):
+                checksums[path] = sha256_file(root / path)
         last_start = grid.to_samples(recording.duration_s) - grid.window
-        starts_s.append(grid.to_seconds(np.arange(0, last_start + 1, grid.hop)))
-        if recording.path not in checksums:
-            with explain_unreadable(root / recording.path):
-                checksums[recording.path] = sha256_file(root / recording.path)
+        start = np.arange(0, last_start + 1, grid.hop)
         descriptions.append(
             BackgroundRecording(
-                sha256=checksums[recording.path],
-                windows=len(starts_s[-1]),
-                calls_s=tuple(sorted(calls_s.get(recording.path, ()))),
+                sha256=checksums[path],
+                windows=len(start),
+                calls_s=tuple(sorted(calls_s.get(path, ()))),
                 origin=origin,
-                place=find_place(recording.path),
+                place=find_place(path),
             )
         )
-
-    total = sum(map(len, starts_s))
-    rows = []
-    for recording, found, times in zip(recordings, descriptions, starts_s, strict=True):
-        for time_s in times[find_kept(found, times, grid.window_s, total)].tolist():
-            start = grid.to_samples(time_s)
-            row = {
-                "recording": recording.path,
+        table = pl.DataFrame(
+            {
+                "recording": path,
                 "start_s": start / grid.rate_hz,
                 "end_s": (start + grid.window) / grid.rate_hz,
-                "rate_hz": grid.rate_hz,
                 "source_rate_hz": recording.rate_hz * grid.speed,
-                "channel_rule": settings.channel_rule,
-                "sha256": found.sha256,
-                "window_s": time_s,
+                "sha256": checksums[path],
+                "window_s": grid.to_seconds(start),
             }
-            rows.append(row)
-    columns = ("sha256", "window_s")
-    return descriptions, Spans.from_rows(rows, columns, root=root, source=str(root))
+        )
+        tables.append(table)
+
+    total = sum(map(len, tables))
+    kept = []
+    for found, table in zip(descriptions, tables, strict=True):
+        times_s = table["window_s"].to_numpy()
+        kept.append(table.filter(find_kept(found, times_s, grid.window_s, total)))
+    windows = Spans(pl.concat(kept), root, source=str(root)).with_columns(
+        rate_hz=grid.rate_hz, channel_rule=settings.channel_rule
+    )
+    return descriptions, windows

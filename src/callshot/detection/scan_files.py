@@ -125,12 +125,14 @@ def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Re
         if is_there and find_stamp(path) != recording.stamp:
             changed[recording.path] = path
     events = result.events.filter(~pl.col("recording").is_in(list(changed)))
-    clips = write_clips(events, list_recordings(result), out / CLIPS_FOLDER, options)
+    _, unread = write_clips(
+        events, list_recordings(result), out / CLIPS_FOLDER, options
+    )
     reason = "no clip: {} has changed since it was indexed; index it again"
     rejects = [
         Reject(name, None, reason.format(path)) for name, path in changed.items()
     ]
-    return [*rejects, *clips.rejects]
+    return [*rejects, *unread]
 
 
 def _write_events(

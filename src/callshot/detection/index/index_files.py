@@ -126,19 +126,18 @@ class Index:
             f"{self.settings.name})"
         )
 
-    def read_blocks(self, *, verify: bool = True) -> Iterator[Vectors]:
+    def read_blocks(self) -> Iterator[Vectors]:
         """Yield the windows of all recordings, up to 1024 at a time, in order.
 
         Their spans have the column rms_dbfs; their matrix is read from the disk when it is used.
-        With `verify`, each file is compared with its checksum first.
         """
         for recording in self.recordings:
-            yield from self.read_recording(recording, verify=verify)
+            yield from self.read_recording(recording)
 
     def read_recording(
         self, recording: IndexedRecording, *, verify: bool = True
     ) -> Iterator[Vectors]:
-        """Yield the windows of one recording."""
+        """Yield the windows of one recording; `verify` compares files with their checksums."""
         fingerprint = sha256_text(
             json.dumps(self.settings.fingerprint, sort_keys=True)
         )[:32]
@@ -153,11 +152,6 @@ class Index:
             frame = pl.DataFrame([names, *columns])
             spans = Spans(frame, Path(recording.root), source=str(path))
             yield Vectors(spans, rows["vector"], self.settings.name, fingerprint)
-
-    def to_frame(self) -> pl.DataFrame:
-        """Return all windows without their vectors: recording, start_s, end_s, rms_dbfs."""
-        frames = [block.spans.frame for block in self.read_blocks()]
-        return pl.concat(frames) if frames else pl.DataFrame()
 
 
 def open_index(folder: Path | str) -> Index:
