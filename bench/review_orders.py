@@ -35,7 +35,7 @@ from callshot.review.items import (
     order_items,
     replace_scores,
 )
-from callshot.review.scores import ModelScores, measure_background, open_vectors
+from callshot.review.sources import ModelScores, measure_background, open_vectors
 from callshot.spans import Spans
 from table import parser, show
 

@@ -35,9 +35,9 @@ def make_event(recording, start_s, label):
 def literal_activity(events, times):
     """Count every second of every recording, and every event, one by one."""
     seconds: Counter[tuple[date, int]] = Counter()
-    for time in times.values():
-        for second in range(int(time.duration_s)):
-            moment = time.start + timedelta(seconds=second)
+    for clock, duration_s in times.values():
+        for second in range(int(duration_s)):
+            moment = datetime.fromisoformat(clock) + timedelta(seconds=second)
             seconds[moment.date(), moment.hour] += 1
     rows = []
     labels = sorted({label for _, _, label in events})
@@ -45,7 +45,8 @@ def literal_activity(events, times):
         for label in labels:
             count = 0
             for name, start_s, one in events:
-                moment = times[name].start + timedelta(seconds=start_s)
+                start = datetime.fromisoformat(times[name][0])
+                moment = start + timedelta(seconds=start_s)
                 is_here = (moment.date(), moment.hour) == (day, hour)
                 count += one == label and is_here
             minutes = round(seconds[day, hour] / 60, 3)

@@ -9,9 +9,8 @@ import pytest
 
 import served_review
 from callshot.review import server
-from callshot.review.address import read_address, write_address
 from callshot.review.journal import JOURNAL
-from callshot.review.server import ServerOptions
+from callshot.review.server import ServerOptions, read_address, write_address
 from callshot.review.web_safety import Access
 from served_review import TOKEN, serve
 

@@ -18,9 +18,8 @@ from callshot.records.table_files import write_parquet
 from callshot.results import format_provenance
 from callshot.review import server
 from callshot.review.journal import read_journal
-from callshot.review.scores import HeldOutScores
 from callshot.review.server import ServerOptions, listen, open_review
-from callshot.review.sources import SourceOptions, open_source
+from callshot.review.sources import HeldOutScores, SourceOptions, open_source
 from callshot.tables.embedding_tables import write_table
 from callshot.vectors import Vectors
 from rows_of_spans import make_row, make_spans

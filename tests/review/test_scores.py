@@ -14,8 +14,8 @@ from callshot.detection.model import (
     load_model,
     make_model,
 )
-from callshot.review.scores import ModelScores
 from callshot.review.session import make_example_clip
+from callshot.review.sources import ModelScores
 from callshot.spans import concat_spans
 from callshot.vectors import Vectors
 from rows_of_spans import make_examples

@@ -1,10 +1,9 @@
 """Review by ear and eye: detections or segments → what people said of them.
 
-sources      a scan, a table of segments or a study → items
+sources      a scan, a table of segments or a study → items, vectors, scores that follow decisions
 items        the items, which are spans; the order in which they are shown, and filters
 journal      every decision, in a file that only grows
 decisions    the journal → what is in effect: decisions, undo, splits, conflicts
-scores       vectors of items, and scores that follow the decisions
 estimates    precision, agreement, and the k-shot curve of the labels collected so far
 sound        spans of recordings → WAV files, waveforms, spectrograms
 session      all of it together: what the page asks, and what it gets

@@ -49,9 +49,8 @@ from callshot.review.items import (
     select_items,
 )
 from callshot.review.journal import Journal, Row
-from callshot.review.scores import Scores
 from callshot.review.sound import Clip, Picture, make_levels
-from callshot.review.sources import Source
+from callshot.review.sources import Scores, Source
 from callshot.spans import Spans
 from callshot.version import __version__
 
