@@ -200,11 +200,8 @@ def _median_example_scores(model: Model, covariances: Covariances) -> FloatArray
 
 def find_medians(model: Model, values: FloatArray) -> FloatArray:
     """Return the median of each class, of one value for each example."""
-    medians = []
-    for number in range(len(model.classes)):
-        own = values[model.label == number]
-        medians.append(np.median(own))
-    return np.array(medians)
+    numbers = range(len(model.classes))
+    return np.array([np.median(values[model.label == number]) for number in numbers])
 
 
 def choose_thresholds(

@@ -62,8 +62,7 @@ def embed_mixed_segments(
     mixed = mix_spans(segments, mix.recordings, mix.snr_db)
     table, rejects = embed(mixed, encoder, options, progress=progress)
     copies = len(mix.snr_db)
-    owners = dict(zip(mixed["segment"], mixed["mixed_from"], strict=True))
-    owner = np.array([owners[name] for name in table.segment])
+    owner = np.array(table.spans["mixed_from"])
     complete = np.flatnonzero(np.bincount(owner, minlength=len(segments)) == copies)
     if len(complete) == 0:
         raise InputError(f"{table.source}: no segment could be embedded in background")

@@ -30,8 +30,6 @@ from callshot.detection.background import (
     UNLABELLED,
     Background,
     BackgroundRecording,
-    make_windows,
-    select_windows,
 )
 from callshot.detection.index.index_files import Index
 from callshot.detection.index.index_recordings import describe_recording, group_notes
@@ -46,7 +44,6 @@ from callshot.detection.model import (
     MAX_CLIP_S,
     SEGMENT,
     AudioSettings,
-    Model,
     describe_locations,
     from_pcm,
     to_pcm,
@@ -257,27 +254,6 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     return errors
 
 
-def embed_background(
-    recordings: Sequence[BackgroundRecording],
-    windows: Spans,
-    spec: EncoderSpec,
-    settings: AudioSettings,
-    options: EmbedOptions,
-    progress: Progress = no_progress,
-) -> Background:
-    """Embed windows without calls, with the sha256 of their recording and the real `window_s`.
-
-    Windows that cannot be read are left out: an example from there is a reject already.
-    """
-    plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
-    rows, vectors, _ = embed_rows(windows, plain_spec, options, progress=progress)
-    grid = find_grid(spec, settings)
-    kept = windows.frame[rows]
-    start_s = kept["window_s"].to_numpy()
-    placed = make_windows(kept["sha256"].to_list(), start_s, grid.window_s, vectors)
-    return select_windows(sorted(recordings), placed, grid.window_s, grid.hop_s)
-
-
 Files = Sequence[
     tuple[Path, str]
 ]  # the folder of each recording, and its path in there
@@ -406,25 +382,6 @@ def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
     count = -(-len(signal) // window)
     starts = np.linspace(0, len(signal) - window, count).astype(int)
     return [signal[start : start + window] for start in starts]
-
-
-def adapt_examples(
-    model: Model,
-    files: Files,
-    spec: EncoderSpec,
-    grid: WindowGrid,
-    workers: Workers,
-) -> Model:
-    """Return a model of the examples that have audio, mixed into background of recordings."""
-    if model.examples.spans.frame["clip"].is_null().all():
-        raise InputError(
-            f"{model.source}: has no audio of its examples, so they cannot be mixed into "
-            "background; learn the model again, or use --adapt none"
-        )
-    backgrounds = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
-    rows, vectors = mix_clips(model.examples.spans, backgrounds, workers, grid)
-    examples = replace(model.examples.take(rows), matrix=vectors)
-    return replace(model, examples=examples)
 
 
 def sample_index(index: Index) -> Background | None:

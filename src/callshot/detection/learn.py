@@ -27,10 +27,11 @@ from callshot.detection.background import (
     BackgroundRecording,
     Span,
     find_kept,
+    make_windows,
+    select_windows,
 )
 from callshot.detection.examples import (
     default_window_s,
-    embed_background,
     embed_calls,
     embed_mixed_examples,
     find_grid,
@@ -50,7 +51,7 @@ from callshot.detection.model import (
     write_model,
 )
 from callshot.detection.sentences import say
-from callshot.encoders.embed import EmbedOptions, replace_auto_speed
+from callshot.encoders.embed import EmbedOptions, embed_rows, replace_auto_speed
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
     joined_fingerprint,
@@ -280,21 +281,25 @@ def learn_examples(
         refuse_silence=True,
         progress=scale_progress(progress, share),
     )
-    if recordings:
-        device = joined_encoder.device(spec, embedding.device)
-        background = embed_background(
-            recordings,
-            windows,
-            spec,
-            settings,
-            replace(embedding, device=device),
-            scale_progress(progress, 1 - share),
-        )
-
     clip_rate_hz = None
     if can_scan:
         grid = find_grid(spec, settings)
         clip_rate_hz = grid.rate_hz
+        if recordings:
+            # Windows that cannot be read are left out: an example from there is a reject already.
+            rows, matrix, _ = embed_rows(
+                windows,
+                replace(spec, speed=1.0),  # windows are cut at the speed already
+                embedding,
+                progress=scale_progress(progress, 1 - share),
+            )
+            kept = windows.frame[rows]
+            start_s = kept["window_s"].to_numpy()
+            names = kept["sha256"].to_list()
+            placed = make_windows(names, start_s, grid.window_s, matrix)
+            background = select_windows(
+                sorted(recordings), placed, grid.window_s, grid.hop_s
+            )
         vectors = replace(vectors, spans=read_clips(vectors.spans, grid, settings))
     if options.site is not None:
         mixed = embed_mixed_examples(

@@ -166,8 +166,7 @@ class Model:
     @cached_property
     def label(self) -> IntArray:
         """The number of the class of each example."""
-        numbers = {name: n for n, name in enumerate(self.classes)}
-        return np.array([numbers[label] for label in self.examples.label])
+        return np.searchsorted(self.classes, self.examples.label)
 
     @cached_property
     def counts(self) -> IntArray:

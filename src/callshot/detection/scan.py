@@ -42,7 +42,12 @@ from callshot.detection.detector import (
     make_detector,
 )
 from callshot.detection.events import complete_events
-from callshot.detection.examples import adapt_examples, find_grid, sample_index
+from callshot.detection.examples import (
+    find_grid,
+    mix_clips,
+    read_quiet_windows,
+    sample_index,
+)
 from callshot.detection.index.clock import shift_clock
 from callshot.detection.index.index_files import (
     REJECTS,
@@ -394,18 +399,26 @@ def adapt_model(
         )
         return model, [note]
     files = [(to_path(recording.root), recording.path) for recording in recordings]
+    examples = model.examples
+    grid = find_grid(spec, model.settings)
     try:
+        if examples.spans.frame["clip"].is_null().all():
+            raise InputError(
+                f"{model.source}: has no audio of its examples, so they cannot be mixed into "
+                "background; learn the model again, or use --adapt none"
+            )
+        quiet = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
         with open_workers(spec, device=device, threads=threads) as workers:
-            grid = find_grid(spec, model.settings)
-            mixed = adapt_examples(model, files, spec, grid, workers)
+            rows, vectors = mix_clips(examples.spans, quiet, workers, grid)
+        examples = replace(examples.take(rows), matrix=vectors)
         note = (
-            f"{count_text(len(mixed.examples), 'example')} mixed into background of these "
+            f"{count_text(len(examples), 'example')} mixed into background of these "
             "recordings; --adapt none uses them as they are"
         )
     except InputError as error:
-        mixed = model
         note = f"the examples are used as they are: {error}"
-    return replace(mixed, background=background), [note, NO_LABELS]
+    adapted = replace(model, examples=examples, background=background)
+    return adapted, [note, NO_LABELS]
 
 
 BLOCK_WINDOWS = 64  # that are scored at once

@@ -7,6 +7,7 @@ the scan, its index and its model may be gone.
 import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,10 +73,8 @@ class ReviewResults:
         files = RecordingFiles(self.roots)
         recordings = {}
         for name in sorted(set(self.events["recording"])):
-            try:
+            with suppress(CallshotError):
                 recordings[name] = files.describe(name)
-            except CallshotError:
-                continue
         root = next(iter(self.roots.values()), Path())
         library = Library(root, tuple(recordings))
         return RecordingFolder(library, recordings, {}, dict(self.roots))

@@ -10,8 +10,8 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
-from itertools import chain, repeat
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -257,10 +257,9 @@ class Review:
     def list_labels(self) -> list[Answer]:
         """Return all labels with their number of items and the key for each."""
         counts = Counter(self.source.items["label"])
-        keys = chain(KEYS, repeat(None))
         return [
-            {"name": name, "key": key, "count": counts[name]}
-            for name, key in zip(self.decisions.labels, keys, strict=False)
+            {"name": name, "key": KEYS[n : n + 1] or None, "count": counts[name]}
+            for n, name in enumerate(self.decisions.labels)
         ]
 
     @cached_property
@@ -270,11 +269,9 @@ class Review:
         sampled = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
         for row in sampled.iter_rows(named=True):
             end_s = min(row["end_s"], row["start_s"] + MAX_LEVEL_S)
-            try:
-                clip = self.source.files.read(row["recording"], row["start_s"], end_s)
-            except CallshotError:
-                continue
-            clips.append(clip)
+            with suppress(CallshotError):
+                read = self.source.files.read
+                clips.append(read(row["recording"], row["start_s"], end_s))
         name = "audible"
         highest_hz = max((clip.rate_hz for clip in clips), default=USUAL_RATE_HZ)
         if highest_hz <= INFRASOUND_RATE_HZ:

@@ -503,7 +503,13 @@ def index_recordings(
         channel=channel,
         dtype=dtype,
     )
-    open_or_make(folder, settings)
+    make_folder(folder)
+    with hold_lock(folder / LOCK):
+        remove_unfinished(folder)
+        if not is_index(folder):
+            write_record(folder / INDEX, asdict(settings))
+        check_settings(folder, settings)
+    make_folder(folder / RECORDINGS)
     target = IndexTarget(library.root, folder, settings, grid)
     sizes, errors = _measure_missing(
         target, library.paths, in_bytes=cluster is not None
@@ -543,17 +549,6 @@ def index_recordings(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
         )
     return IndexResult(index, added, rejects, group_notes(notes))
-
-
-def open_or_make(folder: Path, settings: IndexSettings) -> None:
-    """Make an index, if there is none; check that it has these settings."""
-    make_folder(folder)
-    with hold_lock(folder / LOCK):
-        remove_unfinished(folder)
-        if not is_index(folder):
-            write_record(folder / INDEX, asdict(settings))
-        check_settings(folder, settings)
-    make_folder(folder / RECORDINGS)
 
 
 def check_index_folder(folder: Path) -> None:

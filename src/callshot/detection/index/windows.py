@@ -193,11 +193,7 @@ def read_windows(
     first = int(starts[0])
     end = int(starts[-1]) + window
     signal = audio.read(first, min(end, audio.samples))
-    windows = []
-    for start in starts.tolist():
-        offset = start - first
-        windows.append(signal[offset : offset + window])
-    return windows
+    return [signal[offset : offset + window] for offset in (starts - first).tolist()]
 
 
 def embed_windows(
@@ -225,10 +221,7 @@ def measure_levels(windows: Sequence[Float32Array]) -> NDArray[np.float32]:
     >>> measure_levels([np.full(4, 0.1, np.float32), np.zeros(4, np.float32)])
     array([ -20., -120.], dtype=float32)
     """
-    powers = []
-    for window in windows:
-        squares = np.square(window, dtype=np.float64)
-        powers.append(squares.mean())
+    powers = [np.square(window, dtype=np.float64).mean() for window in windows]
     audible = np.maximum(powers, SILENCE)
     levels = 10 * np.log10(audible)
     return levels.astype(np.float32)
