@@ -21,7 +21,6 @@ import numpy as np
 import soundfile
 
 import callshot
-from callshot.detection.index import add_recording
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_recordings import IndexResult
 from callshot.errors import InputError
@@ -143,7 +142,7 @@ def compare_damaged(folder: Path, count: int) -> dict[str, object]:
         soundfile.write(path, noise, 8000)
         path.write_bytes(damage(path.read_bytes(), rng))
     soundfile.write(folder / "whole.wav", noise, 8000)
-    add_recording.SPAN_WINDOWS = 8
+    indexing.SPAN_WINDOWS = 8
     indexing.PIECE_S = 2.0
     indexing.PIECE_BYTES = 1e3
     outcomes = []

@@ -14,8 +14,8 @@ import soundfile
 import callshot
 from callshot.chunks import read_record
 from callshot.corpus.audio import open_recording
-from callshot.detection.index import add_recording, windows
 from callshot.detection.index import index_recordings as indexing
+from callshot.detection.index import windows
 from callshot.detection.index.index_files import (
     open_index,
     read_span,
@@ -76,7 +76,7 @@ def make_recordings(folder, count=3, seconds=3.3):
 @pytest.fixture
 def small_spans(monkeypatch):
     """Files of 4 windows, in blocks of 2."""
-    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 4)
+    monkeypatch.setattr(indexing, "SPAN_WINDOWS", 4)
     monkeypatch.setattr(windows, "BLOCK_SAMPLES", 2 * 8000)
 
 
@@ -178,7 +178,7 @@ def test_threads_and_sizes_of_files_do_not_change_the_vectors(tmp_path, monkeypa
     one = index("one", threads=1)
     two = index("two", threads=3)
     assert list_files(one.folder) == list_files(two.folder)
-    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 3)
+    monkeypatch.setattr(indexing, "SPAN_WINDOWS", 3)
     vectors, others = (
         read_all(made)["a.wav"]["vector"].astype(np.float32)
         for made in (one, index("three"))
@@ -281,15 +281,15 @@ def test_a_file_that_grows_while_it_is_read_waits_for_the_next_run(
     tmp_path, monkeypatch
 ):
     folder = make_recordings(tmp_path / "audio", 2)
-    write_span = add_recording.write_span
+    write_span = indexing.write_span
 
     def grow_and_write(*arguments):
         with (folder / "r0.wav").open("ab") as stream:
             stream.write(bytes(32000))
-        monkeypatch.setattr(add_recording, "write_span", write_span)
+        monkeypatch.setattr(indexing, "write_span", write_span)
         return write_span(*arguments)
 
-    monkeypatch.setattr(add_recording, "write_span", grow_and_write)
+    monkeypatch.setattr(indexing, "write_span", grow_and_write)
     first = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
     assert first.added == ["r1.wav"]
     assert [one.reason for one in first.rejects] == [
@@ -320,9 +320,10 @@ def test_corrupt_files_are_rejects_and_the_rest_goes_on(tmp_path):
 CHILD = """
 import os, signal, sys
 from callshot import files
-from callshot.detection.index import add_recording, windows
 from callshot.detection.index import index_recordings as indexing
-add_recording.SPAN_WINDOWS = 4
+from callshot.detection.index import windows
+from callshot.detection.index import index_recordings as indexing
+indexing.SPAN_WINDOWS = 4
 windows.BLOCK_SAMPLES = 2 * 8000
 kill_at = int(sys.argv[3])
 calls = 0
@@ -339,7 +340,7 @@ def before(function):
 files.sync_file = before(files.sync_file)
 files.sync_folder = before(files.sync_folder)
 windows.read_windows = before(windows.read_windows)
-add_recording.write_indexed = before(add_recording.write_indexed)
+indexing.write_indexed = before(indexing.write_indexed)
 indexing.index_recordings(sys.argv[1], sys.argv[2], "mfcc", window_s=0.5, threads=1)
 """
 
@@ -433,7 +434,7 @@ def test_two_processes_share_the_recordings_of_one_index(tmp_path):
 def test_a_recording_that_another_process_has_is_waited_for(tmp_path, monkeypatch):
     folder = make_recordings(tmp_path / "audio", 2)
     waits = []
-    hold_lock = add_recording.hold_lock
+    hold_lock = indexing.hold_lock
 
     def hold_first_later(path, *, timeout_s=-1.0):
         waits.append(timeout_s)
@@ -441,7 +442,7 @@ def test_a_recording_that_another_process_has_is_waited_for(tmp_path, monkeypatc
             raise LockBusy
         return hold_lock(path, timeout_s=timeout_s)
 
-    monkeypatch.setattr(add_recording, "hold_lock", hold_first_later)
+    monkeypatch.setattr(indexing, "hold_lock", hold_first_later)
     result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
     assert waits == [0.0, 0.0, 0.0]
     assert result.added == ["r0.wav", "r1.wav"]

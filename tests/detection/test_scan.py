@@ -15,12 +15,12 @@ import soundfile as sf
 
 import callshot
 from callshot import results
-from callshot.detection import find_events
+from callshot.detection import scan as scanning
 from callshot.detection import scan_files as scan_output
 from callshot.detection.clips import ClipOptions
 from callshot.detection.detector import find_medians
 from callshot.detection.events import open_recordings, read_events
-from callshot.detection.index import add_recording
+from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import read_span, span_paths
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
@@ -161,7 +161,7 @@ def test_a_column_added_to_windows_is_a_column_of_all_tables(
         margin = windows.columns["score"] - windows.columns["runner_up_score"]
         return windows._replace(columns={**windows.columns, "margin": margin})
 
-    monkeypatch.setattr(find_events, "decide", decide_with_margin)
+    monkeypatch.setattr(scanning, "decide", decide_with_margin)
     run_scan(field, field / "index", tmp_path / "out")
     text = pl.read_csv(tmp_path / "out" / "events.csv")
     assert (
@@ -249,7 +249,7 @@ def test_all_files_are_written_verified_and_read_back_to_the_same_events(
     check_with_crowsetta(out / "raven", expected)
     first = list_files(out)
     with monkeypatch.context() as patch:
-        patch.setattr(add_recording, "write_span", None)
+        patch.setattr(indexing, "write_span", None)
         run_scan(field, field / "site", out)  # embeds nothing
     assert list_files(out) == first
     assert {one.state for one in verify_path(out)} == {"ok"}
@@ -383,7 +383,7 @@ def test_a_recording_that_grows_while_it_is_read_is_a_reject_until_it_is_complet
 ):
     site = shutil.copytree(field / "site", tmp_path / "site")
     growing = site / "y.wav"
-    find_stamp = add_recording.find_stamp
+    find_stamp = indexing.find_stamp
     calls = []
 
     def find_stamp_of_growing(path):
@@ -392,7 +392,7 @@ def test_a_recording_that_grows_while_it_is_read_is_a_reject_until_it_is_complet
             record(growing, 5.0 + len(calls), 16000)
         return find_stamp(path)
 
-    monkeypatch.setattr(add_recording, "find_stamp", find_stamp_of_growing)
+    monkeypatch.setattr(indexing, "find_stamp", find_stamp_of_growing)
     result = run_scan(field, site, tmp_path / "out")
     assert [reject.file for reject in result.rejects] == ["y.wav"]
     assert "changed while it was read" in result.rejects[0].reason
@@ -487,7 +487,7 @@ def test_examples_that_make_no_detector_are_refused(tmp_path):
 
 def scan_until_written(folder, out, count):
     """Scan, and die when some files of windows are written."""
-    write_span = add_recording.write_span
+    write_span = indexing.write_span
     written = []
 
     def write_or_die(*arguments):
@@ -496,8 +496,8 @@ def scan_until_written(folder, out, count):
             kill_self()
         return written[-1]
 
-    add_recording.write_span = write_or_die
-    add_recording.SPAN_WINDOWS = 16
+    indexing.write_span = write_or_die
+    indexing.SPAN_WINDOWS = 16
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 
 
@@ -513,7 +513,7 @@ def scan_until_moved(folder, out, count):
             kill_self()
 
     results._move = move_or_die
-    add_recording.SPAN_WINDOWS = 16
+    indexing.SPAN_WINDOWS = 16
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 
 
@@ -523,7 +523,7 @@ def scan_until_moved(folder, out, count):
 def test_a_killed_scan_goes_on_to_the_same_bytes(
     field, tmp_path, monkeypatch, run, count
 ):
-    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 16)
+    monkeypatch.setattr(indexing, "SPAN_WINDOWS", 16)
     out = tmp_path / "out"
     run_scan(field, field / "site", out)
     expected = list_files(out)

@@ -11,7 +11,6 @@ import pytest
 import soundfile
 
 import callshot
-from callshot.detection.index import add_recording
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import LOCK, recording_folder
 from callshot.files import hold_lock
@@ -27,7 +26,7 @@ FILE_WINDOWS = 8
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch):
     """Make recordings of some seconds long ones."""
-    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", FILE_WINDOWS)
+    monkeypatch.setattr(indexing, "SPAN_WINDOWS", FILE_WINDOWS)
     monkeypatch.setattr(indexing, "PIECE_BYTES", 40e3)
 
 
@@ -170,13 +169,13 @@ def test_samples_that_are_not_finite_reject_the_recording_once(tmp_path):
 
 def count_written(monkeypatch):
     written = []
-    write_span = add_recording.write_span
+    write_span = indexing.write_span
 
     def write(folder, stamp, number, rows):
         written.append(number)
         return write_span(folder, stamp, number, rows)
 
-    monkeypatch.setattr(add_recording, "write_span", write)
+    monkeypatch.setattr(indexing, "write_span", write)
     return written
 
 
@@ -221,20 +220,20 @@ def test_windows_of_an_earlier_state_are_replaced_and_other_files_stay(tmp_path)
 def test_a_recording_that_changes_between_two_spans_is_rejected(tmp_path, monkeypatch):
     path = record(tmp_path / "audio/a.wav", 20.0, 8000)
     record(tmp_path / "audio/b.wav", 1.0, 8000)
-    write_span = add_recording.write_span
+    write_span = indexing.write_span
 
     def grow_and_write(folder, stamp, number, rows):
         if number == 4:
             record(path, 21.0, 8000)
         return write_span(folder, stamp, number, rows)
 
-    monkeypatch.setattr(add_recording, "write_span", grow_and_write)
+    monkeypatch.setattr(indexing, "write_span", grow_and_write)
     result = index(tmp_path / "audio", tmp_path / "spans", ClusterHere())
     assert result.added == ["b.wav"]
     assert [reject.reason for reject in result.rejects] == [
         "a.wav: changed while it was read; index again when it is complete"
     ]
-    monkeypatch.setattr(add_recording, "write_span", write_span)
+    monkeypatch.setattr(indexing, "write_span", write_span)
     index(tmp_path / "audio", tmp_path / "spans", ClusterHere())
     index(tmp_path / "audio", tmp_path / "plain")
     assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
@@ -244,7 +243,7 @@ def test_a_recording_that_changes_between_two_spans_is_rejected(tmp_path, monkey
 
 
 def test_a_span_waits_while_another_process_adds_the_recording(tmp_path, monkeypatch):
-    monkeypatch.setattr(add_recording, "LOCK_S", 0.05)
+    monkeypatch.setattr(indexing, "LOCK_S", 0.05)
     record(tmp_path / "audio/a.wav", 20.0, 8000)
     tried = []
 
@@ -318,7 +317,7 @@ def list_workers():
 def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
     tmp_path, cluster, monkeypatch
 ):
-    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 1024)  # as on the workers
+    monkeypatch.setattr(indexing, "SPAN_WINDOWS", 1024)  # as on the workers
     windows = {"window_s": 0.1, "hop_s": 0.01}
     record(tmp_path / "audio/long.flac", 60.0, 8000)
     damage(record(tmp_path / "audio/bad.flac", 60.0, 8000), "cut short")

@@ -6,7 +6,7 @@ import pytest
 
 from callshot import index_recordings, open_index, scan
 from callshot.corpus.recordings import find_recordings
-from callshot.detection.index import add_recording, index_files
+from callshot.detection.index import index_files
 from callshot.detection.index import index_recordings as indexing
 from callshot.errors import InputError, OutputError
 from callshot.storage import requests, to_path
@@ -47,7 +47,7 @@ def test_an_index_in_a_bucket_has_the_rows_of_one_on_a_disk_and_reads_audio_once
 def test_spans_of_a_long_recording_read_its_bytes_about_once(
     bucket, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 8)
+    monkeypatch.setattr(indexing, "SPAN_WINDOWS", 8)
     monkeypatch.setattr(indexing, "PIECE_BYTES", 11 * 2**14)
     monkeypatch.setattr(requests, "FIRST_BYTES", 2**10)
     monkeypatch.setattr(requests, "MAX_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
@@ -77,7 +77,7 @@ def test_a_second_run_adds_only_what_is_new_or_changed(bucket, local):
 def test_a_run_goes_on_with_the_files_of_one_that_ended_early(
     bucket, local, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 2)
+    monkeypatch.setattr(indexing, "SPAN_WINDOWS", 2)
     upload(bucket, local, f"{BUCKET}/in")
 
     def fail(*_):
@@ -91,7 +91,7 @@ def test_a_run_goes_on_with_the_files_of_one_that_ended_early(
     assert len([name for name in first if name.endswith(".npy")]) == 3
     written = []
     monkeypatch.setattr(
-        add_recording,
+        indexing,
         "write_span",
         lambda *parts: written.append(parts) or index_files.write_span(*parts),
     )
@@ -163,23 +163,23 @@ def test_two_writers_at_once_leave_an_index_that_can_be_read(
     bucket, local, monkeypatch
 ):
     upload(bucket, local, f"{BUCKET}/in")
-    real = add_recording.write_span
+    real = indexing.write_span
     seconds = []
 
     def write_with_rival(folder, stamp, number, rows):
         """Another process finishes the recording first, with other last digits."""
         if not seconds:
             seconds.append(True)
-            monkeypatch.setattr(add_recording, "write_span", write_other)
+            monkeypatch.setattr(indexing, "write_span", write_other)
             make_index(f"{URL}/in", f"{URL}/index")
-            monkeypatch.setattr(add_recording, "write_span", real)
+            monkeypatch.setattr(indexing, "write_span", real)
         return real(folder, stamp, number, rows)
 
     def write_other(folder, stamp, number, rows):
         rows["vector"] += 1
         return real(folder, stamp, number, rows)
 
-    monkeypatch.setattr(add_recording, "write_span", write_with_rival)
+    monkeypatch.setattr(indexing, "write_span", write_with_rival)
     make_index(f"{URL}/in", f"{URL}/index")
     index = open_index(f"{URL}/index")
     assert len(index.recordings) == 3
