@@ -211,7 +211,11 @@ def test_a_folder_that_a_killed_run_left_takes_its_results(tmp_path):
     (tmp_path / "networks/recurrent-0123456789abcdef.safetensors").touch()
     (tmp_path / "index").mkdir()
     (tmp_path / "index/index.json").write_text('{"fingerprint": {}}')
+    (tmp_path / "clips/.callshot-unfinished").mkdir(parents=True)
     check_own_folder(tmp_path)
+    (tmp_path / "clips/mine.wav").touch()
+    with pytest.raises(OutputError, match="has clips, not written by callshot"):
+        check_own_folder(tmp_path)
 
 
 def test_a_study_is_not_run_into_a_folder_of_others(tmp_path, capsys):

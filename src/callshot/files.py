@@ -455,22 +455,28 @@ def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
         )
     if _has_marker(folder):
         return
-    unknown = []
-    for path in entries:
-        is_own = path.name.startswith(OWN_PREFIX) or path.name in (LOCK_NAME, *LITTER)
-        if path.name == NETWORKS and path.is_dir():
-            names = [network.name for network in path.iterdir()]
-            is_own = all(NETWORK_NAME.search(name) for name in names)
-        elif PART_NAME.search(path.name) or _has_marker(path):
-            is_own = True
-        if not is_own:
-            unknown.append(path.name)
+    unknown = [path.name for path in entries if not _is_own(path)]
     if unknown:
         more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
         raise OutputError(
             f"{folder}: has {unknown[0]}{more}, not written by callshot; "
             "name a new folder"
         )
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a killed run may have left a file or folder; an empty one counts."""
+    name = path.name
+    if name.startswith(OWN_PREFIX) or name in (LOCK_NAME, *LITTER):
+        return True
+    if PART_NAME.search(name) or _has_marker(path):
+        return True
+    with suppress(OSError):
+        entries = list(path.iterdir())
+        if name == NETWORKS:
+            return all(NETWORK_NAME.search(network.name) for network in entries)
+        return all(map(_is_own, entries))
+    return False
 
 
 def _has_marker(folder: Path) -> bool:
