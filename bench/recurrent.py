@@ -74,6 +74,7 @@ def make_dataset(
         folds=folds,
         relevant=label[:, None] == np.arange(len(counts)),
         segment_key=keys,
+        recording_key=keys,
         class_key=keys[: len(counts)],
     )
     return episodes, groups, sequences

@@ -176,6 +176,7 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
         folds=count,
         relevant=label[:, None] == np.arange(classes),
         segment_key=episodes.segment_key[rows],
+        recording_key=episodes.recording_key[rows],
     )
 
 

@@ -47,6 +47,7 @@ class Episodes:
     folds: int
     relevant: Mask
     segment_key: Keys
+    recording_key: Keys
     class_key: Keys
     origin: FloatArray | float = 0.0
     joined_dimensions: tuple[int, ...] = ()
@@ -164,6 +165,7 @@ def plan_episodes(
         folds=folds.count,
         relevant=np.array([[name in names for name in classes] for names in labels]),
         segment_key=np.array([key(name) for name in segment], np.uint64),
+        recording_key=np.array([key(name) for name in recording], np.uint64),
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,
         joined_dimensions=embeddings.joined_dimensions,

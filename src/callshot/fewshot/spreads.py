@@ -11,7 +11,9 @@ drawn twice, whatever the sampler. The weights depend on the seed and the record
 encoders, classifiers and k are compared on the same samples.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ Ranks = NDArray[np.uint32]
 
 # Weights are multiples of it, so that their sums are exact in any order.
 UNIT = 2.0**-20
+TASK_SAMPLES = 32  # of `total`, drawn in one task
 
 
 @dataclass(frozen=True)
@@ -83,33 +86,51 @@ class Spread:
         return np.asarray(rows[chosen.astype(np.int64)])
 
 
-def make_spread(name: str, episodes: Episodes, protocol: Protocol) -> Spread:
-    """Return a spread of a protocol; for `total`, draw weights and orders."""
+def make_spread(
+    name: str,
+    episodes: Episodes,
+    protocol: Protocol,
+    map_tasks: Callable[..., Iterable[Any]] = map,
+) -> Spread:
+    """Return a spread of a protocol; for `total`, draw weights and orders.
+
+    `map_tasks` may be the `map` of a pool of threads.
+    """
     samples = protocol.samples(name)
     if name != "total":
         return Spread(name, protocol.supports(name), samples)
-    units = draw_units(episodes, protocol, samples)
-    rank = draw_orders(episodes, protocol, units)
+
+    def draw(first: int) -> tuple[IntArray, Ranks]:
+        """Draw the weights and orders of some samples."""
+        count = min(TASK_SAMPLES, samples - first)
+        units = draw_units(episodes, protocol, count, first)
+        return units, draw_orders(episodes, protocol, units, first)
+
+    parts = map_tasks(draw, range(0, samples, TASK_SAMPLES))
+    units, rank = map(np.concatenate, zip(*parts, strict=True))
     return Spread(name, samples, samples, rank, units, units)
 
 
-def draw_orders(episodes: Episodes, protocol: Protocol, units: IntArray) -> Ranks:
+def draw_orders(
+    episodes: Episodes, protocol: Protocol, units: IntArray, first: int = 0
+) -> Ranks:
     """Put the exemplars of each class in a random order in every sample: the heavy ones early."""
     arrival = np.empty(units.shape)
     base = streams.purpose_key(protocol.seed, "total")
-    streams.fill_exponentials(base, episodes.segment_key, arrival)
+    streams.fill_exponentials(base, episodes.segment_key, first, arrival)
     arrival /= units
     by_class = np.split(arrival, episodes.class_start[1:-1], axis=1)
     ranks_by_class = [np.argsort(part, axis=1, kind="stable") for part in by_class]
     return np.concatenate(ranks_by_class, axis=1).astype(np.uint32)
 
 
-def draw_units(episodes: Episodes, protocol: Protocol, samples: int) -> IntArray:
+def draw_units(
+    episodes: Episodes, protocol: Protocol, samples: int, first: int = 0
+) -> IntArray:
     """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows)."""
     weight = np.empty((samples, len(episodes.rows)))
-    recording_key = np.array([streams.key(name) for name in episodes.recording])
     base = streams.purpose_key(protocol.seed, "recording")
-    streams.fill_exponentials(base, recording_key, weight)
+    streams.fill_exponentials(base, episodes.recording_key, first, weight)
     return np.maximum(np.rint(weight / UNIT), 1.0).astype(np.int64)
 
 

@@ -88,7 +88,7 @@ def sweep(
         k = np.append(k, largest)
     if scorer is not None:
         k.sort()
-    data = make_spread(spread, engine.episodes, protocol)
+    data = make_spread(spread, engine.episodes, protocol, engine.threads.map)
     return k, sweep_folds(engine, k, data, categories, scorer)
 
 

@@ -221,9 +221,24 @@ def concat_frames(frames: list[Frame], schema: Schema) -> Frame:
 
 def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:
     """Return the mean and the percentiles of each row of samples, as columns."""
-    percentiles = np.percentile(samples, PERCENTILES, axis=1).tolist()
+    percentiles = _percentiles(samples).tolist()
     means = [float(row.mean()) for row in samples]
     return {"mean": means, **dict(zip(PERCENTILE_NAMES, percentiles, strict=True))}
+
+
+def _percentiles(samples: FloatArray) -> FloatArray:
+    """Return `np.percentile(samples, PERCENTILES, axis=1)`; sorting is faster on many machines."""
+    last = samples.shape[1] - 1
+    ordered = np.sort(samples, axis=1)
+    place = np.array(PERCENTILES) / 100 * last
+    below = place.astype(np.int64)
+    share = place - below
+    low = ordered[:, below]
+    high = ordered[:, np.minimum(below + 1, last)]
+    rise = high - low
+    values = np.where(share < 0.5, low + rise * share, high - rise * (1 - share))
+    values[np.isnan(ordered[:, -1])] = np.nan
+    return values.T
 
 
 def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Frame:

@@ -188,7 +188,7 @@ def _triton_error() -> str:
 
         table = torch.zeros((1, 2, 1), dtype=torch.float64, device="cuda")
         relevant = torch.zeros((2, 1), dtype=torch.int8, device="cuda")
-        to_scores(table, relevant, 1, ranking=False)[1].cpu()
+        to_scores(table, relevant, 1, ranking=False).cpu()
     except Exception as error:  # whatever a compiler or driver raises
         return _first_sentence(f"{type(error).__name__}: {error}")
     return ""

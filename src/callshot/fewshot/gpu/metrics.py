@@ -256,8 +256,7 @@ def _measure(
 
 @triton.jit
 def _sample_decisions(
-    decided,
-    hits,
+    decisions,
     label,
     picks,
     weight,
@@ -276,16 +275,15 @@ def _sample_decisions(
     inside = sample < samples
     s = tl.program_id(1).to(tl.int64)
     n = tl.program_id(2) * CLASSES + tl.arange(0, CLASSES)[:, None]
-    decided += s * queries * draws
-    hits += s * queries * draws
+    decisions += s * queries * draws
     right_queries = tl.zeros((CLASSES, LANES), tl.float64 if WEIGHTED else tl.int32)
     correct = right_queries
     decided_for = right_queries
     for q in range(0, queries):
-        choice = _load(decided, picks, q, sample, inside, draws, samples, -1, PICKED)
-        hit = _load(hits, picks, q, sample, inside, draws, samples, 0, PICKED)
-        is_right = (hit != 0)[None, :]
-        is_chosen = choice.to(tl.int32)[None, :] == n
+        choice = _load(decisions, picks, q, sample, inside, draws, samples, 0, PICKED)
+        choice = choice.to(tl.int32)[None, :]
+        is_right = (choice & 1) != 0
+        is_chosen = (choice >> 1) == n
         w = 1
         if WEIGHTED:
             w = tl.load(weight + q * draws + sample, inside, 0.0)[None, :]
@@ -302,8 +300,7 @@ def _sample_decisions(
 
 def measure(
     scores: Tensor,
-    decided: Tensor,
-    hits: Tensor,
+    decisions: Tensor,
     picks: Tensor | None,
     weight: Tensor | None,
     tied: Tensor | None,
@@ -312,10 +309,10 @@ def measure(
 ) -> tuple[ClassTables, Tensor]:
     """Return tables (shots, classes, samples), and tied positives (shots, classes).
 
-    `scores` is (shots, classes, lanes), `decided` and `hits` (shots, lanes), `picks` (queries,
-    samples), `weight` (queries, draws) in multiples of UNIT, `tied` (shots, classes): whether any
-    scores are equal; without it they may be. Ties are counted over all samples; with picks or
-    weights they mean nothing.
+    `scores` is (shots, classes, lanes), `decisions` (shots, lanes), `picks` (queries, samples),
+    `weight` (queries, draws) in multiples of UNIT, `tied` (shots, classes): whether any scores are
+    equal; without it they may be. Ties are counted over all samples; with picks or weights they
+    mean nothing.
     """
     shots, classes, _ = scores.shape
     queries = len(truth.label)
@@ -359,8 +356,7 @@ def measure(
             enable_fp_fusion=False,
         )
     _sample_decisions[(sample_blocks, shots, triton.cdiv(classes, CLASSES))](
-        decided,
-        hits,
+        decisions,
         truth.label,
         choice,
         ones,
@@ -380,13 +376,13 @@ def measure(
     return ClassTables(*out), ties
 
 
-def count_decisions(decided: Tensor, hits: Tensor, truth: Truth, draws: int) -> Tensor:
+def count_decisions(decisions: Tensor, truth: Truth, draws: int) -> Tensor:
     """Return the decisions (shots, true, predicted), as `kernels.scores.count_decisions`."""
-    shots = len(decided)
+    shots = len(decisions)
     classes = len(truth.relevant)
-    predicted = decided.to(torch.int64)
+    predicted = (decisions >> 1).to(torch.int64)
     label = truth.label.repeat_interleave(draws)
-    true = torch.where(hits != 0, predicted, label)
+    true = torch.where(decisions & 1 != 0, predicted, label)
     cell = true * classes + predicted
     counts = cell.new_zeros((shots, classes**2))
     counts.scatter_add_(1, cell, torch.ones_like(cell))

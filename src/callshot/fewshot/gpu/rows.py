@@ -15,12 +15,17 @@ Tensor = Any
 
 
 def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
-    """Copy an array to the GPU; keys keep their 64 bits in signed numbers."""
+    """Copy an array to the GPU; keys keep their 64 bits in signed numbers.
+
+    From pinned memory, so that nothing waits for the work that the GPU has to do before.
+    """
     if array.dtype == np.uint64:
         array = array.view(np.int64)
     if not array.flags.writeable:
         array = array.copy()
     tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if gpu.torch_device.type == "cuda":
+        tensor = tensor.pin_memory()
     return tensor.to(gpu.torch_device, kind, non_blocking=True)
 
 

@@ -93,8 +93,7 @@ def _to_scores(
     table,
     wide,
     relevant,
-    decided,
-    hits,
+    decisions,
     lanes,
     draws,
     classes,
@@ -132,23 +131,20 @@ def _to_scores(
         score = _log_odds(a, top, second, leads, near, others)
     tl.store(pointer, score, inside)
     hit = tl.load(relevant + leader * queries + lane // draws, valid, 0)
-    tl.store(decided + s * lanes + lane, leader.to(tl.int16), valid)
-    tl.store(hits + s * lanes + lane, hit, valid)
+    tl.store(decisions + s * lanes + lane, (2 * leader + hit).to(tl.int16), valid)
 
 
-def to_scores(
-    table: Tensor, relevant: Tensor, draws: int, *, ranking: bool
-) -> tuple[Tensor, Tensor]:
-    """Turn a_n (shots, classes, lanes) into scores, in place; return decisions and hits.
+def to_scores(table: Tensor, relevant: Tensor, draws: int, *, ranking: bool) -> Tensor:
+    """Turn a_n (shots, classes, lanes) into scores, in place; return the decisions (shots, lanes).
 
-    `relevant` is (classes, queries). With `ranking` only the order inside each draw counts: odds
-    serve, and log-odds where odds leave the range of floats.
+    A decision is twice the number of a class, plus 1 if it is right. `relevant` is (classes,
+    queries). With `ranking` only the order inside each draw counts: odds serve, and log-odds where
+    odds leave the range of floats.
     """
     shots, classes, lanes = table.shape
     queries = lanes // draws
-    hits = table.new_empty((shots, lanes), dtype=torch.int8)
-    decided = table.new_empty((shots, lanes), dtype=torch.int16)
-    wide = hits  # not read without ranking
+    decisions = table.new_empty((shots, lanes), dtype=torch.int16)
+    wide = decisions  # not read without ranking
     if ranking:
         gap = table.amax(1) - table.amin(1)
         gap = gap.reshape(shots, queries, draws).amax(1)
@@ -159,8 +155,7 @@ def to_scores(
         table,
         wide,
         relevant,
-        decided,
-        hits,
+        decisions,
         lanes,
         draws,
         classes,
@@ -171,4 +166,4 @@ def to_scores(
         block,
         enable_fp_fusion=False,
     )
-    return decided, hits
+    return decisions

@@ -155,12 +155,11 @@ def sweep_fold(
         shots_at_once = gpu.score_bytes // (bytes_per_draw * draws)
         for block in blocks(len(shots), shots_at_once):
             table = make_scorer(engine, split, shots[block], spread).per_query(draws)
-            decided, hits = to_scores(table, truth.relevant, draws, ranking=False)
+            decisions = to_scores(table, truth.relevant, draws, ranking=False)
             tied, ties = count_ties(table, truth.relevant, draws)
-            tables, _ = measure(table, decided, hits, picks, None, tied, truth, draws)
-            decisions = count_decisions(decided, hits, truth, draws)
+            tables, _ = measure(table, decisions, picks, None, tied, truth, draws)
             sums.add(block, tables)
-            sums.count(block, decisions, ties)
+            sums.count(block, count_decisions(decisions, truth, draws), ties)
             engine.step((block.stop - block.start) / folds)
         return
 
@@ -171,22 +170,22 @@ def sweep_fold(
     for span in blocks(spread.samples, draws_at_once):
         draws = span.stop - span.start
         table = split_scorer.shared(span)
-        decided, hits = to_scores(table, truth.relevant, draws, ranking=True)
+        decisions = to_scores(table, truth.relevant, draws, ranking=True)
         weight = None
         if spread.units is not None:
             rows_of_fold = upload(split.rows, gpu)
             units = engine.on_gpu.keep(spread.units)[span, rows_of_fold]
             weight = units.T.to(torch.float64).contiguous()
-        tables, ties = measure(table, decided, hits, None, weight, None, truth, draws)
+        tables, ties = measure(table, decisions, None, weight, None, truth, draws)
         parts.append(tables)
         if weight is None:
-            decisions = count_decisions(decided, hits, truth, draws)
-            sums.count(rows, decisions, ties)
+            sums.count(rows, count_decisions(decisions, truth, draws), ties)
         engine.step(len(shots) * draws / spread.samples / folds)
     columns = zip(*parts, strict=True)
     sums.add(rows, ClassTables(*(torch.cat(one, 2) for one in columns)))
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
-    """Copy a tensor from the GPU."""
-    return np.asarray(tensor.cpu())
+    """Copy a tensor from the GPU, several times faster into pinned memory."""
+    on_host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+    return np.asarray(on_host.copy_(tensor))

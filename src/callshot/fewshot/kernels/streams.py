@@ -107,11 +107,14 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
 
 
 @kernel
-def fill_exponentials(base, keys, out):
-    """Fill out[b, i] with an exponential variable: a hash of (seed, purpose, key i, sample b)."""
+def fill_exponentials(base, keys, first, out):
+    """Fill out[b, i] with an exponential variable: a hash of (seed, purpose, key i, sample).
+
+    The samples are counted from the first one.
+    """
     for i in range(keys.size):
         stream = enter(base, keys[i])
         for b in range(out.shape[0]):
-            word = mix(stream + (np.uint64(b) + ONE) * GOLDEN)
+            word = mix(stream + (np.uint64(first + b) + ONE) * GOLDEN)
             u = (np.float64(word >> HALF) + 0.5) * 2.0**-32
             out[b, i] = log1p(1.0 / u - 1.0)
