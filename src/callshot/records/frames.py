@@ -238,7 +238,7 @@ def _percentiles(samples: FloatArray) -> FloatArray:
     rise = high - low
     values = np.where(share < 0.5, low + rise * share, high - rise * (1 - share))
     values[np.isnan(ordered[:, -1])] = np.nan
-    return values.T
+    return np.asarray(values.T)
 
 
 def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Frame:
