@@ -12,7 +12,7 @@ import polars as pl
 from callshot.records import CorpusResults, Evaluation, Reject
 from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
 from callshot.report.calls import CallClip, choose_sounds, find_calls, make_call_clip
-from callshot.report.page import PageContent, PagePicture, write_page
+from callshot.report.page import write_page
 from callshot.report.summary import write_summary
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_baselines, make_corpus_results, make_rows, make_tables
@@ -24,7 +24,7 @@ BASELINE_VALUES = (("logistic", "LR", 0.81), ("recurrent", "GRU", 0.86))
 
 
 def make_study(folder: Path) -> dict[str, Any]:
-    """Return a title, and the fields of PageContent: two corpora of two encoders, a picture."""
+    """Return a title, and what `write_page` takes: two corpora of two encoders, a picture."""
     labels = ("rumble", HOSTILE, "trumpet", LONG)
     first = make_corpus_results(
         make_tables(labels, {"mfcc": 0.6, "birdnet-v2.4": 1.2}, recordings=10),
@@ -44,9 +44,7 @@ def make_study(folder: Path) -> dict[str, Any]:
         "tables": {one.corpus: [make_table(one)] for one in evaluations},
         "pictures": {
             "reserve": [
-                PagePicture(
-                    "encoder", "Sweep of <mfcc>", draw_picture(folder / "sweep.png")
-                )
+                ("encoder", "Sweep of <mfcc>", draw_picture(folder / "sweep.png"))
             ]
         },
         "methods": {"reserve": ["We counted calls.", "[1] A reference."]},
@@ -67,8 +65,7 @@ def make_study(folder: Path) -> dict[str, Any]:
 
 
 def write_study(path: Path, study: dict[str, Any]) -> Path:
-    content = {name: value for name, value in study.items() if name != "title"}
-    write_page(path, study["title"], PageContent(**content))
+    write_page(path, **study)
     return path
 
 
@@ -86,7 +83,7 @@ def make_clips(results: CorpusResults) -> dict[str, CallClip]:
 def write_plain_page(path: Path, results: CorpusResults) -> Path:
     """Write a page of results alone: no tables, no pictures, no provenance."""
     summaries = {results.corpus: write_summary(results)}
-    write_page(path, "t", PageContent([results], summaries))
+    write_page(path, "t", [results], summaries)
     return path
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from callshot.records import CorpusResults
 from callshot.records.frames import CONFUSION
-from callshot.report.page import PageContent, write_page
+from callshot.report.page import write_page
 from callshot.report.summary import Summary, write_summary
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
 from summaries import LATE, RISING, class_budget, make, make_trained, with_rare
@@ -115,8 +115,7 @@ def write_first_screen(
 ) -> tuple[FirstScreen, Summary]:
     summary = write_summary(results)
     summaries = {results.corpus: summary}
-    content = PageContent([results], summaries, confusion_shots=(1, 10, 20))
-    write_page(path, "title", content)
+    write_page(path, "title", [results], summaries, confusion_shots=(1, 10, 20))
     return FirstScreen(path.read_text(encoding="utf-8")), summary
 
 

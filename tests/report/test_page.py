@@ -23,8 +23,8 @@ from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
 from callshot.report.page.data import (
     DIGITS,
     answer_data,
-    chart_data,
     class_chances,
+    corpus_data,
     to_json,
 )
 from callshot.report.page.write_page import (
@@ -208,7 +208,7 @@ def test_a_file_name_that_is_not_utf_8_does_not_prevent_the_page(tmp_path, study
 
 
 def test_points_are_those_of_the_curves_rounded_once(study):
-    corpora = chart_data(study["all_results"])["corpora"]
+    corpora = list(map(corpus_data, study["all_results"]))
     for corpus, results in zip(corpora, study["all_results"], strict=True):
         curve = results.evaluation.curve
         metrics = curve.select("scoring", "metric").unique(maintain_order=True).rows()
@@ -223,7 +223,7 @@ def test_points_are_those_of_the_curves_rounded_once(study):
 
 
 def test_points_of_a_class_are_those_of_its_curve(study):
-    corpus = chart_data(study["all_results"])["corpora"][0]
+    corpus = corpus_data(study["all_results"][0])
     metrics = [metric["name"] for metric in corpus["metrics"]]
     assert metrics[0] == "mAP"
     names = {
@@ -249,9 +249,7 @@ def test_points_of_a_class_are_those_of_its_curve(study):
 def test_a_value_that_is_not_a_number_is_null(study):
     results = study["all_results"][1]
     curve = results.evaluation.curve.with_columns(mean=nan, p01=-0.00001)
-    line = chart_data([replace_frames(results, curve=curve)])["corpora"][0]["lines"][
-        "0.0.0"
-    ]
+    line = corpus_data(replace_frames(results, curve=curve))["lines"]["0.0.0"]
     assert set(line[0]) == {None}
     assert "-0.0" not in to_json(line)
     assert "null" in to_json(line)
@@ -262,7 +260,7 @@ def test_a_line_without_a_point_at_some_k_is_null_there(study):
     curve = results.evaluation.curve
     is_missing = (pl.col("encoder") == "mfcc") & (pl.col("k") == 2)
     results = replace_frames(results, curve=curve.filter(~is_missing))
-    corpus = chart_data([results])["corpora"][0]
+    corpus = corpus_data(results)
     index = corpus["shots"].index(2)
     for encoder, name in enumerate(corpus["encoders"]):
         mean = corpus["lines"][f"0.0.{encoder}"][0]
@@ -333,7 +331,7 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
 
 
 def test_baselines_and_differences_refer_to_metrics_and_encoders_by_index(study):
-    corpus = chart_data(study["all_results"])["corpora"][0]
+    corpus = corpus_data(study["all_results"][0])
     first = corpus["baselines"][0]
     assert first == {
         "name": "LR",
@@ -703,7 +701,7 @@ def test_provenance_of_any_depth_is_written_out():
 
 def test_a_picture_is_in_the_page_with_its_size(study, page):
     ((image, _),) = page.kinds("img")
-    data = study["pictures"]["reserve"][0].path.read_bytes()
+    data = study["pictures"]["reserve"][0][2].read_bytes()
     assert base64.b64decode(image["src"].removeprefix("data:image/png;base64,")) == data
     assert (image["width"], image["height"], image["loading"]) == (
         "1200",
@@ -744,7 +742,7 @@ def test_third_party_files_have_their_listed_checksums(text):
 
 
 def test_points_of_other_classifiers_are_those_of_their_curves(study):
-    corpora = chart_data(study["all_results"])["corpora"]
+    corpora = list(map(corpus_data, study["all_results"]))
     for results, corpus in zip(study["all_results"], corpora, strict=True):
         curve = results.other_classifiers.curve
         assert corpus["classifiers"] == ["cosine", "logistic at k"]
@@ -763,5 +761,5 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
 
 
 def test_without_other_classifiers_there_are_none_to_choose():
-    (corpus,) = chart_data([make_corpus_results()])["corpora"]
+    corpus = corpus_data(make_corpus_results())
     assert corpus["classifiers"] == []

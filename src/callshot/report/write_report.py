@@ -34,7 +34,7 @@ from callshot.report.figures.figure_io import (
     start_drawing,
 )
 from callshot.report.methods import describe_methods, list_references
-from callshot.report.page import PageContent, PagePicture, write_page
+from callshot.report.page import write_page
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 from callshot.results import EarlierFiles, content_key
@@ -129,28 +129,27 @@ def write_report(
                 name, _, number = path.stem.partition("-")
                 figure = FIGURES[name]
                 caption = f"{figure.caption}, {number}" if number else figure.caption
-                shown.append(PagePicture(figure.section, caption, path))
+                shown.append((figure.section, caption, path))
         pictures[corpus] = shown
         progress(0.5 / len(drawings), f"figures of {corpus}")
-    content = PageContent(
+    methods = {
+        one.corpus: [*describe_methods(one, options.protocol), *list_references(one)]
+        for one in every
+    }
+    write_page(
+        folder / PAGE,
+        options.title,
         every,
         summaries,
-        {one.corpus: build_tables([one], **options.of_tables) for one in every},
-        pictures,
-        {
-            one.corpus: [
-                *describe_methods(one, options.protocol),
-                *list_references(one),
-            ]
-            for one in every
-        },
-        provenance,
-        options.commands,
-        options.confusion,
-        calls,
-        clips,
+        tables={one.corpus: build_tables([one], **options.of_tables) for one in every},
+        pictures=pictures,
+        methods=methods,
+        provenance=provenance,
+        commands=options.commands,
+        confusion_shots=options.confusion,
+        calls=calls,
+        clips=clips,
     )
-    write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
     return [*names, PAGE]
 

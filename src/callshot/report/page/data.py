@@ -6,7 +6,7 @@ over `shots`. `lines["0.1.2.c0"]` is the same for the first of `classifiers`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import isfinite
 from typing import Any
@@ -24,7 +24,6 @@ from callshot.records import (
     Evaluation,
 )
 from callshot.records.frames import Frame, Shots
-from callshot.report.calls import CallClip
 from callshot.report.choices import (
     classifier_name,
     largest_shot,
@@ -44,16 +43,6 @@ Data = dict[str, Any]  # as the scripts of the page read it
 Lines = dict[str, list[list[float | None]]]
 
 NO_CALLS: Data = {"labels": [], "calls": [], "encoder_calls": []}
-
-
-def chart_data(
-    all_results: Sequence[CorpusResults], more: Mapping[str, Data] = {}
-) -> Data:
-    """Return all that the charts show, one entry per corpus; `more` is added by corpus."""
-    corpora = [
-        _corpus_data(results) | more.get(results.corpus, {}) for results in all_results
-    ]
-    return {"digits": DIGITS, "corpora": corpora}
 
 
 def answer_data(evaluation: Evaluation, summary: Summary, shots: Shots) -> Data:
@@ -89,21 +78,6 @@ def to_json(value: Any) -> str:
     return text.translate(ESCAPES)
 
 
-def metric_name(scoring: str, metric: str) -> str:
-    """Return what people call a metric.
-
-    >>> metric_name("all", "map"), metric_name("reduced", "map")
-    ('mAP', 'reduced mAP')
-    """
-    name = METRIC_NAMES[metric]
-    return name if scoring == "all" else f"{scoring} {name}"
-
-
-def class_metric_name(metric: str) -> str:
-    """Return what people call a metric of one class, whose AP is not a mean."""
-    return METRICS[metric].of_class
-
-
 def class_chances(evaluation: Evaluation) -> dict[str, float]:
     """Return the expected AP of a random ranking for each eligible class, averaged over folds."""
     segments = evaluation.segments
@@ -121,7 +95,8 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     return chances
 
 
-def _corpus_data(results: CorpusResults) -> Data:
+def corpus_data(results: CorpusResults) -> Data:
+    """Return the numbers of all charts of a corpus."""
     evaluation = results.evaluation
     curve = evaluation.curve
     shots = sorted(set(curve["k"]))
@@ -220,13 +195,15 @@ def _describe_metrics(
     for _, scoring, metric in metrics.iter_rows():
         points = evaluation.curve.filter(scoring=scoring, metric=metric)
         chances = chances_of_classes.get(metric, {})
-        name = metric_name(scoring, metric)
+        name = METRIC_NAMES[metric]
+        if scoring != "all":
+            name = f"{scoring} {name}"
         if metric in DECISION_METRICS:
             name += f" among these {len(classes)} call types"
         has_classes = scoring == "all" and metric in CLASS_METRICS
         description = {
             "name": name,
-            "of_class": class_metric_name(metric) if has_classes else None,
+            "of_class": METRICS[metric].of_class if has_classes else None,
             "chance": _round(points["chance"].to_numpy().mean()),
             "chance_name": MEAN_CHANCE if metric in DECISION_METRICS else "chance",
             "chances": [_round(chances.get(name)) for name in classes],
@@ -258,12 +235,3 @@ def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
         matrices[f"{number}.{k}"] = rows
     names = list(map(clean, labels))
     return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
-
-
-def clip_data(
-    results: CorpusResults, clips: Mapping[str, CallClip]
-) -> dict[int, CallClip]:
-    """Return the clips of a corpus by the row of their call."""
-    segments = results.evaluation.segments["segment"]
-    rows = {name: row for row, name in enumerate(segments)}
-    return {rows[name]: clip for name, clip in clips.items()}

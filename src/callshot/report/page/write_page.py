@@ -11,7 +11,6 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -21,25 +20,22 @@ import polars as pl
 from jinja2 import Template
 from markupsafe import Markup
 
-from callshot.errors import InputError, count_text
+from callshot.errors import InputError
 from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.files import write_atomic
-from callshot.records import CorpusResults
+from callshot.records import METRICS, CorpusResults
 from callshot.records.frames import Frame
-from callshot.report.calls import CallClip
 from callshot.report.choices import main_spread
 from callshot.report.page.data import (
+    DIGITS,
     NO_CALLS,
-    Data,
     answer_data,
-    chart_data,
-    class_metric_name,
-    clip_data,
+    corpus_data,
     to_json,
 )
 from callshot.report.summary import Summary
 from callshot.report.tables.corpus_tables import needs_table
-from callshot.report.tables.table import Column, Table, make_rows
+from callshot.report.tables.table import Column, Table, Value, make_rows
 from callshot.report.tables.table_writers import to_html
 from callshot.report.templates import clean, make_environment
 from callshot.results import explain_errors
@@ -97,7 +93,7 @@ def get_template(name: str) -> Template:
     environment = make_environment("callshot.report.page", clean, autoescape=True)
     environment.filters["plain"] = _format_value
     environment.filters["change"] = format_change
-    environment.filters["class_metric"] = class_metric_name
+    environment.filters["class_metric"] = lambda metric: METRICS[metric].of_class
     environment.tests["nested"] = _is_nested
     return environment.get_template(name)
 
@@ -162,28 +158,33 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
     """Return the warnings of a corpus, and what was left out, with reasons."""
     evaluation = results.evaluation
     notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
-    excluded = rejects = ""
-    if evaluation.excluded_classes:
-        title = "Classes that were not evaluated"
-        columns = [Column("class"), Column("exemplars"), Column("reason")]
-        classes = evaluation.excluded_classes
-        rows = make_rows([one.label, one.exemplars, one.reason] for one in classes)
-        table = Table("ineligible", title, columns, rows)
-        excluded = to_html(table, f"{name}-classes")
-    if results.rejects:
-        title = "Rows and files that were left out"
-        if len(results.rejects) > MAX_REJECTS:
-            title += f": the first {MAX_REJECTS} of {len(results.rejects):,}; "
-            title += "rejects.csv has all of them"
-        columns = [Column("file"), Column("row"), Column("reason")]
-        shown = results.rejects[:MAX_REJECTS]
-        rows = make_rows(
-            [one.file, "" if one.row is None else one.row, one.reason] for one in shown
-        )
-        table = Table("rejects", title, columns, rows)
-        rejects = to_html(table, f"{name}-rejects")
-    count = count_text(len(results.rejects), "row or file", "rows and files")
-    return render_part("left_out", notes, excluded, rejects, count)
+    title = "Rows and files that were left out"
+    if len(results.rejects) > MAX_REJECTS:
+        title += f": the first {MAX_REJECTS} of {len(results.rejects):,}; "
+        title += "rejects.csv has all of them"
+    classes = evaluation.excluded_classes
+    excluded = _list_rows(
+        "Classes that were not evaluated",
+        ["class", "exemplars", "reason"],
+        [[one.label, one.exemplars, one.reason] for one in classes],
+        f"{name}-classes",
+    )
+    shown = results.rejects[:MAX_REJECTS]
+    rejects = _list_rows(
+        title,
+        ["file", "row", "reason"],
+        [[one.file, "" if one.row is None else one.row, one.reason] for one in shown],
+        f"{name}-rejects",
+    )
+    return render_part("left_out", notes, excluded, rejects, len(results.rejects))
+
+
+def _list_rows(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
+) -> Markup:
+    """Return a table of rows, or nothing if there are none."""
+    table = Table("", title, list(map(Column, columns)), make_rows(rows))
+    return to_html(table, name) if rows else Markup()
 
 
 def show_matrix(results: CorpusResults, k: int) -> Markup:
@@ -219,51 +220,46 @@ PARTS: tuple[Callable[..., Any], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class PagePicture:
-    """A PNG file, its caption, and the section of the page that shows it."""
-
-    section: str
-    caption: str
-    path: Path
-
-
-@dataclass(frozen=True)
-class PageContent:
-    """What a page shows. The mappings are by corpus.
-
-    `commands` are the shell lines that repeat the study, `confusion_shots` the k of the heat map,
-    `methods` paragraphs and references.
-    """
-
-    all_results: Sequence[CorpusResults]
-    summaries: Mapping[str, Summary]
-    tables: Mapping[str, Sequence[Table]] = field(default_factory=dict)
-    pictures: Mapping[str, Sequence[PagePicture]] = field(default_factory=dict)
-    methods: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    commands: Sequence[str] = ()
-    confusion_shots: Sequence[int] = ()
-    calls: Mapping[str, Data] = field(default_factory=dict)
-    clips: Mapping[str, Mapping[str, CallClip]] = field(default_factory=dict)
+# What a page may show besides results and summaries; the mappings are by corpus.
+NO_CONTENT: Mapping[str, Any] = {
+    "tables": {},
+    "pictures": {},  # the section, the caption and the PNG file of each
+    "methods": {},  # paragraphs and references
+    "provenance": {},
+    "commands": (),  # the shell lines that repeat the study
+    "confusion_shots": (),  # k of the heat map
+    "calls": {},
+    "clips": {},
+}
 
 
-def write_page(path: Path, title: str, content: PageContent) -> None:
-    """Write the report of a study; equal inputs give equal bytes."""
-    more = {}
+def write_page(
+    path: Path,
+    title: str,
+    all_results: Sequence[CorpusResults],
+    summaries: Mapping[str, Summary],
+    **more: Any,
+) -> None:
+    """Write the report of a study; equal inputs give equal bytes. `more` is as in NO_CONTENT."""
+    content = {**NO_CONTENT, **more}
+    corpora = []
     clips = []
-    for results in content.all_results:
+    for results in all_results:
         corpus = results.corpus
-        own_clips = content.clips.get(corpus, {})
-        clips.append(clip_data(results, own_clips))
-        more[corpus] = {
-            **content.calls.get(corpus, NO_CALLS),
-            **answer_data(
-                results.evaluation, content.summaries[corpus], content.confusion_shots
-            ),
+        own_clips = content["clips"].get(corpus, {})
+        numbers = {
+            name: n for n, name in enumerate(results.evaluation.segments["segment"])
+        }
+        clips.append({numbers[name]: clip for name, clip in own_clips.items()})
+        shots = content["confusion_shots"]
+        data = {
+            **corpus_data(results),
+            **content["calls"].get(corpus, NO_CALLS),
+            **answer_data(results.evaluation, summaries[corpus], shots),
             "has_clips": bool(own_clips),
         }
-    numbers = chart_data(content.all_results, more)
+        corpora.append(data)
+    charts = {"digits": DIGITS, "corpora": corpora}
     assets = files("callshot.report.page") / "assets"
     licence, *texts = [
         (assets / name).read_text(encoding="utf-8")
@@ -271,10 +267,12 @@ def write_page(path: Path, title: str, content: PageContent) -> None:
     ]
     styles, scripts = texts[: len(STYLES)], texts[len(STYLES) :]
     has_differences = any(
-        len(results.evaluation.differences) for results in content.all_results
+        len(results.evaluation.differences) for results in all_results
     )
     text = get_template("page.html").render(
-        vars(content),
+        content,
+        all_results=all_results,
+        summaries=summaries,
         title=title,
         policy=POLICY.format(scripts=_hashes(scripts), styles=_hashes(styles)),
         styles=styles,
@@ -286,7 +284,7 @@ def write_page(path: Path, title: str, content: PageContent) -> None:
         has_differences=has_differences,
         max_items=MAX_ITEMS,
         **{function.__name__: function for function in PARTS},
-        data={"data": to_json(numbers), "clips": to_json(clips)},
+        data={"data": to_json(charts), "clips": to_json(clips)},
     )
     with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
