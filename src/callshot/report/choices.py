@@ -11,7 +11,7 @@ import polars as pl
 
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.records import CorpusResults, Evaluation
-from callshot.records.frames import Frame, Shots
+from callshot.records.frames import Frame
 from callshot.records.terms import preferred_spread
 
 FEW_SHOTS = 5  # the largest k that counts as a few examples
@@ -68,15 +68,6 @@ def largest_shot(shots: Iterable[int], most: int) -> int:
     """
     evaluated = set(shots)
     return max((k for k in evaluated if k <= most), default=min(evaluated))
-
-
-def starred_shot(shots: Shots, complete_shots: int) -> int | None:
-    """Return the k to mark: k* if it is shown, else the first beyond it.
-
-    >>> [starred_shot((1, 5, 10), k) for k in (5, 7, 31)]
-    [5, 10, None]
-    """
-    return min((k for k in shots if k >= complete_shots), default=None)
 
 
 def main_spread(evaluation: Evaluation) -> str:

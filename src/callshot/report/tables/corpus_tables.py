@@ -8,6 +8,7 @@ import polars as pl
 
 from callshot.records import CorpusResults, DurationStats
 from callshot.report.choices import main_spread
+from callshot.report.summary.context import say
 from callshot.report.tables.table import (
     MISSING,
     Cell,
@@ -128,11 +129,7 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
         rows.append(row[: len(columns)])
     notes = [("", COMPLETE_NOTE)]
     if members:
-        texts = [f"{name} ({', '.join(labels)})" for name, labels in members.items()]
-        note = f"In the reduced scoring, part of a category: {'; '.join(texts)}."
-        if max(map(len, members.values())) == 1:
-            note = "In the reduced scoring, a category of its own."
-        notes.append(("†", note))
+        notes.append(("†", say("categories", members)))
     title = f"{results.corpus}: call types evaluated, by their number of exemplars"
     cells = make_rows(rows)
     return Table("classes", title, columns, cells, excluded, notes, section="left-out")

@@ -26,7 +26,6 @@ from callshot.report.choices import (
     join_classifiers,
     list_classifiers,
     reads_encoder,
-    starred_shot,
 )
 from callshot.report.summary.context import say
 from callshot.report.tables.table import (
@@ -76,16 +75,13 @@ def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
 
 
 def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note]:
-    """Return the cells that name the k of rows, and the note on the starred one."""
-    star = starred_shot(shots, complete_shots)
+    """Return the cells that name the k of rows, and the note on the one with a star.
+
+    The star is at k* if it is shown, else at the first k beyond it.
+    """
+    star = min((k for k in shots if k >= complete_shots), default=None)
     cells = {k: Cell(str(k), k, mark="⋆" if k == star else "") for k in shots}
-    last = f"k* = {complete_shots}, the largest k at which every class is complete"
-    if star is None:
-        note = f"At every k shown, every class is complete: k* = {complete_shots}."
-        return cells, ("", note)
-    if star == complete_shots:
-        return cells, ("⋆", f"This row is at {last}. Beyond it, support is partial.")
-    return cells, ("⋆", f"This row is the first beyond {last}. Its support is partial.")
+    return cells, ("" if star is None else "⋆", say("star", star, complete_shots))
 
 
 @table_of_corpus
@@ -129,18 +125,16 @@ def score_table(
         baselines = all_baselines.filter(kind=kind)
         if baselines.is_empty():
             continue
-        has_several = baselines["name"].n_unique() > 1
-        row_name = kind.capitalize() if has_several else str(baselines["name"][0])
-        baseline_notes += _describe_kind(baselines, row_name, has_several)
+        names = unique_values(baselines, "name")
+        row_name = kind.capitalize() if len(names) > 1 else names[0]
+        baseline_notes += _describe_kind(baselines, row_name, len(names) > 1)
         values = {column: _column_values(baselines, column) for column in columns}
-        groups = [baselines]  # a row for all, or one per name if an encoder has several
-        if max(map(len, values.values())) > 1:
-            groups = baselines.partition_by("name")
-        for group in groups:
-            is_whole = len(groups) == 1
+        rows_of_kind = {row_name: baselines}
+        if max(map(len, values.values())) > 1:  # an encoder has several
+            rows_of_kind = {name: baselines.filter(name=name) for name in names}
+        for name, group in rows_of_kind.items():
             cells = [_column_values(group, column) or [nan] for column in columns]
-            head = Cell(row_name if is_whole else group["name"][0])
-            foot.append([head, *(number(value) for value, *_ in cells)])
+            foot.append([Cell(name), *(number(value) for value, *_ in cells)])
         if kind in underlines:
             is_crossed = False
             for column in columns:
@@ -148,18 +142,12 @@ def score_table(
                 for k in [k for k in shown if means[column, k] > best][:1]:
                     lines[column, k] = underlines[kind]
                     is_crossed = True
-            other = f"every {kind} baseline of the encoder" if has_several else row_name
-            how = "once" if underlines[kind] == 1 else "twice"
-            note = f"No mean shown is above {other}."
-            if is_crossed:
-                note = (
-                    f"Underlined {how}: the first k shown whose mean is above {other}."
-                )
-            if is_crossed and how == "twice":
-                note = (
-                    note[:-1] + "; also where both underlines would be at the same k."
-                )
-            underline_notes.append(note)
+            other = row_name
+            if len(names) > 1:
+                other = f"every {kind} baseline of the encoder"
+            underline_notes.append(
+                say("underlined", other, underlines[kind], is_crossed)
+            )
     if baseline_notes or foot:
         baseline_notes.append(TRAINED_NOTE)
     foot.append([Cell("Chance"), *map(number, chances.values())])
@@ -202,15 +190,11 @@ def _describe_kind(baselines: Frame, row_name: str, has_several: bool) -> Iterat
     """Yield what the name of a row leaves open."""
     if has_several:
         pairs = baselines.select("name", "encoder").unique(maintain_order=True)
-        yield f"{row_name}: {'; '.join(map(baseline_name, pairs.to_dicts()))}."
-    if "" not in baselines["encoder"]:
-        return
-    yield f"{row_name} reads the audio: its values are the same for every encoder."
-    if "reduced" in baselines["scoring"]:
-        yield (
-            f"{row_name} has one score per category; for the centroid, the AP of classes is "
-            "averaged within categories. The two tasks are compared as in the paper."
-        )
+        yield say("several", row_name, list(map(baseline_name, pairs.to_dicts())))
+    if "" in baselines["encoder"]:
+        yield say("reads_audio", row_name)
+        if "reduced" in baselines["scoring"]:
+            yield say("scores_categories", row_name)
 
 
 BASELINE_TITLE = (
@@ -312,11 +296,9 @@ def classifier_table(
         for encoder, name in product(unique_values(values, "encoder"), names)
     ]
 
-    descriptions = [
-        f"{classifier_name(name)}: {describe_classifier(name)}" for name in names
-    ]
+    descriptions = {classifier_name(name): describe_classifier(name) for name in names}
     notes = [
-        "; ".join(descriptions) + ".",
+        say("classifiers", descriptions),
         "Underlined: the best of an encoder at that k.",
         f"The spread {spread} is {SPREADS[spread]}.",
     ]
