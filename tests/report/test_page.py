@@ -20,22 +20,20 @@ from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.records import METRICS, ClassCount, Evaluation, Folds, Reject
 from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
-from callshot.report.page.data import (
-    DIGITS,
-    answer_data,
-    class_chances,
-    corpus_data,
-    to_json,
-)
 from callshot.report.page.write_page import (
+    DIGITS,
     MAX_ITEMS,
     SCRIPTS,
+    answer_data,
+    class_chances,
     clean,
+    corpus_data,
     render_part,
     show_budget,
     show_left_out,
     show_matrix,
     show_picture,
+    to_json,
 )
 from callshot.report.summary import write_summary
 from callshot.report.tables.corpus_tables import needs_table

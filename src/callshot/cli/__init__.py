@@ -3,32 +3,26 @@
 app         the program, its errors, progress; dataclasses of options
 options     options that commands share, and of an evaluation; the option --cluster
 study       init, run, status
-corpus      inspect, segment
-encoders    embed, encoders
-evaluate    evaluate, baselines
-learn       learn, model, export
-scan        scan, review
+steps       inspect, segment, embed, evaluate, baselines; encoders
+models      learn, model, export, scan, review
 score       score, convert
 index       index, find, import
 other       synth, cluster slurm, cluster pbs, verify, doctor
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
-from callshot.cli import corpus, encoders, evaluate  # isort: skip
-from callshot.cli import learn, scan, score, index  # isort: skip
+from callshot.cli import steps  # isort: skip
+from callshot.cli import models, score, index  # isort: skip
 from callshot.cli import other  # isort: skip
 from callshot.cli.app import app, main
 
 __all__ = [
     "app",
-    "corpus",
-    "encoders",
-    "evaluate",
     "index",
-    "learn",
     "main",
+    "models",
     "other",
-    "scan",
     "score",
+    "steps",
     "study",
 ]

@@ -13,7 +13,6 @@ from callshot.cli.app import (
     report_left_out,
     run_with_progress,
 )
-from callshot.cli.encoders import Choices
 from callshot.cli.options import (
     Device,
     FollowLinks,
@@ -22,6 +21,7 @@ from callshot.cli.options import (
     Quiet,
     Threads,
 )
+from callshot.cli.steps import Choices
 from callshot.errors import count_text, printable
 from callshot.options import option
 from callshot.storage import to_path

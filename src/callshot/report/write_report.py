@@ -36,7 +36,7 @@ from callshot.report.figures.figure_io import (
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import write_page
 from callshot.report.summary import Summary
-from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
+from callshot.report.tables.table_writers import DOCUMENT, build_tables, write_tables
 from callshot.results import EarlierFiles, content_key
 from callshot.spans import Spans
 from callshot.tables.evaluation_files import (
@@ -108,7 +108,7 @@ def write_report(
     names = [
         name for results in every for name in write_numbers(results, folder, earlier)
     ]
-    tables = write_tables(every, folder / "tables", **options.of_tables)
+    tables = write_tables(build_tables(every, **options.of_tables), folder / "tables")
     names += [f"tables/{name}" for name in tables]
     calls = {results.corpus: find_calls(results) for results in every}
     clips = {}

@@ -90,8 +90,7 @@ from callshot.records.duplicates import (
 )
 from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.records.table_files import read_parquet, write_csv_frame, write_parquet
-from callshot.report.figures.comparisons import draw_transfer
-from callshot.report.figures.curves import draw_sweep
+from callshot.report.figures.against_k import draw_sweep, draw_transfer
 from callshot.results import open_output_folder
 from callshot.storage import to_path
 from callshot.study.steps import optional

@@ -7,7 +7,7 @@ from PIL import Image
 
 from callshot.errors import OutputError
 from callshot.report.figures import figure_io as drawing
-from callshot.report.figures.curves import plan_spreads
+from callshot.report.figures.against_k import plan_spreads
 from callshot.report.figures.figure_io import (
     FigurePage,
     draw_page,

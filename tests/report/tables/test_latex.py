@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from callshot.report.tables.score_tables import score_table
 from callshot.report.tables.table import Cell, Column, Table, number
-from callshot.report.tables.table_writers import escape_latex, escape_prose, to_latex
-from callshot.report.tables.write_tables import write_tables
+from callshot.report.tables.table_writers import (
+    build_tables,
+    escape_latex,
+    escape_prose,
+    to_latex,
+    write_tables,
+)
 from report.tables.hostile_labels import LABELS, make_hostile_results
 from report.tables.paper_tables import elev, ldc
 
@@ -170,7 +175,9 @@ def overfull_boxes(log):
 
 
 def test_tables_compile_with_any_names_and_nothing_sticks_out(tmp_path):
-    names = write_tables([elev(), ldc(), make_hostile_results()], tmp_path)
+    names = write_tables(
+        build_tables([elev(), ldc(), make_hostile_results()]), tmp_path
+    )
     log = compile_latex(tmp_path, "tables.tex")
     assert overfull_boxes(log) == []
     assert all(f"(./{name}" in log for name in names if name.endswith(".tex"))

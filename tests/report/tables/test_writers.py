@@ -14,8 +14,12 @@ from markdown_it import MarkdownIt
 from callshot.errors import OutputError, printable
 from callshot.records.table_files import restore_text
 from callshot.report.tables.table import Cell, Column, Table, number
-from callshot.report.tables.table_writers import to_csv, to_markdown
-from callshot.report.tables.write_tables import build_tables, write_tables
+from callshot.report.tables.table_writers import (
+    build_tables,
+    to_csv,
+    to_markdown,
+    write_tables,
+)
 from corpus_results import make_corpus_results, make_tables
 from report.tables.hostile_labels import make_hostile_results
 from report.tables.paper_tables import elev, ldc
@@ -117,7 +121,7 @@ def test_markdown_makes_no_tag_mention_emoji_or_formula_of_a_label():
 
 
 def test_files_are_written_for_every_table_in_each_format(tmp_path):
-    names = write_tables([elev(), ldc()], tmp_path / "deep" / "tables")
+    names = write_tables(build_tables([elev(), ldc()]), tmp_path / "deep" / "tables")
     stems = ["corpora", "segments"]
     kinds = ("classes", "results", "reduced", "baselines", "intervals")
     stems += [f"{kind}-{c}" for c in ("elev", "ldc") for kind in kinds]
@@ -132,7 +136,7 @@ def test_files_are_written_for_every_table_in_each_format(tmp_path):
 
 def test_equal_results_give_equal_bytes(tmp_path):
     for folder in ("a", "b"):
-        write_tables([elev()], tmp_path / folder)
+        write_tables(build_tables([elev()]), tmp_path / folder)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
         assert b"\r" not in path.read_bytes()
@@ -144,7 +148,7 @@ def test_each_corpus_has_file_names_of_its_own_that_are_safe(tmp_path):
         make_corpus_results(tables, corpus=corpus)
         for corpus in ("../a b", "A/B", "象", "..")
     ]
-    names = write_tables(all_results, tmp_path)
+    names = write_tables(build_tables(all_results), tmp_path)
     stems = [
         name.removeprefix("results-").removesuffix(".csv")
         for name in names
@@ -155,7 +159,7 @@ def test_each_corpus_has_file_names_of_its_own_that_are_safe(tmp_path):
 
 
 def test_shots_and_spread_reach_the_tables(tmp_path):
-    write_tables([elev()], tmp_path, shots=(1, 40), spread="shared")
+    write_tables(build_tables([elev()], shots=(1, 40), spread="shared"), tmp_path)
     rows = list(
         csv.reader(
             (tmp_path / "results-elev.csv").read_text(encoding="utf-8").splitlines()
@@ -168,4 +172,4 @@ def test_shots_and_spread_reach_the_tables(tmp_path):
 def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write results"):
-        write_tables([elev()], tmp_path / "file" / "tables")
+        write_tables(build_tables([elev()]), tmp_path / "file" / "tables")

@@ -131,10 +131,10 @@ def score_table(
         values = {column: _column_values(baselines, column) for column in columns}
         rows_of_kind = {row_name: baselines}
         if max(map(len, values.values())) > 1:  # an encoder has several
-            rows_of_kind = {name: baselines.filter(name=name) for name in names}
-        for name, group in rows_of_kind.items():
+            rows_of_kind = {one: baselines.filter(name=one) for one in names}
+        for head, group in rows_of_kind.items():
             cells = [_column_values(group, column) or [nan] for column in columns]
-            foot.append([Cell(name), *(number(value) for value, *_ in cells)])
+            foot.append([Cell(head), *(number(value) for value, *_ in cells)])
         if kind in underlines:
             is_crossed = False
             for column in columns:

@@ -7,8 +7,10 @@ that their font has, pdfLaTeX the letters of European languages.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import rich.table
@@ -17,9 +19,21 @@ from markupsafe import Markup
 from rich.text import Text
 
 from callshot.errors import printable
+from callshot.records import CorpusResults
+from callshot.records.frames import Shots
 from callshot.records.table_files import format_csv
-from callshot.report.tables.table import MISSING, Table, column_groups, number_columns
+from callshot.report.tables.score_tables import PAPER_SHOTS
+from callshot.report.tables.table import (
+    CORPUS_TABLES,
+    MISSING,
+    STUDY_TABLES,
+    Table,
+    column_groups,
+    number_columns,
+    safe_names,
+)
 from callshot.report.templates import clean, make_environment
+from callshot.results import explain_errors
 
 # Characters that LaTeX would obey, or take for an argument or a ligature.
 LATEX_ESCAPES = str.maketrans(
@@ -107,7 +121,7 @@ MAX_COLUMNS = 9  # side by side
 LINE = 60  # characters; with fewer, a table is narrower than the line
 MIN_WIDTH = 7  # characters of a column
 MAX_WIDTH = 24
-DOCUMENT = r"""%% XeLaTeX and LuaLaTeX show more letters than pdfLaTeX.
+LATEX_DOCUMENT = r"""%% XeLaTeX and LuaLaTeX show more letters than pdfLaTeX.
 \documentclass[a4paper]{article}
 \usepackage[margin=2cm]{geometry}
 \usepackage{iftex}
@@ -151,7 +165,7 @@ def to_latex(table: Table) -> str:
 def to_document(names: Iterable[str]) -> str:
     """Return a document that shows the tables in the files of these names, each on its own page."""
     inputs = [rf"\input{{{name}}}\clearpage" for name in names]
-    return DOCUMENT % "\n".join(inputs)
+    return LATEX_DOCUMENT % "\n".join(inputs)
 
 
 def _describe_part(table: Table, indices: list[int]) -> tuple[Any, ...]:
@@ -248,3 +262,40 @@ def to_terminal(table: Table) -> rich.table.Table:
         texts = [f"{cell.text} {cell.mark}".rstrip() for cell in row]
         shown.add_row(*(Text(printable(text)) for text in texts), style=style)
     return shown
+
+
+FORMATS = {".tex": to_latex, ".md": to_markdown, ".csv": to_csv}
+DOCUMENT = "tables.tex"
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[str]:
+    """Write tables in each format, and the document `tables.tex`; return the file names."""
+    texts = {}
+    for table in tables:
+        for suffix, convert in FORMATS.items():
+            texts[f"{table.name}{suffix}"] = convert(table)
+    latex_files = [name for name in texts if name.endswith(".tex")]
+    texts[DOCUMENT] = to_document(latex_files)
+    with explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            path = folder / name
+            path.write_bytes(text.encode("utf-8"))
+    return list(texts)
+
+
+def build_tables(
+    all_results: Sequence[CorpusResults],
+    *,
+    shots: Shots = PAPER_SHOTS,
+    spread: str = "per-query",
+) -> list[Table]:
+    """Build the tables of the study, then the tables of each corpus; their names are unique."""
+    built = [build(all_results) for build in STUDY_TABLES]
+    names = safe_names([results.corpus for results in all_results])
+    for results, name in zip(all_results, names, strict=True):
+        for build in CORPUS_TABLES:
+            table = build(results, shots, spread)
+            if table is not None:
+                built.append(replace(table, name=f"{table.name}-{name}"))
+    return [table for table in built if table is not None]

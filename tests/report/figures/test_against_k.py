@@ -11,7 +11,7 @@ from callshot import files
 from callshot.errors import OutputError
 from callshot.records import ClassCount, Evaluation, Folds
 from callshot.records.frames import CURVE, CURVE_KEY, make_frame
-from callshot.report.figures.curves import density, draw_sweep, sweep_page
+from callshot.report.figures.against_k import density, draw_sweep, sweep_page
 from callshot.report.figures.figure_io import open_figure
 from callshot.vectors import Vectors
 from corpus_results import make_baselines
