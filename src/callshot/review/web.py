@@ -77,42 +77,6 @@ FILTER_LIMITS = dict.fromkeys(
 )
 
 
-def make_app(review: Review, access: Access) -> Starlette:
-    """Return the application of a review."""
-    routes = Routes(review, access)
-    gets: dict[str, Callable[[Query], Answer | Response]] = {
-        "/": lambda query: FileResponse(ASSETS / "index.html"),
-        "/api/session": lambda query: review.describe_session(query.reviewer),
-        "/api/queue": routes.queue,
-        "/api/items": routes.items,
-        "/api/items/{item}/examples": routes.examples,
-        "/api/progress": lambda query: review.describe_progress(query.reviewer),
-        "/api/export/{format}": routes.export,
-        "/api/sound": routes.sound,
-        "/api/spectrogram": routes.spectrogram,
-        "/api/waveform": routes.waveform,
-    }
-    posts: dict[str, Callable[[str, dict[str, Any]], Answer]] = {
-        "/api/decisions": review.decide,
-        "/api/undo": partial(review.undo, UNDO),
-        "/api/redo": partial(review.undo, REDO),
-        "/api/labels": review.add_label,
-        "/api/settle": review.settle,
-    }
-    table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
-    table += [Route(path, routes.get(answer)) for path, answer in gets.items()]
-    for path, save in posts.items():
-        table.append(Route(path, routes.post(save), methods=["POST"]))
-    table.append(Route("/api/reviewer", routes.reviewer, methods=["POST"]))
-    table.append(Route("/api/changes", routes.changes))
-    handled = (CallshotError, HTTPException, Exception)
-    return Starlette(
-        routes=table,
-        middleware=[Middleware(Guard, access=access)],
-        exception_handlers=dict.fromkeys(handled, _answer_error),
-    )
-
-
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return refuse(error.status_code, error.detail)
@@ -170,164 +134,123 @@ def read_number(name: str, text: str, low: float, high: float) -> float:
     return value
 
 
-class Routes:
-    """One method for each route that answers with more than `Review` does."""
+Get = Callable[[Review, Query], Answer | Response]
 
-    def __init__(self, review: Review, access: Access) -> None:
-        self.review = review
-        self.access = access
 
-    def get(self, answer: Callable[[Query], Answer | Response]) -> Any:
-        """Return what answers a GET request, in a thread."""
+def answer_queue(review: Review, query: Query) -> Answer:
+    """Answer with the numbers of items in an order."""
+    filters = query.numbers(FILTER_LIMITS)
+    for name in ("label", "recording"):
+        if query.text(name) is not None:
+            filters[name] = query.text(name)
+    return review.list_queue(
+        query.reviewer,
+        query.text("order") or "time",
+        query.count("offset", 0),
+        query.count("limit", MAX_ITEMS, 10_000),
+        state=query.text("state") or "undecided",
+        whose=query.text("reviewer"),
+        **filters,
+    )
 
-        def route(request: Request) -> Response:
-            content = answer(Query(request, self.access))
-            return content if isinstance(content, Response) else JSONResponse(content)
 
-        return route
+def answer_items(review: Review, query: Query) -> Answer:
+    """Answer with what is known of some items."""
+    text = query.text("ids")
+    parts = [] if text is None else text.split(",")
+    if len(parts) > MAX_ITEMS:
+        raise RequestError(f"ids: expected up to {MAX_ITEMS} numbers with commas")
+    ids = [int(read_number("ids", part, 0, MAX_COUNT)) for part in parts]
+    items = review.describe_items(ids, query.reviewer)
+    return {"items": items, "score_version": review.score_version}
 
-    def post(self, save: Callable[[str, dict[str, Any]], Answer]) -> Any:
-        """Return what answers a POST request, in a thread."""
 
-        async def route(request: Request) -> Response:
-            body = await _read_body(request)
-            reviewer = find_reviewer(request.headers, self.access)
-            return JSONResponse(await run_in_threadpool(save, reviewer, body))
+def answer_examples(review: Review, query: Query) -> Answer:
+    """Answer with labelled calls to compare an item with."""
+    item = query.count("item", -1)
+    review.check_item(item)
+    return {"classes": review.list_examples(item, query.reviewer)}
 
-        return route
 
-    def queue(self, query: Query) -> Answer:
-        """Answer with the numbers of items in an order."""
-        filters = query.numbers(FILTER_LIMITS)
-        for name in ("label", "recording"):
-            if query.text(name) is not None:
-                filters[name] = query.text(name)
-        return self.review.list_queue(
-            query.reviewer,
-            query.text("order") or "time",
-            query.count("offset", 0),
-            query.count("limit", MAX_ITEMS, 10_000),
-            state=query.text("state") or "undecided",
-            whose=query.text("reviewer"),
-            **filters,
-        )
+def answer_export(review: Review, query: Query) -> Response:
+    """Answer with the calls that stand, as a file."""
+    whose = query.text("reviewer")
+    if review.blind:
+        whose = whose or query.reviewer
+        review.check_visible(query.reviewer, whose)
+    folder = review.journal.path.parent
+    rejected = query.text("rejected") == "1"
+    results = read_review(folder, reviewer=whose, rejected=rejected)
+    results = replace(results, roots=review.source.files.roots)
+    name, content = pack_calls(results, query.text("format") or "")
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=headers, media_type=BINARY_TYPE)
 
-    def items(self, query: Query) -> Answer:
-        """Answer with what is known of some items."""
-        text = query.text("ids")
-        parts = [] if text is None else text.split(",")
-        if len(parts) > MAX_ITEMS:
-            raise RequestError(f"ids: expected up to {MAX_ITEMS} numbers with commas")
-        ids = [int(read_number("ids", part, 0, MAX_COUNT)) for part in parts]
-        items = self.review.describe_items(ids, query.reviewer)
-        return {"items": items, "score_version": self.review.score_version}
 
-    def examples(self, query: Query) -> Answer:
-        """Answer with labelled calls to compare an item with."""
-        item = query.count("item", -1)
-        self.review.check_item(item)
-        return {"classes": self.review.list_examples(item, query.reviewer)}
+def answer_sound(review: Review, query: Query) -> Response:
+    """Answer with a WAV file."""
+    band = query.numbers(BAND_LIMITS)
+    margin_s = FILTER_MARGIN_S if band else 0.0
+    clip, start_s, end_s = _read_sound(review, query, margin_s)
+    if band:
+        clip = filter_band(clip, **band).cut(start_s, end_s)
+    options = {"speed": 1.0, **query.numbers(SOUND_LIMITS)}
+    speed = options["speed"]
+    clip = limit_played(clip, speed)
+    headers = _describe_clip(clip) | {"X-Speed": f"{speed:g}"}
+    return Response(make_wav(clip, **options), 200, headers, "audio/wav")
 
-    def export(self, query: Query) -> Response:
-        """Answer with the calls that stand, as a file."""
-        whose = query.text("reviewer")
-        if self.review.blind:
-            whose = whose or query.reviewer
-            self.review.check_visible(query.reviewer, whose)
-        folder = self.review.journal.path.parent
-        rejected = query.text("rejected") == "1"
-        results = read_review(folder, reviewer=whose, rejected=rejected)
-        results = replace(results, roots=self.review.source.files.roots)
-        name, content = pack_calls(results, query.text("format") or "")
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(content, headers=headers, media_type=BINARY_TYPE)
 
-    def sound(self, query: Query) -> Response:
-        """Answer with a WAV file."""
-        band = query.numbers(BAND_LIMITS)
-        margin_s = FILTER_MARGIN_S if band else 0.0
-        clip, start_s, end_s = self._read_sound(query, margin_s)
-        if band:
-            clip = filter_band(clip, **band).cut(start_s, end_s)
-        options = {"speed": 1.0, **query.numbers(SOUND_LIMITS)}
-        speed = options["speed"]
-        clip = limit_played(clip, speed)
-        headers = _describe_clip(clip) | {"X-Speed": f"{speed:g}"}
-        return Response(make_wav(clip, **options), 200, headers, "audio/wav")
+def answer_spectrogram(review: Review, query: Query) -> Response:
+    """Answer with a PNG file."""
+    options = query.numbers(PICTURE_LIMITS)
+    options |= {name: int(options[name]) for name in {"width", "height"} & {*options}}
+    for name, known in {"scale": SCALES, "colours": MAPS}.items():
+        options[name] = query.text(name) or known[0]
+        if options[name] not in known:
+            raise RequestError(f"{name}: expected one of {', '.join(known)}")
+    picture = Picture(**options)
+    clip, _, _ = _read_sound(review, query)
+    low_hz, high_hz = picture.band_hz(clip.rate_hz)
+    band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
+    headers = _describe_clip(clip) | band
+    return Response(draw(clip, picture), 200, headers, "image/png")
 
-    def spectrogram(self, query: Query) -> Response:
-        """Answer with a PNG file."""
-        options = query.numbers(PICTURE_LIMITS)
-        options |= {
-            name: int(options[name]) for name in {"width", "height"} & {*options}
-        }
-        for name, known in {"scale": SCALES, "colours": MAPS}.items():
-            options[name] = query.text(name) or known[0]
-            if options[name] not in known:
-                raise RequestError(f"{name}: expected one of {', '.join(known)}")
-        picture = Picture(**options)
-        clip, _, _ = self._read_sound(query)
-        low_hz, high_hz = picture.band_hz(clip.rate_hz)
-        band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
-        headers = _describe_clip(clip) | band
-        return Response(draw(clip, picture), 200, headers, "image/png")
 
-    def waveform(self, query: Query) -> Answer:
-        """Answer with the lowest and highest sample of each column."""
-        width = query.count("width", 600, 4096) or 1
-        clip, _, _ = self._read_sound(query)
-        return make_waveform(clip, width)
+def answer_waveform(review: Review, query: Query) -> Answer:
+    """Answer with the lowest and highest sample of each column."""
+    width = query.count("width", 600, 4096) or 1
+    clip, _, _ = _read_sound(review, query)
+    return make_waveform(clip, width)
 
-    def _read_sound(
-        self, query: Query, margin_s: float = 0.0
-    ) -> tuple[Clip, float, float]:
-        """Return what a request wants to hear or see, with a margin, and its start and end.
 
-        It is an item, another span of its recording, or an example.
-        """
-        review = self.review
-        item = query.count("item", -1)
-        example = query.count("example", -1)
-        if example >= 0:
-            if review.model is not None and example < review.first_call:
-                clip = make_example_clip(review.model, example)
-                return clip, clip.start_s, clip.end_s
-            item = example - review.first_call
-        review.check_item(item)
-        start_s, end_s = review.decisions.find_span(item, query.reviewer)
-        times_s = query.numbers(TIMES)
-        start_s = times_s.get("start_s", start_s)
-        end_s = times_s.get("end_s", end_s)
-        if not start_s < end_s:
-            raise RequestError("start_s, end_s: expected a span")
-        start_s -= query.number("before", 0, MAX_CONTEXT_S) or 0.0
-        start_s = max(0.0, start_s)
-        end_s += query.number("after", 0, MAX_CONTEXT_S) or 0.0
-        name = review.items.frame["recording"][item]
-        clip = review.source.files.read(name, start_s - margin_s, end_s + margin_s)
-        return clip, start_s, end_s
+def _read_sound(
+    review: Review, query: Query, margin_s: float = 0.0
+) -> tuple[Clip, float, float]:
+    """Return what a request wants to hear or see, with a margin, and its start and end.
 
-    async def reviewer(self, request: Request) -> Response:
-        """Set the name of who asks, for this browser."""
-        body = await _read_body(request)
-        name = check_reviewer(str(body.get("name", "")))
-        answer = JSONResponse({"reviewer": name})
-        set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
-        return answer
-
-    async def changes(self, request: Request) -> Response:
-        """Wait until something changes, up to 25 s."""
-        query = Query(request, self.access)
-        after = query.count("after", 0)
-        version = query.number("score_version", 0, MAX_COUNT)
-        review = self.review
-        is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
-        for _ in range(round(MAX_POLL_S / POLL_STEP_S)):
-            is_new = review.seq > after or version not in (None, review.score_version)
-            if is_new or is_stopping() or await request.is_disconnected():
-                break
-            await asyncio.sleep(POLL_STEP_S)
-        return JSONResponse(review.list_changes(after))
+    It is an item, another span of its recording, or an example.
+    """
+    item = query.count("item", -1)
+    example = query.count("example", -1)
+    if example >= 0:
+        if review.model is not None and example < review.first_call:
+            clip = make_example_clip(review.model, example)
+            return clip, clip.start_s, clip.end_s
+        item = example - review.first_call
+    review.check_item(item)
+    start_s, end_s = review.decisions.find_span(item, query.reviewer)
+    times_s = query.numbers(TIMES)
+    start_s = times_s.get("start_s", start_s)
+    end_s = times_s.get("end_s", end_s)
+    if not start_s < end_s:
+        raise RequestError("start_s, end_s: expected a span")
+    start_s -= query.number("before", 0, MAX_CONTEXT_S) or 0.0
+    start_s = max(0.0, start_s)
+    end_s += query.number("after", 0, MAX_CONTEXT_S) or 0.0
+    name = review.items.frame["recording"][item]
+    clip = review.source.files.read(name, start_s - margin_s, end_s + margin_s)
+    return clip, start_s, end_s
 
 
 def _describe_clip(clip: Clip) -> dict[str, str]:
@@ -345,3 +268,74 @@ async def _read_body(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestError("expected a JSON object")
     return body
+
+
+GETS: dict[str, Get] = {
+    "/": lambda review, query: FileResponse(ASSETS / "index.html"),
+    "/api/session": lambda review, query: review.describe_session(query.reviewer),
+    "/api/queue": answer_queue,
+    "/api/items": answer_items,
+    "/api/items/{item}/examples": answer_examples,
+    "/api/progress": lambda review, query: review.describe_progress(query.reviewer),
+    "/api/export/{format}": answer_export,
+    "/api/sound": answer_sound,
+    "/api/spectrogram": answer_spectrogram,
+    "/api/waveform": answer_waveform,
+}
+
+
+def make_app(review: Review, access: Access) -> Starlette:
+    """Return the application of a review; its routes answer in threads."""
+
+    def get(answer: Get) -> Any:
+        def route(request: Request) -> Response:
+            content = answer(review, Query(request, access))
+            return content if isinstance(content, Response) else JSONResponse(content)
+
+        return route
+
+    def post(save: Callable[[str, dict[str, Any]], Answer]) -> Any:
+        async def route(request: Request) -> Response:
+            body = await _read_body(request)
+            reviewer = find_reviewer(request.headers, access)
+            return JSONResponse(await run_in_threadpool(save, reviewer, body))
+
+        return route
+
+    async def set_reviewer(request: Request) -> Response:
+        body = await _read_body(request)
+        name = check_reviewer(str(body.get("name", "")))
+        answer = JSONResponse({"reviewer": name})
+        set_cookie(answer, access.reviewer_cookie, name.encode().hex())
+        return answer
+
+    async def wait_for_changes(request: Request) -> Response:
+        query = Query(request, access)
+        after = query.count("after", 0)
+        version = query.number("score_version", 0, MAX_COUNT)
+        is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
+        for _ in range(round(MAX_POLL_S / POLL_STEP_S)):
+            is_new = review.seq > after or version not in (None, review.score_version)
+            if is_new or is_stopping() or await request.is_disconnected():
+                break
+            await asyncio.sleep(POLL_STEP_S)
+        return JSONResponse(review.list_changes(after))
+
+    posts = {
+        "/api/decisions": post(review.decide),
+        "/api/undo": post(partial(review.undo, UNDO)),
+        "/api/redo": post(partial(review.undo, REDO)),
+        "/api/labels": post(review.add_label),
+        "/api/settle": post(review.settle),
+        "/api/reviewer": set_reviewer,
+    }
+    table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
+    table += [Route(path, get(answer)) for path, answer in GETS.items()]
+    table += [Route(path, save, methods=["POST"]) for path, save in posts.items()]
+    table.append(Route("/api/changes", wait_for_changes))
+    handled = (CallshotError, HTTPException, Exception)
+    return Starlette(
+        routes=table,
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers=dict.fromkeys(handled, _answer_error),
+    )
