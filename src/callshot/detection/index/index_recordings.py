@@ -40,7 +40,7 @@ from callshot.detection.index.index_files import (
     IndexSettings,
     is_index,
     list_files,
-    read_index,
+    open_index,
     read_indexed,
     read_settings,
     recording_folder,
@@ -528,7 +528,6 @@ def index_recordings(
     rejects = list(library.rejects)
     added = []
     notes: list[str] = []
-    entries = {}  # not to be read again from a store
     for path in library.paths:
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
@@ -538,12 +537,10 @@ def index_recordings(
             if is_new or cluster is not None:
                 added.append(path)
                 notes += entry.notes
-            if is_new and is_remote(folder):
-                entries[path] = entry
     with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
         write_rejects(rejects, temporary)
     check_settings(folder, settings)  # a store has no lock for two that begin
-    index = read_index(folder, entries)
+    index = open_index(folder)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
