@@ -24,7 +24,6 @@ import polars as pl
 
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
-from callshot.corpus.recordings import find_recordings
 from callshot.detection.background import (
     MAX_WINDOWS,
     UNLABELLED,
@@ -52,7 +51,7 @@ from callshot.encoders.embed import EmbedOptions, embed_rows
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.windows import Float32Array
-from callshot.encoders.workers import Workers, open_workers
+from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import (
     Progress,
@@ -321,56 +320,31 @@ def read_quiet_windows(
     return [windows[number] for number in quieter]
 
 
-def mix_clips(
-    examples: Spans,
-    backgrounds: Sequence[Float32Array],
-    workers: Workers,
-    grid: WindowGrid,
-) -> tuple[list[int], Float32Array]:
-    """Mix examples into background; return the rows of those that have audio, and their vectors.
+def mix_examples(
+    examples: Vectors,
+    files: Files,
+    spec: EncoderSpec,
+    settings: AudioSettings,
+    options: EmbedOptions,
+) -> Vectors:
+    """Return the examples that have audio, embedded in background of recordings.
 
     The vector of an example is the mean over the windows of all its mixtures.
     """
-    rows = []
-    vectors = []
-    pairs = zip(describe_locations(examples), examples["clip"], strict=True)
-    for row, (location, clip) in enumerate(pairs):
-        if clip is None:
-            continue
-        windows: list[Float32Array] = []
-        for mixed in mix_example(from_pcm(clip), backgrounds, location, grid.rate_hz):
-            windows += split_call(mixed, grid.window)
-        rows.append(row)
-        vectors.append(workers.submit_windows(windows)().mean(axis=0, dtype=np.float64))
-    return rows, np.array(vectors, np.float32)
-
-
-def embed_mixed_examples(
-    examples: Spans,
-    joined_encoder: JoinedEncoder,
-    settings: AudioSettings,
-    recordings: Path,
-    options: EmbedOptions,
-) -> Float32Array:
-    """Return the vectors of examples that are mixed into background of recordings."""
-    if "clip" not in examples.frame.columns:
-        raise OptionError(
-            "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
-            "background; remove --site"
-        )
-    library = find_recordings(recordings)
-    files = [(library.root, path) for path in library.paths]
-    spec = joined_encoder.specs[0]
     grid = find_grid(spec, settings)
-    windows = read_quiet_windows(files, spec, grid, settings.channel_rule)
-    device = joined_encoder.device(spec, options.device)
-    with open_workers(spec, device=device, threads=options.threads) as workers:
-        rows, vectors = mix_clips(examples, windows, workers, grid)
-    if len(rows) < len(examples):
-        missing = next(n for n in range(len(examples)) if n not in rows)
-        location = describe_locations(examples)[missing]
-        raise InputError(f"{location}: could not be read again")
-    return vectors
+    quiet = read_quiet_windows(files, spec, grid, settings.channel_rule)
+    has_clip = examples.spans.frame["clip"].is_not_null()
+    mixed = examples.take(has_clip.arg_true().to_numpy())
+    calls = zip(describe_locations(mixed.spans), mixed.spans["clip"], strict=True)
+    vectors = []
+    with open_workers(spec, device=options.device, threads=options.threads) as workers:
+        for location, clip in calls:
+            windows: list[Float32Array] = []
+            for signal in mix_example(from_pcm(clip), quiet, location, grid.rate_hz):
+                windows += split_call(signal, grid.window)
+            embedded = workers.submit_windows(windows)()
+            vectors.append(embedded.mean(axis=0, dtype=np.float64))
+    return replace(mixed, matrix=np.array(vectors, np.float32))
 
 
 def split_call(signal: Float32Array, window: int) -> list[Float32Array]:

@@ -33,8 +33,8 @@ from callshot.detection.background import (
 from callshot.detection.examples import (
     default_window_s,
     embed_calls,
-    embed_mixed_examples,
     find_grid,
+    mix_examples,
     read_clips,
 )
 from callshot.detection.index.clock import find_place
@@ -45,6 +45,7 @@ from callshot.detection.model import (
     Model,
     check_fingerprint,
     check_settings,
+    describe_locations,
     load_model,
     make_model,
     merge_models,
@@ -302,10 +303,19 @@ def learn_examples(
             )
         vectors = replace(vectors, spans=read_clips(vectors.spans, grid, settings))
     if options.site is not None:
-        mixed = embed_mixed_examples(
-            vectors.spans, joined_encoder, settings, options.site, embedding
-        )
-        vectors = replace(vectors, matrix=mixed)
+        if not can_scan:
+            raise OptionError(
+                "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
+                "background; remove --site"
+            )
+        library = find_recordings(options.site)
+        files = [(library.root, path) for path in library.paths]
+        mixed = mix_examples(vectors, files, spec, settings, embedding)
+        if len(mixed) < len(vectors):
+            lost = vectors.spans.frame["clip"].is_null().arg_true()
+            location = describe_locations(vectors.spans.take(lost.to_numpy()))[0]
+            raise InputError(f"{location}: could not be read again")
+        vectors = mixed
     model = make_model(
         vectors,
         encoder=joined_encoder.name,

@@ -43,9 +43,7 @@ from callshot.detection.detector import (
 )
 from callshot.detection.events import complete_events
 from callshot.detection.examples import (
-    find_grid,
-    mix_clips,
-    read_quiet_windows,
+    mix_examples,
     sample_index,
 )
 from callshot.detection.index.clock import shift_clock
@@ -67,12 +65,13 @@ from callshot.detection.model import (
     check_fingerprint,
     load_model,
 )
+from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
     joined_fingerprint,
 )
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
-from callshot.encoders.workers import default_threads, open_workers
+from callshot.encoders.workers import default_threads
 from callshot.errors import InputError, OptionError, check_choice, count_text
 from callshot.jobs import Cluster, Job, Pool
 from callshot.records import FloatArray, Progress, Reject, no_progress, scale_progress
@@ -220,7 +219,17 @@ def scan(
     check_aim(false_alarms)
     if not isinstance(model, Model):
         model = load_model(model)
-    check_scannable(model)
+    check_different(model)
+    if model.settings.source == SEGMENT:
+        raise InputError(
+            f"{model.source}: this model was made from a segments.parquet and can only label "
+            "segments (--segments); to scan recordings, make it from recordings with annotations"
+        )
+    if model.settings.source_rate_hz is not None:
+        raise InputError(
+            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
+            "their own rate; convert the recordings, and learn the model from these"
+        )
     encoder = encoder or model.encoder
     options = format_options(encoder_options)
     if isinstance(recordings, Index) or is_index(to_path(recordings)):
@@ -327,21 +336,6 @@ def scan(
     )
 
 
-def check_scannable(model: Model) -> None:
-    """Raise InputError unless a model has different classes, of windows as recordings have them."""
-    check_different(model)
-    if model.settings.source == SEGMENT:
-        raise InputError(
-            f"{model.source}: this model was made from a segments.parquet and can only label "
-            "segments (--segments); to scan recordings, make it from recordings with annotations"
-        )
-    if model.settings.source_rate_hz is not None:
-        raise InputError(
-            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
-            "their own rate; convert the recordings, and learn the model from these"
-        )
-
-
 def _check_index(
     model: Model, index: Index, hop_s: float | None
 ) -> tuple[list[Reject], list[str]]:
@@ -400,17 +394,14 @@ def adapt_model(
         return model, [note]
     files = [(to_path(recording.root), recording.path) for recording in recordings]
     examples = model.examples
-    grid = find_grid(spec, model.settings)
     try:
         if examples.spans.frame["clip"].is_null().all():
             raise InputError(
                 f"{model.source}: has no audio of its examples, so they cannot be mixed into "
                 "background; learn the model again, or use --adapt none"
             )
-        quiet = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
-        with open_workers(spec, device=device, threads=threads) as workers:
-            rows, vectors = mix_clips(examples.spans, quiet, workers, grid)
-        examples = replace(examples.take(rows), matrix=vectors)
+        options = EmbedOptions(device=device, threads=threads)
+        examples = mix_examples(examples, files, spec, model.settings, options)
         note = (
             f"{count_text(len(examples), 'example')} mixed into background of these "
             "recordings; --adapt none uses them as they are"

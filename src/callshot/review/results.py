@@ -35,7 +35,7 @@ from callshot.errors import (
     RequestError,
     check_choice,
 )
-from callshot.files import is_inside, sha256_file, write_atomic
+from callshot.files import is_inside, sha256_file
 from callshot.records import Finding, Progress, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
@@ -262,9 +262,9 @@ def learn_review_files(
     source = (journal.as_posix(), sha256_file(journal))  # of these calls
     # Not in the folder of the review, which may be on a disk that cannot be written.
     with TemporaryDirectory(prefix="callshot-") as folder:
-        for number, root in enumerate(sorted(by_root)):
-            table = Path(folder) / f"{number}-confirmed.csv"
-            write_atomic(table, format_csv([PLACE, *by_root[root]]))
+        table = Path(folder) / "confirmed.csv"
+        for root in sorted(by_root):
+            table.write_text(format_csv([PLACE, *by_root[root]]), encoding="utf-8")
             if model is not None:
                 options = options.on_top_of(model.settings)
             options = replace(options, annotations=table)
@@ -281,8 +281,8 @@ def learn_review_files(
             named = replace(part.model, inputs=tuple(sorted(inputs)))
             model = named if model is None else merge_models(model, named)
             for reject in part.rejects:
-                is_call = reject.file == str(table)
-                rejects.append(replace(reject, file=str(review)) if is_call else reject)
+                file = reject.file.replace(str(table), str(review))
+                rejects.append(replace(reject, file=file))
             notes += [
                 note
                 for note in part.notes

@@ -488,7 +488,16 @@ def index_recordings(
     grid = make_grid(spec, window_s, hop_s)
     recordings = to_path(recordings)
     folder = to_path(out)
-    check_index_folder(folder)
+    check_writable(folder)
+    if not is_index(folder):
+        check_own_folder(folder)
+        for name in (INDEX, RECORDINGS, REJECTS):
+            if path_exists(folder / name):
+                raise OutputError(
+                    f"{folder}: is no index, but has {name}; choose another folder"
+                )
+    else:
+        read_settings(folder)
     library = find_recordings(recordings, follow_links=follow_links)
     if not library.paths and not library.rejects:
         raise InputError(f"{recordings}: no recordings in this folder")
@@ -546,20 +555,6 @@ def index_recordings(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
         )
     return IndexResult(index, added, rejects, group_notes(notes))
-
-
-def check_index_folder(folder: Path) -> None:
-    """Check, before any work, that a folder is an index, or can be made one."""
-    check_writable(folder)
-    if is_index(folder):
-        read_settings(folder)
-        return
-    check_own_folder(folder)
-    for name in (INDEX, RECORDINGS, REJECTS):
-        if path_exists(folder / name):
-            raise OutputError(
-                f"{folder}: is no index, but has {name}; choose another folder"
-            )
 
 
 def check_settings(folder: Path, settings: IndexSettings) -> None:
