@@ -174,19 +174,15 @@ def plan_activity(counts: Frame) -> Pages:
     """Yield pages of heat maps of a frame with the columns of ACTIVITY."""
     if counts.is_empty():
         return
-    dates = counts["date"].to_list()
-    first_day = min(dates)
-    count = (max(dates) - first_day).days + 1
-    days = [first_day + timedelta(days=number) for number in range(count)]
+    dates = counts.select(pl.date_range(pl.min("date"), pl.max("date")))
+    days = dates.to_series().to_list()
     labels = choose_labels(counts)
     parts = {label: counts.filter(label=label) for label in labels}
     minutes = fill_days(parts[labels[0]], "recorded_minutes", days)
     if len(parts) > 1:
         total = counts.group_by("date", "hour").agg(pl.col("detections").sum())
         parts = {ALL: total, **parts}
-    maps = []
-    for name, part in parts.items():
-        maps.append((name, fill_days(part, "detections", days)))
+    maps = [(name, fill_days(part, "detections", days)) for name, part in parts.items()]
     panel_in = min(max(ROW_IN * len(days), MIN_PANEL_IN), MAX_PANEL_IN)
     rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (panel_in + TITLE_IN))
     most = COLUMNS * max(1, rows)

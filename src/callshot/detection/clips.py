@@ -47,6 +47,7 @@ PROVENANCE = "provenance.json"
 SET = "callshot clips"
 UNSAFE = re.compile(r"[^\w.+-]+")
 MAX_STEM = 60
+MARGIN_S = 1.0  # of audio before and after the event
 MAX_FLAC_HZ = 655_350
 SUBTYPE = "PCM_24"  # holds samples of 8, 16 and 24 bit as they are
 
@@ -64,21 +65,18 @@ class ClipOptions:
     """How clips are chosen and cut.
 
     count    of each class, for each of three reasons: the best, the most uncertain, a sample
-    margin_s audio before and after the event
     max_hz   the highest frequency in pictures; None is all that the recording has
     channel  first, mean, or the number of a channel from 1
     seed     of the sample
     """
 
     count: int
-    margin_s: float = 1.0
     max_hz: float | None = None
     channel: str = "mean"
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_range("clips", self.count, 1)
-        check_range("margin_s", self.margin_s, 0, 60, "s")
         if self.max_hz is not None and not 0 < self.max_hz < 1e7:
             raise OptionError(f"max_hz: expected more than 0 Hz, got {self.max_hz}")
 
@@ -136,8 +134,8 @@ def _cut_clip(
     event: Row, path: Path, folder: Path, stem: str, options: ClipOptions
 ) -> Row:
     """Write the clip of an event and its picture to a folder; return its row of the table."""
-    start_s = max(0.0, event["start_s"] - options.margin_s)
-    end_s = event["end_s"] + options.margin_s
+    start_s = max(0.0, event["start_s"] - MARGIN_S)
+    end_s = event["end_s"] + MARGIN_S
     with open_recording(path, event["recording"]) as reader:
         rate_hz = round(reader.recording.rate_hz)
         duration_s = reader.recording.duration_s

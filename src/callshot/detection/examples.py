@@ -190,9 +190,7 @@ def place_windows(
 
 def find_grid(spec: EncoderSpec, settings: AudioSettings) -> WindowGrid:
     """Return the windows of an encoder: its own, or those of the settings."""
-    if spec.windowing is None:
-        return make_grid(spec, settings.window_s)
-    return make_grid(spec)
+    return make_grid(spec, settings.window_s if spec.windowing is None else None)
 
 
 def read_as(

@@ -89,14 +89,14 @@ class LearningOptions:
     site                        recordings in whose background examples are mixed
     """
 
-    annotations: Path | None = None
+    annotations: Path | str | None = None
     format: str = "auto"
     annotation_options: AnnotationOptions | None = None
     window_s: float | None = None
     channel: str | None = None
     source_rate_hz: float | None = None
     background: str = AUTO
-    site: Path | None = None
+    site: Path | str | None = None
 
     def __post_init__(self) -> None:
         if self.window_s is not None:
@@ -208,7 +208,7 @@ def learn(
     ('roar', 'rumble')
     """
     options = LearningOptions(
-        annotations=None if annotations is None else to_path(annotations),
+        annotations=annotations,
         format=format,
         annotation_options=make_annotation_options(
             columns=columns,
@@ -222,7 +222,7 @@ def learn(
         channel=channel,
         source_rate_hz=source_rate_hz,
         background=str(background),
-        site=None if site is None else to_path(site),
+        site=site,
     )
     embedding = EmbedOptions(format_options(encoder_options), store, device, threads)
     return learn_examples(
@@ -308,7 +308,7 @@ def learn_examples(
                 "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
                 "background; remove --site"
             )
-        library = find_recordings(options.site)
+        library = find_recordings(to_path(options.site))
         files = [(library.root, path) for path in library.paths]
         mixed = mix_examples(vectors, files, spec, settings, embedding)
         if len(mixed) < len(vectors):
@@ -438,12 +438,12 @@ def find_background(
     calls_s: dict[str, set[Span]] = {}
     checksums = {file: sha256 for _, file, sha256 in calls.inputs}
     is_automatic = options.background == AUTO
-    folder = options.site if is_automatic else to_path(options.background)
+    folder = options.site if is_automatic else options.background
     if options.background == NONE or (folder is None and calls.segmentation is None):
         return [], Spans.from_rows([])
     if folder is not None:
         origin = UNLABELLED if is_automatic else WITHOUT_CALLS
-        library = find_recordings(folder)
+        library = find_recordings(to_path(folder))
         root = library.root
         rate_hz = settings.source_rate_hz
         readable, errors = probe_recordings(library, rate_hz, no_progress)

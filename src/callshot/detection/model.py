@@ -30,7 +30,7 @@ A model without background or clips has no entries for them.
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -270,20 +270,18 @@ def check_fingerprint(
 
 def check_settings(model: Model, settings: AudioSettings, source: str) -> None:
     """Raise InputError unless audio is cut as it was for a model."""
-    for field in fields(AudioSettings):
-        expected = getattr(model.settings, field.name)
-        value = getattr(settings, field.name)
+    for name, expected in asdict(model.settings).items():
+        value = getattr(settings, name)
         if value == expected:
             continue
-        if field.name == "source":
+        if name == "source":
             raise InputError(
                 f"{source}: expected {SOURCES[expected]}, as the examples of "
                 f"{model.source}, got {SOURCES[value]}"
             )
-        option = OPTION_NAMES[field.name]
         raise InputError(
-            f"{source}: {field.name} is {value}, but {model.source} was learned with {expected}; "
-            f"use {option} {expected}"
+            f"{source}: {name} is {value}, but {model.source} was learned with {expected}; "
+            f"use {OPTION_NAMES[name]} {expected}"
         )
 
 

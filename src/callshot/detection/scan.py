@@ -258,8 +258,8 @@ def scan(
             progress=scale_progress(progress, INDEXING),
         )
         opened = result.index
-        rejects = list(result.rejects)
-        notes = list(result.notes)
+        rejects = result.rejects
+        notes = result.notes
         # Not those of earlier runs that are gone, or that failed now.
         library = find_recordings(to_path(recordings), follow_links=follow_links)
         readable = set(library.paths) - {reject.file for reject in rejects}

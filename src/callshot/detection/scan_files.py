@@ -70,6 +70,7 @@ LABELS = "labels.parquet"
 CLIPS_FOLDER = "clips"
 ACTIVITY_FOLDER = "activity"
 EVENTS_CSV = "events.csv"
+KEPT_SETTINGS = ("window_s", "hop_s", "channel", "dtype")
 
 
 def scan_files(
@@ -118,20 +119,18 @@ def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Re
     """
     options = replace(options, channel=result.index.settings.channel)
     names = set(result.events["recording"])
-    changed = {}
+    rejects = []
     for recording in result.recordings:
         path = to_path(recording.root) / recording.path
         is_there = recording.path in names and path.exists()
         if is_there and find_stamp(path) != recording.stamp:
-            changed[recording.path] = path
-    events = result.events.filter(~pl.col("recording").is_in(list(changed)))
+            reason = f"no clip: {path} has changed since it was indexed; index it again"
+            rejects.append(Reject(recording.path, None, reason))
+    changed = [reject.file for reject in rejects]
+    events = result.events.filter(~pl.col("recording").is_in(changed))
     _, unread = write_clips(
         events, list_recordings(result), out / CLIPS_FOLDER, options
     )
-    reason = "no clip: {} has changed since it was indexed; index it again"
-    rejects = [
-        Reject(name, None, reason.format(path)) for name, path in changed.items()
-    ]
     return [*rejects, *unread]
 
 
@@ -186,10 +185,7 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
         "index": {
             "folder": str(result.index.folder),
             "encoder": settings.name,
-            "window_s": settings.window_s,
-            "hop_s": settings.hop_s,
-            "channel": settings.channel,
-            "dtype": settings.dtype,
+            **{name: getattr(settings, name) for name in KEPT_SETTINGS},
             "sha256": sha256_text("\n".join(files)),  # the names contain checksums
         },
         "recordings": len(result.recordings),
