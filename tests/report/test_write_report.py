@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import soundfile
 
+from callshot.records import no_progress
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
 from callshot.report.figures import FIGURES
 from callshot.report.summary import write_summary
@@ -16,6 +17,7 @@ from callshot.report.write_report import (
     write_numbers,
     write_report,
 )
+from callshot.results import EarlierFiles
 from callshot.tables.evaluation_files import read_frame
 from corpus_results import (
     SMALL,
@@ -36,6 +38,7 @@ CLASSIFIERS = [
     "medoid",
     "logistic",
 ]
+ALONE = ({}, None, EarlierFiles(), no_progress)  # no sounds, no workers
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def trained():
 def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(
     trained, tmp_path
 ):
-    write_numbers(trained, tmp_path)
+    write_numbers(trained, tmp_path, EarlierFiles())
     folder = tmp_path / "corpus"
     curve = pl.read_csv(folder / "curve.csv")
     assert curve["classifier"].unique(maintain_order=True).to_list() == CLASSIFIERS
@@ -72,7 +75,7 @@ def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(
 def test_baselines_crossovers_and_refinement_are_written_if_there_are_any(
     trained, tmp_path
 ):
-    names = write_numbers(trained, tmp_path)
+    names = write_numbers(trained, tmp_path, EarlierFiles())
     folder = tmp_path / "corpus"
     assert {f"corpus/{path.name}" for path in folder.iterdir()} == set(names)
     scalars = {name: dtype for name, dtype in BASELINES.items() if name != "samples"}
@@ -86,7 +89,7 @@ def test_baselines_crossovers_and_refinement_are_written_if_there_are_any(
 
 
 def test_without_baselines_there_are_no_files_for_them(tmp_path):
-    names = write_numbers(make_corpus_results(), tmp_path)
+    names = write_numbers(make_corpus_results(), tmp_path, EarlierFiles())
     names = [name.removeprefix("corpus/") for name in names]
     assert not {"baselines.csv", "crossovers.csv", "refinement.csv"} & set(names)
     assert {"differences.csv", "budget.csv", "rejects.csv"} <= set(names)
@@ -113,7 +116,7 @@ def test_every_figure_that_is_drawn_is_on_the_page_once(trained, tmp_path):
     }
     all_results = {"corpus": replace_frames(trained, **frames)}
     summaries = {name: write_summary(one) for name, one in all_results.items()}
-    write_report(tmp_path, all_results, describe_report(), summaries, {})
+    write_report(tmp_path, all_results, describe_report(), summaries, {}, *ALONE)
     page = (tmp_path / "report.html").read_text()
     figures = sorted(tmp_path.glob("*/figures/*.png"))
     kinds = {path.stem.partition("-")[0] for path in figures}
@@ -154,7 +157,9 @@ def test_a_report_with_sounds_of_12_call_types_and_2_encoders_has_at_most_5_mb(
     options = describe_report()
     out = tmp_path / "out"
     summaries = {"corpus": write_summary(results)}
-    names = write_report(out, {"corpus": results}, options, summaries, {}, audio)
+    names = write_report(
+        out, {"corpus": results}, options, summaries, {}, audio, *ALONE[1:]
+    )
     page = (out / "report.html").read_bytes()
     assert len(page) <= LARGEST_BYTES
     (clips,) = re.findall(rb'id="clips">(.*?)</script>', page)

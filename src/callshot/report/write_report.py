@@ -16,7 +16,7 @@ from typing import Any
 from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.options import DisplayOptions
-from callshot.records import CorpusResults, Progress, no_progress
+from callshot.records import CorpusResults, Progress
 from callshot.records.frames import CURVE_KEY
 from callshot.records.table_files import write_csv_frame
 from callshot.report.calls import (
@@ -29,7 +29,6 @@ from callshot.report.choices import join_classifiers
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import (
     FIGURES,
-    Drawing,
     FigurePage,
     start_drawing,
 )
@@ -84,19 +83,18 @@ def write_report(
     options: ReportOptions,
     summaries: Mapping[str, Summary],
     provenance: Mapping[str, Any],
-    segments: Mapping[str, Spans] = {},
-    workers: Executor | None = None,
-    earlier: EarlierFiles | None = None,
-    progress: Progress = no_progress,
+    segments: Mapping[str, Spans],
+    workers: Executor | None,
+    earlier: EarlierFiles,
+    progress: Progress,
 ) -> list[str]:
     """Write all files to a folder; return their names.
 
     `workers` draw figures beside this process. What did not change since the `earlier` report is
     copied.
     """
-    earlier = earlier or EarlierFiles()
     every = list(all_results.values())
-    drawings: dict[str, Drawing] = {}
+    drawings = {}
     for results in every:
         pages: Iterable[FigurePage] = ()
         if options.figures:
@@ -120,8 +118,8 @@ def write_report(
     progress(0.3, "numbers and sounds")
 
     pictures = {}
-    for corpus, drawing in drawings.items():
-        paths = drawing.finish()
+    for corpus, finish in drawings.items():
+        paths = finish()
         names += [path.relative_to(folder).as_posix() for path in paths]
         shown = []
         for path in paths:
@@ -155,7 +153,7 @@ def write_report(
 
 
 def write_numbers(
-    results: CorpusResults, root: Path, earlier: EarlierFiles | None = None
+    results: CorpusResults, root: Path, earlier: EarlierFiles
 ) -> list[str]:
     """Write what was measured on a corpus to a folder of its name; return the names of the files.
 
@@ -167,7 +165,7 @@ def write_numbers(
     write_evaluation(whole, folder, values=False)
     values = f"{results.corpus}/{VALUES_FILE}"
     key = content_key(whole.values)
-    if not (earlier or EarlierFiles()).copy(values, key, root):
+    if not earlier.copy(values, key, root):
         write_values(whole.values, list(CURVE_KEY), root / values)
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation

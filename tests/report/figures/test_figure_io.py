@@ -79,10 +79,11 @@ def test_figures_of_two_processes_have_the_same_bytes_and_order(tmp_path):
     results = make_corpus_results()
     pages = [*plan_projection(results), *plan_spreads(results)]
     formats = ("pdf", "png")
-    alone = start_drawing(pages, tmp_path, "alone", formats).finish()
+    alone = start_drawing(pages, tmp_path, "alone", formats, None, EarlierFiles())()
     with open_drawing_workers(2) as workers:
-        begun = start_drawing(pages, tmp_path, "together", formats, workers)
-        together = begun.finish()
+        together = start_drawing(
+            pages, tmp_path, "together", formats, workers, EarlierFiles()
+        )()
     assert [path.name for path in together] == [path.name for path in alone]
     for one, other in zip(alone, together, strict=True):
         assert one.read_bytes() == other.read_bytes()
@@ -94,9 +95,7 @@ def draw_twice(tmp_path, first, second):
     for page in (first, second):
         earlier = EarlierFiles(tmp_path / "out", notes)
         staging = tmp_path / "staging"
-        paths = start_drawing(
-            [page], staging, "corpus", ["png"], earlier=earlier
-        ).finish()
+        paths = start_drawing([page], staging, "corpus", ["png"], None, earlier)()
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         staging.rename(tmp_path / "out")
         earlier.save()
@@ -140,7 +139,7 @@ def test_a_figure_that_was_edited_is_drawn_again(tmp_path, only_once):
     (path,) = draw_twice(tmp_path, page, page)
     path.write_bytes(b"edited")
     earlier = EarlierFiles(tmp_path / "out", tmp_path / "work/keys.json")
-    start_drawing([page], tmp_path / "new", "corpus", ["png"], earlier=earlier).finish()
+    start_drawing([page], tmp_path / "new", "corpus", ["png"], None, earlier)()
     assert only_once == ["p", "p"]
     assert path.read_bytes() == b"edited"
 

@@ -1,9 +1,9 @@
 """Pages that are still to be drawn → PDF and PNG files, by this process and by others beside it.
 
     with open_drawing_workers(processes) as workers:        they start while results are read
-        drawing = start_drawing(pages, root, folder, formats, workers)
+        finish = start_drawing(pages, root, folder, formats, workers, earlier)
         ...                                         anything else
-        paths = drawing.finish()                    this process draws the pages that are left
+        paths = finish()                            this process draws the pages that are left
 
 Equal pages give equal bytes: no date, no version. Pyplot and the user's settings do not change.
 Figures of the earlier report whose content did not change are copied.
@@ -14,7 +14,7 @@ import logging
 import multiprocessing
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 
 from callshot.files import make_folder, write_atomic
-from callshot.report.figures.style import DPI, FONT, OTHER_FONTS
+from callshot.report.figures.style import DPI
 from callshot.results import EarlierFiles, content_key
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def open_figure() -> Iterator["Figure"]:
     """Yield an empty Figure; the style of callshot holds while it is open."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import get_font_names
 
     logger = logging.getLogger("matplotlib.font_manager")
     level = logger.level
@@ -126,19 +127,14 @@ def open_figure() -> Iterator["Figure"]:
         warnings.filterwarnings("ignore", "Glyph .* missing")
         logger.setLevel(logging.ERROR)
         matplotlib.rc_file(STYLE)
-        matplotlib.rcParams["font.family"] = list_fonts()
+        installed = get_font_names()
+        families = matplotlib.rcParams["font.family"]
+        fonts = [name for name in families if name in installed]
+        matplotlib.rcParams["font.family"] = fonts
         try:
             yield Figure(layout="constrained")
         finally:
             logger.setLevel(level)
-
-
-def list_fonts() -> list[str]:
-    """Return the fonts of figures that the system has, the first choice first."""
-    from matplotlib import font_manager
-
-    installed = set(font_manager.get_font_names())
-    return [FONT, *(name for name in OTHER_FONTS if name in installed)]
 
 
 def freeze(figure: "Figure") -> None:
@@ -241,56 +237,43 @@ def _import_matplotlib() -> None:
         pass
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """Pages and their state: copied, handed to workers, or still to be drawn here."""
-
-    pages: Sequence[FigurePage]
-    folder: Path
-    formats: Sequence[str]
-    tasks: Mapping[str, "Future[list[Path]]"]  # by the stem of the page
-    ready: frozenset[str]  # stems of pages that were copied
-
-    def finish(self) -> list[Path]:
-        """Draw the pages that no worker has begun, the last first; return all paths in order."""
-        for page in reversed(self.pages):
-            if page.stem in self.ready:
-                continue
-            task = self.tasks.get(page.stem)
-            if task is None or task.cancel():
-                draw_page(page, self.folder, self.formats)
-        for task in self.tasks.values():
-            if not task.cancelled():
-                task.result()
-        return [
-            self.folder / f"{page.stem}.{suffix}"
-            for page in self.pages
-            for suffix in self.formats
-        ]
-
-
 def start_drawing(
     pages: Iterable[FigurePage],
     root: Path,
     folder: str,
     formats: Sequence[str],
-    workers: Executor | None = None,
-    earlier: EarlierFiles | None = None,
-) -> Drawing:
+    workers: Executor | None,
+    earlier: EarlierFiles,
+) -> Callable[[], list[Path]]:
     """Copy pages that did not change, and hand the others to the workers, if there are any.
 
-    `folder` is relative to `root`, as the names of earlier files are.
+    `folder` is relative to `root`, as the names of earlier files are. Return a function that draws
+    the pages that no worker has begun, the last first, and returns all paths in order.
     """
-    every = list(pages)
-    earlier = earlier or EarlierFiles()
-    ready = set()
-    tasks = {}
-    for page in every:
-        key = content_key(page, list_fonts())
+    from matplotlib.font_manager import get_font_names
+
+    fonts = sorted(get_font_names())
+    paths = []
+    left = []
+    tasks: dict[str, Future[list[Path]]] = {}
+    for page in pages:
+        key = content_key(page, fonts)
         names = [f"{folder}/{page.stem}.{suffix}" for suffix in formats]
+        paths += [root / name for name in names]
         copied = [earlier.copy(name, key, root) for name in names]
-        if all(copied):
-            ready.add(page.stem)
-        elif workers is not None:
-            tasks[page.stem] = workers.submit(draw_page, page, root / folder, formats)
-    return Drawing(every, root / folder, formats, tasks, frozenset(ready))
+        if not all(copied):
+            left.append(page)
+            if workers is not None:
+                task = workers.submit(draw_page, page, root / folder, formats)
+                tasks[page.stem] = task
+
+    def finish() -> list[Path]:
+        for page in reversed(left):
+            if workers is None or tasks[page.stem].cancel():
+                draw_page(page, root / folder, formats)
+        for task in tasks.values():
+            if not task.cancelled():
+                task.result()
+        return paths
+
+    return finish

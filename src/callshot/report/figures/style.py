@@ -122,29 +122,6 @@ BASELINE: dict[str, Style] = {
     "end-to-end": {"color": INK, "linestyle": (0, (2.5, 1.2))},
 }
 
-# matplotlib comes with DejaVu Sans, which has no Chinese, Japanese, Korean or Indic letters. These
-# fonts have them, and are used where the system has them.
-FONT = "DejaVu Sans"
-OTHER_FONTS = (
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Source Han Sans",
-    "WenQuanYi Zen Hei",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Yu Gothic",
-    "Microsoft YaHei",
-    "Malgun Gothic",
-    "Apple SD Gothic Neo",
-    "Noto Sans Devanagari",
-    "Nirmala UI",
-    "Noto Sans Bengali",
-    "Noto Sans Tamil",
-    "Noto Sans Thai",
-    "Noto Sans Ethiopic",
-    "Arial Unicode MS",
-)
-
 
 def series_style(number: int) -> Style:
     """Return the style of one of several lines; colours, dashes and markers repeat differently."""
