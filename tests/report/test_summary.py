@@ -41,7 +41,8 @@ WORSE = [mean - 0.05 for mean in RISING]
 
 def lines_of(results, *arguments):
     """Return all paragraphs of a summary, whatever question they answer."""
-    return write_summary(results, *arguments).paragraphs
+    answers = write_summary(results, *arguments).answers
+    return [text for texts in answers.values() for text in texts]
 
 
 def answers_of(results, section):

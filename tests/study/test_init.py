@@ -33,7 +33,7 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path):
     study = read_study(init_study(tmp_path, audio))
     (corpus,) = study.corpora
     assert (corpus.name, corpus.audio, corpus.folds) == ("my-recordings", audio, 5)
-    assert corpus.segmentation.min_length_s == 0.0
+    assert corpus.reading["options"].min_length_s == 0.0
     assert {"mfcc", "random"} <= {encoder.name for encoder in study.encoders}
     for spec in ENCODERS:
         is_again = spec.name == "birdnet-v2.4-onnx"  # the model of birdnet-v2.4
@@ -66,9 +66,9 @@ def test_the_options_of_annotations_are_written_to_the_study(tmp_path):
     path = init_study(tmp_path, audio, **keys)
     (corpus,) = read_study(path).corpora
     assert describe_annotation_options(
-        corpus.annotation_options
+        corpus.reading["annotation_options"]
     ) == describe_annotation_options(annotation_options)
-    assert rename in corpus.annotation_options.exclude
+    assert rename in corpus.reading["annotation_options"].exclude
 
 
 def test_short_calls_are_used_and_a_comment_counts_what_the_paper_would_leave_out(
@@ -78,7 +78,7 @@ def test_short_calls_are_used_and_a_comment_counts_what_the_paper_would_leave_ou
     for track in audio.glob("*.txt"):
         track.write_text("0.1\t0.35\trumble\n1.3\t1.55\troar\n")
     path = init_study(tmp_path, audio)
-    assert read_study(path).corpora[0].segmentation.min_length_s == 0.0
+    assert read_study(path).corpora[0].reading["options"].min_length_s == 0.0
     assert "12 of 12 calls" in path.read_text(encoding="utf-8")
 
 
@@ -107,14 +107,14 @@ def test_annotation_options_are_written_to_the_study(tmp_path):
     path = init_study(tmp_path, audio, tables, "csv", columns=columns)
     corpus = read_study(path).corpora[0]
     assert (corpus.reading["annotations"], corpus.reading["format"]) == (tables, "csv")
-    assert corpus.annotation_options.columns == {"label": "Art \\ Spezies"}
+    assert corpus.reading["annotation_options"].columns == {"label": "Art \\ Spezies"}
 
 
 def test_a_known_corpus_brings_its_name_and_collar(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
     path = init_study(tmp_path, audio, corpus=find_corpus("ldc2010s05"))
     corpus = read_study(path).corpora[0]
-    assert (corpus.name, corpus.segmentation.collar_s, corpus.folds) == (
+    assert (corpus.name, corpus.reading["options"].collar_s, corpus.folds) == (
         "ldc2010s05",
         0.25,
         None,
@@ -184,7 +184,7 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path):
     tomllib.loads(text)
     path.write_text(text, encoding="utf-8")
     study = read_study(path)
-    assert study.corpora[0].segmentation.collar_s == 0.25
+    assert study.corpora[0].reading["options"].collar_s == 0.25
     assert study.references == tmp_path / "baselines.csv"
     assert study.report.target == 0.8
 
@@ -196,4 +196,4 @@ def test_real_recordings_give_a_study_that_can_be_read(tmp_path, name):
             f"needs the recordings in ../shared/data/{name}, which are not part of callshot"
         )
     path = init_study(tmp_path, SHARED / name)
-    assert read_study(path).corpora[0].segmentation.min_length_s == 0.0
+    assert read_study(path).corpora[0].reading["options"].min_length_s == 0.0

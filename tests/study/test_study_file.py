@@ -89,22 +89,25 @@ def test_every_key_reaches_its_field(folder):
         folder / "tables",
         "raven",
     )
-    assert (one.annotation_options.columns, one.annotation_options.tiers) == (
+    assert (
+        one.reading["annotation_options"].columns,
+        one.reading["annotation_options"].tiers,
+    ) == (
         {"label": "Call type"},
         ("calls",),
     )
     assert (
-        one.segmentation.min_length_s,
-        one.segmentation.channel,
-        one.segmentation.collar_s,
+        one.reading["options"].min_length_s,
+        one.reading["options"].channel,
+        one.reading["options"].collar_s,
     ) == (0.5, "1", 0.25)
     assert (one.folds, one.fold_file, one.categories) == (
         3,
         folder / "folds.csv",
         folder / "categories.csv",
     )
-    assert two.segmentation.peak_dbfs is None
-    assert two.segmentation.min_length_s == 0.0
+    assert two.reading["options"].peak_dbfs is None
+    assert two.reading["options"].min_length_s == 0.0
     assert [encoder.title for encoder in content.encoders] == [
         "mfcc",
         "mfcc[n_fft=512]",
@@ -204,7 +207,8 @@ def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder):
     assert (
         read_study(study(folder, MINIMAL.replace("corpus.c", "corpus.ldc2010s05")))
         .corpora[0]
-        .segmentation.collar_s
+        .reading["options"]
+        .collar_s
         == 0.25
     )
 
@@ -217,13 +221,13 @@ def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(fold
             + '[baselines]\nreferences = "baselines.csv"',
         )
     )
-    assert set(inside.corpora[0].annotation_options.exclude) == {
+    assert set(inside.corpora[0].reading["annotation_options"].exclude) == {
         folder / "study.toml",
         folder / "results",
         folder / "baselines.csv",
     }
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
-    assert folder not in around.corpora[0].annotation_options.exclude
+    assert folder not in around.corpora[0].reading["annotation_options"].exclude
 
 
 def test_the_path_of_an_onnx_model_is_relative_to_the_study(folder, monkeypatch):

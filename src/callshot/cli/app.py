@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import MISSING, Field, is_dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -113,28 +114,16 @@ def fill_help(command: Any) -> None:
 
 def fill_text(text: str) -> str:
     """Replace words such as {formats} in a text by what is registered."""
-    for word, describe in REGISTERED.items():
+    for word, function in REGISTERED.items():
         if word in text:
-            text = text.replace(word, describe())
+            text = text.replace(word, resolve_name(function)())
     return text
-
-
-def _list_formats() -> str:
-    from callshot.corpus.annotations import describe_formats
-
-    return describe_formats()
 
 
 def _list_classifiers() -> str:
     from callshot.fewshot.classifiers import CLASSIFIERS
 
     return ". ".join(f"{name}: {one.help}" for name, one in CLASSIFIERS.items())
-
-
-def _list_exports() -> str:
-    from callshot.detection.exports import describe_exports
-
-    return describe_exports()
 
 
 def _list_programs() -> str:
@@ -144,11 +133,11 @@ def _list_programs() -> str:
 
 
 REGISTERED = {
-    "{formats}": _list_formats,
-    "{classifiers}": _list_classifiers,
-    "{exports}": _list_exports,
-    "{programs}": _list_programs,
-}
+    "{formats}": "callshot.corpus.annotations:describe_formats",
+    "{classifiers}": "callshot.cli.app:_list_classifiers",
+    "{exports}": "callshot.detection.exports:describe_exports",
+    "{programs}": "callshot.cli.app:_list_programs",
+}  # functions, imported where their word is in a text
 
 
 class Program(typer.Typer):

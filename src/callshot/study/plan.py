@@ -153,7 +153,7 @@ def _plan_corpus(
         )
 
     # Recordings are cut into segments.
-    reading = corpus.annotation_options
+    reading = corpus.reading["annotation_options"]
     read = partial(
         fingerprint, excluded=reading.exclude, follow_links=reading.follow_links
     )
@@ -163,7 +163,7 @@ def _plan_corpus(
         "",
         partial(segment_files, corpus.audio, **corpus.reading, threads=threads),
         {
-            **asdict(corpus.segmentation),
+            **asdict(corpus.reading["options"]),
             **describe_annotation_options(reading),
             "format": corpus.reading["format"],
             "corpus": corpus.known_name,
@@ -212,7 +212,7 @@ def _plan_corpus(
 
     # The segments which all encoders embedded are split into folds.
     tables = [embed.table for embed in embeds]
-    known = corpus.known_corpus
+    known = corpus.reading["corpus"]
     fold_options: dict[str, Any] = {
         "count": corpus.folds,
         "default": DEFAULT_FOLDS if known is None else known.folds,

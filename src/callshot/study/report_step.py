@@ -147,8 +147,8 @@ def read_corpus_results(
     categories = None
     if corpus.categories is not None:
         categories = read_categories(corpus.categories, tables[0].spans)
-    elif corpus.known_corpus is not None:
-        categories = corpus.known_corpus.categories_of(set(tables[0].label))
+    elif corpus.reading["corpus"] is not None:
+        categories = corpus.reading["corpus"].categories_of(set(tables[0].label))
 
     eligible = {count.label for count in evaluation.eligible_classes}
     segments = evaluation.segments

@@ -248,7 +248,7 @@ def estimate_s(study: Study, step: Step) -> float:
 def _audio_bytes(corpus: StudyCorpus) -> int:
     files = [corpus.audio]
     if not corpus.audio.is_file():
-        links = corpus.annotation_options.follow_links
+        links = corpus.reading["annotation_options"].follow_links
         files = list(find_files(corpus.audio, follow_links=links))
     audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
     return sum(path.stat().st_size for path in audio if path.is_file())

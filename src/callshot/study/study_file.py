@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from callshot.baselines.options import BaselineOptions
-from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.options import (
     CORPORA,
     Corpus,
-    SegmentationOptions,
     read_source,
 )
 from callshot.encoders.install import list_needs
@@ -88,27 +86,10 @@ class StudyCorpus(FoldOptions):
     reading: Mapping[str, Any]
 
     @property
-    def segmentation(self) -> SegmentationOptions:
-        """How segments are cut."""
-        options: SegmentationOptions = self.reading["options"]
-        return options
-
-    @property
-    def annotation_options(self) -> AnnotationOptions:
-        """How annotations are read."""
-        options: AnnotationOptions = self.reading["annotation_options"]
-        return options
-
-    @property
-    def known_corpus(self) -> Corpus | None:
-        """The known corpus, if it is one."""
-        corpus: Corpus | None = self.reading["corpus"]
-        return corpus
-
-    @property
     def known_name(self) -> str | None:
         """The name of the known corpus, if it is one."""
-        return None if self.known_corpus is None else self.known_corpus.name
+        corpus: Corpus | None = self.reading["corpus"]
+        return None if corpus is None else corpus.name
 
 
 @dataclass(frozen=True)

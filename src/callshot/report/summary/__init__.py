@@ -37,11 +37,6 @@ class Summary:
     answers: Mapping[str, Sequence[str]]
     best: str
 
-    @property
-    def paragraphs(self) -> list[str]:
-        """All paragraphs, in the order of the sections."""
-        return [text for texts in self.answers.values() for text in texts]
-
 
 def write_summary(
     results: CorpusResults,
