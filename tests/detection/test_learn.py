@@ -191,6 +191,17 @@ def test_short_recordings_and_low_rates_are_noted(tmp_path, store):
     assert low in result.notes
 
 
+def test_a_recording_without_a_whole_window_is_no_background(tmp_path, store):
+    site = write_site(tmp_path / "site", ("b",))
+    signal, rate_hz = sf.read(site / "b.wav")
+    sf.write(site / "a.wav", signal[: rate_hz // 2], rate_hz)
+    (site / "a.txt").write_text("0.1\t0.4\thoot\n")
+    model = learn(site, "mfcc", window_s=1.0, store=store).model
+    assert model.background is not None
+    assert "a.wav" in model.examples.spans.paths
+    assert [one.windows > 0 for one in model.background.recordings] == [False, True]
+
+
 def test_other_encoders_versions_and_windows_are_refused(tmp_path, site, store, model):
     path = tmp_path / "model.npz"
     write_model(model, path)

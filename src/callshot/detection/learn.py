@@ -481,15 +481,16 @@ def find_background(
                 place=find_place(path),
             )
         )
-        table = pl.DataFrame(
-            {
-                "recording": path,
-                "start_s": start / grid.rate_hz,
-                "end_s": (start + grid.window) / grid.rate_hz,
-                "source_rate_hz": recording.rate_hz * grid.speed,
-                "sha256": checksums[path],
-                "window_s": grid.to_seconds(start),
-            }
+        times = {
+            "start_s": start / grid.rate_hz,
+            "end_s": (start + grid.window) / grid.rate_hz,
+            "window_s": grid.to_seconds(start),
+        }
+        # With lit, columns have a type also where there are no rows.
+        table = pl.DataFrame(times).with_columns(
+            recording=pl.lit(path),
+            source_rate_hz=pl.lit(recording.rate_hz * grid.speed),
+            sha256=pl.lit(checksums[path]),
         )
         tables.append(table)
 
