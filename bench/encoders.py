@@ -41,7 +41,6 @@ from numpy.typing import NDArray
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.install import list_needs
 from callshot.encoders.litert import expose_tensor, open_tflite
-from callshot.encoders.models.birdnet import EMBEDDING
 from callshot.encoders.models.hubert import cut_hubert, open_hubert
 from callshot.encoders.models.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
 from callshot.encoders.weights import weight_folder
@@ -254,7 +253,7 @@ def open_with_all_tensors(path: Path) -> Model:
     def run(windows: Signal) -> Signal:
         model.set_tensor(model.get_input_details()[0]["index"], windows)
         model.invoke()
-        return np.array(model.get_tensor(indices[EMBEDDING]))
+        return np.array(model.get_tensor(indices[find_encoder("birdnet-v2.4").output]))
 
     return run
 
@@ -319,7 +318,7 @@ def compare_models(options: argparse.Namespace) -> Iterable[TableRow]:
             yield from compare_hubert(options, hubert)
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
-            expose_tensor(weights, birdnet, EMBEDDING)
+            expose_tensor(weights, birdnet, find_encoder("birdnet-v2.4").output)
             yield from compare_birdnet(
                 weights, birdnet, options.birdnetlib, options.rounds
             )

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from callshot.encoders.models.birdnet import EMBEDDING
+from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.weights import weight_folder
 
+EMBEDDING = find_encoder("birdnet-v2.4").output
 SLICE = 65
 NEG = 59
 BIRDNET_FILE = "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite"

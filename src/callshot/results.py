@@ -62,7 +62,6 @@ from callshot.files import (
     sha256_file,
     sha256_text,
     sync_file,
-    sync_folder,
     why_not_writable,
     write_atomic,
 )
@@ -228,7 +227,10 @@ class OutputFolder:
                 outdated.append(name)
         self._put([name for name in staged if name != self.provenance_name])
         for name in outdated:
-            self._remove(name)
+            (self.folder / name).unlink(missing_ok=True)
+            if not is_remote(self.folder):
+                parents = Path(name).parents[:-1]
+                _remove_folders(self.folder / parent for parent in parents)
         self._put([name for name in staged if name == self.provenance_name])
 
     def _announce(self, names: Iterable[str]) -> None:
@@ -243,21 +245,17 @@ class OutputFolder:
         copies = (f"{name}.before-{number}" for number in count(2))
         for copy in chain([f"{name}.before"], copies):
             if not path_exists(self.folder / copy):
-                self._rename(name, copy)
+                content = (self.folder / name).read_bytes()
+                write_atomic(self.folder / copy, content)
                 return
 
-    def _rename(self, name: str, new_name: str) -> None:
-        _move(self.folder / name, self.folder / new_name)
-
     def _put(self, names: Sequence[str]) -> None:
-        for name in names:
-            _move(self.path / name, self.folder / name)
-        for folder in {(self.folder / name).parent for name in names}:
-            sync_folder(folder)
+        def put(name: str) -> None:
+            make_folder((self.folder / name).parent)
+            replace_file(self.path / name, self.folder / name)
 
-    def _remove(self, name: str) -> None:
-        (self.folder / name).unlink(missing_ok=True)
-        _remove_folders(self.folder / parent for parent in Path(name).parents[:-1])
+        for _ in map_requests(put, names, together=is_remote(self.folder)):
+            pass
 
     def _discard(self) -> None:
         """Remove the staging folder, unless the next run must go on with it."""
@@ -364,19 +362,6 @@ class RemoteOutputFolder(OutputFolder):
         with suppress(PermissionError):  # a marker that stays does no harm
             self.marker.unlink(missing_ok=True)
 
-    def _rename(self, name: str, new_name: str) -> None:
-        write_atomic(self.folder / new_name, (self.folder / name).read_bytes())
-
-    def _put(self, names: Sequence[str]) -> None:
-        def upload(name: str) -> None:
-            replace_file(self.path / name, self.folder / name)
-
-        for _ in map_requests(upload, names, together=True):
-            pass
-
-    def _remove(self, name: str) -> None:
-        (self.folder / name).unlink(missing_ok=True)
-
 
 def _check_own(name: str, is_of_others: bool) -> None:
     if is_of_others:
@@ -400,11 +385,6 @@ def _remove_folders(folders: Iterable[Path]) -> None:
     with suppress(OSError, ValueError):
         for folder in folders:
             folder.rmdir()
-
-
-def _move(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(source, target)  # noqa: PTH105
 
 
 def _hash(path: Path) -> str | None:

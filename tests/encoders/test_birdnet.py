@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from callshot.encoders.litert import expose_tensor, hide_greeting, open_tflite
-from callshot.encoders.models.birdnet import EMBEDDING
 from callshot.errors import InputError
-from tflites import birdnet_weights, save, tiny
+from tflites import EMBEDDING, birdnet_weights, save, tiny
 
 needs_litert = pytest.mark.skipif(
     importlib.util.find_spec("ai_edge_litert") is None,

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.encoders.litert import expose_tensor
-from callshot.encoders.models.birdnet import EMBEDDING
 from callshot.errors import InputError, OutputError
-from tflites import birdnet_weights, save, tensor, tiny
+from tflites import EMBEDDING, birdnet_weights, save, tensor, tiny
 
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
 

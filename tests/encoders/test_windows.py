@@ -14,7 +14,9 @@ from callshot.encoders.windows import (
     PADDINGS,
     REMAINDERS,
     WindowOptions,
-    cut_windows,
+    check_signal,
+    resample,
+    split_windows,
 )
 from callshot.errors import InputError, OptionError
 
@@ -32,6 +34,12 @@ def make_options(**changes):
         "normalisation": "none",
     }
     return WindowOptions(**entries | changes)
+
+
+def cut_windows(signal, rate_hz, options):
+    """Check, resample and cut a signal, as an encoder does."""
+    check_signal(signal)
+    return split_windows(resample(signal, rate_hz, options.rate_hz), options)
 
 
 def cut(samples, **changes):

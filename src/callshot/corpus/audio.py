@@ -16,12 +16,12 @@ nearest to a sample is used, and the span is off by at most half a frame.
 import math
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import soxr
@@ -46,8 +46,7 @@ from callshot.spans import Row, Spans
 
 MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which we look for one that coincides with a frame
-SignalOrError = Signal | InputError
-LoadedAudio = Generator[tuple[int, SignalOrError], None, None]
+LoadedAudio = Generator[tuple[int, Any], None, None]
 LIBSNDFILE_SUFFIXES = """
     .wav .wave .bwf .rf64 .w64 .flac .ogg .oga .opus .mp3 .mp2 .aif .aiff .aifc .au .snd .caf
     .sph .nist .voc
@@ -252,7 +251,11 @@ def read_span(reader: Reader, span: Row) -> Signal:
 
 
 def load_audio(
-    spans: Spans, *, threads: int | None = None, ahead: int = 32
+    spans: Spans,
+    *,
+    threads: int | None = None,
+    ahead: int = 32,
+    prepare: Callable[[Row, Signal], Any] | None = None,
 ) -> LoadedAudio:
     """Load the audio of spans in their order, in parallel.
 
@@ -267,6 +270,8 @@ def load_audio(
         Number of threads; all processors by default.
     ahead
         How many spans may wait to be taken; fewer wait if they are long.
+    prepare
+        Called in the same threads with each span and its audio; its result is yielded instead.
 
     Returns
     -------
@@ -295,12 +300,12 @@ def load_audio(
     # The recording that each thread has open.
     readers: dict[int, tuple[object, Reader]] = {}
     # Rows of spans, about how many samples they have, and their audio.
-    pending = deque[tuple[int, float, Future[SignalOrError]]]()
+    pending = deque[tuple[int, float, Future[Any]]]()
     waiting = 0.0  # samples
     with Pool(threads, thread_name_prefix="callshot-audio") as pool:
 
-        def read(span: Row) -> SignalOrError:
-            """Return the audio of a span, or the error."""
+        def read(span: Row) -> Any:
+            """Return the audio of a span, prepared, or the error."""
             pool.check_stopped()
             thread = threading.get_ident()
             key = (span["path"], span["source_rate_hz"])
@@ -310,7 +315,8 @@ def load_audio(
                 if thread not in readers:
                     reader = open_recording(spans.root / span["path"], *key)
                     readers[thread] = (key, reader)
-                return read_span(readers[thread][1], span)
+                signal = read_span(readers[thread][1], span)
+                return signal if prepare is None else prepare(span, signal)
             except CallshotError as error:
                 # A new error: the traceback of the one raised keeps arrays alive.
                 return InputError(str(error))

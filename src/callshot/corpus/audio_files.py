@@ -235,8 +235,7 @@ class FrameReader:
 
     def close(self) -> None:
         """Close the file."""
-        if hasattr(self, "_handle"):
-            self._handle.close()
+        self._handle.close()
         if self._stream is not None:
             self._stream.close()
 
@@ -270,7 +269,11 @@ class FrameReader:
         except soundfile.SoundFileError as error:
             self._check_stream()
             self.close()
-            end_frame = self._find_readable_end(first, last)
+            # On a fixed grid, so that the answer does not depend on what was read before.
+            position = 0
+            if not self._is_sequential:
+                position = first - first % SEQUENTIAL_BLOCK_FRAMES
+            end_frame = self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
             rate_hz = self.recording.rate_hz
             raise DamagedAudio(
                 f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: "
@@ -424,16 +427,6 @@ class FrameReader:
         if len(block) < count:
             raise soundfile.SoundFileRuntimeError("the file ends early")
         return block
-
-    def _find_readable_end(self, first: int, last: int) -> int:
-        """Return a frame before the damage that was met between two frames.
-
-        Blocks lie on a fixed grid, so that the answer does not depend on what was read before.
-        """
-        position = 0
-        if not self._is_sequential:
-            position = first - first % SEQUENTIAL_BLOCK_FRAMES
-        return self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
 
     def _is_damaged(self, frame: int) -> bool:
         return self._decode(frame, frame + 1, 1) <= frame

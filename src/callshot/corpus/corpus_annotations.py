@@ -237,19 +237,19 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
         name = row["path_written"] or ""
         names[path][name] = unmatched_folders(name, path)
     root = read.library.root.absolute().name.casefold()
-    rows = read.rows
-    read.rows = []
+    rows = []
     guesses: dict[str, str] = {}
-    for row in rows:
+    for row in read.rows:
         path = row["path"]
         name = row["path_written"] or ""
         folders = names[path][name]
-        others = []
-        if folders and folders.rpartition("/")[2] != root:
-            guesses.setdefault(path, name)
-            for other, other_folders in names[path].items():
-                if other and other_folders != folders:
-                    others.append(other)
+        if not folders or folders.rpartition("/")[2] == root:
+            rows.append(row)
+            continue
+        guesses.setdefault(path, name)
+        others = [
+            other for other in names[path] if other and names[path][other] != folders
+        ]
         if others:
             reason = (
                 f"{name} may be another recording than {path}, which other rows call "
@@ -257,7 +257,8 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
             )
             read.rejects.append(reject_row(row, reason))
         else:
-            read.rows.append(row)
+            rows.append(row)
+    read.rows = rows
     for first in [*guesses.values()][:1]:
         count = count_text(len(guesses), "recording")
         read.notes[f"{count} found by file name only, the first from {first}"] += 1

@@ -12,9 +12,10 @@ Where no annotations say what is background, it is the quieter half of 256 spans
 evenly over all recordings, without silent ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import fft
@@ -25,7 +26,7 @@ from callshot.corpus.recordings import find_recordings, probe_recordings
 from callshot.errors import InputError
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, no_progress
-from callshot.spans import Spans
+from callshot.spans import Row, Spans
 from callshot.storage import to_path
 
 BACKGROUND = "background"  # in the metadata: the folder of the background
@@ -141,11 +142,15 @@ def find_band(energy: FloatArray, step_hz: float) -> slice:
 
 
 def load_spans(
-    spans: Spans, *, threads: int | None = None, ahead: int = 32
+    spans: Spans,
+    *,
+    threads: int | None = None,
+    ahead: int = 32,
+    prepare: Callable[[Row, Signal], Any] | None = None,
 ) -> LoadedAudio:
     """Load the audio of spans in order, as `load_audio` does; mix those that ask for it."""
     if MIXED not in spans.frame.columns:
-        yield from load_audio(spans, threads=threads, ahead=ahead)
+        yield from load_audio(spans, threads=threads, ahead=ahead, prepare=prepare)
         return
     calls = load_audio(spans, threads=threads)
     backgrounds = load_audio(background_spans(spans), threads=threads)
@@ -157,12 +162,13 @@ def load_spans(
                 yield row, call if isinstance(call, InputError) else noise
                 continue
             try:
-                mixed = mix_call(call, noise, span[MIXED], span["rate_hz"])
+                mixed: Any = mix_call(call, noise, span[MIXED], span["rate_hz"])
+                if span["peak_dbfs"] is not None:
+                    mixed = normalise_peak(mixed, span["peak_dbfs"])
+                if prepare is not None:
+                    mixed = prepare(span, mixed)
             except InputError as error:
-                yield row, error
-                continue
-            if span["peak_dbfs"] is not None:
-                mixed = normalise_peak(mixed, span["peak_dbfs"])
+                mixed = error
             yield row, mixed
 
 

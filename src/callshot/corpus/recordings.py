@@ -333,11 +333,11 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
                 folders.append(name)
                 continue
             target = path.resolve()
-            is_new = True
-            for other in entered:
-                is_inside = target.is_relative_to(other)
-                is_new &= not is_inside and not other.is_relative_to(target)
-            if follow_links and is_new:
+            is_known = any(
+                target.is_relative_to(other) or other.is_relative_to(target)
+                for other in entered
+            )
+            if follow_links and not is_known:
                 entered.append(target)
                 folders.append(name)
             else:

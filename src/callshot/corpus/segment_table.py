@@ -54,6 +54,7 @@ from callshot.records.table_files import (
 )
 from callshot.spans import COLUMN_TYPES, Spans
 from callshot.storage import is_remote, local_copy, to_path
+from callshot.vectors import check_columns, check_rows
 
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
@@ -128,25 +129,19 @@ def read_segments(path: Path | str) -> Spans:
     frame = read_parquet(path)
     metadata = describe_parquet(path).metadata
     metadata.pop("ARROW:schema", None)
+    check_columns(path, frame.columns, SCHEMA.names())
     for name, dtype in SCHEMA.items():
-        if name not in frame.columns:
-            raise InputError(
-                f"{path}: no column {name}; expected the segments.parquet of a run"
-            )
         column = frame[name]
         if column.dtype not in (dtype, pl.Null):
             raise InputError(
                 f"{path}: column {name}: expected {dtype}, got {column.dtype}"
             )
         if name not in OPTIONAL:
-            for row in column.is_null().arg_true():
-                raise InputError(f"{path}: column {name}, row {row + 1}: empty")
+            check_rows(path, name, column.is_null(), "a value", column)
     frame = frame.cast(SCHEMA)
-    paths = frame["path"]
-    for row in paths.str.contains(OUTSIDE).arg_true():
-        raise InputError(
-            f"{path}: column path, row {row + 1}: {paths[row]!r} leads outside the audio folder"
-        )
+    leads_out = frame["path"].str.contains(OUTSIDE)
+    expected = "a path inside the audio folder"
+    check_rows(path, "path", leads_out, expected, frame["path"])
     root = to_path(metadata.get("audio", ""))
     return Spans(frame, root, metadata, str(path))
 

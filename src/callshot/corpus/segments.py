@@ -222,10 +222,7 @@ def read_spans(
 
 
 def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:
-    def place(reject: Reject) -> tuple[str, int]:
-        return reject.file, reject.row or 0
-
-    return sorted(rejects, key=place)
+    return sorted(rejects, key=lambda reject: (reject.file, reject.row or 0))
 
 
 def audio_root(audio: Path) -> Path:

@@ -1,14 +1,17 @@
 """The catalogue of encoders: a name comes in, an `EncoderSpec` with everything it needs goes out.
 
-An encoder is an `EncoderSpec` in the ENCODERS of a module in `models`, with everything that belongs
-to it. A module may also have a function `match_name`, for names that stand for many encoders, with
-their PATTERN. Frameworks are imported when a model is opened. Other packages can add encoders as
-entry points in the group `callshot.encoders`.
+An encoder that needs no code of its own is a table in a TOML file of `models`, with the fields of
+`EncoderSpec`. Others are an `EncoderSpec` in the ENCODERS of a module there, with everything that
+belongs to it. A module may also have a function `match_name`, for names that stand for many
+encoders, with their PATTERN. Frameworks are imported when a model is opened. Other packages can add
+encoders as entry points in the group `callshot.encoders`.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.resources import files
 from pkgutil import iter_modules
 
 from callshot.encoders import models
@@ -18,6 +21,8 @@ from callshot.encoders.spec import (
     apply_options,
     format_option,
 )
+from callshot.encoders.weights import Weight
+from callshot.encoders.windows import WindowOptions
 from callshot.errors import InputError, OptionError, suggest
 from callshot.files import error_reason
 
@@ -29,10 +34,25 @@ MODULES = [
 PATTERNS = [module.PATTERN for module in MODULES if hasattr(module, "PATTERN")]
 
 
-_SPECS: list[EncoderSpec] = []
-for _module in MODULES:
-    _SPECS += getattr(_module, "ENCODERS", ())
-ENCODERS = sorted(_SPECS, key=lambda spec: (spec.order, spec.name))
+def _read_specs() -> list[EncoderSpec]:
+    """Return the encoders of modules and of files, as lists show them."""
+    specs: list[EncoderSpec] = []
+    for module in MODULES:
+        specs += getattr(module, "ENCODERS", ())
+    for file in files(models).iterdir():
+        if file.name.endswith(".toml"):
+            for name, values in tomllib.loads(file.read_text("utf-8")).items():
+                rate_hz = values["rate_hz"]
+                values["windowing"] = WindowOptions(rate_hz, **values["windowing"])
+                for kind in ("weights", "alternatives"):
+                    values[kind] = [Weight(**one) for one in values.get(kind, ())]
+                lists = {key: one for key, one in values.items() if type(one) is list}
+                values |= {key: tuple(one) for key, one in lists.items()}
+                specs.append(EncoderSpec(name, **values))
+    return sorted(specs, key=lambda spec: (spec.order, spec.name))
+
+
+ENCODERS = _read_specs()
 
 
 def list_specs() -> list[EncoderSpec]:

@@ -6,7 +6,6 @@ reject, and the run continues; everything that was encoded before a crash is in 
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,7 +49,7 @@ from callshot.encoders.workers import (
 )
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
-from callshot.jobs import Cluster, Pool
+from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, no_progress, scale_progress
 from callshot.spans import Row, Spans
 from callshot.storage import home
@@ -344,22 +343,31 @@ def encode_spans(
     order = np.arange(len(spans))
     if encoder.batches_segments:  # those of one length one after another
         order = np.argsort(spans.durations_s, kind="stable")
+    ordered = spans.take(order)
+    longest_s = 1.0
+    for span in ordered.rows():
+        length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
+        longest_s = max(longest_s, length_s)
+    samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
+    ahead = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)  # few, if one is long
     outputs = {}
     encoded = set()
+
+    def prepare(span: Row, signal: Float32Array) -> tuple[str, PreparedSegment]:
+        rate_hz = span["rate_hz"]
+        return f"{audio_key(signal)}@{rate_hz}", encoder.prepare(signal, rate_hz)
 
     def submit() -> Generator[
         tuple[int, tuple[str, PreparedSegment] | InputError], None, None
     ]:
-        with closing(_prepare_ahead(encoder, spans.take(order), threads)) as prepared:
-            for row, future in zip(order.tolist(), prepared, strict=True):
-                try:
-                    key, item = future.result()
-                except InputError as error:
-                    yield row, error
-                    continue
-                if key not in outputs and key not in encoded and not is_known(key):
-                    outputs[key] = workers.submit(item)
-                yield row, (key, item)
+        loaded = load_spans(ordered, threads=threads, ahead=ahead, prepare=prepare)
+        with closing(loaded):
+            for row, (_, result) in zip(order.tolist(), loaded, strict=True):
+                if not isinstance(result, InputError):
+                    key, item = result
+                    if key not in outputs and key not in encoded and not is_known(key):
+                        outputs[key] = workers.submit(item)
+                yield row, result
 
     with closing(submit()) as submitted:
         for row, result in keep_ahead(submitted, workers.ahead):
@@ -388,30 +396,6 @@ def encode_on_worker(workers: Workers, spans: Spans) -> Results:
     if len(errors) == len(results):
         raise errors[0]
     yield from results
-
-
-def _prepare_ahead(
-    encoder: Encoder, spans: Spans, threads: int | None
-) -> Generator[Future[tuple[str, PreparedSegment]], None, None]:
-    """Yield key and prepared audio of each span in order; a thread works ahead."""
-    loaded = load_spans(spans, threads=threads)
-
-    def prepare(rate_hz: int) -> tuple[str, PreparedSegment]:
-        _, signal = next(loaded)
-        if isinstance(signal, InputError):
-            raise signal
-        return f"{audio_key(signal)}@{rate_hz}", encoder.prepare(signal, rate_hz)
-
-    # Few, if one is long.
-    longest_s = 1.0
-    for row in spans.rows():
-        length_s = row["end_s"] - row["start_s"] + 2 * row["collar_s"]
-        longest_s = max(longest_s, length_s)
-    samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
-    most = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)
-    with Pool(1, thread_name_prefix="callshot-windows") as pool:
-        futures = (pool.submit(prepare, rate_hz) for rate_hz in spans["rate_hz"])
-        yield from keep_ahead(futures, most)
 
 
 # Options

@@ -30,7 +30,6 @@ from callshot.files import explain_unreadable, write_atomic
 MODEL_SIGNATURES = 18
 GRAPH_OUTPUTS = 8
 GRAPH_OPERATORS = 10
-LITERT_PACKAGES = ("ai_edge_litert",)
 _GREETING = b"INFO: Created TensorFlow Lite XNNPACK delegate"
 _STDERR_LOCK = threading.Lock()
 

@@ -43,6 +43,7 @@ from callshot.chunks import (
 from callshot.errors import InputError, OutputError, count_text, printable
 from callshot.files import (
     error_reason,
+    make_folder,
     remove_unfinished,
     sha256_text,
     share_lock,
@@ -51,7 +52,6 @@ from callshot.files import (
 )
 from callshot.jobs import Pool
 from callshot.records import Finding
-from callshot.storage import check_no_url
 
 LOGGER = logging.getLogger(__name__)
 FINGERPRINT = "fingerprint.json"
@@ -90,13 +90,7 @@ def open_store(
     """
     text = format_record(fingerprint)
     folder = Path(folder) / sha256_text(text)[:16]
-    check_no_url(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"{folder}: cannot be made ({error_reason(error)}); name another folder"
-        ) from error
+    make_folder(folder)
     lock = share_lock(folder / ".lock", partial(remove_unfinished, folder))
     path = folder / FINGERPRINT
     try:

@@ -118,25 +118,17 @@ did you mean centre?
         return round(self.hop_s * self.rate_hz)
 
 
-def cut_windows(
-    signal: Float32Array, rate_hz: float, options: WindowOptions
-) -> Float32Array:
-    """Return the windows of a segment, windows × samples; there is always at least one.
+def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
+    """Return the windows of a signal at the model's rate, windows × samples; at least one.
 
-    A signal at another rate is resampled whole (soxr, quality HQ). Silence stays silence.
+    Silence stays silence.
 
     >>> signal = np.array([1, 2, 3, 4, 5], np.float32)
     >>> options = WindowOptions(rate_hz=1, window_s=3, padding="right", normalisation="none")
-    >>> cut_windows(signal, 1, options)
+    >>> split_windows(signal, options)
     array([[1., 2., 3.],
            [4., 5., 0.]], dtype=float32)
     """
-    check_signal(signal)
-    return split_windows(resample(signal, rate_hz, options.rate_hz), options)
-
-
-def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
-    """Return the windows of a signal at the model's rate."""
     spans = find_spans(len(signal), options)
     windows = np.zeros((len(spans), options.window), np.float32)
     is_filled_from_start = len(signal) > options.window and options.remainder == "wrap"

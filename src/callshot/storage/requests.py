@@ -180,43 +180,32 @@ def hide_in_log(record: logging.LogRecord) -> bool:
 # Ranges
 
 
-class RangeMemory:
-    """The ranges of the latest files, up to a number of bytes, for all threads."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._size = 0
-        self._ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def find(self, file: FileVersion, position: int) -> bytes | None:
-        """Return what is known of a file from a position on, None if nothing is."""
-        with self._lock:
-            for start, content in self._ranges.get(file, []):
-                if start <= position < start + len(content):
-                    self._ranges.move_to_end(file)
-                    return content[position - start :]
-        return None
-
-    def keep(self, file: FileVersion, position: int, content: bytes) -> None:
-        """Keep a range; forget the files that were not read for longest."""
-        with self._lock:
-            self._ranges.setdefault(file, []).append((position, content))
-            self._ranges.move_to_end(file)
-            self._size += len(content)
-            while self._size > self._most:
-                _, ranges = self._ranges.popitem(last=False)
-                self._size -= sum(len(content) for _, content in ranges)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._ranges.clear()
-            self._size = 0
+# The latest ranges of files, by the file and where they begin, for all threads.
+_memory: OrderedDict[tuple[FileVersion, int], bytes] = OrderedDict()
+_memory_lock = threading.Lock()
 
 
-_memory = RangeMemory(MAX_MEMORY)
-forget_ranges = _memory.clear
+def find_range(file: FileVersion, position: int) -> bytes | None:
+    """Return what is in memory of a file from a position on, None if nothing is."""
+    with _memory_lock:
+        for (name, start), content in _memory.items():
+            if name == file and start <= position < start + len(content):
+                _memory.move_to_end((name, start))
+                return content[position - start :]
+    return None
+
+
+def keep_range(file: FileVersion, position: int, content: bytes) -> None:
+    """Keep a range in memory; forget those that were not read for longest."""
+    with _memory_lock:
+        _memory[file, position] = content
+        while sum(map(len, _memory.values())) > MAX_MEMORY:
+            _memory.popitem(last=False)
+
+
+def forget_ranges() -> None:
+    """Forget all ranges."""
+    _memory.clear()
 
 
 class RangeReader(io.RawIOBase):
@@ -298,7 +287,7 @@ class RangeReader(io.RawIOBase):
             offset = self._position - start
             if 0 <= offset < len(content):
                 return content[offset : offset + count]
-        known = _memory.find(self.version, self._position)
+        known = find_range(self.version, self._position)
         content = self._load_range() if known is None else known
         self._ranges.append((self._position, content))
         return content[:count]
@@ -326,9 +315,9 @@ class RangeReader(io.RawIOBase):
         if self.version[2] == UNKNOWN_VERSION:
             return
         if self.size <= SMALL_BYTES and self._path.has_exact_version():
-            _memory.keep(self.version, self._position, content)
+            keep_range(self.version, self._position, content)
         elif self._position == 0:
-            _memory.keep(self.version, 0, content[:FIRST_BYTES])
+            keep_range(self.version, 0, content[:FIRST_BYTES])
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for a range; after an error the next call asks with a new connection."""

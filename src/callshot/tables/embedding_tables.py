@@ -19,6 +19,7 @@ and the values, frame after frame.
 
 import csv
 import json
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -68,6 +69,7 @@ SEQUENCES: dict[str, Any] = {
     "frames": pl.Int64,
     "sequence": pl.List(pl.Float32),
 }
+CSV_BLOCK_BYTES = 2**24  # no row is longer
 SEQUENCES_PER_WRITE = 64  # that are in memory at once
 EMBED_AGAIN = "embed the segments again with --sequence"
 SEGMENT_COLUMNS = {"path", "start_s", "end_s"}
@@ -266,40 +268,33 @@ def _read_parquet(path: Path) -> tuple[pl.DataFrame, Metadata]:
 
 
 def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
-    """Read all columns as text with polars; look at each row only if it may have misread one."""
-    rows = _csv_rows(path)
-    header = next(rows, [])
+    """Read all columns as text; a ragged row, and text that is not UTF-8, is an error."""
+    import pyarrow
+    from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
+
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        header = next(filter(any, csv.reader(lines)), [])
     check_columns(path, header, ["e0"])
     names = select_columns(path, [name for name in header if name != "embedding"])
     check_repeated(path, header, names)
-    try:
-        frame = pl.read_csv(path.absolute(), infer_schema=False, glob=False)
-        is_suspect = frame[:, -1].null_count() > 0  # polars fills up short rows
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        list(rows)
-        raise
-    if is_suspect:
-        list(rows)
-    is_empty = pl.all_horizontal(pl.all().fill_null("") == "")
-    return restore_frame(frame.filter(~is_empty).select(names)), {}
-
-
-def _csv_rows(path: Path) -> Iterator[list[str]]:
-    """Yield the header and the rows that are not empty; raise if one is ragged or not UTF-8."""
-    header: list[str] = []
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        for row, cells in enumerate(filter(any, csv.reader(lines))):
-            header = header or cells
-            if BROKEN_TEXT.search("".join(cells)):
-                raise InputError(
-                    f"{path}: row {row} (0 is the header): not UTF-8; save the file as UTF-8"
-                )
-            if len(cells) != len(header):
-                raise InputError(
-                    f"{path}: row {row}: expected {len(header)} fields as in the header, "
-                    f"got {len(cells)}"
-                )
-            yield cells
+    columns = {name: f"f{number}" for number, name in enumerate(header)}  # pyarrow's
+    cells = dict.fromkeys(map("f{}".format, range(len(header))), pyarrow.string())
+    with pyarrow.OSFile(os.fsencode(path)) as stream:
+        table = read_csv(
+            stream,
+            ReadOptions(
+                autogenerate_column_names=True,
+                use_threads=False,
+                block_size=CSV_BLOCK_BYTES,
+            ),
+            ParseOptions(newlines_in_values=True),
+            ConvertOptions(column_types=cells),
+        )
+    rows = cast(pl.DataFrame, pl.from_arrow(table))[1:]
+    is_empty = pl.all_horizontal(pl.all() == "")
+    filled = rows.filter(~is_empty)
+    frame = filled.select(pl.col(columns[name]).alias(name) for name in names)
+    return restore_frame(frame), {}
 
 
 def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> None:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from callshot.chunks import Rows
+from callshot.encoders.weights import import_package
 from callshot.errors import InputError, count_text, printable
 from callshot.files import check_regular_file, error_reason, explain_unreadable
 from callshot.tables.window_pooling import WindowReaders, make_windows
@@ -180,13 +180,7 @@ def _read_windows(path: Path, index: Any, windows: pl.DataFrame) -> Rows:
 
 def open_usearch(path: Path) -> Any:
     """Return a USearch index of float16 or float32; its file is mapped, not loaded."""
-    try:
-        usearch = import_module("usearch.index")
-    except ImportError as error:
-        raise InputError(
-            f"{path}: the vectors of perch-hoplite need usearch ({error}); "
-            f"install it with: pip install 'callshot[{EXTRA}]'"
-        ) from error
+    usearch = import_package("usearch.index", EXTRA)
     with explain_unreadable(path):
         check_regular_file(path)
     try:

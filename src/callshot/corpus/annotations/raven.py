@@ -7,7 +7,6 @@ nothing, and a label may have quotes of its own; cells are quoted where the head
 
 import csv
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 
@@ -159,19 +158,16 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
 
 def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:
     """Return the rows that show a selection again; its first spectrogram is kept, if it has one."""
-    numbers = defaultdict[object, list[int]](list)
+    keys = {}
+    kept: dict[object, str] = {}
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
-            key = tuple(map(cells.get, SELECTION_KEY))
-            numbers[key].append(number)
-    repeated = set()
-    for rows in numbers.values():
-        views = {row: selections[row]["View"] for row in rows}
-        names = list(views.values())
-        pictures = [name for name in names if "spectrogram" in name.lower()]
-        first = (pictures or names)[0]
-        repeated |= {row for row, view in views.items() if view != first}
-    return repeated
+            view = cells["View"]
+            key = keys[number] = tuple(map(cells.get, SELECTION_KEY))
+            first = kept.setdefault(key, view)
+            if "spectrogram" in view.lower() and "spectrogram" not in first.lower():
+                kept[key] = view
+    return {row for row, key in keys.items() if selections[row]["View"] != kept[key]}
 
 
 def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:

@@ -22,7 +22,6 @@ from callshot.corpus.synthetic.call_synthesis import (
     Caller,
     Random,
     Samples,
-    Spectrum,
     apply_gain,
     draw_caller,
     draw_slow_noise,
@@ -103,8 +102,7 @@ def mix_soundscape(
     """
     tail_size = int(soundscape["reverberation_s"] * rate_hz)
     size, frequency_hz = frequency_grid(calls.size + tail_size, rate_hz)
-    gain = _draw_path_gain(soundscape, frequency_hz, size, tail_size, random)
-    mixture = apply_gain(calls, gain, size)
+    mixture = record_call(calls, soundscape, rate_hz, random)[: calls.size]
 
     # Wind in gusts, the steady noise of the microphone, and insects that swell and fade.
     white = random.standard_normal(2 * frequency_hz.size, np.float32)
@@ -144,18 +142,6 @@ def record_call(
     tail_size = int(soundscape["reverberation_s"] * rate_hz)
     padded = np.pad(call, (0, tail_size))
     size, frequency_hz = frequency_grid(padded.size, rate_hz)
-    gain = _draw_path_gain(soundscape, frequency_hz, size, tail_size, random)
-    return apply_gain(padded, gain, size)
-
-
-def _draw_path_gain(
-    soundscape: Soundscape,
-    frequency_hz: Samples,
-    size: int,
-    tail_size: int,
-    random: Random,
-) -> Spectrum:
-    """Draw the gain from a caller to the recording: air, reverberation, microphone."""
     # Air, leaves and soil absorb more at high frequencies.
     distance_m = soundscape["distance_m"]
     far = distance_m / 100
@@ -171,8 +157,7 @@ def _draw_path_gain(
     tail *= decay
     tail *= np.float32(level)
     tail[0] += 1
-    reverberant: Spectrum = gain * fft.rfft(tail, size)
-    return reverberant
+    return apply_gain(padded, gain * fft.rfft(tail, size), size)
 
 
 def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:

@@ -1,4 +1,4 @@
-"""Perch: version 1, converted once from TensorFlow to ONNX, and version 2, published as ONNX."""
+"""Perch 1, converted once from TensorFlow to ONNX."""
 
 import os
 from functools import partial
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.onnx import ONNX_PACKAGES, open_windows
+from callshot.encoders.onnx import open_windows
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import (
     Weight,
@@ -71,18 +71,7 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
     return difference
 
 
-CITATION = (
-    "B. Ghani, T. Denton, S. Kahl, H. Klinck (2023): Global birdsong embeddings enable superior "
-    "transfer learning for bioacoustic classification. Scientific Reports 13, 22876."
-)
-HUGGING_FACE = "https://huggingface.co"
-PERCH_V2 = f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve"
-PERCH_V2_REVISION = "da88bf8c37c0b3068fc706fe509f633b9fbd28c1"
-PERCH_V2_HEADLESS = f"{HUGGING_FACE}/sammlapp/Perch_v2_headless/resolve/main"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
-PERCH_LOUDNESS = (
-    "does not change it: each window is scaled to one peak, unless normalisation=none"
-)
 PERCH_V1_FILES = (
     "saved_model.pb",
     "variables/variables.index",
@@ -91,48 +80,6 @@ PERCH_V1_FILES = (
 
 ENCODERS = (
     EncoderSpec(
-        name="perch-v2",
-        title="Perch 2, EfficientNet-B3",
-        dimension=1536,
-        rate_hz=32000,
-        band_hz=(60, 16000),
-        load="callshot.encoders.onnx:load_onnx",
-        licence="Apache-2.0",
-        loudness_effect=PERCH_LOUDNESS,
-        windowing=WindowOptions(rate_hz=32000, window_s=5.0),
-        output="embedding",
-        extra="onnx",
-        packages=ONNX_PACKAGES,
-        citation=CITATION,
-        weights=(
-            Weight(
-                "perch_v2_no_dft.onnx",
-                f"{PERCH_V2}/{PERCH_V2_REVISION}/perch_v2_no_dft.onnx",
-                size=413_350_933,
-                sha256="4dcf71c18a147198545944bb5149697e89e3ad2e16637fa8f0edf6d13035a017",
-            ),
-        ),
-        # The file of perch-hoplite, then those of OpenSoundscape's zoo, without the classes.
-        alternatives=(
-            Weight(
-                "perch_v2.onnx",
-                f"{PERCH_V2}/{PERCH_V2_REVISION}/perch_v2.onnx",
-                size=409_148_616,
-                sha256="bf0c8467a924cb074663970ca4a0ab1e143602121930209657d0dff5d5cefa1f",
-            ),
-            *(
-                Weight(file, f"{PERCH_V2_HEADLESS}/{file}")
-                for file in (
-                    "perch_v2_no_dft_embedding_only.onnx",
-                    "perch_v2_embedding_only.onnx",
-                )
-            ),
-        ),
-        tested_with_real_weights=False,
-        gpu=True,
-        parallel=True,
-    ),
-    EncoderSpec(
         name="perch-v1",
         title="Perch 1, EfficientNet-B1",
         dimension=1280,
@@ -140,11 +87,17 @@ ENCODERS = (
         band_hz=(60, 16000),
         load=f"{__name__}:load_perch_v1",
         licence="Apache-2.0",
-        loudness_effect=PERCH_LOUDNESS,
+        loudness_effect=(
+            "does not change it: each window is scaled to one peak, unless normalisation=none"
+        ),
         windowing=WindowOptions(rate_hz=32000, window_s=5.0),
         extra=EXTRA,
         packages=("onnxruntime", "tensorflow"),
-        citation=CITATION,
+        citation=(
+            "B. Ghani, T. Denton, S. Kahl, H. Klinck (2023): Global birdsong embeddings enable "
+            "superior transfer learning for bioacoustic classification. Scientific Reports 13, "
+            "22876."
+        ),
         weights=tuple(
             Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
             for file in PERCH_V1_FILES
