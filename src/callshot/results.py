@@ -245,9 +245,11 @@ class OutputFolder:
         copies = (f"{name}.before-{number}" for number in count(2))
         for copy in chain([f"{name}.before"], copies):
             if not path_exists(self.folder / copy):
-                content = (self.folder / name).read_bytes()
-                write_atomic(self.folder / copy, content)
+                self._rename(name, copy)
                 return
+
+    def _rename(self, name: str, new_name: str) -> None:
+        (self.folder / name).replace(self.folder / new_name)
 
     def _put(self, names: Sequence[str]) -> None:
         def put(name: str) -> None:
@@ -361,6 +363,9 @@ class RemoteOutputFolder(OutputFolder):
         self.folder = cast(Path, RemotePath(self.folder))  # what it knew is outdated
         with suppress(PermissionError):  # a marker that stays does no harm
             self.marker.unlink(missing_ok=True)
+
+    def _rename(self, name: str, new_name: str) -> None:
+        write_atomic(self.folder / new_name, (self.folder / name).read_bytes())
 
 
 def _check_own(name: str, is_of_others: bool) -> None:
