@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from callshot.detection.model import load_model
 from callshot.encoders.embed import EmbedOptions, embed
-from callshot.encoders.store import Store, open_store
+from callshot.encoders.store import Store
 from callshot.errors import CallshotError
 from callshot.spans import Spans
 from callshot.study.verify import verify_path
@@ -66,7 +66,7 @@ def damage_bytes(raw: bytes, rng: random.Random) -> bytes:
 def fill_store(folder: Path) -> None:
     """Write three shards of twenty vectors."""
     for start in range(0, 60, 20):
-        with open_store(folder, FINGERPRINT) as store:
+        with Store(folder, FINGERPRINT) as store:
             add_missing(store, range(start, start + 20))
 
 
@@ -87,7 +87,7 @@ def read_damaged_store(folder: Path, number: int) -> str:
     shard = rng.choice(files)
     whole = shard.read_bytes()
     shard.write_bytes(damage_bytes(whole, rng))
-    with open_store(place, FINGERPRINT) as store:
+    with Store(place, FINGERPRINT) as store:
         present = [n for n, key in enumerate(KEYS) if store.has(key)]
         kept = store.vectors([KEYS[n] for n in present])
         is_right = np.array_equal(kept, VECTORS[present])

@@ -28,7 +28,7 @@ from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import GPU_WORKERS, Encoder, PreparedSegment
 from callshot.encoders.models.hubert import RATE_HZ, open_hubert_torch
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from callshot.encoders.workers import Workers
 from callshot.spans import Spans
 from table import parser, show
@@ -139,7 +139,7 @@ def measure_embed(single: Encoder, encoder: Encoder, folder: Path) -> dict[str, 
 
     def embed(encoder: Encoder, store: str) -> float:
         start_s = time.perf_counter()
-        with open_store(folder / store, encoder.fingerprint) as opened:
+        with Store(folder / store, encoder.fingerprint) as opened:
             embed_spans(spans, encoder, opened)
         return time.perf_counter() - start_s
 

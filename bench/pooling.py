@@ -26,7 +26,7 @@ from callshot.encoders.embed import (
 from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import POOLINGS, EncoderSpec
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from callshot.encoders.workers import default_threads
 from callshot.spans import Spans
 from callshot.vectors import Vectors
@@ -38,7 +38,7 @@ Outputs = list[np.ndarray]
 
 def run_model(audio: Spans, encoder: Encoder, folder: Path) -> Outputs:
     """Return the windows or frames of all segments, from the store if it has them."""
-    with open_store(folder, encoder.fingerprint, sequences=True) as store:
+    with Store(folder, encoder.fingerprint, sequences=True) as store:
         keys, rejects = embed_spans(audio, encoder, store)
         if rejects:
             raise SystemExit(f"{audio.source}: {rejects[0].reason}")

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from table import parser, show
 
 LIMIT_S = 2.0
@@ -238,7 +238,7 @@ def list_few_types(folder: Path) -> None:
 def fill_store(folder: Path) -> None:
     """Make a store of about 400 MB, so that verify has something to read."""
     numbers = np.random.default_rng(0)
-    with open_store(folder, {"encoder": "large"}) as store:
+    with Store(folder, {"encoder": "large"}) as store:
         for row in range(STORE_ROWS):
             vector = numbers.normal(size=STORE_DIMENSIONS).astype(np.float32)
             store.add(f"{row}", f"{row:064x}", vector)

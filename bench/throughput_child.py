@@ -20,7 +20,7 @@ from callshot.corpus.audio import load_audio
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from callshot.encoders.workers import default_threads
 from callshot.spans import Spans
 
@@ -83,7 +83,7 @@ class Way:
         """Embed all segments from their recordings into an empty store."""
         with (
             tempfile.TemporaryDirectory(dir=self.folder) as store,
-            open_store(Path(store), self.encoder.fingerprint) as opened,
+            Store(Path(store), self.encoder.fingerprint) as opened,
         ):
             embed_spans(self.segments, self.encoder, opened)
 

@@ -544,10 +544,8 @@ def _code_key() -> str:
 def _parts(value: Any) -> Iterator[bytes | memoryview]:
     """Yield what makes a value, so that different values have different parts."""
     yield type(value).__name__.encode()
-    if is_dataclass(value):
-        for part in fields(value):
-            yield from _parts(getattr(value, part.name))
-    elif isinstance(value, pl.DataFrame | pl.Series):
+    members: Collection[Any] = ()
+    if isinstance(value, pl.DataFrame | pl.Series):
         # Names, types and values, whatever the frame was cut from.
         frame = pl.DataFrame(value)
         content = io.BytesIO()
@@ -561,19 +559,19 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
         yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
     elif isinstance(value, FunctionType):
         yield f"{value.__module__} {value.__qualname__}".encode()
-    elif isinstance(value, Mapping | Sequence | AbstractSet) and not isinstance(
-        value, str
-    ):
-        members = list(value)
-        if isinstance(value, Mapping):
-            members = list(value.items())
-        elif isinstance(value, AbstractSet):
-            members = sorted(value)
-        yield str(len(members)).encode()
-        for member in members:
-            yield from _parts(member)
+    elif is_dataclass(value):
+        members = [getattr(value, part.name) for part in fields(value)]
+    elif isinstance(value, Mapping):
+        members = value.items()
+    elif isinstance(value, AbstractSet):
+        members = sorted(value)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        members = value
     else:
         yield repr(value).encode()
+    yield str(len(members)).encode()
+    for member in members:
+        yield from _parts(member)
 
 
 @dataclass

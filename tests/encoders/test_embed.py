@@ -19,7 +19,7 @@ from callshot.corpus.audio import load_audio
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import EmbedOptions, embed, embed_spans
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file_steps import embed_files, segment_files
 from callshot.tables.embedding_tables import read_table
@@ -48,7 +48,7 @@ class CountingEncoder:
 
 
 def embed_folder(folder, segments, encoder, store="store"):
-    with open_store(folder / store, encoder.fingerprint) as opened:
+    with Store(folder / store, encoder.fingerprint) as opened:
         spans = make_spans(segments, folder)
         keys, rejects = embed_spans(spans, encoder, opened, threads=2)
         return keys, rejects, opened.vectors([key for key in keys if key is not None])
@@ -160,7 +160,7 @@ def test_a_copy_of_known_audio_is_read_only_once(library, monkeypatch):
         return ()
 
     monkeypatch.setattr("callshot.encoders.embed.load_spans", fail_to_load)
-    with open_store(library / "store", encoder.fingerprint) as store:
+    with Store(library / "store", encoder.fingerprint) as store:
         copy = make_spans([make_segment("copy.wav")], library)
         embed_spans(copy, encoder, store)
 
@@ -202,7 +202,7 @@ def make_watched_encoder(before_model):
 
 def embed_many(library, encoder, count=12):
     segments = [make_segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(count)]
-    with open_store(library / "store", encoder.fingerprint) as store:
+    with Store(library / "store", encoder.fingerprint) as store:
         embed_spans(make_spans(segments, library), encoder, store)
 
 
@@ -257,7 +257,7 @@ def test_progress_adds_up_to_one_and_shows_the_pace(library):
     encoder = CountingEncoder().encoder
     segments = [make_segment(f"r{n}.wav") for n in range(3)]
     embed_folder(library, segments[:1], encoder)
-    with open_store(library / "store", encoder.fingerprint) as store:
+    with Store(library / "store", encoder.fingerprint) as store:
         embed_spans(
             make_spans(segments, library),
             encoder,

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 from callshot import chunks
 from callshot.encoders import store as stores
-from callshot.encoders.store import audio_key, open_store
+from callshot.encoders.store import Store, audio_key
 from callshot.errors import InputError, OutputError
 
 ENCODER = {"encoder": "mfcc", "rate_hz": 16000, "hop_s": 0.01, "top_db": None}
@@ -38,7 +38,7 @@ def vectors_of(numbers, dimension=8):
 
 def fill(folder, numbers, **options):
     """Add rows in one shard, and return the folder of the shards."""
-    with open_store(folder, ENCODER, **options) as store:
+    with Store(folder, ENCODER, **options) as store:
         add(store, numbers)
         return store.folder
 
@@ -50,7 +50,7 @@ def add(store, numbers):
 
 def check_rows(folder, numbers):
     """Expect these rows and no others, bit by bit; return the notes."""
-    with open_store(folder, ENCODER) as store:
+    with Store(folder, ENCODER) as store:
         keys = [name(number) for number in numbers]
         assert store.find([f"source {number}" for number in numbers]) == {
             f"source {number}": key for number, key in zip(numbers, keys, strict=True)
@@ -87,7 +87,7 @@ import sys, time
 from hashlib import sha256
 from pathlib import Path
 import numpy as np
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from callshot.errors import OutputError
 ENCODER = {ENCODER!r}
 folder, arguments = Path(sys.argv[1]), sys.argv[2:]
@@ -133,10 +133,10 @@ bits = hnp.arrays(np.uint32, st.tuples(st.integers(1, 6), st.just(5))).map(
 def test_every_bit_of_finite_vectors_comes_back(tmp_path_factory, vectors):
     folder = tmp_path_factory.mktemp("store")
     vectors[~np.isfinite(vectors)] = -0.0
-    with open_store(folder, ENCODER) as store:
+    with Store(folder, ENCODER) as store:
         for i, vector in enumerate(vectors):
             store.add(f"s{i}", f"k{i}", vector)
-    with open_store(folder, ENCODER) as store:
+    with Store(folder, ENCODER) as store:
         order = np.random.default_rng(0).permutation(
             np.repeat(np.arange(len(vectors)), 2)
         )
@@ -152,12 +152,12 @@ def test_sequences_of_any_length_come_back_in_any_order(tmp_path, flush_each):
         rng.normal(size=(frames, 4)).astype(np.float32)
         for frames in rng.integers(1, 9, 30)
     ]
-    with open_store(tmp_path, ENCODER, sequences=True) as store:
+    with Store(tmp_path, ENCODER, sequences=True) as store:
         for i, sequence in enumerate(sequences):
             store.add(f"s{i}", f"k{i}", sequence.mean(axis=0), sequence)
             if i % flush_each == 0:
                 store.flush()
-    with open_store(tmp_path, ENCODER, sequences=True) as store:
+    with Store(tmp_path, ENCODER, sequences=True) as store:
         for order in (range(30), rng.permutation(30), [5, 5, 5], []):
             result = list(store.sequences([f"k{i}" for i in order]))
             assert all(
@@ -172,17 +172,17 @@ def test_sequences_of_any_length_come_back_in_any_order(tmp_path, flush_each):
 
 def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(tmp_path):
     fill(tmp_path, [1, 2])
-    with open_store(tmp_path, ENCODER, sequences=True) as store:
+    with Store(tmp_path, ENCODER, sequences=True) as store:
         assert store.find(["source 1"]) == {}
         assert not store.has(name(1))
         store.add("source 1", name(1), vectors_of([1])[0], np.ones((3, 8), np.float32))
-    with open_store(tmp_path, ENCODER, sequences=True) as store:
+    with Store(tmp_path, ENCODER, sequences=True) as store:
         assert [one.shape for one in store.sequences([name(1)])] == [(3, 8)]
     assert check_rows(tmp_path, [1, 2]) == []
 
 
 def test_rows_are_found_and_read_before_they_are_flushed(tmp_path):
-    with open_store(tmp_path, ENCODER) as store:
+    with Store(tmp_path, ENCODER) as store:
         add(store, range(5))
         assert store.has(name(3))
         assert store.find(["source 3", "source 9"]) == {"source 3": name(3)}
@@ -202,7 +202,7 @@ def test_rows_are_found_and_read_before_they_are_flushed(tmp_path):
 
 def test_a_reused_buffer_does_not_change_what_was_added(tmp_path):
     buffer = vectors_of([1])
-    with open_store(tmp_path, ENCODER) as store:
+    with Store(tmp_path, ENCODER) as store:
         store.add("source 1", name(1), buffer[0])
         buffer[:] = 99
     assert check_rows(tmp_path, [1]) == []
@@ -210,17 +210,17 @@ def test_a_reused_buffer_does_not_change_what_was_added(tmp_path):
 
 def test_the_first_shard_by_name_counts(tmp_path):
     for number in (1, 2):
-        with open_store(tmp_path / str(number), ENCODER) as store:
+        with Store(tmp_path / str(number), ENCODER) as store:
             store.add("a", "k", vectors_of([number])[0])
     [first], [second] = shard_files(tmp_path / "1"), shard_files(tmp_path / "2")
     for older, newer in ((first, second), (second, first)):
         folder = tmp_path / f"both {older.parts[-3]}"
-        open_store(folder, ENCODER).close()
+        Store(folder, ENCODER).close()
         for place, shard in enumerate((older, newer)):
             content = shard.read_bytes()
             shard_name = f"shard-{place}-{sha256(content).hexdigest()}.npy"
             (folder / older.parent.name / shard_name).write_bytes(content)
-        with open_store(folder, ENCODER) as store:
+        with Store(folder, ENCODER) as store:
             assert np.array_equal(store.vectors(["k"]), np.load(older)["vector"])
 
 
@@ -231,7 +231,7 @@ def test_rows_in_the_store_are_not_written_again(tmp_path):
 
 
 def test_other_tools_read_the_shards(tmp_path):
-    with open_store(tmp_path, ENCODER, sequences=True) as store:
+    with Store(tmp_path, ENCODER, sequences=True) as store:
         store.add("a", "k", np.full(2, 9, np.float32), np.ones((3, 2), np.float32))
     [shard] = shard_files(tmp_path)
     rows = np.load(shard, allow_pickle=False)
@@ -245,7 +245,7 @@ def test_a_shard_is_flushed_by_size_and_by_age(tmp_path, monkeypatch):
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(stores, "SHARD_BYTES", 10 * (stores.ROW_BYTES + 32))
-    with open_store(tmp_path, ENCODER) as store:
+    with Store(tmp_path, ENCODER) as store:
         add(store, range(9))
         assert len(shard_files(tmp_path)) == 0
         add(store, [9, 10])
@@ -267,9 +267,9 @@ def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path):
     assert json.loads(text).items() >= ENCODER.items()
     assert sha256(text).hexdigest()[:16] == folder.name
     assert fill(tmp_path, [1]) == folder
-    with open_store(tmp_path, dict(reversed(ENCODER.items()))) as store:
+    with Store(tmp_path, dict(reversed(ENCODER.items()))) as store:
         assert store.has(name(1))
-    with open_store(tmp_path, ENCODER | {"top_db": 80.0}) as store:
+    with Store(tmp_path, ENCODER | {"top_db": 80.0}) as store:
         assert not store.has(name(1))
 
 
@@ -302,7 +302,7 @@ def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(tmp_path):
     fill(tmp_path, range(10))
     [shard] = shard_files(tmp_path)
     rows = np.load(shard)
-    with open_store(tmp_path, ENCODER) as store:
+    with Store(tmp_path, ENCODER) as store:
         np.save(shard, rows[["source", "key"]].copy())
         with pytest.raises(
             InputError,
@@ -348,7 +348,7 @@ def test_a_process_verifies_a_shard_once_and_again_when_it_is_written_to(
     stores._find_damage.cache_clear()
     monkeypatch.setattr(stores, "find_damage", count)
     for _ in range(3):
-        open_store(tmp_path, ENCODER).close()
+        Store(tmp_path, ENCODER).close()
     assert sorted(verified) == shard_files(tmp_path)
     first = shard_files(tmp_path)[0]
     first.write_bytes(first.read_bytes().replace(name(1).encode(), b"1" * 64))
@@ -367,13 +367,13 @@ def test_a_shard_that_may_not_be_read_is_an_error_and_stays(tmp_path, monkeypatc
     with pytest.raises(
         InputError, match=r"shard-.*cannot be read \(Permission denied\)"
     ):
-        open_store(tmp_path, ENCODER)
+        Store(tmp_path, ENCODER)
     assert len(shard_files(tmp_path)) == 1
 
 
 def test_a_shard_that_was_removed_is_an_error(tmp_path):
     fill(tmp_path, range(10))
-    with open_store(tmp_path, ENCODER) as store:
+    with Store(tmp_path, ENCODER) as store:
         shard_files(tmp_path)[0].unlink()
         with pytest.raises(InputError, match="the shard is gone; run again"):
             store.vectors([name(1)])
@@ -401,7 +401,7 @@ def read_only(tmp_path, monkeypatch):
 
 def test_a_store_on_read_only_media_is_read(read_only):
     before = sorted(read_only.rglob("*"))
-    with open_store(read_only, ENCODER) as store:
+    with Store(read_only, ENCODER) as store:
         assert store.has(name(3))
         assert not store.has(name(13))
         add(store, range(8, 13))
@@ -431,7 +431,7 @@ class FullDisk:
 def test_a_full_disk_is_an_error_and_the_store_is_readable(tmp_path, monkeypatch):
     fill(tmp_path, range(5))
     disk = FullDisk()
-    with open_store(tmp_path, ENCODER) as store, monkeypatch.context() as patched:
+    with Store(tmp_path, ENCODER) as store, monkeypatch.context() as patched:
         patched.setattr(os, "fsync", disk)
         add(store, range(5, 8))
         with pytest.raises(
@@ -441,7 +441,7 @@ def test_a_full_disk_is_an_error_and_the_store_is_readable(tmp_path, monkeypatch
             store.flush()
         assert unfinished(tmp_path) == []
         assert np.array_equal(store.vectors([name(2)]), vectors_of([2]))
-        with open_store(tmp_path, ENCODER) as other:
+        with Store(tmp_path, ENCODER) as other:
             assert np.array_equal(other.vectors([name(4)]), vectors_of([4]))
         disk.room = True
         store.flush()
@@ -449,7 +449,7 @@ def test_a_full_disk_is_an_error_and_the_store_is_readable(tmp_path, monkeypatch
 
 
 def test_the_first_error_is_the_one_that_is_raised(tmp_path, monkeypatch):
-    store = open_store(tmp_path, ENCODER)
+    store = Store(tmp_path, ENCODER)
     add(store, [1])
     monkeypatch.setattr(os, "fsync", FullDisk())
     with pytest.raises(ZeroDivisionError), store:
@@ -462,7 +462,7 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path, monkeypatch):
 
 ENDLESS = """
 number = int(arguments[0])
-with open_store(folder, ENCODER) as store:
+with Store(folder, ENCODER) as store:
     while True:
         for _ in range(int(arguments[1])):
             add(store, number)
@@ -484,7 +484,7 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(tmp_path)
         os.kill(process.pid, signal.SIGKILL)
         output = process.communicate()[0].split()
         flushed = max(map(int, [first_line, *output]))
-        with open_store(tmp_path, ENCODER) as store:
+        with Store(tmp_path, ENCODER) as store:
             assert store.notes == []
             assert unfinished(tmp_path) == []
             keys = [name(number) for number in range(flushed)]
@@ -497,7 +497,7 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(tmp_path)
 
 
 BOTH = """
-with open_store(folder, ENCODER) as store:
+with Store(folder, ENCODER) as store:
     print("here", flush=True)
     sys.stdin.readline()
     for number in range(int(arguments[0]), int(arguments[1])):
@@ -545,12 +545,12 @@ def test_a_shard_has_its_name_only_once_it_is_on_the_disk(tmp_path, monkeypatch)
 def test_unfinished_files_are_kept_while_others_have_the_store_open(tmp_path):
     part = fill(tmp_path, [1]) / f".shard-1.{dead_pid()}-0123abcd.part.npy"
     part.write_bytes(b"NUMPY")
-    first = open_store(tmp_path, ENCODER)
+    first = Store(tmp_path, ENCODER)
     assert part.exists() == (sys.platform == "win32")
     part.write_bytes(b"NUMPY")
-    second = open_store(tmp_path, ENCODER)
+    second = Store(tmp_path, ENCODER)
     first.close()
-    open_store(tmp_path, ENCODER).close()
+    Store(tmp_path, ENCODER).close()
     assert part.exists()
     second.close()
     assert check_rows(tmp_path, [1]) == []
@@ -576,10 +576,10 @@ LARGE = """
 import resource
 count, block = 10_000, np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
 names = [sha256(str(number).encode()).hexdigest() for number in range(count)]
-with open_store(folder, ENCODER) as store:
+with Store(folder, ENCODER) as store:
     for number in range(0 if store.has(names[0]) else count):
         store.add(names[number], names[number], block[number % 1000])
-with open_store(folder, ENCODER) as store:
+with Store(folder, ENCODER) as store:
     store.vectors(names[:10])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     order = np.arange(count)

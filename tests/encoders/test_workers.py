@@ -12,7 +12,7 @@ from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.install import import_weights
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from callshot.encoders.workers import Workers, default_threads
 from callshot.errors import InputError
 from rows_of_spans import make_row, make_spans
@@ -187,7 +187,7 @@ def test_the_store_has_the_same_bytes_for_any_number_of_threads(
         encoder = open_encoder(spec, threads=threads)
         assert encoder.workers == threads
         place = folder / f"store-{threads}"
-        with open_store(place, encoder.fingerprint) as store:
+        with Store(place, encoder.fingerprint) as store:
             keys, rejects = embed_spans(segments, encoder, store, threads=2)
             contents.append((keys, store.vectors(keys).tobytes()))
         assert rejects == []

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot.encoders.store import open_store
+from callshot.encoders.store import Store
 from callshot.errors import InputError, OptionError
 from callshot.records import FAILURES, Finding
 from callshot.study.verify import verify_path
@@ -148,11 +148,11 @@ def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(stud
 
 
 def test_a_shard_without_a_checksum_in_its_name_is_not_from_callshot(tmp_path):
-    with open_store(tmp_path, {"encoder": "x"}) as store:
+    with Store(tmp_path, {"encoder": "x"}) as store:
         store.add("a", "k", np.ones(2, np.float32))
     [new] = tmp_path.glob("*/shard-*")
     renamed = new.rename(new.with_name("shard-1-0123456789abcdef.npy"))
-    with open_store(tmp_path, {"encoder": "x"}) as store:
+    with Store(tmp_path, {"encoder": "x"}) as store:
         assert store.find(["a"]) == {}
     assert find_faults(tmp_path) == {renamed: "not from callshot"}
 

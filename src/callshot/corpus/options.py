@@ -161,7 +161,7 @@ def read_renames(path: Path) -> dict[str, str]:
             raise InputError(
                 f"{path}: line {line}: expected {fields} as in the header, got {len(cells)}"
             )
-        label = _normalize(cells[columns["label"]])
+        label = normalize_label(cells[columns["label"]])
         new_label = cells[columns["new_label"]].strip()
         first = renames.setdefault(label, new_label)
         if first != new_label:
@@ -219,40 +219,31 @@ def read_source(given: Given, exclude: Sequence[Path] = ()) -> dict[str, Any]:
     }
 
 
-def _normalize(label: str) -> str:
+def normalize_label(label: str) -> str:
     """Return a label without space around it, and with composed accents."""
     return unicodedata.normalize("NFC", label.strip())
 
 
-class Renaming:
-    """Renames labels, and remembers which were renamed.
+def rename_label(label: str, renames: Mapping[str, str]) -> str:
+    """Return the new label, stripped; raise InputError if it is empty.
 
-    >>> rename = Renaming({"Rmbl": "rumble"})
-    >>> rename(" Rmbl"), rename("roar")
+    >>> rename_label(" Rmbl", {"Rmbl": "rumble"}), rename_label("roar ", {})
     ('rumble', 'roar')
     """
+    old = normalize_label(label)
+    new = renames.get(old, label).strip()
+    if not new and old in renames:
+        raise InputError(f"left out: label {quote(old)} has no new label in --rename")
+    return new
 
-    def __init__(self, renames: Mapping[str, str]) -> None:
-        self._renames = {_normalize(old): new for old, new in renames.items()}
-        self._used: set[str] = set()
 
-    def __call__(self, label: str) -> str:
-        """Return the new label; raise InputError if it is empty."""
-        old = _normalize(label)
-        if old not in self._renames:
-            return label.strip()
-        self._used.add(old)
-        new = self._renames[old].strip()
-        if not new:
-            raise InputError(
-                f"left out: label {quote(old)} has no new label in --rename"
-            )
-        return new
-
-    def describe(self) -> Iterator[str]:
-        """Describe what was renamed, and what may be a typing error in the list."""
-        if self._used:
-            yield f"labels renamed: {list_names(sorted(self._used))}"
-        unused = sorted(self._renames.keys() - self._used)
-        if unused:
-            yield f"labels to rename that no call has: {list_names(unused)}"
+def describe_renaming(
+    labels: Collection[str], renames: Mapping[str, str]
+) -> Iterator[str]:
+    """Describe which labels are renamed, and what may be a typing error in the list."""
+    used = renames.keys() & set(map(normalize_label, labels))
+    if used:
+        yield f"labels renamed: {list_names(sorted(used))}"
+    unused = sorted(renames.keys() - used)
+    if unused:
+        yield f"labels to rename that no call has: {list_names(unused)}"

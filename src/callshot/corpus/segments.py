@@ -25,9 +25,11 @@ from callshot.corpus.corpus_annotations import read_corpus_annotations
 from callshot.corpus.options import (
     PAPER_MINIMUM_S,
     Corpus,
-    Renaming,
     SegmentationOptions,
     default_options,
+    describe_renaming,
+    normalize_label,
+    rename_label,
 )
 from callshot.corpus.recordings import (
     Errors,
@@ -100,14 +102,16 @@ def segment_corpus(
     """
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
-    rename = Renaming(annotation_options.rename)
+    renames = {
+        normalize_label(old): new for old, new in annotation_options.rename.items()
+    }
     if corpus is not None:
         annotation_options = replace(
             annotation_options, is_known_label=corpus.has_label
         )
 
     def spell(label: str) -> str:
-        renamed = rename(label)
+        renamed = rename_label(label, renames)
         return renamed if corpus is None else corpus.spell(renamed)
 
     library = find_recordings(
@@ -140,7 +144,7 @@ def segment_corpus(
     notes = []
     for note, file_count in read.notes.items():
         notes.append(note if file_count == 1 else f"{note} ({file_count} files)")
-    notes += rename.describe()
+    notes += describe_renaming([row["label"] for row in read.rows], renames)
     notes += describe_doubts(calls, options, recordings, corpus)
     if "fold" in segments.frame.columns:
         empty = segments.frame["fold"].null_count()

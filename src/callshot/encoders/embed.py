@@ -35,7 +35,7 @@ from callshot.encoders.joined_encoder import (
     join_tables,
 )
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store import FINGERPRINT, Store, audio_key, open_store
+from callshot.encoders.store import FINGERPRINT, Store, audio_key
 from callshot.encoders.windows import Float32Array
 from callshot.encoders.workers import (
     EmbedWork,
@@ -219,7 +219,7 @@ def embed_rows(
     check_runs_on(spec, device)
     fingerprint = encoder_fingerprint(spec, device, sequences=sequences)
     folder = default_store() if options.store is None else options.store
-    with open_store(folder, fingerprint, sequences=sequences) as store:
+    with Store(folder, fingerprint, sequences=sequences) as store:
         if options.cluster is None:
             threads = options.threads or default_threads()
             encoder = open_encoder(

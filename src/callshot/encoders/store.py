@@ -24,7 +24,7 @@ from hashlib import sha256
 from itertools import groupby, repeat
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,51 +74,31 @@ def audio_key(signal: Vector) -> str:
     return digest.hexdigest()
 
 
-def open_store(
-    folder: Path, fingerprint: Mapping[str, object], *, sequences: bool = False
-) -> "Store":
-    """Open the store of one encoder, and make it if there is none.
+class Store:
+    """The open store of one encoder, which is made if there is none; for one thread at a time.
 
     `fingerprint` is everything that decides the numbers, as JSON values. With `sequences` each
-    vector comes with the sequence behind it, and only rows that have one count.
+    vector comes with the sequence behind it, and only rows that have one count. `notes` describes
+    damage that was found; it is logged when the store is closed.
 
     >>> import tempfile
-    >>> with open_store(Path(tempfile.mkdtemp()), {"encoder": "mfcc"}) as store:
+    >>> with Store(Path(tempfile.mkdtemp()), {"encoder": "mfcc"}) as store:
     ...     store.add("a.wav 0-1 s", "f00d", np.array([1, 2], np.float32))
     ...     store.find(["a.wav 0-1 s", "b.wav 0-1 s"]), store.vectors(["f00d"]).tolist()
     ({'a.wav 0-1 s': 'f00d'}, [[1.0, 2.0]])
     """
-    text = format_record(fingerprint)
-    folder = Path(folder) / sha256_text(text)[:16]
-    make_folder(folder)
-    lock = share_lock(folder / ".lock", partial(remove_unfinished, folder))
-    path = folder / FINGERPRINT
-    try:
-        is_written = path.is_file() and path.read_bytes() == text.encode()
-        if not is_written and os.access(folder, os.W_OK):
-            write_atomic(path, text)
-            sync_folder(folder.parent)
-        return Store(folder, lock, keeps_sequences=sequences)
-    except BaseException:
-        if lock is not None:
-            lock.close()
-        raise
-
-
-class Store:
-    """An open store, made by `open_store`; for one thread at a time.
-
-    `notes` describes damage that was found; it is logged when the store is closed.
-    `keeps_sequences` is whether each vector comes with the sequence behind it.
-    """
 
     def __init__(
-        self, folder: Path, lock: BinaryIO | None, *, keeps_sequences: bool
+        self,
+        folder: Path,
+        fingerprint: Mapping[str, object],
+        *,
+        sequences: bool = False,
     ) -> None:
-        self.folder = folder
+        text = format_record(fingerprint)
+        self.folder = Path(folder) / sha256_text(text)[:16]
         self.notes: list[str] = []
-        self.keeps_sequences = keeps_sequences
-        self._lock = lock
+        self.keeps_sequences = sequences
         self._buffer: list[tuple[str, str, Vector, Vector | None]] = []
         self._buffer_rows = 0
         self._buffer_bytes = 0
@@ -126,15 +106,28 @@ class Store:
         self._keys: dict[str, str] = {}  # by source
         self._places: dict[str, tuple[int, int]] = {}  # by key: shard and row in it
         self._shards: list[Path] = []
-        self._is_writable = os.access(folder, os.W_OK)
-        shards = list_shards(folder, sequences=keeps_sequences)
-        # The next ones are verified while rows are entered: SHA-256 frees the GIL.
-        with Pool() as pool:
-            damages = pool.map(_find_damage_once, shards)
-            for shard, damage in zip(shards, damages, strict=True):
-                rows = self._map_shard(shard, damage)
-                if rows is not None:
-                    self._append_shard(shard, rows)
+        make_folder(self.folder)
+        self._is_writable = os.access(self.folder, os.W_OK)
+        clean = partial(remove_unfinished, self.folder)
+        self._lock = share_lock(self.folder / ".lock", clean)
+        try:
+            path = self.folder / FINGERPRINT
+            is_written = path.is_file() and path.read_bytes() == text.encode()
+            if not is_written and self._is_writable:
+                write_atomic(path, text)
+                sync_folder(self.folder.parent)
+            shards = list_shards(self.folder, sequences=sequences)
+            # The next ones are verified while rows are entered: SHA-256 frees the GIL.
+            with Pool() as pool:
+                damages = pool.map(_find_damage_once, shards)
+                for shard, damage in zip(shards, damages, strict=True):
+                    rows = self._map_shard(shard, damage)
+                    if rows is not None:
+                        self._append_shard(shard, rows)
+        except BaseException:
+            if self._lock is not None:
+                self._lock.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

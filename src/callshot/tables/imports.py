@@ -156,7 +156,6 @@ def _pool_rows(
     notes: list[str],
 ) -> tuple[pl.DataFrame, Outcomes]:
     """Give each row its vector, and a name and overlapping labels where the file has none."""
-    filled_column(path, rows["recording"])
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
     if times_s.keys() & set(rows.columns):
         check_columns(path, rows.columns, list(times_s))
@@ -168,9 +167,10 @@ def _pool_rows(
             check_rows(path, name, ~times_s[name].is_finite(), "seconds", rows[name])
     spans = rows.select(
         path=filled_column(path, rows["path"]),
+        start_s=pl.lit(times_s["start_s"]),
+        end_s=pl.lit(times_s["end_s"]),
         label=pl.Series(_read_labels(path, rows)),
-    ).with_columns(**{name: pl.lit(column) for name, column in times_s.items()})
-    spans = spans.select("path", "start_s", "end_s", "label")
+    )
     outcomes, note = pool_spans(spans, readers, source)
     notes.append(note)
     previous = set()

@@ -19,8 +19,8 @@ from callshot.corpus.synthetic.call_synthesis import (
 )
 from callshot.corpus.synthetic.plan import RATES_HZ, RecordingPlan, plan_corpus
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
-from callshot.errors import OptionError, OutputError, check_range
-from callshot.files import error_reason, write_atomic
+from callshot.errors import OutputError, check_range
+from callshot.files import error_reason, make_folder, write_atomic
 from callshot.jobs import Pool
 from callshot.records import Progress, no_progress
 from callshot.storage import check_no_url
@@ -115,8 +115,8 @@ def make_corpus(
     (13, 72)
     """
     check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads: expected 1 or more, got {threads}")
+    if threads is not None:
+        check_range("threads", threads, 1)
     plans = plan_corpus(seed, scale)
     summary = CorpusSummary(
         recordings=len(plans),
@@ -131,9 +131,7 @@ def make_corpus(
         recordings=summary.recordings,
         calls=summary.calls,
     )
-    folder = Path(folder)
     prepare_folder(folder, readme, FOLDERS)
-    write_atomic(folder / "README.md", readme)
 
     def make_files(plan: RecordingPlan) -> dict[str, bytes]:
         """Return the content of a recording and of its annotations, by file name."""
@@ -161,24 +159,24 @@ def make_corpus(
 
 
 def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
-    """Create folders of these names; raise OutputError if there is anything but the same corpus."""
+    """Write the README, and make folders of these names.
+
+    Raise OutputError if there is anything but the same corpus.
+    """
     check_no_url(folder)
     path = folder / "README.md"
     try:
         is_used = folder.is_dir() and any(folder.iterdir())
         is_same = path.is_file() and path.read_bytes() == readme.encode()
-        if is_used and not is_same:
-            raise OutputError(
-                f"{folder}: the folder has other files; give a new folder"
-            )
-        for name in names:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-    except OutputError:
-        raise
     except OSError as error:
         raise OutputError(
             f"{folder}: cannot be used ({error_reason(error)})"
         ) from error
+    if is_used and not is_same:
+        raise OutputError(f"{folder}: the folder has other files; give a new folder")
+    for name in names:
+        make_folder(folder / name)
+    write_atomic(path, readme)
 
 
 def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) -> Pcm:

@@ -45,7 +45,7 @@ from callshot.corpus.synthetic.soundscape import (
     mix_soundscape,
     record_call,
 )
-from callshot.errors import OptionError, check_options
+from callshot.errors import OptionError, check_options, check_range
 from callshot.files import atomic_path, make_folder, write_atomic
 from callshot.jobs import Pool
 from callshot.records import Progress, no_progress
@@ -155,8 +155,8 @@ def synthesise_soundscape(
     if snr_db is not None:
         options["snr_db"] = tuple(float(value) for value in snr_db)
     site_options = SiteOptions(**options)
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads: expected 1 or more, got {threads}")
+    if threads is not None:
+        check_range("threads", threads, 1)
     examples = plan_examples(site_options)
     recordings = plan_recordings(site_options)
     summary = CorpusSummary(
@@ -180,7 +180,6 @@ def synthesise_soundscape(
     )
     folder = Path(folder)
     prepare_folder(folder, readme, FOLDERS)
-    write_atomic(folder / "README.md", readme)
     site = draw_site(site_options.seed, site_options.rate_hz)
     total_s = sum(plan.duration_s for plan in [*examples, *recordings])
     with Pool(threads) as pool:
