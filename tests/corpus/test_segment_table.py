@@ -114,7 +114,8 @@ def test_any_text_and_time_is_read_back(
 def test_a_path_that_leads_outside_the_audio_folder_is_an_error(tmp_path, path):
     write_rows([ROAR, ROAR | {"path": path}], tmp_path / "segments.parquet")
     with pytest.raises(
-        InputError, match=r"segments\.parquet: column path, row 2: expected a path inside"
+        InputError,
+        match=r"segments\.parquet: column path, row 2: expected a path inside",
     ):
         read_segments(tmp_path / "segments.parquet")
 

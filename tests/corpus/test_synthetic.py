@@ -330,7 +330,9 @@ def test_an_interruption_leaves_no_unfinished_files(tmp_path):
 
 def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(OutputError, match=r"taken: cannot be used \(Not a directory\)"):
+    with pytest.raises(
+        OutputError, match=r"taken.* cannot be made \(Not a directory\)"
+    ):
         make_corpus(tmp_path / "taken", scale=0.1)
 
 

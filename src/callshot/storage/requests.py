@@ -307,17 +307,12 @@ class RangeReader(io.RawIOBase):
                 errno.ESTALE, "the file became shorter while it was read", self.name
             )
         self._expected = max(0, self._expected - len(content))
-        self._keep(content)
-        return content
-
-    def _keep(self, content: bytes) -> None:
-        """Keep a range at the position for other readers of this version of the file."""
-        if self.version[2] == UNKNOWN_VERSION:
-            return
+        # For other readers of this version of the file.
         if self.size <= SMALL_BYTES and self._path.has_exact_version():
             keep_range(self.version, self._position, content)
-        elif self._position == 0:
+        elif self._position == 0 and self.version[2] != UNKNOWN_VERSION:
             keep_range(self.version, 0, content[:FIRST_BYTES])
+        return content
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for a range; after an error the next call asks with a new connection."""
