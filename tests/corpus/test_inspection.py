@@ -9,7 +9,7 @@ from callshot.corpus.segment_table import (
     read_stats,
 )
 from callshot.corpus.segments import segment_corpus
-from callshot.errors import InputError, OptionError
+from callshot.errors import OptionError
 from callshot.records import DurationStats
 from callshot.study.file_steps import segment_files
 from sounds import record
@@ -174,14 +174,3 @@ def test_statistics_are_read_back_from_the_files_of_a_run(
     stats, notes = read_stats(folder / "segments.json")
     assert stats == measure_corpus(segmentation, SegmentationOptions())
     assert notes == list(segmentation.notes)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{}", '{"facts": {}, "notes": []}', '{"facts": 3}']
-)
-def test_a_file_without_statistics_is_an_error(tmp_path, text):
-    (tmp_path / "segments.json").write_text(text)
-    with pytest.raises(
-        InputError, match=r"expected the segments.json of callshot segment"
-    ):
-        read_stats(tmp_path / "segments.json")

@@ -132,14 +132,6 @@ def test_normalising_removes_level_and_mean_and_does_not_change_the_input(layer_
     assert np.array_equal(loud, copy)
 
 
-def test_a_file_with_two_outputs_is_an_error(tmp_path):
-    text = "(float[n, s] x) => (float[n, s] y, float[n, s] z) { y = Abs(x) z = Neg(x) }"
-    onnx.save(onnx.parser.parse_model(HEAD + text), tmp_path / "two.onnx")
-    message = "expected one output, of frames, got y, z; cut the file at a layer"
-    with pytest.raises(InputError, match=message):
-        open_hubert(tmp_path / "two.onnx")
-
-
 # With torch and transformers
 
 

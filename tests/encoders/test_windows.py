@@ -277,14 +277,9 @@ def test_a_sample_that_is_not_finite_is_an_error_with_its_position(value):
         cut_windows(signal, 1, make_options())
 
 
-def test_an_empty_signal_and_other_objects_are_errors():
+def test_an_empty_signal_is_an_error():
     with pytest.raises(InputError, match="expected at least 1 samples, got 0"):
         cut_windows(np.zeros(0, np.float32), 16000, WindowOptions(16000, 1.0))
-    for wrong in (np.zeros(5), np.zeros((2, 5), np.float32), [1.0, 2.0]):
-        with pytest.raises(
-            InputError, match="expected one channel of float32 samples, got"
-        ):
-            cut_windows(wrong, 16000, WindowOptions(16000, 1.0))  # type: ignore[arg-type]
 
 
 def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error():
@@ -334,5 +329,3 @@ def test_an_option_out_of_range_is_an_error(changes, match):
 
 def test_the_hop_defaults_to_the_window():
     assert make_options() == make_options(hop_s=WINDOW)
-    with pytest.raises(OptionError, match="rate_hz: expected a number above 0"):
-        cut_windows(np.ones(3, np.float32), 0, make_options())

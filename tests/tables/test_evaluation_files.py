@@ -365,40 +365,6 @@ def test_notes_on_the_corpus_are_merged_into_one():
     assert merged.notes == together.notes
 
 
-def test_evaluations_of_different_tasks_are_not_merged():
-    table = make_strange_table()
-    first = evaluate_few([table])
-    other = replace(table, encoder="other")
-    second = evaluate_few([other])
-    renamed = other.with_columns(segment=[f"{name}!" for name in table.segment])
-    fewer = evaluate_tables([other], replace(FEW, bootstraps=4), corpus=first.corpus)
-    longer = evaluate_tables(
-        [other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus
-    )
-    fold = np.where(first.folds.fold >= 0, 1 - first.folds.fold % 2, -1)
-    folds = replace(first.folds, fold=fold, count=2)
-    for evaluation, difference in (
-        (replace(second, corpus="another"), "corpus"),
-        (evaluate_few([renamed]), "segments"),
-        (replace(second, folds=folds), "folds"),
-        (replace(second, classes=first.classes[::-1]), "classes"),
-        (replace(second, queries=first.queries + 1), "queries"),
-        (fewer, "shots, spreads or samples"),
-        (longer, "shots, spreads or samples"),
-    ):
-        message = f"the evaluations of 'mfcc' and 'other' differ in their {difference}; evaluate"
-        with pytest.raises(InputError, match=message):
-            merge_results([first, evaluation])
-
-
-def test_an_encoder_is_merged_once_and_at_least_one_evaluation_is_needed():
-    first = evaluate_few([make_strange_table()])
-    with pytest.raises(InputError, match="encoder 'mfcc' is in two evaluations"):
-        merge_results([first, first])
-    with pytest.raises(InputError, match="no evaluation was given"):
-        merge_results([])
-
-
 def test_baselines_and_refinement_read_back_as_they_were(tmp_path):
     baselines = make_baselines(
         (
@@ -433,33 +399,3 @@ def test_a_crossover_that_does_not_exist_is_an_empty_cell(tmp_path):
     ends = [row[-2:] for row in rows(tmp_path / "crossovers.csv")]
     assert ends == [["k_mean", "k_clear"], ["3", ""], ["0", "7"]]
     assert read_frame(tmp_path / "crossovers.csv", CROSSOVERS).equals(crossovers)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "cannot be read"),
-        (
-            "corpus,value\n",
-            "expected the columns corpus, encoder, .*, got corpus, value;",
-        ),
-        (f"{REFINEMENT_HEADER}herd,a,all,map,one,0.5,1.0\n", "has been changed"),
-        (f"{REFINEMENT_HEADER}herd,a,all,map,1,0.5,1.0,2.0\n", "cannot be read"),
-        (
-            f"{REFINEMENT_HEADER}herd,a,all,map,1\n",
-            "has been changed .column value has an empty",
-        ),
-        (f"{REFINEMENT_HEADER}h\0,a,all,map,1,\xff", "has been changed"),
-    ],
-)
-def test_a_table_that_was_changed_is_an_error(tmp_path, text, message):
-    (tmp_path / "r.csv").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=rf"r\.csv: {message}.*create it again"):
-        read_frame(tmp_path / "r.csv", REFINEMENT)
-
-
-def test_a_table_that_cannot_be_read_is_named(tmp_path):
-    (tmp_path / "r.csv").write_bytes(b"\xff\xfe")
-    for name in ("r.csv", "nothing.csv"):
-        with pytest.raises(InputError, match=rf"{name}: "):
-            read_frame(tmp_path / name, REFINEMENT)

@@ -199,47 +199,6 @@ def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(tmp_path)
     ].fold.tolist() == [0, 1, -1]
 
 
-@pytest.mark.parametrize(
-    ("info", "match"),
-    [
-        ("", r"folds\.json: expected JSON with count"),
-        ('{"count": 2,', r"folds\.json: expected JSON with count"),
-        ("[" * 100_000, r"folds\.json: expected JSON with count"),
-        ([INFO], r"folds\.json: expected JSON .*; make the folds again"),
-        ({"count": 2, "origin": "built"}, r"folds\.json: expected JSON .*proof"),
-        (INFO | {"count": "x"}, "expected JSON with count"),
-        (
-            INFO | {"count": 3},
-            r"folds\.csv: expected 3 folds as in folds\.json, .* got 0, 1; make",
-        ),
-        (INFO | {"count": 1}, "expected 1 folds .* got 0, 1"),
-        (INFO | {"count": -1}, "expected -1 folds"),
-    ],
-)
-def test_a_damaged_folder_of_folds_is_one_error(tmp_path, info, match):
-    with pytest.raises(InputError, match=match) as caught:
-        read_folds_dir(write_folds(tmp_path, info), table())
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_or_binary_folds_json_is_an_error(tmp_path):
-    write_folds(tmp_path, INFO)
-    (tmp_path / "folds.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"folds\.json: expected JSON"):
-        read_folds_dir(tmp_path, table())
-    (tmp_path / "folds.json").unlink()
-    with pytest.raises(InputError, match=r"folds\.json: cannot be read"):
-        read_folds_dir(tmp_path, table())
-
-
-@pytest.mark.parametrize(
-    "folds", ["a,0\nb,2\n", "a,0\nb,0\n", "a,-2\nb,1\nc,0\n", "z,0\n"]
-)
-def test_fold_numbers_other_than_those_of_folds_json_are_an_error(tmp_path, folds):
-    with pytest.raises(InputError, match=r"folds\.csv: expected 2 folds"):
-        read_folds_dir(write_folds(tmp_path, INFO, folds), table())
-
-
 def herd():
     label = ("Brüllen", "Grollen")
     vectors = np.zeros((2, 1), np.float32)

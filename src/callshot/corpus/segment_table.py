@@ -308,17 +308,11 @@ def measure_corpus(
 
 
 def read_stats(path: Path) -> tuple[CorpusStats, list[str]]:
-    """Read the statistics and the notes in the `segments.json` of a run."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        values = content["facts"]
-        for name in ("rates_hz", "channels", "kinds"):
-            values[name] = tuple(values[name])
-        for name in ("recordings", "annotated", "calls", "segments"):
-            values[name] = DurationStats(**values[name])
-        notes = [str(note) for note in content["notes"]]
-        return CorpusStats(**values), notes
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{path}: expected the segments.json of callshot segment, cannot read it ({error!r})"
-        ) from None
+    """Read the statistics and the notes in the `segments.json` of a step."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    values = content["facts"]
+    for name in ("rates_hz", "channels", "kinds"):
+        values[name] = tuple(values[name])
+    for name in ("recordings", "annotated", "calls", "segments"):
+        values[name] = DurationStats(**values[name])
+    return CorpusStats(**values), content["notes"]

@@ -274,10 +274,7 @@ class Store:
         """Map a verified shard; None, and a note, if it is gone or damaged."""
         if not damage:
             try:
-                rows = map_chunk(shard)
-                if rows.dtype.names == ("source", "key", "frames", "vector"):
-                    return rows
-                damage = "expected source, key, frames and vector"
+                return map_chunk(shard)
             except FileNotFoundError:
                 damage = GONE
             except (ValueError, EOFError) as error:

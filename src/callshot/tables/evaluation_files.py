@@ -98,34 +98,17 @@ TRANSFER_FILES = (VALUES_FILE, *(f"{name}.csv" for name in TRANSFER_TABLES))
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read a CSV file that `write_csv_frame` wrote; check its columns and types."""
-    reason = "cannot be read"
-    try:
-        cells = pl.read_csv(path, infer_schema=False, glob=False)
-        frame = restore_frame(cells)
-        if frame.columns != list(schema):
-            names, columns = ", ".join(schema), ", ".join(frame.columns)
-            raise InputError(
-                f"{path}: expected the columns {names}, got {columns}; create it again"
-            )
-        reason = "has been changed"
-        parsed = frame.select(
-            pl.col(name).fill_null("")
-            if dtype == pl.String
-            else pl.col(name).replace_strict(BOOLEANS, return_dtype=pl.Boolean)
-            if dtype == pl.Boolean
-            else pl.col(name).cast(dtype)
-            for name, dtype in schema.items()
-        )
-        for column in parsed.select(pl.selectors.float()):
-            if column.has_nulls():
-                raise pl.exceptions.PolarsError(
-                    f"column {column.name} has an empty cell"
-                )
-    except (OSError, pl.exceptions.PolarsError) as error:
-        first_line = str(error).partition("\n")[0]
-        raise InputError(f"{path}: {reason} ({first_line}); create it again") from None
-    return parsed
+    """Read a CSV file that `write_csv_frame` wrote, and whose checksum has been compared."""
+    cells = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
+    columns = []
+    for name, dtype in schema.items():
+        column = pl.col(name).cast(dtype)
+        if dtype == pl.String:
+            column = pl.col(name).fill_null("")
+        elif dtype == pl.Boolean:
+            column = pl.col(name).replace_strict(BOOLEANS, return_dtype=pl.Boolean)
+        columns.append(column)
+    return cells.select(columns)
 
 
 def open_results(
@@ -267,54 +250,13 @@ def read_results(folder: Path) -> Evaluation:
 
 
 def merge_results(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Join evaluations of the same corpus with different encoders, as if they had run together.
-
-    Raises
-    ------
-    InputError
-        If an encoder is in two of them, or if they differ in anything but encoders.
-    """
-    if not evaluations:
-        raise InputError("no evaluation was given")
-    first = evaluations[0]
-    facts = _task_facts(first)
-    for evaluation in evaluations:
-        for name, value in _task_facts(evaluation).items():
-            if facts[name] != value:
-                names = f"'{first.encoders[0]}' and '{evaluation.encoders[0]}'"
-                raise InputError(
-                    f"{first.corpus}: the evaluations of {names} differ in their {name}; "
-                    "evaluate both with the same segments, folds and options"
-                )
-    encoders = Counter(name for one in evaluations for name in one.encoders)
-    name, count = encoders.most_common(1)[0]
-    if count > 1:
-        raise InputError(
-            f"{first.corpus}: encoder '{name}' is in two evaluations; merge each encoder once"
-        )
+    """Join evaluations of the same segments, folds and options with different encoders."""
     tables = {
         name: pl.concat([getattr(evaluation, name) for evaluation in evaluations])
         for name in (*RESULT_FRAMES, "values")
     }
     notes = dict.fromkeys(note for one in evaluations for note in one.notes)
-    return replace(first, **tables, notes=list(notes))
-
-
-def _task_facts(evaluation: Evaluation) -> dict[str, object]:
-    """Return what must be equal in evaluations that are merged."""
-    segments = evaluation.segments
-    folds = evaluation.folds
-    samples = evaluation.values.select(
-        "scoring", "metric", "spread", "k", pl.col("value").list.len()
-    )
-    return {
-        "corpus": evaluation.corpus,
-        "segments": segments.frame.select("segment", "recording", "label").rows(),
-        "folds": (folds.count, folds.fold.tolist()),
-        "classes": evaluation.classes,
-        "queries": (evaluation.queries, evaluation.complete_shots),
-        "shots, spreads or samples": set(samples.rows()),
-    }
+    return replace(evaluations[0], **tables, notes=list(notes))
 
 
 @contextmanager

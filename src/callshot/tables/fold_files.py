@@ -18,10 +18,8 @@ import polars as pl
 
 from callshot.corpus.annotations.text import read_table
 from callshot.errors import InputError
-from callshot.files import error_reason, explain_unreadable
 from callshot.records import (
     BASELINE_KINDS,
-    COMMON_FOLD,
     RANKING_METRICS,
     Folds,
     IntArray,
@@ -59,30 +57,13 @@ def read_folds(path: Path, segments: Spans) -> IntArray:
 
 
 def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
-    """Return the segments of a table that have a fold in a folder, and these folds."""
+    """Return the segments of a table that have a fold in the folder of a step, and these folds."""
+    info = json.loads((folder / FOLDS_INFO).read_bytes())
     path = folder / FOLDS
-    info_path = folder / FOLDS_INFO
-    with explain_unreadable(info_path):
-        content = info_path.read_bytes()
-    try:
-        info = json.loads(content)
-        facts = (int(info["count"]), str(info["origin"]), str(info["proof"]))
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{info_path}: expected JSON with count, origin and proof "
-            f"({error_reason(error)}); make the folds again"
-        ) from error
     rows = read_csv_records(path, ["segment", "fold"])
     part = table.only({row["segment"] for row in rows})
-    folds = Folds(read_folds(path, part.spans), *facts)
-    numbers = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
-    if numbers != list(range(folds.count)):
-        listed = ", ".join(map(str, numbers[:12]))
-        raise InputError(
-            f"{path}: expected {folds.count} folds as in {FOLDS_INFO}, numbered from 0, "
-            f"got {listed or 'none'}; make the folds again"
-        )
-    return part, folds
+    fold = read_folds(path, part.spans)
+    return part, Folds(fold, info["count"], info["origin"], info["proof"])
 
 
 def take_recordings(path: Path, table: Vectors) -> Vectors:

@@ -168,11 +168,6 @@ def open_hubert(
     session = open_session(path, device=device)
     name = find_input(path, session).name
     outputs = [output.name for output in session.get_outputs()]
-    if len(outputs) != 1:
-        raise InputError(
-            f"{path}: expected one output, of frames, got {', '.join(outputs)}; "
-            "cut the file at a layer"
-        )
 
     def encode(signals: Float32Array) -> Float32Array:
         (frames,) = run(path, session, name, signals, outputs)
