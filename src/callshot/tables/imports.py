@@ -156,6 +156,7 @@ def _pool_rows(
     notes: list[str],
 ) -> tuple[pl.DataFrame, Outcomes]:
     """Give each row its vector, and a name and overlapping labels where the file has none."""
+    filled_column(path, rows["recording"])
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
     if times_s.keys() & set(rows.columns):
         check_columns(path, rows.columns, list(times_s))
