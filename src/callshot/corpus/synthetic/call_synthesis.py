@@ -24,6 +24,7 @@ Samples = NDArray[np.floating[Any]]
 Spectrum = NDArray[np.complex64]
 Random = np.random.Generator
 Range = tuple[float, float]
+CallType = dict[str, Any]  # with the fields of `call_types.toml`
 
 WAVE_SIZE = 16384  # so fine that the nearest entry is good enough
 FADE_S = 0.03  # avoids clicks at the ends of a call
@@ -32,31 +33,6 @@ FORMANT_STEP = 0.45  # gain of each formant against the one below it
 RIPPLE = 0.55  # standard deviation of the gain at each third of an octave, in nepers
 RIPPLE_POINTS = 40  # thirds of an octave, beyond what any rate holds
 LEAK = 0.02  # gain of the tract outside its formants
-
-
-@dataclass(frozen=True, slots=True)
-class CallType:
-    """What the calls of one type have in common; pairs are ranges.
-
-    `f0_hz` limits the mean fundamental of a call; the contour moves it by up to the share `sweep`.
-    `tilt` is how fast harmonics weaken (h ** -tilt), `breath` the power of noise against that of
-    harmonics, `rough` the depth of irregular modulation and of the subharmonic, `pulse_hz` the rate
-    of regular modulation. `attack` and `decay` are shares of the length. `level_db` is the loudness
-    of the type against others.
-    """
-
-    f0_hz: Range
-    duration_s: Range
-    contour: str
-    sweep: float
-    formants_hz: tuple[float, float, float]
-    tilt: float
-    breath: float
-    rough: float
-    attack: float
-    decay: float
-    level_db: float
-    pulse_hz: Range = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +60,7 @@ CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 
 _TYPES_FILE = files(__package__) / "call_types.toml"
-CALL_TYPES = {
-    name: CallType(**values)
-    for name, values in tomllib.loads(_TYPES_FILE.read_text(encoding="utf-8")).items()
-}
+CALL_TYPES = tomllib.loads(_TYPES_FILE.read_text(encoding="utf-8"))
 CHORUS = "female chorus"
 CHORUS_RUMBLES = (
     "greeting rumble",
@@ -122,8 +95,8 @@ def draw_caller(random: Random) -> Caller:
 def draw_band_hz(label: str, random: Random) -> Range:
     """Draw the lowest and highest frequency of the box that a person would draw around a call."""
     call_type = CALL_TYPES[label]
-    low_hz = call_type.f0_hz[0] * random.uniform(0.6, 0.9)
-    high_hz = call_type.formants_hz[-1] * random.uniform(0.6, 1.1)
+    low_hz = call_type["f0_hz"][0] * random.uniform(0.6, 0.9)
+    high_hz = call_type["formants_hz"][-1] * random.uniform(0.6, 1.1)
     return low_hz, high_hz
 
 
@@ -191,16 +164,16 @@ def _synthesise(
     source = _draw_source(call_type, caller, size, rate_hz, random)
 
     # The amplitude rises, decays and shimmers, and pulses if the type does.
-    attack = call_type.attack * random.uniform(0.6, 1.4)
-    decay = call_type.decay * random.uniform(0.6, 1.4)
+    attack = call_type["attack"] * random.uniform(0.6, 1.4)
+    decay = call_type["decay"] * random.uniform(0.6, 1.4)
     time = np.linspace(0, 1, size)
     corners = [0, attack, 1 - decay, 1]
     envelope = np.interp(time, corners, [0.1, 1, 1, 0.1])
-    shimmer_hz = 12 + 40 * call_type.rough
+    shimmer_hz = 12 + 40 * call_type["rough"]
     shimmer = draw_slow_noise(size, rate_hz, shimmer_hz, random)
-    shimmer_depth = 0.1 + 0.4 * call_type.rough
+    shimmer_depth = 0.1 + 0.4 * call_type["rough"]
     envelope *= np.exp(shimmer_depth * shimmer)
-    pulse_hz = random.uniform(*call_type.pulse_hz)
+    pulse_hz = random.uniform(*call_type.get("pulse_hz", (0.0, 0.0)))
     if pulse_hz > 0:
         cycles = pulse_hz / rate_hz * np.arange(size)
         cycles += random.random()
@@ -210,11 +183,11 @@ def _synthesise(
 
     # Parallel resonances, which fall above the highest, and a ripple: of the caller, and of the
     # posture of head and trunk.
-    spread = 0.12 + 0.1 * call_type.rough
+    spread = 0.12 + 0.1 * call_type["rough"]
     deviation = spread * random.standard_normal(3)
     variation = np.exp(deviation)
     tract = caller.tract * variation
-    formants_hz = (call_type.formants_hz / tract).tolist()
+    formants_hz = (call_type["formants_hz"] / tract).tolist()
     posture = RIPPLE * random.standard_normal(RIPPLE_POINTS)
     ripple = caller.ripple + posture
     padded, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
@@ -247,19 +220,19 @@ def _draw_source(
 ) -> Samples:
     """Draw harmonics, made rough by a subharmonic, and breath noise."""
     # The fundamental of every sample: range, pitch, contour, vibrato and jitter.
-    low_hz, high_hz = call_type.f0_hz
+    low_hz, high_hz = call_type["f0_hz"]
     mean_hz = random.uniform(low_hz, high_hz)
     mean_hz *= caller.pitch
     mean_hz = min(max(mean_hz, low_hz), high_hz)
     time = np.linspace(0, 1, size)
-    contour = CONTOURS[call_type.contour](time)
-    depth = call_type.sweep * random.uniform(0.6, 1.2)
+    contour = CONTOURS[call_type["contour"]](time)
+    depth = call_type["sweep"] * random.uniform(0.6, 1.2)
     sweep = depth * contour
     vibrato_hz = random.uniform(1, 4)
     cycles = vibrato_hz * size / rate_hz * time
     cycles += random.random()
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
-    jitter_depth = 0.01 + 0.05 * call_type.rough
+    jitter_depth = 0.01 + 0.05 * call_type["rough"]
     jitter = jitter_depth * draw_slow_noise(size, rate_hz, 25, random)
     change = 1 + sweep - sweep.mean()
     change = change + vibrato + jitter
@@ -267,13 +240,13 @@ def _draw_source(
 
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
     deviation = 0.08 * random.standard_normal()
-    tilt = call_type.tilt + caller.tilt + deviation
+    tilt = call_type["tilt"] + caller.tilt + deviation
     wave = read_wave(phase, tilt, f0_hz.max(), rate_hz)
     source = _unit_power(wave)
     # Every second period is weaker.
     subharmonic = np.cos(np.pi * phase)
-    source *= 1 + call_type.rough * subharmonic.astype(np.float32)
-    breath_power = call_type.breath * random.uniform(0.5, 2.0)
+    source *= 1 + call_type["rough"] * subharmonic.astype(np.float32)
+    breath_power = call_type["breath"] * random.uniform(0.5, 2.0)
     noise = random.standard_normal(size, np.float32)
     source += math.sqrt(breath_power) * noise
     return source

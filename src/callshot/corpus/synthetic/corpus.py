@@ -200,7 +200,7 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
         call_random = stream(seed, "voice", plan.number, number)
         label = call["label"]
         deviation_db = LEVEL_SPREAD_DB * call_random.standard_normal()
-        gain_db = CALL_TYPES[label].level_db + deviation_db
+        gain_db = CALL_TYPES[label]["level_db"] + deviation_db
         length_s = call["end_s"] - call["start_s"]
         choir = choirs[label]
         dry = synthesise_call(label, choir, length_s, rate_hz, call_random)

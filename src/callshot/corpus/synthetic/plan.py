@@ -145,7 +145,7 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
         last_s = 0.0
         for i, index in enumerate(random.permutation(len(labels))):
             label, is_short = labels[index]
-            limits_s = SHORT_S if is_short else CALL_TYPES[label].duration_s
+            limits_s = SHORT_S if is_short else CALL_TYPES[label]["duration_s"]
             length_s = random.uniform(*limits_s)
             start_s = free_s
             if (number, i) in overlaps:
@@ -321,7 +321,7 @@ def _draw_calls(
 ) -> list[Row]:
     """Draw lengths, times, ratios and bands of calls; their numbers begin with `first`."""
     begin_s, end_s = span_s
-    limits_s = [CALL_TYPES[label].duration_s for label in labels]
+    limits_s = [CALL_TYPES[label]["duration_s"] for label in labels]
     drawn_s = [random.uniform(*limits) for limits in limits_s]
     lengths_s = np.array(drawn_s)
     if options.overlap:

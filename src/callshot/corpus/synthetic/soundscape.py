@@ -176,11 +176,13 @@ def _noise_gains(
     microphone = microphone_gain(frequency_hz, soundscape)
     insects_hz = min(soundscape["insects_hz"], 0.4 * rate_hz)
     detuning = frequency_hz / insects_hz - 1
+    hiss = frequency_hz / (frequency_hz + 1500)
     wind_fall = 1 + (frequency_hz / soundscape["wind_hz"]) ** 1.5
     return {
         "floor": 1 / np.sqrt(1 + frequency_hz / 1000),
         "wind": microphone / wind_fall,
         "insects": np.exp(-(detuning**2) / 0.005),
+        "rain": microphone * np.sqrt(hiss),
     }
 
 
@@ -329,10 +331,7 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     size = (BLOCK_S + FADE_S) * rate_hz
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
     frequency_hz = frequency_hz.astype(np.float32)
-    microphone = microphone_gain(frequency_hz, soundscape)
-    hiss = frequency_hz / (frequency_hz + 1500)
     gains = _noise_gains(soundscape, frequency_hz, rate_hz)
-    gains["rain"] = microphone * np.sqrt(hiss)
     spectra = {}
     for name, gain in gains.items():
         energy = 4 * np.sum(gain**2, dtype=np.float64)
