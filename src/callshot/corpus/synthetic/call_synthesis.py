@@ -42,10 +42,10 @@ class Caller:
     `ripple` is in nepers at each third of an octave.
     """
 
-    pitch: float = 1.0
-    tract: float = 1.0
-    tilt: float = 0.0
-    ripple: tuple[float, ...] = (0.0,) * RIPPLE_POINTS
+    pitch: float
+    tract: float
+    tilt: float
+    ripple: tuple[float, ...]
 
 
 # Of the share of time, from −1 to 1.
