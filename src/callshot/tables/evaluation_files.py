@@ -100,6 +100,11 @@ TRANSFER_FILES = (VALUES_FILE, *(f"{name}.csv" for name in TRANSFER_TABLES))
 def read_frame(path: Path, schema: Schema) -> Frame:
     """Read a CSV file that `write_csv_frame` wrote, and whose checksum has been compared."""
     cells = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
+    if cells.columns != list(schema):  # of another version
+        names, found = ", ".join(schema), ", ".join(cells.columns)
+        raise InputError(
+            f"{path}: expected the columns {names}, got {found}; create it again"
+        )
     columns = []
     for name, dtype in schema.items():
         column = pl.col(name).cast(dtype)
