@@ -36,7 +36,14 @@ PEAK = 0.25  # the level that Perch was trained with
 
 
 def check_signal(signal: Float32Array, *, shortest: int = 1) -> None:
-    """Check that a signal is long enough, and finite."""
+    """Check that a signal is one channel of float32, long enough, and finite."""
+    dtype = getattr(signal, "dtype", type(signal).__name__)
+    shape = np.shape(signal)
+    if dtype != np.float32 or len(shape) != 1:
+        raise InputError(
+            f"signal: expected one channel of float32 samples, got {dtype} of shape {shape}; "
+            "select a channel and convert it first"
+        )
     if len(signal) < shortest:
         raise InputError(
             f"signal: expected at least {shortest} samples, got {len(signal)}; "
