@@ -310,13 +310,16 @@ def find_crossovers(
     >>> find_crossovers(centroid, baselines).select("k_mean", "k_clear").row(0)
     (2, 3)
     """
+    # Filters of frames for every pair of curves would take longer than all else.
     curves = split_curves(values)
-    pairs = [
-        (curve, baseline.row(0, named=True))
-        for baseline in baselines.iter_slices(1)
-        for curve in curves
-        if not matching_baselines(baseline, curve).is_empty()
-    ]
+    keys = [curve.select(CURVE_COLUMNS).row(0) for curve in curves]
+    pairs = []
+    for baseline in baselines.iter_rows(named=True):
+        task = (baseline["corpus"], baseline["scoring"], baseline["metric"])
+        for curve, (corpus, encoder, *scored, _) in zip(curves, keys, strict=True):
+            is_read = baseline["encoder"] in ("", encoder)
+            if is_read and task == (corpus, *scored):
+                pairs.append((curve, baseline))
     comparisons = [
         Comparison(curve, baseline["name"], subtract_baseline(curve, baseline))
         for curve, baseline in pairs
@@ -328,13 +331,14 @@ def find_crossovers(
         k_mean = next(iter(curve.filter(is_above)["k"]), None)
         rows.append(_crossover(difference, curve, baseline["name"], "all", k_mean))
     # From where each baseline that is trained at every k stays ahead of the centroid.
-    same_curves = [
-        (other, curve)
-        for other in ([] if trained is None else split_curves(trained))
-        for curve in curves
-        if other["metric"][0] in RANKING_METRICS
-        and curve.select(CURVE_COLUMNS).row(0) == other.select(CURVE_COLUMNS).row(0)
-    ]
+    same_curves = []
+    for other in [] if trained is None else split_curves(trained):
+        own_key = other.select(CURVE_COLUMNS).row(0)
+        if other["metric"][0] in RANKING_METRICS:
+            pairs_of_key = zip(curves, keys, strict=True)
+            same_curves += [
+                (other, curve) for curve, key in pairs_of_key if key == own_key
+            ]
     comparisons = compare_classifiers(same_curves)
     differences = summarise_comparisons(comparisons, complete_shots)
     for comparison, difference in zip(comparisons, differences, strict=True):

@@ -464,11 +464,6 @@ def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
     )
 
 
-def spread_legend(spreads: Iterable[str]) -> Legend:
-    """Return the legend of curves in some spreads."""
-    return {f"{spread}: {INTERVAL}": curve_styles(spread) for spread in spreads}
-
-
 def _draw_spreads(panel: Frame, upper: "Axes", lower: "Axes") -> None:
     upper.axhline(panel["chance"][0], **CHANCE)
     for spread in reversed(SPREADS):
@@ -500,12 +495,14 @@ def plan_differences(results: CorpusResults, *_: Any) -> Pages:
     by_k = rows.sort("k", maintain_order=True)
     pairs = by_k.partition_by("one", "other")
     limits = axis_limits(rows.select("p01", "p99"), [0.0], low=-1.04, high=1.04)
+    spreads = unique_values(rows, "spread")
+    legend = {f"{spread}: {INTERVAL}": curve_styles(spread) for spread in spreads}
     yield from LAYOUT.plan_pages(
         "differences",
         pairs,
         _draw_pair,
         (limits, WINS_LIMITS),
-        spread_legend(unique_values(rows, "spread")),
+        legend,
         ("difference\nof mAP", "share\nof wins"),
         "",
         _name_pairs,

@@ -279,22 +279,18 @@ def classifier_table(
         "k",
         mean=pl.col("value").list.head(draws).list.mean(),
     ).with_columns(is_best=mean == mean.max().over("encoder", "metric", "k"))
-    cells = {
-        key: number(value, 3, int(is_best or False))
-        for *key_list, value, is_best in points.iter_rows()
-        for key in [tuple(key_list)]
-    }
+    key = ["encoder", "classifier", "metric", "k"]
+    by_key = points.rows_by_key(key, unique=True)
     names = [name for name in list_classifiers(results) if name in values["classifier"]]
     groups = list(product(RANKING_METRICS, shown_shots(values["k"], shots)))
     columns = [Column(str(k), f"{METRIC_NAMES[metric]} at k") for metric, k in groups]
-    rows = [
-        [
-            Cell(encoder),
-            Cell(classifier_name(name)),
-            *(cells.get((encoder, name, *group), Cell(MISSING)) for group in groups),
-        ]
-        for encoder, name in product(unique_values(values, "encoder"), names)
-    ]
+    rows = []
+    for encoder, name in product(unique_values(values, "encoder"), names):
+        row = [Cell(encoder), Cell(classifier_name(name))]
+        for group in groups:
+            value, is_best = by_key.get((encoder, name, *group), (nan, False))
+            row.append(number(value, 3, int(is_best or False)))
+        rows.append(row)
 
     descriptions = {classifier_name(name): describe_classifier(name) for name in names}
     notes = [
