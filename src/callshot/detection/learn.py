@@ -308,14 +308,12 @@ def learn_examples(
                 "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
                 "background; remove --site"
             )
+        lost = vectors.spans.frame["clip"].is_null().arg_true().to_numpy()
+        for location in describe_locations(vectors.spans.take(lost)):
+            raise InputError(f"{location}: could not be read again")
         library = find_recordings(to_path(options.site))
         files = [(library.root, path) for path in library.paths]
-        mixed = mix_examples(vectors, files, spec, settings, embedding)
-        if len(mixed) < len(vectors):
-            lost = vectors.spans.frame["clip"].is_null().arg_true()
-            location = describe_locations(vectors.spans.take(lost.to_numpy()))[0]
-            raise InputError(f"{location}: could not be read again")
-        vectors = mixed
+        vectors = mix_examples(vectors, files, spec, settings, embedding)
     model = make_model(
         vectors,
         encoder=joined_encoder.name,

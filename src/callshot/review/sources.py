@@ -165,6 +165,8 @@ class ModelScores(Scores):
         self.distances = np.pad(self.distances, (none, more), constant_values=np.nan)
         self.means = means
         columns = np.flatnonzero((means != before).any(axis=1))
+        if len(columns) == 0:  # confirmed calls that equal the mean
+            return
         scorer = make_scorer(means[columns], self._background)
         for start in range(0, len(self.vectors), BLOCK):
             part = slice(start, start + BLOCK)
