@@ -62,6 +62,7 @@ from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import sweep
 from callshot.records import FloatArray
 from callshot.records.frames import BASELINES, make_frame, values_frame
@@ -133,7 +134,9 @@ def time_scikit_learn(
     episodes: Episodes, fold: int, draw: int, c: float
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Return the seconds of scikit-learn at each sampled k, and the largest gap of every solver."""
-    rows, sizes = support_rows(episodes, fold, draw, SAMPLED_SHOTS, Protocol())
+    rows, sizes = support_rows(
+        make_spread("shared", episodes, Protocol()), fold, draw, SAMPLED_SHOTS
+    )
     queries = episodes.vectors[episodes.fold == fold]
     classes = episodes.classes
     weights, biases = fit_nested(
@@ -290,12 +293,11 @@ def evaluate_table(path: Path) -> list[Row]:
     """Return the scores of logistic regression on a table of embeddings."""
     table = read_table(path)
     episodes = make_episodes(table)
-    groups = np.unique(episodes.recording, return_inverse=True)[1]
     start = time.perf_counter()
-    scores, c_values = score_logistic(episodes, groups)
+    scores, c_values = score_logistic(episodes)
     training_seconds = time.perf_counter() - start
     chosen = measure(episodes, scores)
-    fixed = measure(episodes, score_logistic(episodes, groups, c=DEFAULT_C)[0])
+    fixed = measure(episodes, score_logistic(episodes, c=DEFAULT_C)[0])
     steps, path, _ = refine_centroid(episodes, c_values)
     start = time.perf_counter()
     _, logistic = sweep_logistic(episodes, Protocol())

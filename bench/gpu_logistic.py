@@ -112,7 +112,10 @@ def optimum_difference(episodes: Episodes, gpu: Gpu) -> float:
         trainer = GpuTrainer(
             engine, split, shots, spread, solver=BatchedSolver(DEFAULT_C)
         )
-        draws = [support_rows(episodes, 0, draw, shots, protocol) for draw in (0, 1)]
+        draws = [
+            support_rows(make_spread("shared", episodes, protocol), 0, draw, shots)
+            for draw in (0, 1)
+        ]
         table = torch.from_numpy(np.stack([rows for rows, _ in draws]))
         fits = [
             torch.cat(layers, 2).cpu()

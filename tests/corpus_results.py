@@ -155,7 +155,7 @@ def make_trained_results(
         k, sums = sweep_logistic(episodes, protocol, categories=categories)
         key = {"corpus": corpus, "encoder": table.encoder}
         key |= {"classifier": "logistic", "spread": "shared"}
-        sweeps.append(summarise_sweep(key, k, sums, episodes, evaluation.classes))
+        sweeps.append(summarise_sweep(key, k, sums, evaluation.classes))
     untrained = evaluation.select_classifiers(others)
     trained_values = pl.concat([sweep["values"] for sweep in sweeps])
     all_baselines = pl.concat(baselines)
@@ -183,7 +183,7 @@ def _train(
     categories: Mapping[str, str] | None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the baselines and the refinement steps of logistic regression on one encoder."""
-    scores, c_values = score_logistic(episodes, np.arange(len(episodes.label)), c=0.1)
+    scores, c_values = score_logistic(episodes, c=0.1)
     measured = measure(episodes, scores, categories)
     numbers, values, temperatures = refine_centroid(
         episodes, c_values, categories=categories

@@ -61,7 +61,7 @@ def opened_folds(monkeypatch):
 def test_each_segment_is_scored_by_the_network_of_its_fold(opened_folds):
     fold = np.array([0, 1, -1, 0, 1, 1])
     scores = score_published(
-        load_aerd(), SIGNALS, fold, ["trumpet-blast", "comment-rumble"]
+        "EV_SUBCALL", SIGNALS, fold, ["trumpet-blast", "comment-rumble"]
     )
     assert opened_folds == [1, 2]
     assert np.isnan(scores[2]).all()
@@ -73,7 +73,7 @@ def test_each_segment_is_scored_by_the_network_of_its_fold(opened_folds):
 
 
 def test_the_log_odds_of_probability_0_are_finite(opened_folds):
-    scores = score_published(load_aerd(), SIGNALS, np.arange(6) % 2, ["not-call"])
+    scores = score_published("EV_SUBCALL", SIGNALS, np.arange(6) % 2, ["not-call"])
     assert np.isfinite(scores).all()
 
 
@@ -81,7 +81,7 @@ def test_the_error_about_the_missing_package_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "aerd", None)
     message = "AERD as published: aerd is not installed; pip install aerd"
     with pytest.raises(InputError, match=message):
-        load_aerd()
+        load_aerd("EV_SUBCALL")
 
 
 def test_an_unknown_variant_is_an_error():
@@ -107,5 +107,5 @@ def test_input_that_does_not_fit_is_an_error_before_a_network_is_opened(
     fold, name, message, opened_folds
 ):
     with pytest.raises(InputError, match=message):
-        score_published(load_aerd(), SIGNALS, fold, [name])
+        score_published("EV_SUBCALL", SIGNALS, fold, [name])
     assert opened_folds == []

@@ -60,7 +60,7 @@ def test_at_the_end_it_is_logistic_regression_and_the_gap_gets_smaller(table):
     episodes = episodes_of(table)
     for fold, c in enumerate((1.0, 0.1, 1.0)):
         path = refine_split(episodes, fold, c)
-        golden, _ = score_logistic(episodes, np.arange(60), c=c)
+        golden, _ = score_logistic(episodes, c=c)
         queries = episodes.fold == fold
         np.testing.assert_allclose(log_odds(path.a[-1]), golden[queries], atol=0.02)
         assert -1e-9 < path.gap[-1] < 1e-4
@@ -163,7 +163,7 @@ def test_progress_adds_up_and_categories_are_scored():
         progress=lambda share, _: shares.append(share),
     )
     assert sum(shares) == pytest.approx(1.0)
-    scores, _ = score_logistic(episodes, np.arange(60), c=0.1)
+    scores, _ = score_logistic(episodes, c=0.1)
     expected = measure(episodes, scores, categories)["reduced", "map"]
     assert values["reduced", "map"][-1] == pytest.approx(expected, abs=0.01)
 

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from callshot.baselines.sequence_batches import BatchData, stack_sequences
 from callshot.baselines.spectrogram import window_crops
 from callshot.baselines.training import TrainingContext, start_training
-from callshot.errors import InputError, LeakError
+from callshot.errors import InputError
 from callshot.records import IntArray
 
 torch = pytest.importorskip(
@@ -304,13 +304,6 @@ def test_each_signal_is_read_once(brief):
     ("name", "value", "error", "message"),
     [
         ("signals", [], InputError, "signals: expected .* of 16 rows, got 0"),
-        (
-            "groups",
-            np.zeros(16, np.int64),
-            LeakError,
-            "recording '0' is in folds 0 and 1",
-        ),
-        ("fold", np.zeros(16, np.int64), InputError, "expected two folds or more"),
     ],
 )
 def test_input_that_cannot_be_trained_on_is_an_error(name, value, error, message):

@@ -63,7 +63,10 @@ def fit_on_gpu(episodes, draws, c):
 @pytest.mark.parametrize("dimensions", [3, 60], ids=["by weights", "in the span"])
 def test_every_fit_is_that_of_the_cpu_and_of_scikit_learn(dimensions, c):
     episodes = gaussian_episodes(dimensions)
-    draws = [support_rows(episodes, 0, draw, SHOTS, SMALL) for draw in range(3)]
+    draws = [
+        support_rows(make_spread("shared", episodes, SMALL), 0, draw, SHOTS)
+        for draw in range(3)
+    ]
     fits = fit_on_gpu(episodes, draws, c)
     for draw, (rows, sizes) in enumerate(draws):
         vectors = episodes.vectors[rows]
@@ -143,4 +146,8 @@ def test_a_fit_that_stops_early_is_reported(monkeypatch):
     monkeypatch.setattr("callshot.baselines.gpu_logistic.MAX_STEPS", 1)
     episodes = gaussian_episodes(6)
     with pytest.raises(OptionError, match="above its optimum"):
-        fit_on_gpu(episodes, [support_rows(episodes, 0, 0, SHOTS, SMALL)], 100.0)
+        fit_on_gpu(
+            episodes,
+            [support_rows(make_spread("shared", episodes, SMALL), 0, 0, SHOTS)],
+            100.0,
+        )

@@ -17,6 +17,7 @@ from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine, transform_split
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import sweep
 from callshot.vectors import Vectors
 from corpora import episodes_of
@@ -63,7 +64,7 @@ def logistic_with_chosen_c(table, fold):
 
 def logistic(table, fold, c=1.0):
     episodes = one_split(episodes_of(table), fold)
-    scores, _ = score_logistic(episodes, np.arange(len(table)), c=c)
+    scores, _ = score_logistic(episodes, c=c)
     return list(measure(episodes, scores).values())
 
 
@@ -161,7 +162,9 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(run):
 
 
 def layers_per_k(episodes, fold):
-    rows, sizes = support_rows(episodes, fold, 0, np.array(PROTOCOL.shots), PROTOCOL)
+    rows, sizes = support_rows(
+        make_spread("shared", episodes, PROTOCOL), fold, 0, np.array(PROTOCOL.shots)
+    )
     return fit_nested(episodes.vectors[rows], episodes.label[rows], sizes, CLASSES, 1.0)
 
 
@@ -186,7 +189,7 @@ def scores_with_chosen_c(episodes, fold):
 
 
 def first_query_scores(episodes, fold, c=1.0):
-    scores, _ = score_logistic(episodes, np.arange(len(episodes.label)), c=c)
+    scores, _ = score_logistic(episodes, c=c)
     return [scores[first_query(episodes, fold)]]
 
 

@@ -25,7 +25,7 @@ from callshot.baselines.logistic import (
     support_side,
 )
 from callshot.baselines.scoring import measure
-from callshot.errors import LeakError, OptionError
+from callshot.errors import OptionError
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
@@ -35,7 +35,7 @@ from callshot.vectors import Vectors
 def gaussian(
     sizes=(30, 20, 10), dimensions=6, *, separation=1.0, folds=5, common=3, seed=0
 ):
-    """Return episodes of Gaussian classes with recordings of two segments, and their groups.
+    """Return episodes of Gaussian classes with recordings of two segments.
 
     A few rows are in the common fold.
     """
@@ -49,7 +49,7 @@ def gaussian(
 
 
 def episodes_of(vectors, label, fold):
-    """Return episodes of rows with given folds, two segments to a recording, and their groups."""
+    """Return episodes of rows with given folds, two segments to a recording."""
     recording = []
     for i, f in enumerate(fold.tolist()):
         place = np.count_nonzero(fold[:i] == f)
@@ -60,9 +60,7 @@ def episodes_of(vectors, label, fold):
         "test", vectors, segment, recording, names, [(name,) for name in names], fold
     )
     folds = check_folds(recording, fold)
-    order = sorted(range(len(label)), key=lambda i: (names[i], segment[i]))
-    groups = np.unique(recording, return_inverse=True)[1][order]
-    return plan_episodes(table, folds, count_classes(names, folds)), groups
+    return plan_episodes(table, folds, count_classes(names, folds))
 
 
 def probabilities(scores):
@@ -73,8 +71,8 @@ def probabilities(scores):
 @pytest.mark.parametrize("dimensions", [6, 200], ids=["n > d", "n < d"])
 @pytest.mark.parametrize("c", [0.01, 1.0])
 def test_probabilities_are_scikit_learns_to_a_millionth(c, dimensions):
-    episodes, groups = gaussian(dimensions=dimensions)
-    scores, c_values = score_logistic(episodes, groups, c=c)
+    episodes = gaussian(dimensions=dimensions)
+    scores, c_values = score_logistic(episodes, c=c)
     assert c_values == (c,) * 5
     for fold in range(5):
         outside = episodes.fold != fold
@@ -88,7 +86,7 @@ def test_probabilities_are_scikit_learns_to_a_millionth(c, dimensions):
 
 def test_every_c_of_one_split_has_its_own_optimum():
     for dimensions in (6, 200):
-        episodes, _ = gaussian(dimensions=dimensions)
+        episodes = gaussian(dimensions=dimensions)
         outside = episodes.fold != 1
         vectors = episodes.vectors[outside]
         label = episodes.label[outside]
@@ -101,9 +99,9 @@ def test_every_c_of_one_split_has_its_own_optimum():
 
 
 def test_the_number_of_threads_changes_nothing():
-    episodes, groups = gaussian(dimensions=30)
-    one, one_c = score_logistic(episodes, groups, threads=1)
-    two, two_c = score_logistic(episodes, groups, threads=2)
+    episodes = gaussian(dimensions=30)
+    one, one_c = score_logistic(episodes, threads=1)
+    two, two_c = score_logistic(episodes, threads=2)
     assert one_c == two_c
     assert one.tobytes() == two.tobytes()
 
@@ -116,8 +114,8 @@ def test_progress_adds_up_to_one():
         shares.append(share)
         names.add(name)
 
-    episodes, groups = gaussian()
-    score_logistic(episodes, groups, c=1.0, progress=progress)
+    episodes = gaussian()
+    score_logistic(episodes, c=1.0, progress=progress)
     assert sum(shares) == pytest.approx(1.0)
     assert names == {"logistic"}
 
@@ -128,20 +126,18 @@ def test_progress_adds_up_to_one():
 def test_a_single_exemplar_in_a_split_and_classes_of_any_size_are_trained_on(
     sizes, dimensions
 ):
-    episodes, groups = gaussian(sizes, dimensions, folds=2, common=0)
-    scores, c_values = score_logistic(episodes, groups)
+    episodes = gaussian(sizes, dimensions, folds=2, common=0)
+    scores, c_values = score_logistic(episodes)
     assert c_values == (DEFAULT_C,) * 2  # two folds leave no inner folds
     assert np.isfinite(scores).all()
 
 
 def test_equal_rows_and_constant_columns_are_trained_on_and_equal_queries_tie():
-    episodes, groups = gaussian(dimensions=8)
+    episodes = gaussian(dimensions=8)
     vectors = episodes.vectors.copy()
     vectors[:, 3:6] = 5.0
     vectors[1::2] = vectors[0:-1:2]
-    scores, _ = score_logistic(
-        dataclasses.replace(episodes, vectors=vectors), groups, c=1.0
-    )
+    scores, _ = score_logistic(dataclasses.replace(episodes, vectors=vectors), c=1.0)
     for fold in range(5):
         rows = np.flatnonzero(episodes.fold == fold)
         for i in rows:
@@ -152,7 +148,8 @@ def test_equal_rows_and_constant_columns_are_trained_on_and_equal_queries_tie():
 @settings(max_examples=20)
 @given(st.integers(3, 12), st.integers(0, 2))
 def test_inner_folds_hold_every_class_no_query_and_no_recording_twice(folds, number):
-    episodes, groups = gaussian((40, 24, 12), folds=folds)
+    episodes = gaussian((40, 24, 12), folds=folds)
+    groups = np.array(episodes.recording)
     inner = support_side(episodes, number)
     support = episodes.fold != number
     assert inner.folds == min(folds - 1, 4)
@@ -203,23 +200,16 @@ def test_labels_permuted_between_recordings_score_chance_when_c_is_chosen_too():
     rng = np.random.default_rng(1)
     label = rng.permutation(np.repeat(np.arange(3), 60))
     vectors = rng.normal(size=(180, 30))
-    episodes, groups = episodes_of(vectors, label, np.arange(180) % 5)
-    scores, _ = score_logistic(episodes, groups)
+    episodes = episodes_of(vectors, label, np.arange(180) % 5)
+    scores, _ = score_logistic(episodes)
     assert measure(episodes, scores)["all", "auroc"] == pytest.approx(0.5, abs=0.1)
-
-
-def test_a_recording_on_both_sides_of_a_split_is_an_error():
-    episodes, groups = gaussian()
-    groups[episodes.fold == 1] = groups[episodes.fold == 0][0]
-    with pytest.raises(LeakError, match="is in folds 0 and 1"):
-        score_logistic(episodes, groups)
 
 
 @pytest.mark.parametrize("c", [0.0, 1e9, float("nan")])
 def test_a_c_out_of_range_is_an_error(c):
-    episodes, groups = gaussian()
+    episodes = gaussian()
     with pytest.raises(OptionError, match=r"C: expected 1e-06 to 1e\+06, got"):
-        score_logistic(episodes, groups, c=c)
+        score_logistic(episodes, c=c)
 
 
 # The choice of C on inner folds: the grid's best, as scikit-learn's fits and metrics rank it.
@@ -227,7 +217,7 @@ def test_a_c_out_of_range_is_an_error(c):
 
 def small(seed):
     """Return episodes with two or three segments of each class in each of four folds."""
-    return gaussian((9, 8, 8), 5, separation=0.7, folds=4, common=1, seed=seed)[0]
+    return gaussian((9, 8, 8), 5, separation=0.7, folds=4, common=1, seed=seed)
 
 
 def rank_by_scikit_learn(inner, c):

@@ -13,6 +13,7 @@ from callshot.baselines.scoring import measure
 from callshot.errors import OptionError
 from callshot.fewshot import reference
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import (
     count_recordings,
     small_sample_inflation,
@@ -121,7 +122,7 @@ def test_every_fit_is_within_a_millionth_of_the_optimum(c, dimensions):
     units = 10.0 ** np.linspace(-2, 3, dimensions)
     episodes = episodes_of(dataclasses.replace(table, matrix=table.matrix * units))
     shots = np.array([1, 2, 4, 8, 16])
-    rows, sizes = support_rows(episodes, 0, 0, shots, SHOTS)
+    rows, sizes = support_rows(make_spread("shared", episodes, SHOTS), 0, 0, shots)
     weights, biases = fit_nested(
         episodes.vectors[rows], episodes.label[rows], sizes, 4, c
     )
@@ -141,7 +142,7 @@ def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_b
     shots = np.array([1, 2, 3, 40])
     for f in range(3):
         query = np.flatnonzero(episodes.fold == f)[0]
-        rows, sizes = support_rows(episodes, f, 2, shots, SHOTS)
+        rows, sizes = support_rows(make_spread("shared", episodes, SHOTS), f, 2, shots)
         for k, size in zip(shots, sizes, strict=True):
             golden = set()
             for n in range(3):
@@ -156,7 +157,7 @@ def test_shots_all_is_logistic_regression_on_the_whole_support_side():
     episodes = episodes_of(corpus((12, 8, 5), 6))
     protocol = Protocol(shots=(2,), whole_pool=True, shared_draws=3, total_samples=3)
     k, sums = sweep_logistic(episodes, protocol)
-    golden = measure(episodes, score_logistic(episodes, np.arange(25), c=DEFAULT_C)[0])
+    golden = measure(episodes, score_logistic(episodes, c=DEFAULT_C)[0])
     assert k.tolist() == [2, 9]
     for key in KEYS:
         assert set(sums.values[key][1]) == {
@@ -222,7 +223,7 @@ def test_with_draws_for_every_query_all_is_the_whole_support_side():
     episodes = episodes_of(corpus((12, 8, 5), 6))
     protocol = Protocol(shots=(2,), whole_pool=True, draws=2, bootstraps=3)
     _, sums = sweep_logistic(episodes, protocol, "per-query")
-    golden = measure(episodes, score_logistic(episodes, np.arange(25), c=DEFAULT_C)[0])
+    golden = measure(episodes, score_logistic(episodes, c=DEFAULT_C)[0])
     for key in KEYS:
         assert sums.values[key][1] == pytest.approx(golden[key], abs=1e-12)
 

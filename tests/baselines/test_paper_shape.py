@@ -57,7 +57,7 @@ def curves_of():
     with open_engine(episodes, protocol, 2, 2**30) as engine:
         k, centroid = sweep(engine, "shared")
     _, logistic = sweep_logistic(episodes, protocol)
-    scores, _ = score_logistic(episodes, np.arange(len(episodes.label)), c=DEFAULT_C)
+    scores, _ = score_logistic(episodes, c=DEFAULT_C)
     return Curves(
         k,
         logistic.values["all", "map"],

@@ -2,6 +2,7 @@
 
 import enum
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from callshot.baselines.aerd_package import score_aerd_package
-from callshot.baselines.run import find_cell
+from callshot.baselines.options import BaselineOptions
+from callshot.baselines.run import find_cell, train_dataset
 from callshot.baselines.scoring import find_outputs
-from callshot.errors import InputError
+from callshot.errors import InputError, LeakError
 from callshot.fewshot.protocol import Protocol
 from callshot.tables.embedding_tables import read_table, write_table
 from callshot.tables.read_dataset import read_dataset
@@ -54,6 +56,16 @@ def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(tmp_
     low = np.delete(relevant, trumpet, axis=1).any(axis=1)
     np.testing.assert_array_equal(targets[:, 1], low)
     assert targets.sum(axis=1).max() == 2
+
+
+@pytest.mark.parametrize("kind", ["logistic", "recurrent", "end-to-end"])
+def test_a_recording_on_both_sides_of_a_split_is_an_error(tmp_path, kind):
+    dataset = read_dataset([write_embeddings(tmp_path / "one.parquet")])
+    fold = dataset.folds.fold.copy()
+    fold[0] = (fold[0] + 1) % dataset.folds.count
+    leaking = replace(dataset, folds=replace(dataset.folds, fold=fold))
+    with pytest.raises(LeakError, match="is in folds"):
+        train_dataset(leaking, BaselineOptions((kind,)), Protocol())
 
 
 def test_each_row_of_the_episodes_has_its_segment_and_recording(tmp_path):

@@ -51,15 +51,14 @@ def run_both(table, protocol, spread, classifier="centroid", categories=None):
     """Return the sums of one spread by the CPU and by the GPU."""
     results = []
     for gpu in (None, triton_device.GPU):
-        engine = open_engine(
+        with open_engine(
             episodes_of(table),
             protocol,
             1,
             2**30,
             classifier=CLASSIFIERS[classifier],
             gpu=gpu,
-        )
-        with engine:
+        ) as engine:
             results.append(sweep(engine, spread, categories)[1])
     return results
 

@@ -30,11 +30,13 @@ def test_percentiles_of_classes_are_those_of_their_own_samples():
     episodes = episodes_of(random_corpus(3, classes=4, size=3))
     k = np.array([1, 5])
     sums = MetricSums(2, 30, episodes.classes, None)
+    for split in make_splits(episodes):
+        sums.open_fold(split)
     rng = np.random.default_rng(0)
     for samples in sums.per_class.values():
         samples[:] = rng.exponential(size=samples.shape)
     key = dict.fromkeys(("corpus", "encoder", "classifier", "spread"), "shared")
-    per_class = summarise_sweep(key, k, sums, episodes, [])["per_class"]
+    per_class = summarise_sweep(key, k, sums, [])["per_class"]
     assert len(per_class) == len(CLASS_METRICS) * 2 * len(episodes.classes)
     for metric, samples in sums.per_class.items():
         for (s, n), _ in np.ndenumerate(samples[:, :, 0]):

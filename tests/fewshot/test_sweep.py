@@ -16,7 +16,6 @@ from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
-from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import query_evidence, score_queries, sweep
 from corpora import corpora, episodes_of, random_corpus, repeat_vectors
 
@@ -294,9 +293,9 @@ def test_noise_scores_chance_on_average_over_corpora(spread):
             1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False
         )
         _, sums = run(table, protocol, spread)
-        chance = chance_levels(episodes_of(table), sums)
         for metric, values in gaps.items():
-            values.append(sums.values["all", metric].mean() - chance["all", metric])
+            chance = sums.chance_level("all", metric)
+            values.append(sums.values["all", metric].mean() - chance)
     for values in gaps.values():
         assert abs(np.mean(values)) <= 4 * np.std(values) / np.sqrt(len(values))
 

@@ -156,7 +156,7 @@ def test_classifiers_are_fitted_to_the_library_alone(classifier, transform):
 
 def test_an_episode_can_be_repeated_alone_and_its_support_is_of_the_library():
     source, target = transfer_pair()
-    joined = plan_task(source, target, centre=False).joined
+    (joined, *_), _, _ = plan_task(source, target, centre=False)
     query = joined.first.segment[-1]
     episode = rerun_episode(joined.first, joined.folds, query, 2, 0, FEW, "shared")
     support = {name for names in episode.support.values() for name in names}
@@ -295,7 +295,7 @@ def test_a_library_that_has_each_label_in_one_recording_has_no_curve_of_its_own(
 def test_the_common_fold_of_a_site_is_no_example():
     source, target = transfer_pair()
     assert (target.folds.fold == -1).any()
-    joined = plan_task(source, target, centre=False).joined
+    (joined, *_), _, _ = plan_task(source, target, centre=False)
     is_common = (joined.folds.fold == -1).tolist()
     names = [
         name

@@ -8,7 +8,7 @@ can prove that.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,17 +26,11 @@ VARIANTS = ("EV_CALL", "EV_SUBCALL", "EV_BINARY", "LDC_POOLE", "LDC_BINARY")
 SATURATION = 1e-7  # distance from 0 or 1 where a float32 probability has no more digits
 
 
-class PublishedNetworks(NamedTuple):
-    """The networks of a variant: their outputs, and a function that opens the one of a fold."""
+def load_aerd(variant: str) -> tuple[Callable[..., Any], Any]:
+    """Return the package's function that opens networks, and the weights of a variant.
 
-    variant: str
-    names: tuple[str, ...]
-    folds: int
-    open: Callable[[int], Any]
-
-
-def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
-    """Return the published networks; the package downloads the weights of a fold when needed."""
+    The package downloads the weights of a fold when needed.
+    """
     check_choice("published", variant, VARIANTS)
     try:
         import aerd
@@ -45,15 +39,7 @@ def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
             f"{error.name} is not installed; pip install aerd (GPL-3, Python 3.11)"
         )
         raise InputError(f"AERD as published: {message}") from error
-    weights = getattr(aerd.AERD_Weights, variant)
-    numbers = range(int(weights.num_classes))
-    names = tuple(str(weights.class_labels[number]) for number in numbers)
-
-    def open_fold(fold: int) -> Any:
-        model, _ = aerd.aerd(weights=weights, fold=fold + 1)
-        return model
-
-    return PublishedNetworks(variant, names, int(weights.num_folds), open_fold)
+    return aerd.aerd, getattr(aerd.AERD_Weights, variant)
 
 
 def score_aerd_package(
@@ -64,15 +50,14 @@ def score_aerd_package(
 ) -> pl.DataFrame:
     """Score each row of the episodes with AERD's published networks; folds must be AERD's."""
     outputs = find_outputs(encoder_data)
-    fold = encoder_data.episodes.fold
-    scores = score_published(load_aerd(variant), signals, fold, outputs[1])
+    scores = score_published(variant, signals, encoder_data.episodes.fold, outputs[1])
     how = f"as published, {variant}"
     baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
     return baseline_frame(encoder_data, scores, protocol, baseline, outputs)
 
 
 def score_published(
-    networks: PublishedNetworks,
+    variant: str,
     signals: Sequence[Signal],
     fold: IntArray,
     names: Sequence[str],
@@ -84,23 +69,27 @@ def score_published(
     """
     import torch
 
-    title = f"AERD {networks.variant}"
-    keys = [label_key(name) for name in networks.names]
+    title = f"AERD {variant}"
+    open_network, weights = load_aerd(variant)
+    numbers = range(int(weights.num_classes))
+    published = [str(weights.class_labels[number]) for number in numbers]
+    keys = [label_key(name) for name in published]
     for name in names:
         if label_key(name) not in keys:
-            listed = ", ".join(networks.names)
+            listed = ", ".join(published)
             raise InputError(f"{title}: has no output {name!r}; it has {listed}")
     check_length("signals", len(signals), len(fold))
-    numbers = np.unique(fold[fold >= 0])
-    if not np.array_equal(numbers, np.arange(networks.folds)):
-        expected = f"the authors' {networks.folds} folds, 0 to {networks.folds - 1}"
-        listed = ", ".join(map(str, numbers[:12].tolist())) or "none"
+    given = np.unique(fold[fold >= 0])
+    folds = int(weights.num_folds)
+    if not np.array_equal(given, np.arange(folds)):
+        expected = f"the authors' {folds} folds, 0 to {folds - 1}"
+        listed = ", ".join(map(str, given[:12].tolist())) or "none"
         raise InputError(f"{title}: expected {expected}, got {listed}")
 
     outputs = [keys.index(label_key(name)) for name in names]
     scores = np.full((len(signals), len(names)), np.nan)
-    for number in range(networks.folds):
-        model = networks.open(number)
+    for number in range(folds):
+        model, _ = open_network(weights=weights, fold=number + 1)
         for row in np.flatnonzero(fold == number).tolist():
             signal = check_signal(row, signals[row])
             waveform = torch.from_numpy(pad_signal(signal.astype(np.float32)))

@@ -68,15 +68,14 @@ def refine_centroid(
     with threadpool_limits(1, "blas"), Pool(threads) as pool:
         paths = list(pool.map(run, range(episodes.folds)))
     longest = max(paths, key=lambda path: path.steps[-1])
-    steps = longest.steps
     rows = []
-    for step in steps:
+    for step in longest.steps:
         a = [path.a[bisect_right(path.steps, step) - 1] for path in paths]
         scores = gather(episodes, a)
         rows.append(measure(episodes, scores, categories))
     values = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     temperatures = np.array([path.temperature for path in paths])
-    return steps, values, temperatures
+    return longest.steps, values, temperatures
 
 
 def refine_split(
@@ -170,7 +169,7 @@ class Descent(Objective):
 
     def logits(self, point: Vector) -> FloatArray:
         """Return the logits of the rows, with the bias."""
-        return np.asarray(point.logits[:, : len(self.label)] + point.bias[:, None])
+        return point.logits[:, : len(self.label)] + point.bias[:, None]
 
     def square(self, point: Vector) -> float:
         """Return the squared length of the weights."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from callshot.baselines.pretrained import read_pretrained
-from callshot.baselines.sequence_batches import BatchData, BoolArray
+from callshot.baselines.sequence_batches import BatchData, BoolArray, padded_index
 from callshot.baselines.spectrogram import (
     COLUMN_PATCHES,
     COLUMN_S,
@@ -34,7 +34,6 @@ from callshot.baselines.spectrogram import (
     Crops,
     Signal,
     batch_crops,
-    crop_index,
     log_mel_table,
     random_crops,
     window_crops,
@@ -53,7 +52,6 @@ from callshot.baselines.training import (
     run_trainings,
 )
 from callshot.baselines.transformer import AstConfig, BeatsConfig, Mask
-from callshot.fewshot.folds import check_folds
 from callshot.records import FloatArray, IntArray
 
 SCORING_BATCH = 32  # crops
@@ -83,7 +81,6 @@ def score_end_to_end(
     row, `names` those of the outputs.
     """
     check_length("signals", len(signals), len(targets))
-    check_folds([str(group) for group in groups], fold)
     check_examples(targets, fold, names)
     require_torch(context.network_device)
     encoder: AstConfig | BeatsConfig = DEFAULT_ENCODER
@@ -205,8 +202,10 @@ class FrameClassifier(nn.Module):
         self, crops: Crops, dropout: Dropout = no_dropout
     ) -> tuple[Tensor, Mask]:
         """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
-        index, columns = crop_index(self.data.table, crops)
-        frames = self.data.frames[self.data.tensor(index)]
+        start = self.data.table.start[crops.row] + crops.first
+        index, is_real = padded_index(start, crops.columns * PATCH)
+        frames = self.data.frames[self.data.tensor(np.ascontiguousarray(index.T))]
+        columns = is_real[::PATCH].T
         mask = None if columns.all() else self.data.tensor(columns)
         return self(frames, mask, dropout), mask
 
@@ -246,8 +245,7 @@ class FrameClassifier(nn.Module):
             columns = batch.columns[:, None]
             np.add.at(total, batch.row, sums)
             np.add.at(count, batch.row, columns)
-        means: FloatArray = total[rows] / count[rows]
-        return means
+        return total[rows] / count[rows]
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:
         """Return the cross-entropy of scores, balanced over outputs and their two sides."""
@@ -268,8 +266,7 @@ def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
     positives = truth.sum(axis=0)
     negatives = rows - positives
     counts = np.where(label, positives, negatives)
-    weights: FloatArray = rows / 2.0 / np.maximum(counts, 1)
-    return weights
+    return rows / 2.0 / np.maximum(counts, 1)
 
 
 def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> Tensor:

@@ -398,8 +398,9 @@ class Newton:
 
     def _partner(self, point: Tensor) -> Tensor:
         """Return what a vector is multiplied with in an inner product."""
-        unknowns = self.unknowns
-        return point[..., unknowns:] if self.is_gram else point[..., :unknowns]
+        return (
+            point[..., self.unknowns :] if self.is_gram else point[..., : self.unknowns]
+        )
 
     def _to_logits(self, point: Tensor) -> Tensor:
         image = point[..., self.unknowns :]

@@ -22,7 +22,6 @@ from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, log_odds
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Episodes, Split
-from callshot.fewshot.folds import check_no_leak
 from callshot.jobs import Check, Pool, never_stop
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
 
@@ -58,7 +57,6 @@ CHOICE = 1e-10  # to choose C; times C where C is below 1: the weights shrink wi
 
 def score_logistic(
     episodes: Episodes,
-    groups: IntArray,
     *,
     c: float | None = None,
     threads: int | None = None,
@@ -66,30 +64,25 @@ def score_logistic(
 ) -> tuple[FloatArray, tuple[float, ...]]:
     """Return the log-odds of every query, (rows, classes), and the C of each split.
 
-    `groups` is the number of each row's recording. Without C, each split takes that of the grid
-    with the best AUROC on its inner folds (AP has more noise where a fold holds few of a class);
-    among equals the one with the best accuracy, then the smallest. Two folds leave no inner ones:
-    then it is 0.1. Nothing is random.
+    Without C, each split takes that of the grid with the best AUROC on its inner folds (AP has more
+    noise where a fold holds few of a class); among equals the one with the best accuracy, then the
+    smallest. Two folds leave no inner ones: then it is 0.1. Nothing is random.
     """
     if c is not None:
         check_c(c)
-    check_no_leak([str(group) for group in groups], episodes.fold)
-    scores = np.full(episodes.relevant.shape, np.nan)
 
-    def run(number: int) -> float:
+    def run(number: int) -> tuple[float, FloatArray]:
         split_c = c
         if split_c is None:
             split_c = choose_c(episodes, number, pool.check_stopped)
-        queries = episodes.fold == number
         table = next(score_each(episodes, number, (split_c,)))
-        scores[queries] = log_odds(table)
         progress(1 / episodes.folds, "logistic")
-        return split_c
+        return split_c, table
 
     # Splits are the parallel work; threads inside each product would wait for each other.
     with threadpool_limits(1, "blas"), Pool(threads) as pool:
-        c_values = tuple(pool.map(run, range(episodes.folds)))
-    return scores, c_values
+        c_values, tables = zip(*pool.map(run, range(episodes.folds)), strict=True)
+    return gather(episodes, tables), c_values
 
 
 def choose_c(episodes: Episodes, number: int, check: Check = never_stop) -> float:

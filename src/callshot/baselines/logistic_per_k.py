@@ -160,9 +160,7 @@ def draw_fitter(
     whole = score_whole_support(engine, split, shots, c)
 
     def fit(place: int, draw: int) -> Layers:
-        rows, sizes = support_rows(
-            episodes, place, draw, shots, engine.protocol, spread
-        )
+        rows, sizes = support_rows(spread, place, draw, shots)
         if whole is not None:
             sizes = sizes[: np.searchsorted(sizes, len(split.pool))]
         vectors = episodes.vectors[rows]
@@ -173,24 +171,14 @@ def draw_fitter(
 
 
 def support_rows(
-    episodes: Episodes,
-    place: int,
-    draw: int,
-    shots: IntArray,
-    protocol: Protocol,
-    spread: Spread | None = None,
+    spread: Spread, place: int, draw: int, shots: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the rows of one draw, one of each class in turn, and the number of rows at each k.
 
     Each support is the first rows. `place` is the fold of the queries; for those with
     draws of their own, it is the query.
     """
-    spread = spread or make_spread("shared", episodes, protocol)
-    most = int(shots[-1])
-    supports = [
-        spread.support(episodes, place, n, most, draw, protocol)
-        for n in range(len(episodes.classes))
-    ]
+    supports = spread.supports(place, int(shots[-1]), draw)
     turn = np.concatenate([np.arange(len(support)) for support in supports])
     order = np.argsort(turn, kind="stable")
     rows = np.concatenate(supports)[order]

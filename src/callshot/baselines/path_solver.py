@@ -124,8 +124,9 @@ class Objective:
 
     def weight(self, vector: Vector) -> FloatArray:
         """Return the weights of a vector."""
-        unknowns: FloatArray = vector.unknowns
-        return unknowns @ self.all_rows if self.in_span else unknowns
+        if self.in_span:
+            return vector.unknowns @ self.all_rows
+        return vector.unknowns
 
 
 class PathSolver(Objective):

@@ -9,9 +9,11 @@ Each is trained on the support side of a split and scored on its queries with th
 centroid. Choices are made on inner folds, and reported.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,6 +28,7 @@ from callshot.baselines.scoring import baseline_frame, find_outputs
 from callshot.baselines.training import Metadata, TrainingContext
 from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.differences import find_crossovers
+from callshot.fewshot.folds import check_no_leak
 from callshot.fewshot.gpu.device import choose_device, usable_gpu
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import summarise_sweep
@@ -103,6 +106,7 @@ def train_dataset(
     -------
     BaselineResults
     """
+    check_no_leak(dataset.first.recording, dataset.folds.fold)
     equal = equal_tables(dataset.tables)
     encoders = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
@@ -143,7 +147,6 @@ def train_logistic(
     """Train logistic regression on all labels; also take gradient steps from the centroid."""
     scores, c_values = score_logistic(
         encoder_data.episodes,
-        encoder_data.groups,
         c=options.C,
         threads=context.threads,
         progress=context.for_share(0.7).progress,
@@ -163,18 +166,17 @@ def train_logistic(
     baseline = {"kind": "logistic", "name": "LR", "how": how}
     baselines = baseline_frame(encoder_data, scores, protocol, baseline)
     frames = []
+    key = {
+        "corpus": encoder_data.dataset.corpus,
+        "encoder": encoder_data.table.encoder,
+        "temperature": float(temperature.mean()),
+    }
     for (scoring, metric), values in path.items():
         if metric in RANKING_METRICS:
-            key = {
-                "corpus": encoder_data.dataset.corpus,
-                "encoder": encoder_data.table.encoder,
-                "temperature": float(temperature.mean()),
-                "scoring": scoring,
-                "metric": metric,
-            }
             columns = {"step": steps, "value": values}
-            frames.append(make_frame(REFINEMENT, columns, key))
-    return BaselineResults(baselines, concat_frames(frames, REFINEMENT))
+            constants = {**key, "scoring": scoring, "metric": metric}
+            frames.append(make_frame(REFINEMENT, columns, constants))
+    return BaselineResults(baselines, pl.concat(frames))
 
 
 def sweep_logistic_per_k(
@@ -191,7 +193,7 @@ def sweep_logistic_per_k(
     spreads = options.spreads(protocol)
     progress = context.for_share(1 / len(spreads)).progress
 
-    sweeps = []
+    frames: dict[str, Any] = defaultdict(list)
     shared = None
     for spread in spreads:  # shared comes before total, which is computed with it
         k, sums = sweep_logistic(
@@ -215,13 +217,14 @@ def sweep_logistic_per_k(
             "classifier": "logistic",
             "spread": spread,
         }
-        classes = encoder_data.dataset.classes
-        sweeps.append(summarise_sweep(key, k, sums, episodes, classes))
+        summary = summarise_sweep(key, k, sums, encoder_data.dataset.classes)
+        for name, frame in summary.items():
+            frames[name].append(frame)
+    for name, parts in frames.items():
+        frames[name] = pl.concat(parts)
     evaluation = replace(
         encoder_data.empty_evaluation(),
-        curve=pl.concat([sweep["curve"] for sweep in sweeps]),
-        values=pl.concat([sweep["values"] for sweep in sweeps]),
-        per_class=pl.concat([sweep["per_class"] for sweep in sweeps]),
+        **frames,
         notes=[f"logistic regression at every k was {note}" for note in notes],
     )
     return BaselineResults(per_k=[evaluation])

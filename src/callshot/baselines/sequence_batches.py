@@ -180,18 +180,18 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     return mean, np.where(varies, factor, 0.0)
 
 
-def padded_index(table: FrameTable, rows: IntArray) -> tuple[IntArray, BoolArray]:
-    """Return which frames of the table make a batch, (times, rows), and a mask of the real ones.
+def padded_index(start: IntArray, lengths: IntArray) -> tuple[IntArray, BoolArray]:
+    """Return which frames of a table make a batch, (times, rows), and a mask of the real ones.
 
-    >>> table = stack_sequences([np.array([[1.0]]), np.array([[2.0], [3.0]])])
-    >>> index, mask = padded_index(table, np.array([0, 1]))
-    >>> table.frames[index, 0].tolist(), mask.tolist()
-    ([[1.0, 2.0], [1.0, 3.0]], [[True, True], [False, True]])
+    Each row has some frames of the table, from a start; shorter ones repeat their last frame.
+
+    >>> padded_index(np.array([0, 1]), np.array([1, 2]))
+    (array([[0, 1],
+           [0, 2]]), array([[ True,  True],
+           [False,  True]]))
     """
-    lengths = table.lengths[rows]
     time = np.arange(lengths.max())[:, None]
-    step = np.minimum(time, lengths - 1)
-    return table.start[rows] + step, time < lengths
+    return start + np.minimum(time, lengths - 1), time < lengths
 
 
 def random_batches(
@@ -251,7 +251,7 @@ def held_out_rows(
     label: IntArray, groups: IntArray, count: int, number: int
 ) -> BoolArray:
     """Return a mask of the rows in one inner fold; each class keeps a recording for training."""
-    held_out: BoolArray = assign_inner_folds(label, groups, count) == number
+    held_out = assign_inner_folds(label, groups, count) == number
     for missing in np.setdiff1d(label, label[~held_out]):
         first = np.argmax(label == missing)
         recording = groups[first]

@@ -18,7 +18,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from callshot.baselines.sequence_batches import (
-    BoolArray,
     Frames,
     FrameTable,
     check_floats,
@@ -106,7 +105,7 @@ def _mel_filters() -> FloatArray:
     right = edges[2:]
     rising = (points - left) / (centre - left)
     falling = (right - points) / (right - centre)
-    filters: FloatArray = np.maximum(np.minimum(rising, falling), 0.0)
+    filters = np.maximum(np.minimum(rising, falling), 0.0)
     filters[:, -1] = 0.0  # Kaldi leaves out the last point
     return filters
 
@@ -163,17 +162,3 @@ def batch_crops(crops: Crops, size: int) -> list[Crops]:
     numbers = np.arange(len(crops.row))
     batches = sorted_batches(numbers, crops.columns, size)
     return [Crops(*(column[batch] for column in crops)) for batch in batches]
-
-
-def crop_index(table: FrameTable, crops: Crops) -> tuple[IntArray, BoolArray]:
-    """Return which frames of the table make crops, (crops, frames), and a mask of their columns.
-
-    Shorter crops repeat their last frame, and the mask is false there.
-    """
-    columns = crops.columns[:, None]
-    most = int(columns.max())
-    last = columns * PATCH - 1
-    frame = np.minimum(np.arange(most * PATCH), last)
-    start = table.start[crops.row] + crops.first
-    mask = np.arange(most) < columns
-    return start[:, None] + frame, mask

@@ -23,7 +23,7 @@ damaged one is an error and never overwritten.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -135,24 +135,19 @@ def run_jobs(
     import torch
 
     def run(job: Any) -> Outcome:
-        pool.check_stopped()
         stream = nullcontext()
         if job.data.device.type == "cuda":
             stream = torch.cuda.stream(torch.cuda.Stream(job.data.device))
-        try:
-            with stream:
-                return work(job, pool)
-        except BaseException:
-            pool.stopped.set()
-            raise
+        with stream:
+            return work(job, pool)
 
-    threads = context.threads
-    with _reproducible_torch(), Pool(threads, initializer=_use_one_thread) as pool:
+    with (
+        _reproducible_torch(),
+        Pool(context.threads, initializer=_use_one_thread) as pool,
+    ):
         futures = {pool.submit(run, job): job for job in jobs}
         for future in as_completed(futures):
-            if isinstance(future.exception(), CancelledError):
-                continue  # the job that failed reports why
-            future.result()
+            future.result()  # an error stops the other jobs
             context.progress(1 / len(jobs), futures[future].title)
     return [future.result() for future in futures]
 
@@ -259,9 +254,8 @@ def start_training(network: Any, rows: IntArray) -> Any:
     with torch.no_grad():
         network.initialize(rows)
     network.to(network.data.device)
-    weight_decay = network.config.weight_decay
     return torch.optim.AdamW(
-        network.parameters(), weight_decay=weight_decay, fused=True
+        network.parameters(), weight_decay=network.config.weight_decay, fused=True
     )
 
 
@@ -270,9 +264,8 @@ def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
     import torch
 
     config = network.config
-    data = network.data
     rng = np.random.default_rng(config.stream_seed("order", epoch))
-    generator = torch.Generator(data.device)
+    generator = torch.Generator(network.data.device)
     generator.manual_seed(config.stream_seed("dropout", epoch))
 
     def drop(values: Any) -> Any:
@@ -280,7 +273,7 @@ def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
         random = torch.rand(values.shape, generator=generator, device=values.device)
         return values * (random >= config.dropout) / (1.0 - config.dropout)
 
-    batches = random_batches(data.table, rows, config.batch_size, rng)
+    batches = random_batches(network.data.table, rows, config.batch_size, rng)
     losses = network.losses(rows, batches, rng, drop)
     for step, loss in enumerate(losses, 1 + epoch * len(batches)):
         warmup = min(1.0, step / config.warmup_steps)
@@ -491,11 +484,10 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
     if job.held_out.any():
         rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
-        epochs = job.config.epochs
         _, losses = job.train(
             "search",
             rows,
-            epochs,
+            job.config.epochs,
             losses,
             pool,
             held_out,

@@ -223,8 +223,9 @@ class BeatsEncoder(nn.Module):
             tokens = tokens * mask[:, :, None]
         tokens = dropout(self.norm(tokens + self.convolution(tokens)))
         # What attention adds for the distance of two tokens, (heads, tokens, tokens).
-        config = self.config
-        buckets = distance_buckets(tokens.shape[1], config.buckets, config.max_distance)
+        buckets = distance_buckets(
+            tokens.shape[1], self.config.buckets, self.config.max_distance
+        )
         numbers = torch.from_numpy(buckets).to(tokens.device)
         bias = self.distances(numbers).permute(2, 0, 1)
         for block in self.blocks:
@@ -323,6 +324,6 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
     beyond = logarithm * (half - near)
     bucket_beyond = near + beyond.astype(np.int64)
     far = np.minimum(bucket_beyond, half - 1)
-    bucket: IntArray = np.where(distance < near, distance, far)
+    bucket = np.where(distance < near, distance, far)
     bucket[offset > 0] += half
     return bucket

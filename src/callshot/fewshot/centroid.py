@@ -29,7 +29,7 @@ class LinearLayer:
 
     def __call__(self, vectors: ArrayLike) -> FloatArray:
         """Return a_n for each vector, (…, classes)."""
-        return np.asarray(np.asarray(vectors, np.float64) @ self.weight.T + self.bias)
+        return np.asarray(vectors, np.float64) @ self.weight.T + self.bias
 
 
 def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
@@ -84,7 +84,7 @@ def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     columns = np.array(table.reshape(-1, classes).T[None, :, None])
     decided = np.empty((1, 1, columns.shape[-1]), np.uint16)
     to_scores(columns, 0, 1, use_softmax, False, decided)
-    return np.asarray(columns[0, :, 0].T.reshape(table.shape))
+    return columns[0, :, 0].T.reshape(table.shape)
 
 
 Labels = NDArray[Any]
@@ -211,7 +211,7 @@ class CentroidClassifier:
     def predict(self, X: ArrayLike) -> Labels:
         """Return the label of the nearest class mean for each row of X."""
         numbers = self._evidence(X).argmax(axis=1)
-        return np.asarray(self.classes_[numbers])
+        return self.classes_[numbers]
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return softmax(a), (n_samples, n_classes)."""
@@ -232,7 +232,7 @@ class CentroidClassifier:
 
     def _evidence(self, X: ArrayLike) -> FloatArray:
         vectors, _ = _validate(self, X)
-        return np.asarray(vectors @ self._weight.T + self._bias)
+        return vectors @ self._weight.T + self._bias
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters: there are none."""

@@ -48,7 +48,7 @@ def unit(vectors: FloatArray) -> FloatArray:
            [0. , 0. ]])
     """
     length = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
-    return np.asarray(vectors / np.where(length > 0, length, 1.0)[:, None])
+    return vectors / np.where(length > 0, length, 1.0)[:, None]
 
 
 def centre_and_normalise(support: FloatArray) -> Transform:
@@ -105,7 +105,7 @@ def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     deviation = vectors - mean
     size = float(np.sqrt(np.mean(deviation**2))) or 1.0
     deviation /= size  # the mean variance is 1 now, or 0
-    return mean, np.asarray(size**2 * shrink_covariance(deviation))
+    return mean, size**2 * shrink_covariance(deviation)
 
 
 def shrink_covariance(centred: FloatArray) -> FloatArray:
@@ -126,7 +126,7 @@ def shrink_covariance(centred: FloatArray) -> FloatArray:
         shrinkage = min(max(noise / signal, MIN_SHRINKAGE), 1.0)
     covariance *= 1.0 - shrinkage
     covariance.flat[:: dimensions + 1] += shrinkage * (scale or 1.0)
-    return np.asarray(covariance)
+    return covariance
 
 
 CENTROID = Classifier(

@@ -10,10 +10,10 @@ matrix, which would break their ties: each distinct vector is multiplied once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -111,24 +111,16 @@ class Engine:
         self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0
     ) -> list[Result]:
         """Run tasks and return their results; each is reported as its share of the weight."""
-        futures = [self.threads.submit(task) for task in tasks]
-        for future in futures:
-            future.add_done_callback(lambda _: self.step(weight / len(tasks)))
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            for future in futures:
-                future.cancel()
-        return [future.result() for future in futures]
 
-    def __enter__(self) -> Self:
-        return self
+        def run(task: Callable[[], Result]) -> Result:
+            result = task()
+            self.step(weight / len(tasks))
+            return result
 
-    def __exit__(self, *details: Any) -> None:
-        """Stop the threads; after an error, tasks that have not begun are dropped."""
-        self.threads.__exit__(*details)
+        return list(self.threads.map(run, tasks))
 
 
+@contextmanager
 def open_engine(
     episodes: Episodes,
     protocol: Protocol,
@@ -138,20 +130,16 @@ def open_engine(
     classifier: Classifier = CENTROID,
     gpu: "Gpu | None" = None,
     notes: list[str] | None = None,
-) -> Engine:
-    """Start the threads, on the vectors that the classifier reads."""
+) -> Iterator[Engine]:
+    """Start the threads, on the vectors that the classifier reads.
+
+    After an error, tasks that have not begun are dropped.
+    """
     if not classifier.centred:
         episodes = episodes.uncentred()
-    return Engine(
-        episodes,
-        protocol,
-        Pool(workers),
-        memory,
-        step,
-        classifier,
-        gpu,
-        [] if notes is None else notes,
-    )
+    notes = [] if notes is None else notes
+    with Pool(workers) as pool:
+        yield Engine(episodes, protocol, pool, memory, step, classifier, gpu, notes)
 
 
 def transform_split(
@@ -206,7 +194,7 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
 
 def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
     """Return the products of all rows from those of distinct rows."""
-    return np.asarray(table[np.ix_(left, right)])
+    return table[np.ix_(left, right)]
 
 
 def cross_products(engine: Engine, split: Split) -> FloatArray:

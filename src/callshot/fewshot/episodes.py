@@ -67,7 +67,7 @@ class Episodes:
     @cached_property
     def squares(self) -> FloatArray:
         """The squared length of each row's vector."""
-        return np.asarray(np.einsum("rd,rd->r", self.vectors, self.vectors))
+        return np.einsum("rd,rd->r", self.vectors, self.vectors)
 
     @cached_property
     def distinct(self) -> tuple[FloatArray, IntArray]:
@@ -83,8 +83,8 @@ class Episodes:
     def is_support(self, number: int) -> Mask:
         """Return whether each row is on the support side of a fold."""
         if self.only_common:
-            return np.asarray(self.fold == COMMON_FOLD)
-        return np.asarray(self.fold != number)
+            return self.fold == COMMON_FOLD
+        return self.fold != number
 
     def transformed(self, transform: Transform) -> "Episodes":
         """Return the episodes on other vectors; equal vectors stay equal."""
@@ -116,7 +116,7 @@ class Split:
     @cached_property
     def positives(self) -> IntArray:
         """How many queries are positive for each class."""
-        return np.asarray(self.relevant.sum(axis=1))
+        return self.relevant.sum(axis=1)
 
     @cached_property
     def truth(self) -> Truth:
@@ -147,25 +147,25 @@ def plan_episodes(
         eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
         eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
         rows = np.array(eligible, np.int64)
-        vectors, origin = centre(embeddings.matrix[rows])
+        table = embeddings.take(rows)
+        vectors, origin = centre(table.matrix)
     except InputError as error:
         raise InputError(f"{embeddings.source}: {error}") from None
     label = np.array(class_of_row)[rows]
-    segment = tuple(embeddings.segment[row] for row in rows)
-    recording = tuple(embeddings.recording[row] for row in rows)
-    labels = [{embeddings.label[row], *embeddings.labels[row]} for row in rows]
+    pairs = zip(table.label, table.labels, strict=True)
+    labels = [{own, *others} for own, others in pairs]
     return Episodes(
         classes=classes,
         rows=rows,
-        segment=segment,
-        recording=recording,
+        segment=table.segment,
+        recording=table.recording,
         vectors=vectors,
         class_start=np.searchsorted(label, np.arange(len(classes) + 1)),
         fold=folds.fold[rows],
         folds=folds.count,
         relevant=np.array([[name in names for name in classes] for names in labels]),
-        segment_key=np.array([key(name) for name in segment], np.uint64),
-        recording_key=np.array([key(name) for name in recording], np.uint64),
+        segment_key=np.array([key(name) for name in table.segment], np.uint64),
+        recording_key=np.array([key(name) for name in table.recording], np.uint64),
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,
         joined_dimensions=embeddings.joined_dimensions,

@@ -8,6 +8,7 @@ be repeated without the others: the support set of a query in one draw, and its 
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -73,7 +74,6 @@ from callshot.fewshot.variation import (
 )
 from callshot.jobs import Cluster
 from callshot.records import (
-    ClassCount,
     Episode,
     Evaluation,
     Folds,
@@ -87,29 +87,24 @@ from callshot.vectors import Vectors
 NamedFrames = Iterator[tuple[str, Frame]]
 
 
-@dataclass(frozen=True)
-class _Evaluator:
+@dataclass(frozen=True, kw_only=True)
+class _Evaluator(SweepWork):
     """What is the same for all encoders: data, options, and the notes of all of them."""
 
     corpus: str
-    protocol: Protocol
-    folds: Folds
-    counts: list[ClassCount]
-    categories: Categories
     partitions: dict[int, Folds]
-    threads: int
-    memory: int
     gpu: Gpu | None
     finished: Mapping[SweepKey, Swept]  # by a cluster
     notes: list[str]
 
-    def open(self, episodes: Episodes, step: Step, classifier: str) -> Engine:
+    def open(
+        self, episodes: Episodes, step: Step, classifier: str
+    ) -> AbstractContextManager[Engine]:
         """Start the threads for one classifier."""
-        protocol = self.protocol
         rule = find_classifier(classifier)
-        gpu = usable_gpu(self.gpu, episodes, self.notes, rule.rule, protocol.score)
+        gpu = usable_gpu(self.gpu, episodes, self.notes, rule.rule, self.protocol.score)
         size = (self.threads, self.memory)
-        return open_engine(episodes, protocol, *size, step, rule, gpu, self.notes)
+        return open_engine(episodes, self.protocol, *size, step, rule, gpu, self.notes)
 
     def evaluate(self, table: Vectors, step: Step) -> NamedFrames:
         """Yield the frames of one encoder."""
@@ -161,7 +156,7 @@ class _Evaluator:
             if spread == "total" and shared is not None:
                 widen_total(sums, shared, episodes)
             curve_key = {**key, "spread": spread}
-            frames = summarise_sweep(curve_key, k, sums, episodes, self.counts)
+            frames = summarise_sweep(curve_key, k, sums, self.counts)
             yield from frames.items()
             if not is_reference:
                 continue
@@ -181,9 +176,8 @@ class _Evaluator:
             yield "ties", ties
             self.notes.extend(describe_ties(ties))
             if spread == protocol.spreads[0]:
-                yield "confusion", confusion_frame(curve_key, k, sums, episodes.classes)
-                undefined = describe_undefined(encoder, sums, episodes.classes)
-                self.notes.extend(undefined)
+                yield "confusion", confusion_frame(curve_key, k, sums)
+                self.notes.extend(describe_undefined(encoder, sums))
         if is_reference:
             yield "budget", label_budget(pl.concat(per_class), self.counts, gains)
 
@@ -205,7 +199,7 @@ class _Evaluator:
             with self.open(episodes, step, protocol.reference) as engine:
                 if number > 0:
                     k, sums = sweep(engine, protocol.partition_spread)
-                    frames = summarise_sweep(curve_key, k, sums, episodes, counts)
+                    frames = summarise_sweep(curve_key, k, sums, counts)
                     yield "partitions", partition_frame(frames["curve"], number)
                 if seeds > 1:
                     samples = cross_samples(episodes, protocol)
@@ -314,21 +308,17 @@ def evaluate_tables(
     def report(encoder: str, shots: float) -> None:
         progress(shots / total, encoder)
 
+    workers = threads or os.cpu_count() or 1
+    work = SweepWork(protocol, folds, counts, categories, memory, workers)
     finished = {}
     if cluster is not None:
         for table in tables:
             plan_episodes(table, folds, counts)  # errors first
-        work = SweepWork(protocol, folds, counts, categories, memory)
         finished = sweep_on_cluster(cluster, work, tables, report)
     evaluator = _Evaluator(
+        **vars(work),
         corpus=corpus,
-        protocol=protocol,
-        folds=folds,
-        counts=counts,
-        categories=categories,
         partitions=partitions,
-        threads=threads or os.cpu_count() or 1,
-        memory=memory,
         gpu=choice.gpu,
         finished=finished,
         notes=notes,
@@ -427,10 +417,7 @@ def rerun_episode(
     fold = int(episodes.fold[query])
     drawn = make_spread(spread, episodes, protocol)
     place = query if drawn.has_own_draws else fold
-    rows = [
-        drawn.support(episodes, place, n, k, draw, protocol)
-        for n in range(len(episodes.classes))
-    ]
+    rows = drawn.supports(place, k, draw)
     segments = [tuple(episodes.segment[row] for row in support) for support in rows]
     if drawn.has_own_draws:
         protocol = replace(protocol, draws=draw + 1)

@@ -312,7 +312,7 @@ def _build_model(
 
 def _connected(holds: IntArray) -> list[IntArray]:
     """Return the sets of classes that share recordings, directly or through others."""
-    linked = holds.T @ holds > 0
-    for _ in range(len(linked).bit_length()):
-        linked = linked @ linked
-    return [np.flatnonzero(row) for row in np.unique(linked, axis=0)]
+    from scipy.sparse.csgraph import connected_components
+
+    count, part = connected_components(holds.T @ holds)
+    return [np.flatnonzero(part == number) for number in reversed(range(count))]

@@ -53,7 +53,7 @@ class CurveFit:
         """Return what `more` exemplars than k add; not more than there is up to 1."""
         most = np.maximum(1.0 - self.value, 0.0)
         rise = self.slope * more / max(self.k * (self.k + more), 1)
-        return np.asarray(np.minimum(rise, most))
+        return np.minimum(rise, most)
 
 
 def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveFit:

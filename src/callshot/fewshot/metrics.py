@@ -41,7 +41,7 @@ def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatA
     n = np.asarray(queries, np.int64)
     harmonic = harmonic_numbers(int(n.max(initial=1)))[n]
     rest_share = np.where(n > 1, (p - 1) / np.maximum(n - 1, 1), 0.0)
-    return np.asarray((harmonic + rest_share * (n - harmonic)) / n)
+    return (harmonic + rest_share * (n - harmonic)) / n
 
 
 def harmonic_numbers(n: int) -> FloatArray:
@@ -187,13 +187,13 @@ def chance_auroc(positives: ArrayLike, _queries: ArrayLike) -> FloatArray:
 def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
     """Return Σ_n P(decide n) · P(n is a label of the query)."""
     share = split.relevant.mean(axis=1)
-    return np.asarray((probability * share).sum(axis=1))
+    return (probability * share).sum(axis=1)
 
 
 def chance_balanced_accuracy(split: Split, probability: FloatArray) -> FloatArray:
     """Return the mean over classes of the chance of accuracy of their queries."""
     share = label_shares(split).mean(axis=0)
-    return np.asarray((probability * share).sum(axis=1))
+    return (probability * share).sum(axis=1)
 
 
 def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
@@ -208,7 +208,7 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
     missed = queries / len(split.label) * (1.0 - hit_rate)
     total = correct + probability + missed
     f1 = 2.0 * correct / np.where(total == 0, 1.0, total)
-    return np.asarray(f1.mean(axis=1))
+    return f1.mean(axis=1)
 
 
 def label_shares(split: Split) -> FloatArray:
@@ -216,7 +216,7 @@ def label_shares(split: Split) -> FloatArray:
     is_label = split.label == np.arange(len(split.relevant))[:, None]
     queries = np.maximum(is_label.sum(axis=1, keepdims=True), 1)
     shares = is_label.astype(float) @ split.relevant.T.astype(float)
-    return np.asarray(shares / queries)
+    return shares / queries
 
 
 FORMULAS = {
@@ -255,6 +255,7 @@ class MetricSums:
         categories: Mapping[str, str] | None,
     ) -> None:
         count = len(classes)
+        self.classes = classes
         self.groups: dict[str, Groups] = {"all": [np.array([n]) for n in range(count)]}
         if categories is not None:
             self.groups["reduced"] = group_classes(classes, categories)
@@ -345,6 +346,21 @@ class MetricSums:
             else:
                 table[:] = np.nan
 
+    def chance_level(self, scoring: str, metric: str) -> FloatArray:
+        """Return what a random ranking, or decisions that ignore the query, would score at each k.
+
+        Classes with more exemplars have shorter means and win more decisions. So the chance of a
+        decision is counted from the decisions themselves.
+        """
+        if metric in self.chance:
+            return self.chance[metric]
+        by_fold = []
+        for split, _, _ in self._folds:
+            chance = FORMULAS[metric].chance(split.positives, len(split.rows))
+            of_groups = [chance[group].mean() for group in self.groups[scoring]]
+            by_fold.append(np.mean(of_groups))
+        return np.full(len(self.tied), np.mean(by_fold))
+
     def _mean(
         self, scoring: str, name: str, table: Any, defined: NDArray[np.bool_]
     ) -> Any:
@@ -370,7 +386,7 @@ class MetricSums:
 def has_value(metric: str, fold: Fold) -> NDArray[np.bool_]:
     """Return whether each class has a value of a metric in a fold."""
     weight = getattr(fold, FORMULAS[metric].weight)
-    return np.asarray(weight.any(axis=1))
+    return weight.any(axis=1)
 
 
 def group_classes(

@@ -24,7 +24,7 @@ from callshot.fewshot.engine import Engine, blocks, class_matrices, expand
 from callshot.fewshot.episodes import Episodes, Keys, Split, make_splits
 from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.kernels.streams import key, purpose_key
-from callshot.fewshot.kernels.supports import RULES, Exemplars, recording_words
+from callshot.fewshot.kernels.supports import RULES, recording_words
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import fold_products, measure_evidence
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
@@ -79,9 +79,10 @@ def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) ->
 
 def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     """Return mAP and AUROC, means over draws, (metrics, labellings, shots); true labels first."""
-    protocol = engine.protocol
     episodes = engine.episodes
-    labellings = list(make_labellings(episodes, protocol.seed, protocol.permutations))
+    labellings = list(
+        make_labellings(episodes, engine.protocol.seed, engine.protocol.permutations)
+    )
     weight = len(shots) / episodes.folds
     rows = len(episodes.fold)
     # The products or distances of all rows take at most half of the memory limit.
@@ -110,7 +111,7 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
         folds.append([ap.mean(axis=-1), total / (defined.sum() or np.nan)])
     # Over the folds that have a value.
     count = np.isfinite(folds).sum(axis=0)
-    return np.asarray(np.nansum(folds, axis=0) / np.where(count > 0, count, np.nan))
+    return np.nansum(folds, axis=0) / np.where(count > 0, count, np.nan)
 
 
 class Labelling(NamedTuple):
@@ -164,16 +165,15 @@ def _measure_labelling(
     computed.
     """
     episodes = engine.episodes
-    protocol = engine.protocol
     source = labelling.source[split.rows]
     relevant = np.ascontiguousarray(episodes.relevant[source].T)
     relabelled = replace(split, label=episodes.label[source], relevant=relevant)
     classes = len(episodes.classes)
     drawn = np.empty((TEST_DRAWS, classes, int(shots[-1])), np.uint64)
     supports.draw_members(
-        streams.purpose_key(protocol.seed, "shared"),
+        streams.purpose_key(engine.protocol.seed, "shared"),
         episodes.class_key,
-        protocol.distinct,
+        engine.protocol.distinct,
         labelling.members,
         episodes.class_start,
         split.outside,
@@ -189,14 +189,13 @@ def _measure_labelling(
         products = expand(distinct @ queries.T, row_place, query_place)
         vectors = vectors[rows]
         squares = squares[rows]
-    rule = RULES.index(engine.rule)
-    exemplars = Exemplars(rule, vectors, squares, matrix, products)
+    exemplars = (RULES.index(engine.rule), vectors, squares, matrix, products)
     bytes_per_draw = 8 * len(shots) * classes * len(split.rows)
     values = []
     for span in blocks(TEST_DRAWS, BLOCK_BYTES // bytes_per_draw):
         chosen = drawn[span]
         evidence = np.empty((len(chosen), len(shots), classes, len(split.rows)))
-        supports.score_members(exemplars, chosen, shots, evidence)
+        supports.score_members(*exemplars, chosen, shots, evidence)
         tables = measure_evidence(engine, relabelled, evidence).tables
         values.append(np.stack([tables.ap, tables.auroc]))
-    return np.asarray(np.concatenate(values, axis=1).mean(axis=1))
+    return np.concatenate(values, axis=1).mean(axis=1)

@@ -40,7 +40,8 @@ class Spread:
     """
 
     name: str
-    draws: int
+    episodes: Episodes
+    protocol: Protocol
     samples: int
     rank: Ranks | None = None
     units: IntArray | None = None
@@ -51,39 +52,38 @@ class Spread:
         """Whether every query has draws of its own."""
         return self.name == "per-query"
 
-    def support(
-        self,
-        episodes: Episodes,
-        place: int,
-        n: int,
-        k: int,
-        draw: int,
-        protocol: Protocol,
-    ) -> IntArray:
-        """Return the rows of class n's support in one draw, in the order of the draw.
+    def supports(self, place: int, k: int, draw: int) -> list[IntArray]:
+        """Return the rows of each class's support in one draw, in the order of the draw.
 
         `place` is the fold of the queries; with draws of their own, it is the query.
         """
+        episodes = self.episodes
+        distinct = self.protocol.distinct
         fold = int(episodes.fold[place]) if self.has_own_draws else place
         allowed = episodes.is_support(fold)
-        rows = np.flatnonzero(episodes.label == n)
-        if self.rank is not None:
-            ordered = rows[self.rank[draw, rows]]
-            return np.asarray(ordered[allowed[ordered]][:k])
-        words = [draw, episodes.class_key[n]]
-        if self.has_own_draws:
-            words.insert(0, episodes.segment_key[place])
-            rows = rows[allowed[rows]]
-        purpose = "support" if self.has_own_draws else "shared"
-        stream = streams.make_stream(protocol.seed, purpose, *words)
-        is_allowed = allowed[rows]
-        size = min(k, int(is_allowed.sum())) if protocol.distinct else k
-        order = np.arange(len(rows), dtype=np.uint64)
-        chosen = np.empty(size, np.uint64)
-        streams.draw_support(
-            stream, order, order.copy(), is_allowed, size, protocol.distinct, chosen
-        )
-        return np.asarray(rows[chosen.astype(np.int64)])
+        supports = []
+        for n, class_key in enumerate(episodes.class_key):
+            rows = np.flatnonzero(episodes.label == n)
+            if self.rank is not None:
+                ordered = rows[self.rank[draw, rows]]
+                supports.append(ordered[allowed[ordered]][:k])
+                continue
+            purpose = "shared"
+            words = [draw, class_key]
+            if self.has_own_draws:
+                purpose = "support"
+                words.insert(0, episodes.segment_key[place])
+                rows = rows[allowed[rows]]
+            stream = streams.make_stream(self.protocol.seed, purpose, *words)
+            is_allowed = allowed[rows]
+            size = min(k, int(is_allowed.sum())) if distinct else k
+            order = np.arange(len(rows), dtype=np.uint64)
+            chosen = np.empty(size, np.uint64)
+            streams.draw_support(
+                stream, order, order.copy(), is_allowed, size, distinct, chosen
+            )
+            supports.append(rows[chosen.astype(np.int64)])
+        return supports
 
 
 def make_spread(
@@ -98,7 +98,7 @@ def make_spread(
     """
     samples = protocol.samples(name)
     if name != "total":
-        return Spread(name, protocol.supports(name), samples)
+        return Spread(name, episodes, protocol, samples)
 
     def draw(first: int) -> tuple[IntArray, Ranks]:
         """Draw the weights and orders of some samples."""
@@ -108,7 +108,7 @@ def make_spread(
 
     parts = map_tasks(draw, range(0, samples, TASK_SAMPLES))
     units, rank = map(np.concatenate, zip(*parts, strict=True))
-    return Spread(name, samples, samples, rank, units, units)
+    return Spread(name, episodes, protocol, samples, rank, units, units)
 
 
 def draw_orders(

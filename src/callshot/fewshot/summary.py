@@ -8,12 +8,10 @@ import polars as pl
 
 from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
-from callshot.fewshot.metrics import FORMULAS, MetricSums
+from callshot.fewshot.metrics import MetricSums
 from callshot.records import (
     METRIC_NAMES,
-    RANKING_METRICS,
     ClassCount,
-    FloatArray,
     IntArray,
 )
 from callshot.records.frames import (
@@ -35,12 +33,10 @@ def summarise_sweep(
     key: Key,
     k: IntArray,
     sums: MetricSums,
-    episodes: Episodes,
     counts: Sequence[ClassCount],
 ) -> dict[str, Frame]:
     """Return the frames `curve`, `values` and `per_class` of one sweep."""
     last = complete_shots(counts)
-    chances = chance_levels(episodes, sums)
     points = {
         "k": k,
         "complete": k <= last,
@@ -53,13 +49,13 @@ def summarise_sweep(
     for (scoring, metric), samples in sums.values.items():
         constants = {**key, "scoring": scoring, "metric": metric}
         columns = points | summarise_samples(samples)
-        columns["chance"] = chances[scoring, metric]
+        columns["chance"] = sums.chance_level(scoring, metric)
         curves.append(make_frame(CURVE, columns, constants))
         values.append(values_frame(constants, k, samples))
     for metric, samples in sums.per_class.items():
         low, high = np.percentile(samples, (1, 99), axis=2)
         columns = _class_columns(
-            k, episodes.classes, mean=samples.mean(axis=2), p01=low, p99=high
+            k, sums.classes, mean=samples.mean(axis=2), p01=low, p99=high
         )
         constants = {**key, "scoring": "all", "metric": metric}
         per_class.append(make_frame(PER_CLASS, columns, constants))
@@ -70,11 +66,9 @@ def summarise_sweep(
     }
 
 
-def confusion_frame(
-    key: Key, k: IntArray, sums: MetricSums, classes: Sequence[str]
-) -> Frame:
+def confusion_frame(key: Key, k: IntArray, sums: MetricSums) -> Frame:
     """Return every cell of the confusion matrix at every k."""
-    names = list(classes)
+    names = list(sums.classes)
     count = sums.decisions
     row_sum = count.sum(axis=2, keepdims=True)
     columns = {
@@ -139,36 +133,12 @@ def describe_ties(ties: pl.DataFrame) -> list[str]:
     ]
 
 
-def describe_undefined(
-    encoder: str, sums: MetricSums, classes: Sequence[str]
-) -> Iterator[str]:
+def describe_undefined(encoder: str, sums: MetricSums) -> Iterator[str]:
     """Yield a note on every class that has no value of a metric in some folds."""
     for metric, undefined in sums.undefined.items():
-        for name, folds in zip(classes, undefined.tolist(), strict=True):
+        for name, folds in zip(sums.classes, undefined.tolist(), strict=True):
             if folds:
                 yield (
                     f"{encoder}: no {METRIC_NAMES[metric]} for '{name}' in {folds} fold(s), "
                     "where every query is positive for it"
                 )
-
-
-def chance_levels(
-    episodes: Episodes, sums: MetricSums
-) -> dict[tuple[str, str], FloatArray]:
-    """Return what a random ranking, and decisions that ignore the query, would score at each k.
-
-    Classes with more exemplars have shorter means and win more decisions. So the chance of a
-    decision is counted from the decisions themselves.
-    """
-    levels = {("all", metric): chance for metric, chance in sums.chance.items()}
-    splits = make_splits(episodes)
-    for scoring, metric in sums.values:
-        if metric in RANKING_METRICS:
-            by_fold = []
-            for split in splits:
-                queries = np.full(len(split.positives), len(split.rows))
-                chance = FORMULAS[metric].chance(split.positives, queries)
-                of_groups = [chance[group].mean() for group in sums.groups[scoring]]
-                by_fold.append(np.mean(of_groups))
-            levels[scoring, metric] = np.full(len(sums.decisions), np.mean(by_fold))
-    return levels

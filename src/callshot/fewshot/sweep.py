@@ -28,7 +28,6 @@ from callshot.fewshot.kernels import ranks, streams
 from callshot.fewshot.kernels.ranks import ClassTables, FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.kernels.supports import (
-    Order,
     Sampling,
     multiply_rows,
     score_draws,
@@ -52,7 +51,7 @@ SMALL_CODES = 2**15
 TASK_BYTES = 2**22  # a_n that one task holds
 # k up to which products inside a support are summed, in k² / 2 steps
 LONGEST_DRAW = 200
-NO_ORDER = Order(np.empty((0, 0), np.uint32), np.empty((0, 0)))
+NO_ORDER: tuple[Any, Any] = (np.empty((0, 0), np.uint32), np.empty((0, 0)))
 
 
 class Scorer(NamedTuple):
@@ -139,7 +138,7 @@ def _add_folds(
             sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
         if len(k) > shots:
             _sweep_pool(fitted, split, k, spread, sums)
-    sums.finish(spread.draws)
+    sums.finish(engine.protocol.supports(spread.name))
     return sums
 
 
@@ -172,8 +171,8 @@ def _sweep_pool(
         _measure_draws(engine, split, row, spread, sums, evidence)
         return
     metrics = measure_evidence(engine, split, pool_evidence(engine, split))
-    decisions = metrics.decisions * spread.draws
-    sums.count(row, decisions, metrics.tied * spread.draws)
+    draws = engine.protocol.supports(spread.name)
+    sums.count(row, metrics.decisions * draws, metrics.tied * draws)
     sums.add(row, by_sample([metrics]))
 
 
@@ -241,12 +240,12 @@ def _bootstrap_fold(
             of_shot = ClassTables(*(table[s] for table in tables))
             truth = (split.relevant, split.label)
             counts = (of_shot.hits, of_shot.correct, of_shot.decided)
-            count = partial(ranks.sample_decisions, decided[s], *truth, picks, *counts)
-            tasks.append(count)
+            tasks.append(
+                partial(ranks.sample_decisions, decided[s], *truth, picks, *counts)
+            )
             for n in range(classes):
-                inputs = (scores[s, n], picks, harmonic)
-                rank = partial(_resample_class, split, n, *inputs, of_shot, tied[s])
-                tasks.append(rank)
+                inputs = (split, n, scores[s, n], picks, harmonic, of_shot, tied[s])
+                tasks.append(partial(_resample_class, *inputs))
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
         engine.run(tasks, weight)
         sums.count(block, decisions, tied)
@@ -349,7 +348,7 @@ def query_evidence(
                 engine.rows,
                 stream,
                 0,
-                NO_ORDER,
+                *NO_ORDER,
                 True,
                 row[:, None],
                 by_query[q],
@@ -390,7 +389,7 @@ def shared_evidence(
             return out
         order = NO_ORDER
         if spread.rank is not None and spread.support_units is not None:
-            order = Order(spread.rank[span], spread.support_units[span] * UNIT)
+            order = (spread.rank[span], spread.support_units[span] * UNIT)
         for block in blocks(queries, BLOCK_ROWS if products is None else queries):
             table = products
             if table is None:
@@ -398,7 +397,7 @@ def shared_evidence(
                 table = multiply_rows(vectors, vectors[split.rows[block]])
             evidence = out[..., block]
             score_draws(
-                sampling, engine.rows, stream, first, order, False, table, evidence
+                sampling, engine.rows, stream, first, *order, False, table, evidence
             )
         return out
 
@@ -426,15 +425,12 @@ def _draw_means(
     engine: Engine, split: Split, shots: IntArray, spread: Spread, draw: int
 ) -> FloatArray:
     """Return the weighted class means of one draw outside a fold, (shots, classes, dimensions)."""
-    episodes = engine.episodes
-    vectors = episodes.vectors
+    vectors = engine.episodes.vectors
     units = spread.support_units
     is_distinct = engine.protocol.distinct or units is not None
     means = []
-    for n, pool_size in enumerate(split.pool_sizes):
-        rows = spread.support(
-            episodes, split.number, n, int(shots[-1]), draw, engine.protocol
-        )
+    supports = spread.supports(split.number, int(shots[-1]), draw)
+    for rows, pool_size in zip(supports, split.pool_sizes, strict=True):
         share = np.ones(len(rows)) if units is None else units[draw, rows] * UNIT
         last = np.minimum(shots, len(rows)) - 1
         weights = np.cumsum(share)
@@ -459,7 +455,7 @@ def mean_evidence(engine: Engine, split: Split, means: FloatArray) -> FloatArray
     if engine.rule == "cosine":
         lengths = np.sqrt(np.where(squares > 0, squares, 1.0))
         return np.clip(products / lengths, -1.0, 1.0)
-    return np.asarray(2.0 * products - squares)
+    return 2.0 * products - squares
 
 
 def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
@@ -489,7 +485,7 @@ def count_recordings(episodes: Episodes) -> IntArray:
         rows = np.flatnonzero(side).tolist()
         pairs = {(int(episodes.label[row]), episodes.recording[row]) for row in rows}
         counts.append(np.bincount([n for n, _ in pairs]))
-    return np.asarray(np.min(counts, axis=0))
+    return np.min(counts, axis=0)
 
 
 def widen_to_prediction(
@@ -519,7 +515,7 @@ def widen_to_prediction(
     ratio = np.ones_like(variance)
     np.divide(variance + of_estimate, raw_variance, out=ratio, where=raw_variance > 0)
     predicted = centre + np.sqrt(ratio) * deviation
-    return np.asarray(np.clip(predicted, 0.0, 1.0))
+    return np.clip(predicted, 0.0, 1.0)
 
 
 def small_sample_inflation(recordings: IntArray) -> FloatArray:
@@ -530,4 +526,4 @@ def small_sample_inflation(recordings: IntArray) -> FloatArray:
     >>> small_sample_inflation(np.array([3, 11]))
     array([2. , 1.2])
     """
-    return np.asarray((recordings + 1) / np.maximum(recordings - 1, 1))
+    return (recordings + 1) / np.maximum(recordings - 1, 1)

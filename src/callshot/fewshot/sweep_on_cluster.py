@@ -40,7 +40,7 @@ class SweepWork:
     counts: Sequence[ClassCount]
     categories: Categories
     memory: int
-    threads: int = 1
+    threads: int
 
 
 def sweep_on_cluster(

@@ -8,7 +8,7 @@ fingerprint, or by its name where that is not known.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def evaluate_transfer(
         if getattr(protocol, name) > 1:
             option = name.replace("_", "-")
             raise OptionError(f"{option}: expected 1 with queries of another table")
-    task = plan_task(source, target, centre)
+    datasets, encoder_pairs, notes = plan_task(source, target, centre)
     run = partial(
         evaluate_tables,
         protocol=protocol,
@@ -170,14 +170,13 @@ def evaluate_transfer(
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
     results = []
-    notes = list(task.notes)
-    for dataset in (task.joined, task.target, task.source):
+    for number, dataset in enumerate(datasets):
         try:
             result = run(
                 dataset.tables, folds=dataset.folds, corpus=dataset.corpus, **options
             )
         except InputError as error:
-            if dataset is not task.source:
+            if number < 2:  # the source alone may have too few recordings
                 raise
             notes.append(f"no curve within {source.corpus}: {error}")
         else:
@@ -200,34 +199,26 @@ def evaluate_transfer(
     frames = {field.name: getattr(transfer, field.name) for field in fields(Evaluation)}
     frames["notes"] = notes
     difference = compare_with_target(
-        transfer, within_target, task.encoder_pairs, protocol.reference
+        transfer, within_target, encoder_pairs, protocol.reference
     )
     frames["differences"] = pl.concat([difference, transfer.differences])
     return TransferEvaluation(
         **frames,
-        source_corpus=task.source.corpus,
+        source_corpus=source.corpus,
         within_target=within_target,
         within_source=within_source,
-        encoder_pairs=task.encoder_pairs,
+        encoder_pairs=encoder_pairs,
     )
 
 
-@dataclass(frozen=True)
-class TransferTask:
-    """What is evaluated: both corpora with the same labels, and joined.
+def plan_task(
+    source: Dataset, target: Dataset, centre: bool
+) -> tuple[list[Dataset], EncoderPairs, list[str]]:
+    """Find partners by encoder, leave out labels that one corpus alone has, and join the rest.
 
-    `encoder_pairs` are the encoders of source and target by those of the joined tables.
+    Return three datasets to evaluate (both corpora joined, the target, the source), the encoders of
+    source and target by those of the joined tables, and notes.
     """
-
-    joined: Dataset
-    target: Dataset
-    source: Dataset
-    encoder_pairs: EncoderPairs
-    notes: list[str]
-
-
-def plan_task(source: Dataset, target: Dataset, centre: bool) -> TransferTask:
-    """Find partners by encoder, leave out labels that one corpus alone has, and join the rest."""
     partners = [find_partner(table, target.tables) for table in source.tables]
     matched = replace(target, tables=partners)
     common = source.labels & target.labels
@@ -268,13 +259,9 @@ def plan_task(source: Dataset, target: Dataset, centre: bool) -> TransferTask:
         examples = add_centred(source, source)
         matched = add_centred(matched, source)
         pairs *= 2
-    return TransferTask(
-        join_corpora(examples.only(classes), matched.only(classes)),
-        target_data,
-        source.only(classes),
-        dict(zip(examples.encoders, pairs, strict=True)),
-        notes,
-    )
+    joined = join_corpora(examples.only(classes), matched.only(classes))
+    datasets = [joined, target_data, source.only(classes)]
+    return datasets, dict(zip(examples.encoders, pairs, strict=True)), notes
 
 
 def compare_with_target(

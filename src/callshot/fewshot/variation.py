@@ -96,7 +96,8 @@ def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
     rank = draw_orders(episodes, protocol, equal)
     return Spread(
         "total",
-        draws=seeds**2,
+        episodes,
+        protocol,
         samples=seeds**2,
         units=np.tile(units, (seeds, 1)),
         rank=np.repeat(rank, seeds, axis=0),

@@ -69,14 +69,8 @@ def log1p(x):
     s = f / (2.0 + f)
     z = s * s
     p = z * (1.0 / 21) + 1.0 / 19
-    p = p * z + 1.0 / 17
-    p = p * z + 1.0 / 15
-    p = p * z + 1.0 / 13
-    p = p * z + 1.0 / 11
-    p = p * z + 1.0 / 9
-    p = p * z + 1.0 / 7
-    p = p * z + 1.0 / 5
-    p = p * z + 1.0 / 3
+    for i in tl.static_range(17, 1, -2):
+        p = p * z + 1.0 / i
     tail = 2.0 * s * z * p
     return e * LN2_HIGH + (2.0 * s + (tail + (e * LN2_LOW + lost)))
 

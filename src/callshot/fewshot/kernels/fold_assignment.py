@@ -91,7 +91,7 @@ def search_locally(
     history = np.zeros(HISTORY * recordings, dtype=np.int64)
     price = (penalty, hinted * (penalty // count))
     search = (target, 1 + recordings // 4, proposals, steps, size is not None)
-    best = improve(
+    return improve(
         padded,
         counts,
         weight,
@@ -100,7 +100,6 @@ def search_locally(
         history,
         search,
     )
-    return np.asarray(best)
 
 
 @inner

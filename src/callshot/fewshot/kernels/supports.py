@@ -174,17 +174,6 @@ def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
             shot += 1
 
 
-class Order(NamedTuple):
-    """The exemplars of some draws in order, by number inside the class, and their weights.
-
-    Both are (draws, rows). Without a row the kernel draws permutations from a stream, and all
-    weights are 1.
-    """
-
-    rank: Array
-    weight: Array
-
-
 @inner
 def choose_in_order(rank, outside, steps, chosen):
     """Fill `chosen` with the first members of a given order that are outside the fold."""
@@ -255,19 +244,10 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
             shot += 1
 
 
-class Scratch(NamedTuple):
-    """Memory for one support: of the longest one, of the queries, and of the shots twice."""
-
-    sums: Array
-    totals: Array
-    squares: Array
-    medoids: Array
-
-
 @inner
 def make_scratch(longest, queries, shots):
-    """Return memory for supports of a size."""
-    return Scratch(
+    """Return memory for one support: of the longest one, of the queries, and of the shots twice."""
+    return (
         np.empty(longest),
         np.empty(queries),
         np.empty(shots),
@@ -332,15 +312,17 @@ def score_support(
 
 
 @kernel
-def score_draws(sampling, rows, stream, first, order, divide, products, out):
+def score_draws(sampling, rows, stream, first, rank, weight, divide, products, out):
     """Fill out[d, shot, n, q] with a_n of some queries by draw first + d of a stream.
 
-    `products` is (rows, queries). Where shots leave no choice of exemplars, the support is the
-    pool, in its own order: one set, whatever the draw.
+    Instead, `rank` (draws, rows) may hold the exemplars of each class in order, by number inside
+    the class, and `weight` their weights; without a row of these, all weights are 1. `products` is
+    (rows, queries). Where shots leave no choice of exemplars, the support is the pool, in its own
+    order: one set, whatever the draw.
     """
     class_key, shots, distinct, members, start, is_outside = sampling
     draws = out.shape[0]
-    is_weighted = order.weight.shape[0] > 0
+    is_weighted = weight.shape[0] > 0
     longest = max(shots[-1], members.size)
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
@@ -373,8 +355,8 @@ def score_draws(sampling, rows, stream, first, order, divide, products, out):
         last = shots[drawn - 1] if drawn > 0 else 0
         for d in range(draws):
             if is_weighted:
-                choose_in_order(order.rank[d, begin:end], outside, last, chosen)
-                gather(order.weight[d, begin:end], chosen, last, share)
+                choose_in_order(rank[d, begin:end], outside, last, chosen)
+                gather(weight[d, begin:end], chosen, last, share)
             else:
                 key = enter(enter(stream, np.uint64(first + d)), class_key[n])
                 draw_support(
@@ -405,7 +387,7 @@ def score_draws(sampling, rows, stream, first, order, divide, products, out):
             whole = out[d, drawn:, n]
             if d == 0 or is_weighted:
                 if is_weighted:
-                    gather(order.weight[d, begin:end], pool, size, share)
+                    gather(weight[d, begin:end], pool, size, share)
                 score_support(
                     rows.rule,
                     divide,
@@ -431,20 +413,6 @@ def gather(values, chosen, steps, out):
     """Fill out with the values of the chosen rows."""
     for i in range(steps):
         out[i] = values[chosen[i]]
-
-
-class Exemplars(NamedTuple):
-    """The rows that supports are made of, and what a rule looks up about them.
-
-    `matrix` holds their products, or for the medoid their distances; where it is empty, the kernel
-    computes these from the vectors. `products` are those of each row with the queries.
-    """
-
-    rule: int
-    vectors: Array
-    squares: Array
-    matrix: Array
-    products: Array
 
 
 @kernel
@@ -487,9 +455,12 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
 
 
 @kernel
-def score_members(exemplars, chosen, shots, out):
-    """Fill out[d, shot, n, q] with a_n of query q by the first exemplars of chosen[d, n]."""
-    rule, vectors, lengths, matrix, products = exemplars
+def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
+    """Fill out[d, shot, n, q] with a_n of query q by the first exemplars of chosen[d, n].
+
+    `matrix` holds the products of rows, or for the medoid their distances; where it is empty, these
+    are computed from the vectors. `products` are those of each row with the queries.
+    """
     draws, _, classes, _ = out.shape
     steps = chosen.shape[2]
     share = np.ones(steps)
