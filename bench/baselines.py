@@ -138,9 +138,9 @@ def time_scikit_learn(
         make_spread("shared", episodes, Protocol()), fold, draw, SAMPLED_SHOTS
     )
     queries = episodes.vectors[episodes.fold == fold]
-    classes = episodes.classes
+    classes = len(episodes.classes)
     weights, biases = fit_nested(
-        episodes.vectors[rows], episodes.label[rows], sizes, len(classes), c
+        episodes.vectors[rows], episodes.label[rows], sizes, classes, c
     )
     seconds = {name: np.empty(len(sizes)) for name in SCIKIT_LEARN}
     gaps = dict.fromkeys(("callshot", *SCIKIT_LEARN), 0.0)

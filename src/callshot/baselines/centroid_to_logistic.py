@@ -84,7 +84,6 @@ def refine_split(
     """Take the steps of one split until J is near its optimum."""
     episodes = transform_split(episodes, CENTROID, number)
     support = episodes.fold != number
-    classes = episodes.classes
     label = episodes.label[support]
     # Equal queries are multiplied once, so that they tie.
     queries, place = episodes.distinct_at(np.flatnonzero(~support))
@@ -92,8 +91,8 @@ def refine_split(
     # Episodes are centred on all rows; the layers must not depend on the queries.
     vectors = episodes.vectors[support] - mean
     queries = queries - mean
-    fitted = fit(vectors, label, classes, c)
-    centroid = linear_layer(vectors, np.array(classes)[label])
+    fitted = fit(vectors, label, len(episodes.classes), c)
+    centroid = linear_layer(vectors, label)
     descent = Descent(rows, label, c, centroid.weight * deviation, centroid.bias)
     optimum = descent.evaluate_weight(fitted.weight * deviation, fitted.bias)
     temperature = descent.find_temperature()
@@ -121,7 +120,7 @@ def refine_split(
         is_last = bound - optimum <= NEAR or step == MAX_STEPS
         if str(step).rstrip("0") in ("1", "2", "5") or is_last:
             weight = descent.weight(point) / deviation
-            layer = LinearLayer(classes, weight, point.bias)
+            layer = LinearLayer(weight, point.bias)
             path.steps.append(step)
             path.a.append(layer(queries)[place])
             path.gap.append(descent.evaluate(point)[0] - optimum)

@@ -127,7 +127,8 @@ def score_each(
     vectors = episodes.vectors[support]
     label = episodes.label[support]
     queries, place = episodes.distinct_at(np.flatnonzero(~support))
-    for layer in fit_each(vectors, label, episodes.classes, c_values, tolerance):
+    classes = len(episodes.classes)
+    for layer in fit_each(vectors, label, classes, c_values, tolerance):
         yield layer(queries)[place]
 
 
@@ -173,13 +174,11 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
     )
 
 
-def fit(
-    vectors: FloatArray, label: IntArray, classes: tuple[str, ...], c: float
-) -> LinearLayer:
+def fit(vectors: FloatArray, label: IntArray, classes: int, c: float) -> LinearLayer:
     """Train a layer on rows and their class numbers.
 
     >>> vectors = np.array([[0.0], [1.0], [4.0], [5.0]])
-    >>> layer = fit(vectors, np.array([0, 0, 1, 1]), ("roar", "rumble"), 1.0)
+    >>> layer = fit(vectors, np.array([0, 0, 1, 1]), 2, 1.0)
     >>> layer([[0.0], [9.0]]).argmax(axis=1)
     array([0, 1])
     """
@@ -189,28 +188,28 @@ def fit(
 def fit_each(
     vectors: FloatArray,
     label: IntArray,
-    classes: tuple[str, ...],
+    classes: int,
     c_values: tuple[float, ...],
     tolerance: float,
 ) -> Iterator[LinearLayer]:
     """Train a layer with each C, starting from the ones before."""
     rows, mean, deviation = standardise(vectors)
     if len(rows) * min(rows.shape) >= LARGE_TABLE:
-        solver = PathSolver(rows, label, len(classes))
+        solver = PathSolver(rows, label, classes)
         for c in c_values:
             weight, bias, gap = solver.solve(c, tolerance * min(c, 1.0))
             check_optimum(gap, c, tolerance)
             weight = weight / deviation
-            yield LinearLayer(classes, weight, bias - weight @ mean)
+            yield LinearLayer(weight, bias - weight @ mean)
         return
     problem = make_problem(rows, label, DEFAULT_C)
-    unknowns = np.zeros((len(classes), len(problem.columns)))
-    bias = np.zeros(len(classes))
+    unknowns = np.zeros((classes, len(problem.columns)))
+    bias = np.zeros(classes)
     for c in c_values:
         next_problem = problem._replace(c=c)
         gap = solve(next_problem, tolerance * min(c, 1.0), unknowns, bias)
         check_optimum(gap, c, tolerance)
-        yield LinearLayer(classes, *unscale(unknowns, bias, rows, mean, deviation))
+        yield LinearLayer(*unscale(unknowns, bias, rows, mean, deviation))
 
 
 def unscale(

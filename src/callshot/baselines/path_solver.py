@@ -15,6 +15,7 @@ The unknowns A count rows, W = A Z, up to n = 2 d: then one product with the Gra
 the place of two with Z. Products are by BLAS: limit its threads to 1 around a pool of fits.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,21 +63,6 @@ class Rows(NamedTuple):
 
     table: Array
     rows: Array
-
-
-class Curvature(NamedTuple):
-    """The Hessian of C · J at a position.
-
-    `factors` are C · the probabilities (classes, rows). The mean curvature of the rows has the
-    eigenvectors `axes`. Along each, `shrink` (classes, directions) and `bias_scale` (classes) are
-    what the preconditioner multiplies by.
-    """
-
-    p: Array
-    factors: Array
-    axes: Array
-    shrink: Array
-    bias_scale: Array
 
 
 class Objective:
@@ -257,11 +243,11 @@ class PathSolver(Objective):
     ) -> Vector:
         """Return a Newton step, by conjugate gradients in the precision of the rows."""
         dtype = rows.table.dtype
-        curvature = self._find_curvature(c, p, dtype)
+        p, factors, *scaling = self._find_curvature(c, p, dtype)
         length = np.abs(descent.unknowns).max() + np.abs(descent.bias).max()
         residual = (descent.unknowns / length).astype(dtype)
         residual_bias = (descent.bias / length).astype(dtype)
-        scaled = self._precondition(rows, curvature, residual, residual_bias)
+        scaled = self._precondition(rows, scaling, residual, residual_bias)
         size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
         goal *= size
         search = scaled
@@ -270,8 +256,8 @@ class PathSolver(Objective):
         for _ in range(MAX_INNER_STEPS):
             # The derivative of the residuals along the search direction.
             logits = search.logits + search.bias[:, None]
-            logits -= np.einsum("ni,ni->i", curvature.p, logits)
-            logits *= curvature.factors
+            logits -= np.einsum("ni,ni->i", p, logits)
+            logits *= factors
             change = self._sum_rows(rows, logits) + search.unknowns
             bias_change = logits.sum(axis=1)
             curve = np.vdot(change, self.dual(search)) + bias_change @ search.bias
@@ -282,7 +268,7 @@ class PathSolver(Objective):
             step_bias += alpha * search.bias
             residual -= alpha * change
             residual_bias -= alpha * bias_change
-            scaled = self._precondition(rows, curvature, residual, residual_bias)
+            scaled = self._precondition(rows, scaling, residual, residual_bias)
             previous = size
             size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
             if size <= goal:
@@ -292,8 +278,12 @@ class PathSolver(Objective):
             length * step.astype(np.float64), length * step_bias.astype(np.float64)
         )
 
-    def _find_curvature(self, c: float, p: FloatArray, dtype: Any) -> Curvature:
-        """Return the Hessian at a position, and the mean curvature of the rows."""
+    def _find_curvature(self, c: float, p: FloatArray, dtype: Any) -> list[Array]:
+        """Return the probabilities and C times these, and how to scale a residual.
+
+        The mean curvature of the rows has certain eigenvectors. Along each, the scale is 1 plus a
+        shrinkage (classes, directions), and for the bias a factor (classes).
+        """
         mean = np.diag(p.sum(axis=1)) - p @ p.T
         strength, axes = np.linalg.eigh(c * mean)
         # No direction of the bias moves all logits alike.
@@ -304,20 +294,20 @@ class PathSolver(Objective):
         scale = 1.0 / (1.0 + by_row * self.variation)
         shrink = np.maximum(scale, MIN_SCALE) - 1.0
         values = (p, c * p, axes, shrink, bias_scale)
-        return Curvature(*(value.astype(dtype) for value in values))
+        return [value.astype(dtype) for value in values]
 
     def _precondition(
-        self, rows: Rows, curvature: Curvature, unknowns: Array, bias: Array
+        self, rows: Rows, scaling: Sequence[Array], unknowns: Array, bias: Array
     ) -> Vector:
         """Return a residual, scaled in the directions in which the rows vary most."""
-        axes = curvature.axes
-        new_bias = axes @ (curvature.bias_scale * (axes.T @ bias))
+        axes, shrink, bias_scale = scaling
+        new_bias = axes @ (bias_scale * (axes.T @ bias))
         if self.in_span:
             logits = unknowns @ rows.table
-            along = axes @ (curvature.shrink * (axes.T @ (logits @ self.basis)))
+            along = axes @ (shrink * (axes.T @ (logits @ self.basis)))
             logits += along @ self.image.T
             return Vector(unknowns + along @ self.basis.T, new_bias, logits)
-        along = axes @ (curvature.shrink * (axes.T @ (unknowns @ self.basis)))
+        along = axes @ (shrink * (axes.T @ (unknowns @ self.basis)))
         unknowns = unknowns + along @ self.basis.T
         return Vector(unknowns, new_bias, unknowns @ rows.table)
 

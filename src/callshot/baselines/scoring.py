@@ -103,7 +103,7 @@ def sum_metrics(
             sums.add(slice(None), by_sample([metrics]))
             continue
         weights = units[:, split.rows]
-        sums.open_fold(split, np.asarray(weights.T * UNIT, np.float64))
+        sums.open_fold(split, weights.T * UNIT)
         tables = ClassTables(*np.zeros((len(ClassTables._fields), *shape[1:], samples)))
         for n in np.flatnonzero(split.positives):
             ranking = measure_ranking(table[n], split.relevant[n], weights)

@@ -192,7 +192,7 @@ class Model:
     def layer(self) -> LinearLayer:
         """The rule as a linear layer: weights 2 c, biases −|c|²."""
         bias = -np.einsum("nd,nd->n", self.means, self.means)
-        return LinearLayer(self.classes, 2.0 * self.means, bias)
+        return LinearLayer(2.0 * self.means, bias)
 
     @cached_property
     def distances(self) -> FloatArray:

@@ -23,7 +23,6 @@ from callshot.records import FloatArray
 class LinearLayer:
     """A linear layer: a = W z + b, with weight (classes, dimensions) and bias (classes)."""
 
-    classes: tuple[str, ...]
     weight: FloatArray
     bias: FloatArray
 
@@ -40,11 +39,10 @@ def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
     array([-8.,  0.])
     """
     table = np.asarray(vectors, np.float64)
-    names = np.asarray(label).astype(str)
-    classes = np.unique(names).tolist()
-    means = np.stack([table[names == name].mean(axis=0) for name in classes])
+    names = np.asarray(label)
+    means = np.stack([table[names == name].mean(axis=0) for name in np.unique(names)])
     bias = -np.einsum("nd,nd->n", means, means)
-    return LinearLayer(tuple(classes), 2.0 * means, bias)
+    return LinearLayer(2.0 * means, bias)
 
 
 def log_odds(a: ArrayLike) -> FloatArray:

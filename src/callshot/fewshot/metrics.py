@@ -107,7 +107,7 @@ class Fold(NamedTuple):
     label_weight: Any
 
 
-def weigh_fold(split: Split, weights: FloatArray | None) -> Fold:
+def weigh_fold(split: Split, weights: Any) -> Fold:
     """Return the queries of a fold with their weights (queries, samples), if they differ."""
     size = len(split.rows)
     if weights is None:
@@ -281,7 +281,7 @@ class MetricSums:
         """Return a table on the device of the sums."""
         return table
 
-    def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
+    def open_fold(self, split: Split, weights: Any = None) -> None:
         """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
         self._is_weighted = weights is not None
         decided = self.zeros(*self.tied.shape)

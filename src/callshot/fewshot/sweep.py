@@ -24,7 +24,7 @@ from callshot.fewshot.engine import (
 )
 from callshot.fewshot.episodes import Episodes, Split, distinct_rows, make_splits
 from callshot.fewshot.gpu.device import add_note
-from callshot.fewshot.kernels import ranks, streams
+from callshot.fewshot.kernels import ranks, streams, supports
 from callshot.fewshot.kernels.ranks import ClassTables, FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.kernels.supports import (
@@ -130,9 +130,9 @@ def _add_folds(
     shots = len(k) if scorer else len(engine.protocol.shots)
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
-        weights = None
+        weights: Any = None
         if spread.units is not None:
-            weights = np.asarray(spread.units[:, split.rows].T * UNIT, np.float64)
+            weights = spread.units[:, split.rows].T * UNIT
         sums.open_fold(split, weights)
         if shots:
             sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
@@ -331,7 +331,12 @@ def query_evidence(
         split.pool_start,
         split.outside,
     )
-    by_query = out.transpose(2, 3, 0, 1)[..., None]
+    seed = engine.protocol.seed
+    keys = engine.episodes.segment_key[split.rows]
+    query_streams = np.array(
+        [streams.make_stream(seed, "support", key) for key in keys]
+    )
+    by_query = out.transpose(2, 3, 0, 1)
     queries, place = engine.queries(split)
     cross = None if engine.direct else cross_products(engine, split)
 
@@ -340,19 +345,8 @@ def query_evidence(
             products = multiply_rows(queries[place[span]], engine.rows.vectors)
         else:
             products = cross[span]
-        for q, row in enumerate(products, span.start):
-            key = engine.episodes.segment_key[split.rows[q]]
-            stream = streams.make_stream(engine.protocol.seed, "support", key)
-            score_draws(
-                sampling,
-                engine.rows,
-                stream,
-                0,
-                *NO_ORDER,
-                True,
-                row[:, None],
-                by_query[q],
-            )
+        inputs = (sampling, engine.rows, query_streams[span], *NO_ORDER)
+        supports.score_queries(*inputs, products, by_query[span])
 
     return fill
 
@@ -429,8 +423,8 @@ def _draw_means(
     units = spread.support_units
     is_distinct = engine.protocol.distinct or units is not None
     means = []
-    supports = spread.supports(split.number, int(shots[-1]), draw)
-    for rows, pool_size in zip(supports, split.pool_sizes, strict=True):
+    drawn = spread.supports(split.number, int(shots[-1]), draw)
+    for rows, pool_size in zip(drawn, split.pool_sizes, strict=True):
         share = np.ones(len(rows)) if units is None else units[draw, rows] * UNIT
         last = np.minimum(shots, len(rows)) - 1
         weights = np.cumsum(share)
@@ -480,11 +474,9 @@ def count_recordings(episodes: Episodes) -> IntArray:
     """
     is_query = episodes.fold >= 0
     sides = [is_query, ~is_query] if episodes.only_common else [is_query | True]
-    counts = []
-    for side in sides:
-        rows = np.flatnonzero(side).tolist()
-        pairs = {(int(episodes.label[row]), episodes.recording[row]) for row in rows}
-        counts.append(np.bincount([n for n, _ in pairs]))
+    _, recording = np.unique(episodes.recording, return_inverse=True)
+    pairs = np.stack([episodes.label, recording])
+    counts = [np.bincount(np.unique(pairs[:, side], axis=1)[0]) for side in sides]
     return np.min(counts, axis=0)
 
 

@@ -1,8 +1,8 @@
 """A sweep on a GPU, written in Triton, with the numbers of the CPU, behind `sweep.sweep_fold`.
 
 device     which processor evaluates, and why not the GPU
-sweep      episodes → tensors and products; a fold → its metrics
-draws      keys → supports and bootstrap picks: the same bits as on the CPU
+sweep      a fold → its metrics
+draws      rows on the GPU; keys → supports, the same bits as on the CPU
 supports   products and supports → a_n of every draw and shot
 scores     a_n → log-odds or odds, and the hard decisions
 metrics    scores → AP, AUROC, hits, ties and decisions of every sample

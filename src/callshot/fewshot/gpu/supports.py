@@ -9,8 +9,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from callshot.fewshot.gpu.draws import Supports
-from callshot.fewshot.gpu.rows import GpuRows
+from callshot.fewshot.gpu.draws import GpuRows, Supports
 
 Tensor = Any
 
