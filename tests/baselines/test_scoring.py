@@ -128,6 +128,7 @@ def measure_outputs(targets, fold, scores):
         folds=int(fold.max()) + 1,
         relevant=targets[:, :1],
         segment_key=zeros,
+        recording_key=zeros,
         class_key=zeros,
     )
     values = sum_metrics(episodes, scores, targets=targets).values
