@@ -187,12 +187,20 @@ def open_index(folder: Path | str) -> Index:
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'
     """
-    folder = to_path(folder)
+    return read_index(to_path(folder), {})
+
+
+def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
+    """Open an index; entries that are `known`, by the path of the recording, are not read."""
     settings = read_settings(folder)
     recordings = []
     rejects = []
+    by_name = {recording_folder(Path(), path).name: path for path in known}
 
     def find_entry(path: Path) -> IndexedRecording | InputError:
+        name = path.parent.name
+        if name in by_name:
+            return known[by_name[name]]
         try:
             return _read_recording(path)
         except InputError as error:

@@ -40,7 +40,7 @@ from callshot.detection.index.index_files import (
     IndexSettings,
     is_index,
     list_files,
-    open_index,
+    read_index,
     read_indexed,
     read_settings,
     recording_folder,
@@ -537,6 +537,7 @@ def index_recordings(
     rejects = list(library.rejects)
     added = []
     notes: list[str] = []
+    entries = {}  # not to be read again from a store
     for path in library.paths:
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
@@ -546,10 +547,12 @@ def index_recordings(
             if is_new or cluster is not None:
                 added.append(path)
                 notes += entry.notes
+            if is_new and is_remote(folder):
+                entries[path] = entry
     with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
         write_rejects(rejects, temporary)
     check_settings(folder, settings)  # a store has no lock for two that begin
-    index = open_index(folder)
+    index = read_index(folder, entries)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
