@@ -357,6 +357,16 @@ def test_help_waits_for_nothing_heavy():
     assert said.stdout.strip() == ""
 
 
+def test_commands_load_only_the_libraries_that_they_use():
+    modules = "detection.index.index_recordings, callshot.study.doctor"
+    heavy = {"matplotlib", "numba", "scipy.fft", "scipy.sparse", "scipy.signal"}
+    code = f"import sys, callshot.{modules}; print(*{heavy} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
 def test_control_characters_of_a_file_do_not_reach_the_terminal(
     table, tmp_path, capsys
 ):

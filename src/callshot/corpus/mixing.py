@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import fft
+import scipy  # which loads its parts when they are used
 
 from callshot.corpus.audio import LoadedAudio, load_audio, normalise_peak
 from callshot.corpus.audio_files import Signal
 from callshot.corpus.recordings import find_recordings, probe_recordings
 from callshot.errors import InputError
-from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, no_progress
 from callshot.spans import Row, Spans
 from callshot.storage import to_path
@@ -65,6 +64,8 @@ def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
     >>> choose_backgrounds("a.wav at 1.00 s", 3, 100)
     [37, 34, 83]
     """
+    from callshot.fewshot.kernels import streams  # numba takes long to load
+
     key = streams.make_stream(0, "site", streams.key(name))
     random = np.random.Generator(np.random.Philox(int(key)))
     order = random.permutation(backgrounds)
@@ -114,7 +115,7 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
 
 def _spectrum(signal: Signal) -> FloatArray:
     """Return the energy at each frequency; the mean of the signal does not count."""
-    spectrum = fft.rfft(signal.astype(np.float64))
+    spectrum = scipy.fft.rfft(signal.astype(np.float64))
     energy = np.abs(spectrum) ** 2
     energy[0] = 0.0
     return np.asarray(energy)

@@ -16,7 +16,6 @@ from callshot.errors import (
     check_range,
     count_text,
 )
-from callshot.fewshot.fold_optimizer import build_folds
 from callshot.records import COMMON_FOLD, ClassCount, Folds, IntArray
 from callshot.spans import Spans, given_folds
 from callshot.vectors import Vectors
@@ -120,7 +119,11 @@ def make_folds(
         raise InputError(
             f"recording: expected one for each of {len(label)} labels, got {len(recording)}"
         )
-    return build_folds(label, recording, count)
+    from callshot.fewshot.fold_optimizer import build_folds  # numba takes long to load
+
+    folds = build_folds(label, recording, count)
+    check_no_leak(recording, folds.fold)
+    return folds
 
 
 def choose_folds(

@@ -15,9 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy  # which loads its parts when they are used
 from numpy.typing import DTypeLike, NDArray
-from scipy.fft import dct, rfft
-from scipy.sparse import csr_array
 
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.windows import Float32Array, Model, check_signal
@@ -135,7 +134,7 @@ def compute_mfcc(signal: Float32Array, options: MfccOptions = PAPER) -> Float32A
     """
     check_signal(signal, shortest=options.shortest)
     log_mel = _log_mel(signal, options, np.float64)
-    cepstrum = dct(log_mel, axis=0, norm="ortho", overwrite_x=True)
+    cepstrum = scipy.fft.dct(log_mel, axis=0, norm="ortho", overwrite_x=True)
     return np.ascontiguousarray(cepstrum[: options.coefficients].T)
 
 
@@ -158,7 +157,7 @@ def compute_mean_mfcc(
         precision = np.float32
     mean = _log_mel(signal, options, precision).mean(axis=1, dtype=np.float64)
     # The DCT is linear: the DCT of the mean is the mean of the DCTs.
-    cepstrum: FloatArray = dct(mean, norm="ortho")
+    cepstrum: FloatArray = scipy.fft.dct(mean, norm="ortho")
     return cepstrum[: options.coefficients].astype(np.float32)
 
 
@@ -179,7 +178,7 @@ def _log_mel(
     for start in range(0, count, step):
         block = mel[:, start : start + step]
         frames = _frame(signal, options, start, block.shape[1], window.dtype)
-        spectrum = rfft(frames * window)
+        spectrum = scipy.fft.rfft(frames * window)
         power = np.square(spectrum.real) + np.square(spectrum.imag)
         block[:] = filters @ power.T.astype(np.float32, order="C")
     floor = POWER_FLOOR
@@ -220,7 +219,7 @@ def _hann_window(options: MfccOptions) -> FloatArray:
 
 
 @lru_cache(maxsize=8)
-def _mel_filters(options: MfccOptions) -> csr_array:
+def _mel_filters(options: MfccOptions) -> Any:
     """Return triangular filters of area 1 Hz, bands × FFT bins; a bin lies in at most two."""
     edges_hz = _band_edges_hz(options)
     bins_hz = np.fft.rfftfreq(options.n_fft, 1 / options.rate_hz)
@@ -229,7 +228,7 @@ def _mel_filters(options: MfccOptions) -> csr_array:
         corners_hz = edges_hz[band : band + 3]
         height = 2 / (corners_hz[2] - corners_hz[0])
         filters[band] = np.interp(bins_hz, corners_hz, (0, height, 0))
-    return csr_array(filters)
+    return scipy.sparse.csr_array(filters)
 
 
 def _band_edges_hz(options: MfccOptions) -> FloatArray:
