@@ -127,7 +127,7 @@ def test_too_little_memory_is_noted_once():
     for _ in range(2):
         assert usable_gpu(Gpu("Card", None, 2**20), episodes, notes) is None
     assert notes == [
-        "evaluated on the CPU: 0.5 GiB are needed and 0.0 GiB are free on the GPU Card"
+        "evaluated on the CPU: it needs 0.5 GiB, and the GPU Card has 0.0 GiB free"
     ]
     assert usable_gpu(Gpu("Card", None, 2**30), episodes, notes) is not None
 

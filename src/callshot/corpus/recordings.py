@@ -349,8 +349,8 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
 def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str | None:
     """Return why a file is not read, None if it is.
 
-    Hidden files (such as `._x.wav` of macOS), links that lead outside the folder, and anything that
-    is not a regular file are skipped.
+    Hidden files (such as macOS's `._x.wav`), broken links and links that lead outside the folder,
+    names that are not UTF-8, and anything that is not a regular file are skipped.
     """
     if path.name.startswith("."):
         return "a hidden file; rename it if it should be read"
@@ -364,11 +364,11 @@ def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str 
             is_outside = not target.is_relative_to(folder.resolve())
             if is_outside and not follow_links:
                 return f"a link that leads outside {folder}; --follow-links reads it"
-        if path.is_dir():
+        if path.is_dir():  # listed only if its files could not be
             return (
                 "a folder that cannot be read, or a link to one; give the folder itself"
             )
-        path.name.encode()
+        path.name.encode()  # an error if it is not UTF-8
         if not stat.S_ISREG(path.stat().st_mode):
             return "not a regular file"
     except UnicodeEncodeError:

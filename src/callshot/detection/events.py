@@ -221,13 +221,14 @@ def _parse_cells(annotation: Row) -> Row:
 def _read_parquet_rows(
     path: Path, annotation_options: AnnotationOptions
 ) -> AnnotationFile:
-    """Read the rows of a Parquet file that has the columns of EVENTS, or some of them."""
+    """Read events from Parquet: recording, times, label, and other columns of EVENTS if there."""
     frame = read_parquet(path)
     check_columns(path, frame.columns, REQUIRED)
     annotation_file = AnnotationFile(
         path,
         "parquet",
         "its suffix is .parquet",
+        # The other options are about columns of text.
         AnnotationOptions(keep_early=annotation_options.keep_early),
     )
     types = {name: EVENTS[name] for name in EVENTS if name in frame.columns}

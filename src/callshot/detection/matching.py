@@ -155,35 +155,35 @@ def measure(
     weights: FloatArray,
     threshold: float | None = None,
 ) -> Scores:
-    """Return counts and metrics of classes together, for each row of weights.
+    """Return counts and metrics over all classes, one value for each row of weights.
 
-    Weights are (samples, recordings). Precision, recall, F1 and false alarms are those of the
-    summed counts, of detections with at least the threshold; average precision is the mean over
-    classes. All that is not correct lowers precision, but only sounds that are no annotated call
-    are false alarms. NaN: not defined.
+    Weights are (samples, recordings). Precision, recall, F1 and false alarms are computed from
+    summed counts of detections with at least the threshold; average precision is the mean over
+    classes. Every detection that is not correct lowers precision, but only those that match no
+    annotated call are false alarms. Values are NaN where they are not defined.
     """
-    size = weights.shape[1]
+    recordings = weights.shape[1]
     names = ("annotated", "detected", *COUNTS)
-    counts = {name: np.zeros(size) for name in names}
-    precisions = []
+    counts = {name: np.zeros(recordings) for name in names}
+    ap_of_classes = []
     for ranked in classes:
-        is_above = slice(None) if threshold is None else ranked.score >= threshold
-        recording = ranked.recording[is_above]
+        kept = slice(None) if threshold is None else ranked.score >= threshold
+        recording = ranked.recording[kept]
         counts["annotated"] += ranked.annotated
-        counts["detected"] += np.bincount(recording, minlength=size)
+        counts["detected"] += np.bincount(recording, minlength=recordings)
         for number, name in enumerate(COUNTS):
-            places = recording[ranked.outcome[is_above] == number]
-            counts[name] += np.bincount(places, minlength=size)
+            places = recording[ranked.outcome[kept] == number]
+            counts[name] += np.bincount(places, minlength=recordings)
         if ranked.annotated.any():
-            precisions.append([average_precision(ranked, row) for row in weights])
+            ap_of_classes.append([average_precision(ranked, row) for row in weights])
     values = {name: weights @ count for name, count in counts.items()}
     values = _rate(values, values["annotated"], weights @ classes[0].hours)
-    precision = np.array(precisions).reshape(-1, len(weights))
-    is_defined = ~np.isnan(precision)
-    total_precision = np.where(is_defined, precision, 0.0).sum(axis=0)
+    ap = np.array(ap_of_classes).reshape(-1, len(weights))
+    is_defined = ~np.isnan(ap)
+    total_ap = np.where(is_defined, ap, 0.0).sum(axis=0)
     both = values["detected"] + values["annotated"]
     values["f1"] = divide(2 * values["correct"], both)
-    values["average_precision"] = divide(total_precision, is_defined.sum(axis=0))
+    values["average_precision"] = divide(total_ap, is_defined.sum(axis=0))
     return values
 
 

@@ -96,8 +96,8 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     """Return what one more example of each class would add to the mean recall of all classes.
 
     The loss is measured when one of the k examples of a class is left out, for up to 20 of them.
-    What k examples give behaves as a − b/k, so the next one adds (k − 1)/(k + 1) of that loss. NaN
-    for classes with fewer than three examples, or if no class can be tested.
+    Recall with k examples is modelled as a − b/k, so the next one adds (k − 1)/(k + 1) of that
+    loss. NaN for classes with fewer than three examples, or if no class can be tested.
     """
     gains = np.full(data.classes, np.nan)
     if not data.testable.any():
@@ -120,14 +120,15 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         others[:, number] = -np.inf
         other_class = others.argmax(axis=1)[:, None]
         best = others.max(axis=1)[:, None]
+        # From here on, tables are (examples, left out).
         without = data.evidence_for(number, left_out)
-        is_first = number < other_class
-        wins = (without > best) | ((without == best) & is_first)
-        named = np.where(wins, number, other_class)
+        wins_ties = number < other_class
+        wins = (without > best) | ((without == best) & wins_ties)
+        predicted = np.where(wins, number, other_class)
         # An example never supports a class in its own recording: nothing changes there.
         same = data.recording[:, None] == data.recording[left_out]
-        named = np.where(same, decided[:, None], named)
-        stays_right = named == data.label[:, None]
+        predicted = np.where(same, decided[:, None], predicted)
+        stays_right = predicted == data.label[:, None]
         changes = is_right[:, None].astype(int) - stays_right
         losses = weight @ changes
         gains[number] = losses.mean() * (count - 1) / (count + 1)
@@ -239,8 +240,9 @@ def class_table(model: Model) -> pl.DataFrame:
 def similar_pairs(model: Model) -> pl.DataFrame:
     """Return the pairs of classes, the most similar first.
 
-    `ratio` is the distance of their means over the typical distance (root mean square) of their
-    examples from the mean; below 1 they overlap much. It is empty if no class has two examples.
+    `ratio` is the distance of the two means, divided by the typical distance (root mean square) of
+    examples from the mean of their class; below 1, the classes overlap strongly. It is null for
+    two classes with one example each.
     """
     deviation = model.examples.matrix - model.means[model.label]
     squares = np.einsum("nd,nd->n", deviation, deviation)

@@ -98,11 +98,14 @@ class EmbedOptions:
 DEFAULTS = EmbedOptions()
 
 
-def name_sources(spans: Spans) -> list[str]:
-    """Name where the audio of each span comes from: file, size, time, span, how it is read."""
+def find_source_keys(spans: Spans) -> list[str]:
+    """Return a hash for each span, which changes if its audio may have changed.
+
+    It is of the file, its size and times, the span, and how it is read.
+    """
     files = {}
 
-    def name_source(root: Path, row: Row) -> str:
+    def find_key(root: Path, row: Row) -> str:
         path = root / row["path"]
         absolute = str(path.absolute())
         if absolute not in files:
@@ -114,11 +117,11 @@ def name_sources(spans: Spans) -> list[str]:
         parts = (absolute, *files[absolute], *(row[name] for name in AUDIO_COLUMNS))
         return sha256_text(repr(parts))[:32]
 
-    sources = [name_source(spans.root, row) for row in spans.rows()]
+    sources = [find_key(spans.root, row) for row in spans.rows()]
     if MIXED not in spans.frame.columns:
         return sources
     background = background_spans(spans)
-    noises = [name_source(background.root, row) for row in background.rows()]
+    noises = [find_key(background.root, row) for row in background.rows()]
     parts = zip(sources, noises, spans[MIXED], strict=True)
     return [sha256_text(repr(part))[:32] for part in parts]
 
@@ -274,7 +277,7 @@ def _embed_missing(
 
     A unit of work has up to `max_spans` of one recording, or all if there is no such limit.
     """
-    sources = name_sources(spans)
+    sources = find_source_keys(spans)
     stored_keys = store.find(sources)
     keys = [stored_keys.get(source) for source in sources]
     missing = [n for n, key in enumerate(keys) if key is None]

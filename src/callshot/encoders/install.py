@@ -95,7 +95,7 @@ def list_needs(spec: EncoderSpec) -> list[str]:
         if find_weight(spec.weights_name, weight) is not None
     }
     needs_torch = bool(present) and all(weight.is_for_torch for weight in present)
-    needs = missing_packages(spec, torch=needs_torch)
+    needs = install_commands(spec, torch=needs_torch)
     if not present.issuperset(spec.weights) and present.isdisjoint(spec.alternatives):
         needs.append(f"callshot encoders get {spec.name}")
     path = spec.options.get("path")
@@ -104,8 +104,8 @@ def list_needs(spec: EncoderSpec) -> list[str]:
     return needs
 
 
-def missing_packages(spec: EncoderSpec, *, torch: bool) -> list[str]:
-    """Return the commands that install what an encoder needs, with or without torch."""
+def install_commands(spec: EncoderSpec, *, torch: bool) -> list[str]:
+    """Return the command that installs each missing extra of an encoder, also torch if asked."""
     extras = {spec.extra: spec.packages}
     if torch:
         extras[TORCH_EXTRA] = TORCH_PACKAGES
@@ -218,7 +218,7 @@ def _install(
     """Fetch weights into a folder, run the encoder with them, and keep them."""
     name = spec.weights_name
     is_torch = any(weight.is_for_torch for weight in weights)
-    packages = missing_packages(spec, torch=is_torch)
+    packages = install_commands(spec, torch=is_torch)
     if packages:
         raise InputError(
             f"{spec.name}: weights are run once before they are kept, and that needs: "
@@ -229,16 +229,17 @@ def _install(
         target = weight_folder(name)
         for weight in weights:
             fetch(staged, weight)
-            first = read_record(target / weight.file)
+            old = read_record(target / weight.file)
             new = read_record(source / weight.file)
-            if weight.sha256 is not None or first is None or new is None:
+            if weight.sha256 is not None or old is None or new is None:
                 continue
-            is_first = first["source"] == weight.source
-            if is_first and first["sha256"] != new["sha256"] and not replace_first:
+            is_same_source = old["source"] == weight.source
+            is_changed = is_same_source and old["sha256"] != new["sha256"]
+            if is_changed and not replace_first:
                 raise InputError(
-                    f"{name}: {weight.file}: expected sha256 {first['sha256']}, as at first use, "
-                    f"got {new['sha256']}; not kept. If you trust the new file more, "
-                    "give the command again with --replace"
+                    f"{name}: {weight.file}: expected sha256 {old['sha256']}, as at first use, "
+                    f"got {new['sha256']}; not kept. If you trust the new file, "
+                    "run the command again with --replace"
                 )
 
         try:
@@ -255,7 +256,7 @@ def _install(
         # Derived files are named after the content that they come from.
         kept = [*source.glob("derived/*/[!.]*")]
         for weight in weights:
-            # A record is harmless without its file.
+            # The record first: one without its file is ignored.
             kept += [record_path(source / weight.file), source / weight.file]
         for file in kept:
             destination = target / file.relative_to(source)
@@ -275,7 +276,10 @@ def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]
 
 @contextmanager
 def stage_weights(encoder: str) -> Iterator[str]:
-    """Yield the name under which new weights wait, to one process or thread at a time."""
+    """Lock and empty a staging folder for new weights, and yield its name; empty it at the end.
+
+    Unfinished downloads are kept.
+    """
     name = f"{encoder}.new"
     folder = weight_folder(name)
     with lock_weights(folder.parent, name):

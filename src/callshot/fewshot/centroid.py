@@ -149,7 +149,7 @@ class CentroidClassifier:
         -------
         self
         """
-        return self._learn(X, y, first=True)
+        return self._learn(X, y, reset=True)
 
     def partial_fit(
         self,
@@ -172,16 +172,17 @@ class CentroidClassifier:
         -------
         self
         """
-        return self._learn(X, y, first=not hasattr(self, "classes_"))
+        return self._learn(X, y, reset=not hasattr(self, "classes_"))
 
     def _learn(
         self,
         X: ArrayLike,
         y: ArrayLike,
-        first: bool,
+        reset: bool,
     ) -> Self:
-        vectors, label = _validate(self, X, y, first=first)
-        if not first:
+        """Fit on X and y, and on all earlier examples unless `reset`."""
+        vectors, label = _validate(self, X, y, reset=reset)
+        if not reset:
             vectors = np.concatenate([self._vectors, vectors])
             label = np.concatenate([self._label, label])
         self._vectors = vectors
@@ -189,6 +190,7 @@ class CentroidClassifier:
         self.classes_ = np.unique(label)
         means = []
         for name in self.classes_:
+            # fsum rounds once, so the order of examples does not matter.
             columns = vectors[label == name].T.tolist()
             means.append([math.fsum(column) / len(column) for column in columns])
         self.centroids_ = np.array(means)
@@ -260,30 +262,30 @@ def _validate(
     X: ArrayLike,
     y: ArrayLike | None = None,
     *,
-    first: bool | None = None,
+    reset: bool | None = None,
 ) -> tuple[FloatArray, Labels]:
-    """Return vectors and labels as arrays, after checking them; without `first`, of queries."""
+    """Return vectors and labels as arrays, after checking them; without `reset`, of queries."""
     try:
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import check_is_fitted, validate_data
     except ImportError:
-        return _validate_alone(model, X, y, first)
-    if first is None:
+        return _validate_alone(model, X, y, reset)
+    if reset is None:
         check_is_fitted(model)
         vectors = validate_data(model, X, reset=False, dtype=np.float64)
         return vectors, np.zeros(len(vectors))
-    vectors, label = validate_data(model, X, y, reset=first, dtype=np.float64)
+    vectors, label = validate_data(model, X, y, reset=reset, dtype=np.float64)
     check_classification_targets(label)
     return vectors, label
 
 
 def _validate_alone(
-    model: CentroidClassifier, X: ArrayLike, y: ArrayLike | None, first: bool | None
+    model: CentroidClassifier, X: ArrayLike, y: ArrayLike | None, reset: bool | None
 ) -> tuple[FloatArray, Labels]:
     """Do what `_validate` does, without scikit-learn."""
     vectors = np.asarray(X, np.float64)
-    label = np.zeros(len(vectors)) if first is None else np.asarray(y)
-    if first:
+    label = np.zeros(len(vectors)) if reset is None else np.asarray(y)
+    if reset:
         model.n_features_in_ = vectors.shape[-1]
     if not hasattr(model, "n_features_in_"):
         raise InputError("CentroidClassifier is not fitted; call fit first")

@@ -243,12 +243,12 @@ def evaluate_tables(
         Threads (all cores by default) and bytes for the Gram matrix (a quarter of the machine's
         memory by default). They change the time, not the numbers.
     device : {"auto", "cpu", "cuda"}
-        Where sweeps run. auto is the GPU if there is one that can; a note says which. Between the
-        two, scores differ in their last digits.
+        Where sweeps run. auto uses a GPU if a suitable one is available; a note says which.
+        Between the two, scores differ in their last digits.
     cluster : Cluster, optional
         Workers that sweep, on their CPUs. They change the time, not the numbers.
     progress : callable
-        Called with each share of the work that is done.
+        Called as work is done, with its share of all work.
 
     Returns
     -------

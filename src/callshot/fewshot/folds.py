@@ -191,9 +191,9 @@ def count_classes(
 
 
 def _why_not_eligible(
-    per_fold: list[int], common: int, carriers: int | None, folds: Folds
+    per_fold: list[int], common: int, recordings: int | None, folds: Folds
 ) -> str:
-    """Return why a class is not eligible; nothing where it is."""
+    """Return why a class cannot be evaluated, or an empty text if it can."""
     empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
     if folds.only_common and common == 0:
         return "no example"
@@ -201,9 +201,9 @@ def _why_not_eligible(
         return ""
     if folds.only_common:
         return "no query in some folds"
-    if carriers is not None and carriers < folds.count:
-        recordings = count_text(carriers, "recording")
-        return f"in {recordings}, and {folds.count} folds need {folds.count}"
+    if recordings is not None and recordings < folds.count:
+        found = count_text(recordings, "recording")
+        return f"in {found}, and {folds.count} folds need {folds.count}"
     if len(empty) == folds.count:
         return "only in the common fold"
     return f"no exemplar in {'fold' if len(empty) == 1 else 'folds'} {', '.join(empty)}"

@@ -205,7 +205,10 @@ def is_review(path: Path) -> bool:
 
 
 def read_journal(folder: Path) -> Journal:
-    """Return the facts and all rows of a review; nothing is written."""
+    """Return the facts and all rows of a review; nothing is written.
+
+    A last line that is not complete is left out, with a note.
+    """
     path = folder / JOURNAL
     if not path.is_file():
         raise InputError(
@@ -220,8 +223,8 @@ def read_journal(folder: Path) -> Journal:
             journal._take(line)
             number += 1
         if journal._is_next(rest[:-1]):
-            # A killed process writes nothing behind a whole line: this was its newline.
-            raise ValueError("another newline")
+            # A killed process writes nothing after a complete line: its newline is damaged.
+            raise ValueError
     except (LookupError, TypeError, ValueError, RecursionError):
         raise InputError(
             f"{path}: line {number}: damaged, a line before it was lost, or not the file of a "

@@ -134,7 +134,10 @@ class ModelScores(Scores):
         self._score(model.classifier)
 
     def update(self, confirmed: Confirmed) -> bool:
-        """Add confirmed calls to the examples; return whether any score may have changed."""
+        """Score by the examples and these calls; return whether any score may have changed.
+
+        They replace the calls of earlier updates.
+        """
         new = {label: sorted(rows) for label, rows in confirmed.items() if rows}
         if new == self._confirmed:
             return False
@@ -186,14 +189,14 @@ class HeldOutScores(Scores):
         labels = sorted({name for name in label if name is not None})
         super().__init__(vectors, labels)
         numbers = {name: number for number, name in enumerate(labels)}
-        first = [numbers.get(str(name), -1) for name in label]
-        self._first = np.array(first)
+        original = [numbers.get(str(name), -1) for name in label]
+        self._original_label = np.array(original)
         self._recording = np.unique(recording, return_inverse=True)[1]
-        self._score(self._first)
+        self._score(self._original_label)
 
     def update(self, confirmed: Confirmed) -> bool:
-        """Take the labels of confirmed segments; return whether any score may have changed."""
-        label = self._first.copy()
+        """Relabel confirmed segments; return whether any score may have changed."""
+        label = self._original_label.copy()
         for name, rows in confirmed.items():
             if name not in self.labels:
                 self.labels.append(name)

@@ -173,7 +173,7 @@ def answer_examples(review: Review, query: Query) -> Answer:
 
 
 def answer_export(review: Review, query: Query) -> Response:
-    """Answer with the calls that stand, as a file."""
+    """Return the calls of a reviewer, or those on which all agree, as a file."""
     whose = query.text("reviewer")
     if review.blind:
         whose = whose or query.reviewer

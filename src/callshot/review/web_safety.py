@@ -146,8 +146,7 @@ class Guard:
     def _sign_in(self, token: str, code: str, reviewer: str | None) -> Response:
         """Turn the token of the printed address, or a code, into a cookie."""
         if not self.access.knows(token) and code not in self.access.codes:
-            return refuse(403, "another token: open the address that callshot printed")
-        self.access.codes.discard(code)
+            return refuse(403, "wrong token: open the address that callshot printed")
         answer = RedirectResponse("/", 303)
         set_cookie(answer, self.access.cookie, self.access.token)
         try:
@@ -156,6 +155,7 @@ class Guard:
                 set_cookie(answer, self.access.reviewer_cookie, name)
         except OptionError as error:
             return refuse(400, str(error))
+        self.access.codes.discard(code)
         return answer
 
 

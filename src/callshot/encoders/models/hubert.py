@@ -154,7 +154,7 @@ def open_hubert(
     normalise: bool = True,
     device: str = "cpu",
 ) -> "HubertModel":
-    """Open a cut or exported file: a model from (samples,) at 16 kHz to (frames, 768).
+    """Open an ONNX file of HuBERT, which maps a signal at 16 kHz to frames of 768 values.
 
     `normalise` scales each signal to zero mean and unit variance, as Hugging Face does and
     torchaudio does not. A signal of fewer than 400 samples has no frame, and is an error. So is one

@@ -105,22 +105,25 @@ def describe_device(name: str) -> str:
 def usable_gpu(
     gpu: Gpu | None, episodes: Episodes, notes: list[str], *needed: str
 ) -> Gpu | None:
-    """Return the GPU if it can evaluate episodes, else None, with a note.
+    """Return the GPU if it has the kernels and the memory; otherwise note why not.
 
-    It needs kernels for a rule, a score and all tables of metrics, and enough memory.
+    `needed` are a rule and a score; kernels of all tables of metrics are needed too.
     """
     if gpu is None:
         return None
     names = (*needed, *ClassTables._fields)
     missing = ", ".join(name for name in names if name not in KERNELS)
-    matrices = np.square(np.diff(episodes.class_start))
-    entries = matrices.sum() + matrices.max() + episodes.vectors.size
+    # Products of the rows of each class, those of one class once more, and all vectors.
+    products = np.square(np.diff(episodes.class_start))
+    entries = products.sum() + products.max() + episodes.vectors.size
     size = (8 * entries + 2 * MIN_SCORE_BYTES) / 2**30
     free = gpu.memory / 2**30
     if missing:
         reason = f"there is no GPU kernel for {missing}"
     elif size > free:
-        reason = f"{size:.1f} GiB are needed and {free:.1f} GiB are free on the GPU {gpu.name}"
+        reason = (
+            f"it needs {size:.1f} GiB, and the GPU {gpu.name} has {free:.1f} GiB free"
+        )
     else:
         return gpu
     add_note(notes, f"evaluated on the CPU: {reason}")

@@ -701,14 +701,14 @@ CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.
     "The centroid and other classifiers without training, against k",
 )
 def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:
-    """Yield the mean of every classifier for each encoder, nine to a page, if there are several."""
+    """Yield pages of nine encoders with a curve for each classifier; none for one classifier."""
     spread = common_spread(results)
     all_curves = join_classifiers(results).curve
     curves = all_curves.filter(scoring="all", metric="map", spread=spread)
     rows = curves.sort("k", maintain_order=True)
     evaluated = rows["classifier"]
     classifiers = [name for name in list_classifiers(results) if name in evaluated]
-    if len(classifiers) == 1:
+    if len(classifiers) < 2:
         return
     reference = rows.filter(classifier=classifiers[0])
     band = f"{classifier_name(classifiers[0])}: 1st–99th percentile"
@@ -754,6 +754,7 @@ def plan_refinement(results: CorpusResults, *_: Any) -> Pages:
 
 
 def _compose_refinement(figure: "Figure", panels: Frames) -> None:
+    """Draw a panel for each metric, against gradient steps."""
     encoders = unique_values(panels[0], "encoder")
     legend_in = 0.13 * min(len(encoders), 30)
     figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
@@ -767,6 +768,7 @@ def _compose_refinement(figure: "Figure", panels: Frames) -> None:
         ax.set_xlim(-0.2, 1.6 * panel["step"][-1])
         ax.set_ylim(axis_limits(panel["value"]))
         ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
+        # The x-axis runs from one to the other.
         ax.set_title("centroid", loc="left", **small)
         ax.set_title("logistic regression", loc="right", **small)
     add_legend(figure, list_lines(encoders), "gradient steps")

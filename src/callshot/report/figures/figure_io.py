@@ -105,7 +105,7 @@ def draw_page(
         freeze(figure)
         for suffix in formats:
             path = folder / f"{page.stem}.{suffix}"
-            content = io.BytesIO()  # on a full disk, matplotlib has errors of its own
+            content = io.BytesIO()  # matplotlib raises errors of its own on a full disk
             SAVERS[suffix](figure, content)
             make_folder(folder)
             write_atomic(path, content.getbuffer())

@@ -72,7 +72,7 @@ NAME_LINE: Style = {"arrowstyle": "-", "linewidth": 0.5, "color": INK, "shrinkB"
 def plan_projection(results: CorpusResults, *_: Any) -> Pages:
     """Yield a map for every encoder, six to a page."""
     labels = [count.label for count in results.evaluation.eligible_classes]
-    yield from make_pages("map", results.tables, MAPS_PER_PAGE, _compose, labels)
+    yield from make_pages("map", results.tables, MAPS_PER_PAGE, _compose_maps, labels)
 
 
 def principal_plane(
@@ -107,9 +107,10 @@ def principal_plane(
     return points * sign, largest**2 / (np.sum(centred**2) or 1.0)
 
 
-def _compose(
+def _compose_maps(
     figure: "Figure", tables: Sequence[Vectors], labels: Sequence[str]
 ) -> None:
+    """Draw a map for each encoder; many labels get numbers, and a list beside the maps."""
     maps = len(tables)
     columns = 2 if maps == 4 else min(maps, 3)
     list_width_in = list_height_in = 0.0
