@@ -67,6 +67,11 @@ class Vectors:
                 f"{self.source}: column embedding: expected (segments, dimensions) of "
                 f"{count_text(len(self.spans), 'segment')}, got shape {shape}"
             )
+        if self.joined_dimensions and sum(self.joined_dimensions) != shape[1]:
+            raise InputError(
+                f"{self.source}: expected joined encoders that have {shape[1]} dimensions "
+                f"together, got {self.joined_dimensions}"
+            )
 
     @classmethod
     def from_columns(
