@@ -62,6 +62,7 @@ from callshot.files import (
     sha256_file,
     sha256_text,
     sync_file,
+    sync_folder,
     why_not_writable,
     write_atomic,
 )
@@ -252,12 +253,20 @@ class OutputFolder:
         (self.folder / name).replace(self.folder / new_name)
 
     def _put(self, names: Sequence[str]) -> None:
+        is_in_store = is_remote(self.folder)
+
         def put(name: str) -> None:
             make_folder((self.folder / name).parent)
-            replace_file(self.path / name, self.folder / name)
+            if is_in_store:
+                replace_file(self.path / name, self.folder / name)
+            else:
+                (self.path / name).replace(self.folder / name)
 
-        for _ in map_requests(put, names, together=is_remote(self.folder)):
+        for _ in map_requests(put, names, together=is_in_store):
             pass
+        if not is_in_store:
+            for folder in {(self.folder / name).parent for name in names}:
+                sync_folder(folder)
 
     def _discard(self) -> None:
         """Remove the staging folder, unless the next run must go on with it."""

@@ -503,16 +503,17 @@ def scan_until_written(folder, out, count):
 
 def scan_until_moved(folder, out, count):
     """Scan, and die when some results are in place."""
-    move = results._move
+    move = os.replace
     moved = []
 
-    def move_or_die(*paths):
-        move(*paths)
-        moved.append(paths)
+    def move_or_die(source, target):
+        move(source, target)
+        if results.STAGING in Path(source).parts:
+            moved.append(target)
         if len(moved) == count:
             kill_self()
 
-    results._move = move_or_die
+    os.replace = move_or_die
     indexing.SPAN_WINDOWS = 16
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 

@@ -558,9 +558,9 @@ HEAD = "recording,label"
 BAD_CSV = [
     (
         f"{HEAD},e0\na,rumble,1\nb,ör,2\n".encode("latin-1"),
-        "cannot be read .*decode byte",
+        "not UTF-8",
     ),
-    (f"{HEAD},e0\na,rumble,1\n".encode("utf-16"), "cannot be read .*decode byte"),
+    (f"{HEAD},e0\na,rumble,1\n".encode("utf-16"), "not UTF-8"),
     (f'{HEAD},e0\na,"x,1\nb,y,2\n', "cannot be read"),
     (f"{HEAD},embedding\na,x,1\n", "column e0 is missing"),
     (f"{HEAD},e0,e1,e3\na,x,1,2,3\n", "column e2 is missing"),

@@ -287,6 +287,14 @@ SPANS = (
 )
 
 
+def test_a_row_with_impossible_times_leaves_the_labels_of_others(tmp_path):
+    birdnet(tmp_path / "e", *LINES)
+    spans = SPANS.partition("x.wav,20")[0] + "x.wav,9,2,roar\n"
+    result = load(tmp_path / "e", spans_csv(tmp_path, spans))
+    assert result.table.labels == (("roar", "bark"), ("bark", "roar"))
+    assert len(result.rejects) == 1
+
+
 def test_text_files_of_a_folder_are_joined_with_spans(tmp_path):
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", *LINES, name="sub/unlabelled")

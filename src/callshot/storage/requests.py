@@ -180,32 +180,45 @@ def hide_in_log(record: logging.LogRecord) -> bool:
 # Ranges
 
 
-# The latest ranges of files, by the file and where they begin, for all threads.
-_memory: OrderedDict[tuple[FileVersion, int], bytes] = OrderedDict()
-_memory_lock = threading.Lock()
+class RangeMemory:
+    """The ranges of the latest files, up to a number of bytes, for all threads."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self.clear()
+
+    def find(self, file: FileVersion, position: int) -> bytes | None:
+        """Return what is in memory of a file from a position on, None if nothing is."""
+        with self._lock:
+            for start, content in self._ranges.get(file, []):
+                if start <= position < start + len(content):
+                    self._ranges.move_to_end(file)
+                    return content[position - start :]
+        return None
+
+    def keep(self, file: FileVersion, position: int, content: bytes) -> None:
+        """Keep a range; forget the files that were not read for longest."""
+        with self._lock:
+            self._ranges.setdefault(file, []).append((position, content))
+            self._ranges.move_to_end(file)
+            self._size += len(content)
+            while self._size > self._max_bytes:
+                _, ranges = self._ranges.popitem(last=False)
+                self._size -= sum(len(content) for _, content in ranges)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]]
+            self._ranges = OrderedDict()
+            self._size = 0
 
 
-def find_range(file: FileVersion, position: int) -> bytes | None:
-    """Return what is in memory of a file from a position on, None if nothing is."""
-    with _memory_lock:
-        for (name, start), content in _memory.items():
-            if name == file and start <= position < start + len(content):
-                _memory.move_to_end((name, start))
-                return content[position - start :]
-    return None
-
-
-def keep_range(file: FileVersion, position: int, content: bytes) -> None:
-    """Keep a range in memory; forget those that were not read for longest."""
-    with _memory_lock:
-        _memory[file, position] = content
-        while sum(map(len, _memory.values())) > MAX_MEMORY:
-            _memory.popitem(last=False)
-
-
-def forget_ranges() -> None:
-    """Forget all ranges."""
-    _memory.clear()
+_memory = RangeMemory(MAX_MEMORY)
+find_range = _memory.find
+keep_range = _memory.keep
+forget_ranges = _memory.clear
 
 
 class RangeReader(io.RawIOBase):

@@ -272,8 +272,11 @@ def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
     import pyarrow
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        header = next(filter(any, csv.reader(lines)), [])
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            header = next(filter(any, csv.reader(lines)), [])
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8; save the file as UTF-8") from None
     check_columns(path, header, ["e0"])
     names = select_columns(path, [name for name in header if name != "embedding"])
     check_repeated(path, header, names)

@@ -117,6 +117,7 @@ def make_corpus(
     check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
     if threads is not None:
         check_range("threads", threads, 1)
+    folder = Path(folder)
     plans = plan_corpus(seed, scale)
     summary = CorpusSummary(
         recordings=len(plans),

@@ -401,7 +401,8 @@ def _list_rows(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
 ) -> Markup:
     """Return a table of rows, or nothing if there are none."""
-    table = Table("", title, list(map(Column, columns)), make_rows(rows))
+    kind = name.rpartition("-")[2]
+    table = Table(kind, title, list(map(Column, columns)), make_rows(rows))
     return to_html(table, name) if rows else Markup()
 
 
