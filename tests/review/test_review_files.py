@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from byte_damage import damage_bytes
 from callshot.cli import app
 from callshot.errors import CallshotError, InputError
+from callshot.review.address import write_address
 from callshot.review.journal import JOURNAL, TORN, open_journal, read_journal
 from callshot.review.results import read_review
-from callshot.review.server import write_address
 from callshot.study.verify import verify_path
 from served_review import Client, serve
 

@@ -10,8 +10,8 @@ import soundfile
 from callshot.detection.events import events_frame
 from callshot.errors import InputError
 from callshot.review import web
+from callshot.review.address import read_address, write_address
 from callshot.review.items import make_items
-from callshot.review.server import read_address, write_address
 from callshot.review.sound import RecordingFiles
 from callshot.review.web_safety import Access
 from served_review import TOKEN, Client, serve

@@ -22,7 +22,8 @@ from callshot.baselines.logistic import CLOSE, check_optimum, score_whole_suppor
 from callshot.baselines.solver import MAX_INNER_STEPS, MAX_STEPS, TINY
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.gpu.draws import SupportDrawer, Supports, upload
+from callshot.fewshot.gpu.draws import SupportDrawer, Supports
+from callshot.fewshot.gpu.rows import upload
 from callshot.fewshot.spreads import Spread
 from callshot.records import IntArray
 

@@ -26,7 +26,7 @@ from callshot.records import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from callshot.fewshot.gpu.device import Gpu
-    from callshot.fewshot.gpu.draws import GpuRows
+    from callshot.fewshot.gpu.rows import GpuRows
 
 Step = Callable[[float], None]
 Result = TypeVar("Result")
@@ -86,7 +86,7 @@ class Engine:
     @cached_property
     def on_gpu(self) -> "GpuRows":
         """The rows on the engine's GPU."""
-        from callshot.fewshot.gpu.draws import GpuRows
+        from callshot.fewshot.gpu.rows import GpuRows
 
         assert self.gpu is not None
         return GpuRows(self.episodes, self.rule, self.gpu)

@@ -10,5 +10,6 @@ session      all of it together: what the page asks, and what it gets
 results      a journal → calls for other programs and for models; the state of its files
 web          the routes of the page, as a Starlette application
 web_safety   token, Host, Origin, content-security policy, Range
+address      the port and the token of the page, kept so that open pages go on
 server       the folder, the port, the browser, the end
 """

@@ -40,10 +40,10 @@ from callshot.records import Finding, Progress, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
+from callshot.review.address import ADDRESS, read_address
 from callshot.review.decisions import Decisions
 from callshot.review.items import PLACE, make_items
 from callshot.review.journal import JOURNAL, TORN, read_journal
-from callshot.review.server import ADDRESS, read_address
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import SCAN_FACTS, VECTOR_FACTS, VECTORS, read_vector_facts
 

@@ -2,7 +2,8 @@
 
 device     which processor evaluates, and why not the GPU
 sweep      a fold → its metrics
-draws      rows on the GPU; keys → supports, the same bits as on the CPU
+rows       the rows of episodes on the GPU, and what a rule looks up about them
+draws      keys → supports, the same bits as on the CPU
 supports   products and supports → a_n of every draw and shot
 scores     a_n → log-odds or odds, and the hard decisions
 metrics    scores → AP, AUROC, hits, ties and decisions of every sample

@@ -9,7 +9,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from callshot.fewshot.gpu.draws import GpuRows, Supports
+from callshot.fewshot.gpu.draws import Supports
+from callshot.fewshot.gpu.rows import GpuRows
 
 Tensor = Any
 
