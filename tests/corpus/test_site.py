@@ -231,12 +231,12 @@ def test_memory_does_not_grow_with_the_length_of_a_recording():
     for minutes in (2, 8):
         plan = plan_recordings(SiteOptions(recordings=1, minutes=minutes))[0]
         tracemalloc.start()
-        with Pool(2) as pool:
+        with Pool(1) as pool:  # with two threads, the peak depends on their order
             for _ in generate_recording(site, plan, pool):
                 pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.3 * peaks[0]
+    assert peaks[1] < 1.3 * peaks[0], peaks
 
 
 @pytest.mark.parametrize(
