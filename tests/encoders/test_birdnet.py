@@ -22,55 +22,11 @@ needs_litert = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def cut(tmp_path):
-    """The tiny model, rewritten."""
-    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", EMBEDDING)
-    return tmp_path / "cut.tflite"
-
-
 def noise(rows, samples=144000):
     return np.random.default_rng(1).normal(size=(rows, samples)).astype(np.float32)
 
 
 # The tiny model
-
-
-@needs_litert
-def test_each_window_gives_one_row(cut):
-    windows = noise(5)
-    model = open_tflite(cut)
-    assert model(windows).dtype == np.float32
-    for rows in (0, 1, 2, 5):
-        np.testing.assert_array_equal(model(windows[:rows]), windows[:rows, :1024])
-
-
-@needs_litert
-def test_a_result_is_not_changed_by_the_next_call(cut):
-    model = open_tflite(cut)
-    first = model(noise(1))
-    copy = first.copy()
-    model(noise(2)[1:])
-    np.testing.assert_array_equal(first, copy)
-
-
-@needs_litert
-def test_threads_keep_the_order_of_rows(cut):
-    windows = noise(20)
-    np.testing.assert_array_equal(
-        open_tflite(cut, threads=3)(windows), windows[:, :1024]
-    )
-
-
-@needs_litert
-def test_memory_layout_and_float_type_of_windows_do_not_matter(cut):
-    windows = noise(3)
-    np.testing.assert_array_equal(
-        open_tflite(cut)(np.asfortranarray(windows)), windows[:, :1024]
-    )
-    np.testing.assert_array_equal(
-        open_tflite(cut)(windows.astype(np.float64)), windows[:, :1024]
-    )
 
 
 @needs_litert

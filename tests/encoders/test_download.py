@@ -121,12 +121,6 @@ def test_a_server_that_sends_a_wrong_range_is_asked_for_the_whole_file(server, f
     assert get(server.weight()).read_bytes() == BODY
 
 
-def test_a_connection_that_drops_often_but_makes_progress_succeeds(server):
-    server.faults = [100_000] * (download.ATTEMPTS + 3)
-    assert get(server.weight()).read_bytes() == BODY
-    assert server.sent == len(BODY)
-
-
 def test_a_part_that_is_complete_needs_no_network(server):
     path = get(server.weight())
     path.rename(path.with_name("model.onnx.part"))

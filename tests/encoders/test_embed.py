@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import signal as signals
 import subprocess
 import sys
@@ -361,21 +360,6 @@ def test_moved_recordings_are_an_error_unless_their_folder_is_given(
     assert len(table) == 200
 
 
-@pytest.mark.parametrize(
-    "name", ["mfcc.parquet", "mfcc.rejects.csv", "mfcc.duplicates.csv"]
-)
-def test_a_file_of_others_is_not_replaced_and_found_before_any_work(
-    name, segment_table, tmp_path
-):
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match=f"{name}: exists"):
-        embed_files(
-            segment_table, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store"
-        )
-    assert (tmp_path / name).read_text() == "mine"
-    assert not (tmp_path / "store").exists()
-
-
 def test_options_and_the_name_of_the_corpus_are_in_the_table(segment_table, tmp_path):
     table, _ = embed_files(
         segment_table,
@@ -414,49 +398,6 @@ def test_a_bad_output_path_is_an_error_before_any_work(
     with pytest.raises((OutputError, OptionError)):
         embed_files(segment_table, tmp_path / out, "mfcc", store=tmp_path / "store")
     assert segment_table.read_bytes() == before
-
-
-def embed_command(segment_table, out, store):
-    words = [
-        "embed",
-        segment_table,
-        "-e",
-        "mfcc",
-        "-o",
-        out,
-        "--store",
-        store,
-        "--quiet",
-    ]
-    return [sys.executable, "-m", "callshot", *map(str, words)]
-
-
-# The same, with another time between writes, and a limit on the size of files
-CHILD = """
-import sys
-from callshot.cli import main
-from callshot.encoders import store
-store.FLUSH_AFTER_S, limit = float(sys.argv.pop(1)), int(sys.argv.pop(1))
-if limit:
-    import resource
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-main()
-"""
-
-
-def fail_to_embed(segment_table, out, store, wait_s=0.0, limit=0):
-    """Embed without enough space, and return the error; segments are written after `wait_s`."""
-    command = [
-        sys.executable,
-        "-c",
-        CHILD,
-        str(wait_s),
-        str(limit),
-        *embed_command(segment_table, out, store)[3:],
-    ]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (process.returncode, process.stdout) == (2, "")
-    return process.stderr
 
 
 @pytest.fixture
@@ -599,24 +540,3 @@ def test_one_bad_recording_among_others_is_reported_and_the_others_are_embedded(
         4,
         True,
     )
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
-@pytest.mark.parametrize(
-    ("wait_s", "file", "missing"),
-    [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)],
-)
-def test_a_limit_on_the_size_of_files_is_an_error_and_the_next_run_resumes(
-    segment_table, tmp_path, expected_table, encoded, wait_s, file, missing
-):
-    out = tmp_path / "mfcc.parquet"
-    store = tmp_path / "store"
-    message = r"cannot be written \(.*File too large.*\n"
-    error = fail_to_embed(segment_table, out, store, wait_s=wait_s, limit=16_000)
-    assert re.fullmatch(
-        rf"callshot: {re.escape(str(tmp_path))}/{file}: {message}", error
-    )
-    assert (count_stored(store), out.exists()) == (200 - missing, False)
-    embed_files(segment_table, out, "mfcc", store=store)
-    assert len(encoded) == missing
-    assert out.read_bytes() == expected_table

@@ -23,7 +23,7 @@ from callshot.encoders.weights import (
     get_weight,
     weight_folder,
 )
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError
 from weightfiles import list_files, serving
 
 NAME = "hubert-base-l2"
@@ -200,12 +200,6 @@ def test_weights_of_a_killed_process_are_not_used(model, home):
     assert list_files(home / "weights") == [NAME]
     derived = list((weight_folder(NAME) / "derived").iterdir())
     assert len(derived) == 1
-
-
-def test_a_home_that_is_not_a_folder_is_an_output_error(model, home):
-    home.write_text("in the way")
-    with pytest.raises(OutputError, match="set CALLSHOT_HOME"):
-        import_weights(SPEC, [model])
 
 
 def test_the_new_weights_of_an_encoder_are_not_its_own(model):

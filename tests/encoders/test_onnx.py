@@ -1,7 +1,6 @@
 """ONNX models: sessions, windows in batches, and graphs that are cut without changing a bit."""
 
 import importlib
-import os
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from callshot.encoders.onnx import cut_graph, open_session, open_windows
 from callshot.encoders.weights import import_package
-from callshot.errors import CallshotError, InputError, OptionError, OutputError
+from callshot.errors import CallshotError, InputError, OptionError
 from standins import Graph, perch_v2, read_weights
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -421,23 +420,3 @@ def test_an_unknown_tensor_is_an_error_with_near_names(tmp_path):
         cut_graph(
             perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embeddings"]
         )
-
-
-def test_a_cut_that_cannot_be_written_leaves_the_old_file(tmp_path, monkeypatch):
-    whole = save_model(tmp_path, MEAN)
-    cut = tmp_path / "cut.onnx"
-    cut.write_bytes(b"old")
-
-    def fail(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(
-        OutputError, match=r"cut\.onnx: cannot be written \(No space left on device\)"
-    ):
-        cut_graph(whole, cut, ["mean"])
-    assert cut.read_bytes() == b"old"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
-        "cut.onnx",
-        "model.onnx",
-    ]

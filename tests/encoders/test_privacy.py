@@ -16,8 +16,8 @@ from callshot.encoders.weights import find_weight
 from callshot.study.file_steps import segment_files
 from sounds import record
 
-NAMES = ("mfcc", "birdnet-v2.4", "perch-v2", "onnx")
-STANDINS = {"perch-v2": standins.perch_v2, "onnx": standins.perch_v2}
+NAMES = ("birdnet-v2.4", "perch-v2")
+STANDINS = {"perch-v2": standins.perch_v2}
 TESTS = Path(__file__).parents[1]
 ALLOWED = ("callshot", "out")  # CALLSHOT_HOME, and the folder of the table
 FORBIDDEN = {"HOME": "home", "TMPDIR": "tmp"} | {
@@ -165,15 +165,6 @@ def commands(name, segments, folders, tmp_path):
         "--quiet",
         "-e",
     ]
-    if name == "onnx":
-        choices = ("rate_hz=32000", "window_s=5", "dimension=1536", "output=embedding")
-        return [
-            [
-                *embed,
-                f"onnx:{weight}",
-                *(word for choice in choices for word in ("--set", choice)),
-            ]
-        ]
     get = (
         []
         if weight is None
