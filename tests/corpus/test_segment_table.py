@@ -1,7 +1,5 @@
 """Tables of segments, rejects and categories are read back as they were written."""
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -182,9 +180,3 @@ def test_evaluate_reads_the_categories_that_segment_writes(tmp_path):
         "growl": "rumble",
         "roar": "roar",
     }
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_an_error_of_the_system():
-    with pytest.raises(OSError, match="No space left on device"):
-        write_rows([ROAR], Path("/dev/full"))

@@ -59,6 +59,14 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def background(tmp_path_factory):
+    """The same site without calls."""
+    path = tmp_path_factory.mktemp("background")
+    synthesise_soundscape(path, **SMALL | {"calls_per_hour": 0}, threads=2)
+    return path
+
+
 def digests(folder):
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(
@@ -87,13 +95,12 @@ def literal_band_power(samples, low_hz, high_hz):
 
 
 def test_every_call_has_its_signal_to_noise_ratio_in_the_written_files(
-    folder, tmp_path
+    folder, background
 ):
-    synthesise_soundscape(tmp_path, **SMALL | {"calls_per_hour": 0})
     calls = pl.read_csv(folder / "annotations.csv")
     assert set(calls["snr_db"]) == {0.0, 10.0}
     for call in calls.iter_rows(named=True):
-        noise = read(tmp_path, call["recording"])
+        noise = read(background, call["recording"])
         difference = read(folder, call["recording"]) - noise
         span = slice(round(call["start_s"] * RATE_HZ), round(call["end_s"] * RATE_HZ))
         band = (call["low_freq_hz"], call["high_freq_hz"])
@@ -102,15 +109,14 @@ def test_every_call_has_its_signal_to_noise_ratio_in_the_written_files(
         assert 10 * log10(ratio) == pytest.approx(call["snr_db"], abs=0.15)
 
 
-def test_between_calls_there_is_background_only(folder, tmp_path):
-    synthesise_soundscape(tmp_path, **SMALL | {"calls_per_hour": 0})
+def test_between_calls_there_is_background_only(folder, background):
     for plan in plan_recordings(SiteOptions(**SMALL)):
         name = f"{plan.name}.wav"
         is_call = np.zeros(round(plan.duration_s * RATE_HZ), bool)
         for call in list_rows(plan.calls):  # and its reverberation
             first = round(call.start_s * RATE_HZ)
             is_call[first : round((call.end_s + 1.5) * RATE_HZ)] = True
-        difference = read(folder, name) - read(tmp_path, name)
+        difference = read(folder, name) - read(background, name)
         assert not difference[~is_call].any()
         assert difference[is_call].any()
 

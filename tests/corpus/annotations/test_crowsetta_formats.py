@@ -3,7 +3,6 @@
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from callshot.corpus.annotations import AnnotationOptions
@@ -57,21 +56,6 @@ def test_raven_reads_as_crowsetta_reads_it():
     ]
 
 
-def test_audacity_with_frequencies_reads_as_crowsetta_reads_it():
-    expected = read_with_crowsetta("spinetail.txt", "aud-bbox").to_bbox()
-    assert boxes(read_example("spinetail.txt")) == [
-        (b.onset, b.offset, b.label, b.low_freq, b.high_freq) for b in expected
-    ]
-
-
-def test_audacity_reads_as_crowsetta_reads_it():
-    name = "405_marron1_June_14_2016_69640887.audacity.txt"
-    expected = read_with_crowsetta(name, "aud-seq")
-    assert facts(read_example(name)) == list(
-        zip(expected.start_times, expected.end_times, expected.labels, strict=True)
-    )
-
-
 def test_textgrid_reads_as_crowsetta_reads_it():
     expected = read_with_crowsetta("AVO-maea-basic.TextGrid", "textgrid")
     names = tuple(tier.name for tier in expected.tiers)
@@ -99,31 +83,6 @@ def test_generic_seq_reads_as_crowsetta_reads_it(format):
     assert [annotation.path for annotation in annotation_file.annotations] == [
         str(annot.notated_path) for annot in expected for _ in annot.seq.segments
     ]
-
-
-def test_a_table_with_other_columns_reads_as_crowsetta_reads_it():
-    columns = {"start_seconds": "onset_s", "stop_seconds": "offset_s"}
-    annotation_options = {"start_s": "start_seconds", "end_s": "stop_seconds"}
-    das = "bl26lb16_190412_0721.20144_annotations.csv"
-    expected = read_with_crowsetta(
-        das, "simple-seq", columns_map=columns | {"name": "label"}
-    )
-    annotation_file = read_example(
-        das, "auto", columns=annotation_options | {"label": "name"}
-    )
-    np.testing.assert_allclose(
-        [annotation.start_s for annotation in annotation_file.annotations],
-        expected.onsets_s,
-        rtol=1e-15,
-    )
-    np.testing.assert_allclose(
-        [annotation.end_s for annotation in annotation_file.annotations],
-        expected.offsets_s,
-        rtol=1e-15,
-    )
-    assert [annotation.label for annotation in annotation_file.annotations] == list(
-        expected.labels
-    )
 
 
 def test_notmat_reads_as_crowsetta_reads_it():
