@@ -108,33 +108,6 @@ def test_a_frame_without_folds_has_no_column_fold():
     assert "fold" not in table.to_frame().columns
 
 
-@every_frame
-def test_a_missing_value_is_an_error_with_its_column_and_row(make):
-    check_error(
-        make(change_columns(label=["roar", None, "bark"])),
-        "column label, row 2: expected text, got None; fill it in",
-    )
-    check_error(
-        make(change_columns(embedding=None, e0=[1.0, None, 2.0])),
-        "column embedding, row 2, dimension e0: expected a finite number, got None",
-    )
-
-
-@every_frame
-def test_missing_and_misspelled_columns_are_named(make):
-    check_error(
-        make(change_columns(recording=None, Recordings=["a", "b", "c"])),
-        "column recording is missing; rename 'Recordings', or add it",
-    )
-    check_error(
-        make(change_columns(embedding=None)), "column embedding is missing; add it"
-    )
-    gap = change_columns(embedding=None, e0=NUMBERED["e0"], e2=NUMBERED["e1"])
-    check_error(
-        make(gap), "column e1 is missing; expected dimensions e0, e1, … without a gap"
-    )
-
-
 def test_columns_of_another_kind_are_errors():
     check_error(
         pl.DataFrame(change_columns(embedding=None, e0=[True, False, True])),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.errors import CallshotError, InputError, OutputError
+from callshot.errors import CallshotError, InputError
 from callshot.tables.embedding_tables import (
     read_table,
     read_tables,
@@ -301,35 +301,6 @@ def test_a_written_table_reads_back_unchanged(tmp_path, dtype, fold):
     assert arrow.field("embedding").type.value_type == pa.from_numpy_dtype(dtype)
 
 
-def test_an_interrupted_write_leaves_the_previous_file_and_no_other(
-    tmp_path, monkeypatch
-):
-    path = parquet(tmp_path)
-    before = path.read_bytes()
-
-    def interrupted(*_):
-        assert len(list(tmp_path.iterdir())) == 2
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pq.ParquetWriter, "write_table", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_table(read_table(path), path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path):
-    table = read_table(npz(tmp_path))
-    (tmp_path / "folder.parquet").mkdir()
-    for name in ("mfcc.npz/a/x.parquet", "mfcc.npz/x.parquet", "folder.parquet"):
-        with pytest.raises(OutputError, match=r"cannot be (made|written)"):
-            write_table(table, tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "folder.parquet",
-        "mfcc.npz",
-    ]
-
-
 # Several tables
 
 
@@ -443,30 +414,12 @@ def test_a_file_that_is_no_table_is_an_error(tmp_path, name, content, match):
     check_error(tmp_path, "Is a directory")
 
 
-@pytest.mark.parametrize("share", [0.05, 0.99])
-@pytest.mark.parametrize("write", [parquet, npz])
-def test_a_truncated_file_is_an_error(tmp_path, write, share):
-    path = write(tmp_path)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * share)])
-    check_error(path, rf"cannot be read \(.+\); expected a complete {path.suffix} file")
-
-
 def test_a_panic_of_polars_is_an_input_error(tmp_path, monkeypatch):
     def panic(*_, **options):
         raise pl.exceptions.PanicException("index out of bounds\nsomewhere")
 
     monkeypatch.setattr(pl, "from_arrow", panic)
     check_error(rows_csv(tmp_path), r"cannot be read \(index out of bounds somewhere\)")
-
-
-def test_an_interrupt_is_not_an_input_error(tmp_path, monkeypatch):
-    def interrupted(*_, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pl, "from_arrow", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        read_table(rows_csv(tmp_path))
 
 
 def test_pickles_are_errors(tmp_path):

@@ -46,7 +46,6 @@ LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen
 FEW = Protocol(
     shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=4, permutations=9
 )
-REFINEMENT_HEADER = "corpus,encoder,scoring,metric,step,value,temperature\n"
 
 
 def make_evaluation(corpus="reserve", samples=3):
@@ -125,24 +124,6 @@ def test_all_files_are_written_with_their_checksums_and_no_others(tmp_path):
     }
     write(tmp_path / "again")
     assert contents(tmp_path / "again") == contents(folder)
-
-
-def test_curve_csv_has_every_digit(tmp_path):
-    write(tmp_path)
-    head, first, second = rows(tmp_path / "curve.csv")
-    assert head == list(CURVE)
-    numbers = [
-        "0.30000000000000004",
-        "0.1",
-        "0.3333333333333333",
-        "0.2",
-        "5e-324",
-        "1.0",
-        "0.05",
-    ]
-    assert first[6:] == ["1", *numbers, "true", "5", "0"]
-    assert second[6:8] == ["2", "NaN"]
-    assert second[12:] == ["1e+22", "0.05", "false", "2", "7"]
 
 
 def test_values_have_one_row_per_shot_and_sample_and_join_with_their_curves(tmp_path):
@@ -265,12 +246,6 @@ def test_every_kind_of_evaluation_reads_back(tmp_path):
     for number, one in enumerate((two_encoders, repeated, untested, undefined)):
         write_with_provenance(tmp_path / f"{number}", one)
         assert_same(read_results(tmp_path / f"{number}"), one)
-
-
-def test_results_that_were_read_are_written_with_the_same_bytes(tmp_path):
-    write_with_provenance(tmp_path / "one", evaluate_few([make_strange_table()]))
-    write_with_provenance(tmp_path / "two", read_results(tmp_path / "one"))
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 def test_a_file_that_was_changed_or_removed_is_an_error(tmp_path):

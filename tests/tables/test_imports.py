@@ -2,7 +2,6 @@
 
 import base64
 import sqlite3
-import sys
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot import cli
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.hoplite import open_usearch, read_hoplite
@@ -26,6 +24,7 @@ from callshot.tables.window_pooling import (
     match_recordings,
     pool_spans,
 )
+from test_cli import run
 
 # An index that USearch 2.26.6 saved: float16, four dimensions, keys 1 to 6, of which 4 was removed.
 GOLDEN_INDEX = (
@@ -689,17 +688,6 @@ def test_only_the_recordings_that_are_labelled_are_read(tmp_path):
 # The command
 
 
-def run(*words, code=0):
-    arguments = sys.argv
-    sys.argv = ["callshot", *map(str, words)]
-    try:
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    finally:
-        sys.argv = arguments
-    assert (stop.value.code or 0) == code
-
-
 def test_the_command_writes_a_readable_table_and_prints_what_is_not_in_it(
     tmp_path, capsys
 ):
@@ -730,10 +718,3 @@ def test_the_command_writes_a_readable_table_and_prints_what_is_not_in_it(
     )
     assert capsys.readouterr().out == ""
     assert read_table(tmp_path / "t.parquet").encoder == "perch"
-
-
-def test_the_command_fails_in_one_line(tmp_path, capsys):
-    run("import", tmp_path / "gone.npy", "--out", tmp_path / "t.parquet", code=2)
-    assert capsys.readouterr().err.count("\n") == 1
-    run("import", arrays(tmp_path), "--out", tmp_path / "t.csv", code=2)
-    assert not (tmp_path / "t.csv").exists()

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError
 from callshot.tables.embedding_tables import (
     read_sequences,
     sequences_path,
@@ -23,10 +23,6 @@ def path(tmp_path):
     place = sequences_path(tmp_path / "mfcc.parquet")
     write_sequences(place, list(FRAMES), iter(FRAMES.values()))
     return place
-
-
-def test_sequences_are_beside_their_table(path):
-    assert path.name == "mfcc.sequences.parquet"
 
 
 def test_sequences_come_back_unchanged_in_the_requested_order(path):
@@ -78,16 +74,3 @@ def test_a_file_that_is_not_a_table_is_an_error(tmp_path):
     (path := tmp_path / "x.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(InputError, match=r"cannot be read .*embed the segments again"):
         read_sequences(path, ["a"])
-
-
-def test_a_missing_folder_is_made_and_a_file_in_its_place_is_an_error(tmp_path):
-    (tmp_path / "file").touch()
-    for name in ("new", "file"):
-        path = tmp_path / name / "x.parquet"
-        frames = iter([np.zeros((1, 1), np.float32)])
-        if name == "new":
-            write_sequences(path, ["a"], frames)
-            assert path.exists()
-        else:
-            with pytest.raises(OutputError, match="file: cannot be made"):
-                write_sequences(path, ["a"], frames)
