@@ -9,7 +9,6 @@ from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.kernels import fma
 
 HAS_GPU = torch.cuda.is_available()
-EXAMPLES = 300 if HAS_GPU else 1
 
 
 @numba.vectorize(["float64(float64, float64, float64)"])

@@ -1,8 +1,6 @@
 """The rules without training, against slow ones (tests/literal.py) and scikit-learn."""
 
-import csv
 import dataclasses
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import KNeighborsClassifier
 
 import literal
-from callshot import Protocol, cli
+from callshot import Protocol
 from callshot.errors import InputError, OptionError
 from callshot.fewshot import reference
 from callshot.fewshot.classifiers import (
@@ -27,7 +25,6 @@ from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import pool_evidence, score_queries, shared_evidence, sweep
 from callshot.spans import concat_spans
-from callshot.tables.embedding_tables import write_table
 from callshot.vectors import Vectors
 from corpora import (
     corpora,
@@ -394,32 +391,6 @@ def test_more_classifiers_add_rows_and_move_none():
     assert result.notes == alone.notes
     assert len(result.values) == 3 * len(alone.values)
     assert sum(shares) == pytest.approx(1.0)
-
-
-def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
-    table = tmp_path / "mfcc.parquet"
-    write_table(
-        random_corpus(2, classes=4, size=3, dimensions=3, integers=False),
-        table,
-        corpus="herd",
-    )
-    few = "--shots 1,2 --draws 4 --bootstraps 9 --shared-draws 6 --total-samples 6"
-    few = [*few.split(), "--no-figure", "--quiet"]
-    words = ["callshot", "evaluate", str(table), "--out", str(tmp_path / "out"), *few]
-    monkeypatch.setattr(sys, "argv", [*words, "--classifiers", "whitened,neighbour"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert not stop.value.code
-    with (tmp_path / "out" / "curve.csv").open(encoding="utf-8", newline="") as lines:
-        assert {row["classifier"] for row in csv.DictReader(lines)} == {
-            "whitened",
-            "neighbour",
-        }
-    monkeypatch.setattr(sys, "argv", [*words, "--classifiers", "neighbor"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 2
-    assert "did you mean neighbour?" in capsys.readouterr().err
 
 
 def test_other_classifiers_are_named_beside_their_encoder_and_the_reference_is_not():

@@ -95,12 +95,6 @@ def test_partitions_that_are_not_new_are_left_out_and_noted():
     )
 
 
-def test_progress_adds_up_to_one_with_repeated_folds():
-    shares = []
-    evaluate_tables([make_table()], FEW, progress=lambda share, _: shares.append(share))
-    assert sum(shares) == pytest.approx(1)
-
-
 def test_the_order_of_encoders_and_the_range_are_given_for_every_partition():
     rows = [
         ("herd", encoder, "centroid", "shared", partition, 5, mean)

@@ -235,12 +235,11 @@ def test_recordings_of_different_lengths_are_laid_over_the_calls_one_after_the_o
     assert orders == {"aaabcc", "aaaccb", "baaacc", "bccaaa", "ccaaab", "ccbaaa"}
 
 
-@pytest.mark.parametrize("calls", [1, 5])
-def test_noise_is_called_better_than_chance_in_a_few_percent_of_corpora(calls):
+def test_noise_is_called_better_than_chance_in_a_few_percent_of_corpora():
     protocol = Protocol(shots=(1, 2, 5), permutations=49)
     found = Counter()
     for seed in range(60):
-        frame = frame_of(make_calls(seed, recordings=3, calls=calls), protocol)
+        frame = frame_of(make_calls(seed, recordings=3, calls=5), protocol)
         found.update(
             (metric, k)
             for metric, k, p in frame.select("metric", "k", "p").rows()
@@ -250,30 +249,12 @@ def test_noise_is_called_better_than_chance_in_a_few_percent_of_corpora(calls):
     assert max(found.values()) <= 4
 
 
-def test_shuffling_single_calls_would_call_noise_better_than_chance():
-    protocol = Protocol(shots=(5,), permutations=49)
-    found = 0
-    for seed in range(20):
-        table = make_calls(seed, recordings=3, calls=5)
-        alone = table.with_columns(recording=table.segment)
-        tests = frame_of(alone, protocol).filter(metric="map")
-        found += tests["p"].item() <= 0.02
-    assert found > 4
-
-
-@pytest.mark.parametrize("calls", [1, 5])
-def test_a_planted_signal_has_the_smallest_possible_p(calls):
-    table = make_calls(0, recordings=4, calls=calls, signal=5.0)
+def test_a_planted_signal_has_the_smallest_possible_p():
+    table = make_calls(0, recordings=4, calls=5, signal=5.0)
     frame = frame_of(table, Protocol(shots=(1, 2, 5)))
     assert frame["k"].to_list() == [1, 2, 5] * 2
     assert set(frame["p"]) == {1 / 200}
     assert (frame["value"] > frame["permuted"] + 0.2).all()
-
-
-def test_the_number_of_threads_cannot_be_seen():
-    table = random_corpus(9, classes=4, size=8, dimensions=5, integers=False)
-    frames = [frame_of(table, SMALL, threads=threads) for threads in (1, 3)]
-    assert frames[0].equals(frames[1])
 
 
 def test_neither_the_order_of_rows_nor_the_size_of_blocks_changes_the_test(monkeypatch):

@@ -69,11 +69,6 @@ def check_values_equal(one, other):
         np.testing.assert_array_equal(values, other.values[key])
 
 
-def check_values_close(one, other):
-    for key, values in one.values.items():
-        np.testing.assert_allclose(values, other.values[key], rtol=0, atol=1e-12)
-
-
 @QUICK
 @given(table=corpora(), protocol=protocols, memory=st.sampled_from([0, 2**30]))
 def test_values_are_those_of_the_reference_on_whole_numbers_and_powers_of_two(
@@ -92,19 +87,6 @@ def test_values_are_those_of_the_reference_on_whole_numbers_and_powers_of_two(
             for metric, column in zip(reference.METRICS, golden.T, strict=True):
                 values = sums.values["all", metric][s]
                 np.testing.assert_allclose(values, column, rtol=0, atol=1e-12)
-
-
-def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
-    for seed in range(4):
-        table = random_corpus(
-            seed, classes=4, size=4, values=3, integers=seed % 2 == 0, dimensions=2
-        )
-        _, counted = run(table, SMALL, "per-query")
-        with monkeypatch.context() as patch:
-            patch.setattr(sweep_module, "MANY_ANCHORS", 0)
-            _, by_sort = run(table, SMALL, "per-query")
-        check_values_close(counted, by_sort)
-        np.testing.assert_array_equal(by_sort.tied, counted.tied)
 
 
 def check_bootstrap(engine, split):
@@ -227,107 +209,6 @@ def test_folds_may_be_renumbered_without_moving_a_draw():
         np.testing.assert_allclose(
             sums.values[key], others.values[key], rtol=0, atol=1e-15
         )
-
-
-@pytest.mark.parametrize("spread", SPREADS)
-def test_the_number_of_threads_cannot_be_seen(spread):
-    table = random_corpus(14, classes=5, size=6, dimensions=8, integers=False)
-    protocol = Protocol(
-        shots=(1, 2, 3, 7), draws=9, bootstraps=300, shared_draws=50, total_samples=50
-    )
-    runs = [run(table, protocol, spread, threads=threads)[1] for threads in (1, 3)]
-    check_values_equal(*runs)
-    np.testing.assert_array_equal(runs[0].decisions, runs[1].decisions)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
-    table = random_corpus(seed, classes=4, size=5, dimensions=3, integers=False)
-    with engine_for(table, Protocol(shots=(1, 3), draws=20, bootstraps=4000)) as engine:
-        _, sums = sweep(engine, "per-query")
-        expected = []
-        for split in make_splits(engine.episodes):
-            scores = scores_of(engine, split)
-            defined = [
-                n for n in range(len(split.relevant)) if not split.relevant[n].all()
-            ]
-            for s in range(2):
-                values = [
-                    literal.expected_auroc(scores[s, n], split.relevant[n])
-                    for n in defined
-                ]
-                expected.append((s, np.mean(values)))
-    for s in range(2):
-        values = sums.values["all", "auroc"][s]
-        golden = np.mean([value for shot, value in expected if shot == s])
-        assert (
-            abs(values.mean() - golden)
-            <= 4 * values.std() / np.sqrt(len(values)) + 1e-12
-        )
-
-
-def test_separated_classes_score_one_in_every_metric_spread_and_score():
-    table = random_corpus(
-        5, classes=3, size=4, dimensions=3, integers=False, scale=0.01
-    )
-    label = np.array([int(name[1]) for name in table.label])
-    vectors = table.matrix + 10.0 * np.eye(3)[label]
-    table = dataclasses.replace(
-        table.with_columns(labels=[()] * len(table)), matrix=vectors
-    )
-    for score in ("log", "softmax"):
-        for spread in SPREADS:
-            _, sums = run(table, dataclasses.replace(SMALL, score=score), spread)
-            for values in sums.values.values():
-                np.testing.assert_array_equal(values, 1.0)
-
-
-@pytest.mark.parametrize("spread", SPREADS)
-def test_noise_scores_chance_on_average_over_corpora(spread):
-    protocol = dataclasses.replace(
-        SMALL, bootstraps=50, shared_draws=20, total_samples=20
-    )
-    gaps = {"map": [], "auroc": []}
-    for seed in range(30):
-        table = random_corpus(
-            1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False
-        )
-        _, sums = run(table, protocol, spread)
-        for metric, values in gaps.items():
-            chance = sums.chance_level("all", metric)
-            values.append(sums.values["all", metric].mean() - chance)
-    for values in gaps.values():
-        assert abs(np.mean(values)) <= 4 * np.std(values) / np.sqrt(len(values))
-
-
-def test_the_whole_pool_is_the_limit_of_a_long_sweep():
-    table = random_corpus(21, classes=3, size=3, integers=False)
-    protocol = Protocol(
-        shots=(1, 50),
-        whole_pool=True,
-        draws=4,
-        bootstraps=6,
-        shared_draws=3,
-        total_samples=3,
-    )
-    for spread in SPREADS:
-        k, sums = run(table, protocol, spread)
-        assert k[2] == max(pool_sizes(episodes_of(table)))
-        for values in sums.values.values():
-            np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
-
-
-def test_repeated_vectors_tie_with_and_without_the_gram_matrix():
-    table = random_corpus(
-        23, classes=3, folds=3, size=20, integers=False, dimensions=129
-    )
-    table = repeat_vectors(table)
-    for spread in SPREADS:
-        _, by_matrix = run(table, SMALL, spread)
-        _, direct = run(table, SMALL, spread, memory=0)
-        np.testing.assert_array_equal(by_matrix.tied, direct.tied)
-        check_values_close(by_matrix, direct)
-    assert by_matrix.tied.sum() > 0
 
 
 def test_far_from_the_origin_only_centred_vectors_have_the_same_values():

@@ -322,13 +322,6 @@ def test_frames_say_where_examples_and_queries_are_from():
     assert "examples from source, queries from target" in repr(result)
 
 
-def test_threads_change_nothing():
-    one = evaluate_transfer(*transfer_pair(), FEW, centre=True, threads=1)
-    four = evaluate_transfer(*transfer_pair(), FEW, centre=True, threads=4)
-    assert one.values.equals(four.values)
-    assert one.differences.equals(four.differences)
-
-
 def test_repeated_folds_are_an_error():
     with pytest.raises(OptionError, match="repeat-folds: expected 1"):
         evaluate_transfer(*transfer_pair(), replace(SHARED, repeat_folds=2))
