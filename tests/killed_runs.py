@@ -48,22 +48,3 @@ def run_until_step(path: Path, kind: str, moment: str) -> None:
 
     Step.run = run_or_die
     run_study(read_study(path))
-
-
-def run_until_checkpoint(path: Path, count: int) -> None:
-    """Run a study with short trainings, on one thread, until it has saved some checkpoints."""
-    from callshot.baselines.training import TrainingJob
-    from networks import short_training
-
-    save = TrainingJob.save
-    saved = []
-
-    def save_or_die(job: TrainingJob, *content: Any) -> None:
-        save(job, *content)
-        saved.append(content)
-        if len(saved) == count:
-            kill_self()
-
-    TrainingJob.save = save_or_die
-    with short_training():
-        run_study(read_study(path), threads=1)

@@ -74,16 +74,6 @@ def test_rounded_steps_and_the_last_are_reported(refined):
     assert all(column.shape == (len(steps),) for column in values.values())
 
 
-def test_the_number_of_threads_changes_nothing(table, refined):
-    steps, values, _ = refined
-    again_steps, again, _ = refine_centroid(
-        episodes_of(table), (1.0, 0.1, 1.0), threads=1
-    )
-    assert again_steps == steps
-    for key, column in values.items():
-        assert again[key].tobytes() == column.tobytes()
-
-
 def test_the_centroid_in_standardised_columns_scores_as_it_does_outside():
     table = corpus(dimensions=40, scale=30.0)
     vectors = np.array(table.matrix)

@@ -1,8 +1,6 @@
 """Batches of sequences: one table of frames, scaling, inner folds; and checks of the input."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -242,12 +240,3 @@ def test_the_error_about_a_missing_package_names_the_command(monkeypatch):
     message = r"safetensors is not installed; pip install 'callshot\[baselines\]'"
     with pytest.raises(InputError, match=message):
         score_recurrent(*make_dataset())
-
-
-def test_torch_is_not_imported_before_it_is_used():
-    code = "import sys; from callshot.baselines import options, run, sequence_batches; "
-    code += "sys.exit('torch' in sys.modules)"
-    source = str(Path(__file__).parents[2] / "src")
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env={"PYTHONPATH": source}, check=False)
-    assert done.returncode == 0

@@ -1,7 +1,6 @@
 """The front end of the end-to-end baseline: Kaldi's log-mel frames, and crops. Without torch."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -59,21 +58,6 @@ def test_frames_equal_a_slow_transcription(front_end):
     signal = make_noise(880)
     frames = log_mel(signal, front_end)[:4]
     assert np.abs(frames - literal_log_mel(signal, front_end)).max() <= 1e-5
-
-
-def test_frames_of_ast_equal_those_of_transformers():
-    transformers = pytest.importorskip(
-        "transformers",
-        reason="transformers is not installed: pip install 'callshot[baselines]'",
-    )
-    signal = make_noise(40_000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about an empty band, which we have too
-        extractor = transformers.ASTFeatureExtractor()
-        features = extractor(signal, sampling_rate=16_000, return_tensors="np")
-    frames = log_mel(signal, AST)
-    expected = features["input_values"][0, : len(frames)]
-    assert np.abs(frames - expected).max() <= 1e-5
 
 
 def test_blocks_do_not_change_the_frames(monkeypatch):
