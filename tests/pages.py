@@ -80,13 +80,6 @@ def make_clips(results: CorpusResults) -> dict[str, CallClip]:
     return clips
 
 
-def write_plain_page(path: Path, results: CorpusResults) -> Path:
-    """Write a page of results alone: no tables, no pictures, no provenance."""
-    summaries = {results.corpus: write_summary(results)}
-    write_page(path, "t", [results], summaries)
-    return path
-
-
 def _fill(results: CorpusResults) -> CorpusResults:
     """Add baselines, differences, a budget, rejects and notes, all made up."""
     evaluation = results.evaluation

@@ -5,9 +5,8 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
-from itertools import pairwise, permutations, product
+from itertools import permutations
 from math import isnan, nan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError
 from callshot.fewshot.protocol import Protocol
 from callshot.records import METRICS, ClassCount, Evaluation, Folds, Reject
-from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
+from callshot.records.frames import BUDGET, CURVE_KEY
 from callshot.report.page.write_page import (
     DIGITS,
-    MAX_ITEMS,
     SCRIPTS,
     answer_data,
     class_chances,
@@ -43,12 +41,9 @@ from callshot.vectors import Vectors
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
 from pages import (
     HOSTILE,
-    LONG,
     QUOTED,
-    make_budget,
     make_differences,
     make_study,
-    write_plain_page,
     write_study,
 )
 
@@ -88,10 +83,6 @@ class Reader(HTMLParser):
         ]
 
 
-def show_provenance(value):
-    return render_part("provenance", value, MAX_ITEMS)
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("study"))
@@ -109,49 +100,6 @@ def page(text):
     return Reader(text)
 
 
-def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluation:
-    """Return an evaluation of the size of a large study, with digits that do not compress."""
-    rng = np.random.default_rng(0)
-    names = [f"{i:02} {LONG}"[:60] for i in range(classes)]
-    metrics = [
-        ("all", "map"),
-        ("all", "auroc"),
-        ("all", "accuracy"),
-        ("reduced", "map"),
-        ("reduced", "auroc"),
-    ]
-    curve = []
-    per_class = []
-    for e, spread, k in product(
-        range(encoders), ("per-query", "shared"), range(1, shots + 1)
-    ):
-        for scoring, metric in metrics:
-            key = ("c", f"encoder {e}", "centroid", scoring, metric, spread, k)
-            curve.append((*key, *rng.random(6).tolist(), 0.1, True, classes, 0))
-            if scoring == "all":
-                per_class += [(*key, name, *rng.random(3).tolist()) for name in names]
-    label = names * 5
-    count = len(label)
-    segments = Vectors.from_columns(
-        "e",
-        np.zeros((count, 1)),
-        [str(i) for i in range(count)],
-        label,
-        label,
-        [()] * count,
-    )
-    return Evaluation(
-        "c",
-        shots,
-        count,
-        [ClassCount(name, 5, 4, True, "", (1,) * 5) for name in names],
-        Folds(np.repeat(np.arange(5), classes), 5, "built"),
-        segments.spans,
-        curve=make_rows(CURVE, *curve),
-        per_class=make_rows(PER_CLASS, *per_class),
-    )
-
-
 # --- text
 
 
@@ -162,12 +110,6 @@ def test_any_text_comes_back_as_that_text_from_an_element_and_its_attribute(said
     ((attributes, _),) = page.kinds("img")
     assert inside == clean(said)
     assert attributes["alt"] == clean(said)
-
-
-def test_markup_is_inserted_unchanged_and_text_is_escaped():
-    shown = render_part("side", render_part("paragraphs", ["&"]), "<")
-    assert shown == '<div class="side" id="&lt;"><p>&amp;</p></div>'
-    assert render_part("side", "<", None) == '<div class="side">&lt;</div>'
 
 
 @given(
@@ -348,36 +290,6 @@ def test_baselines_and_differences_refer_to_metrics_and_encoders_by_index(study)
 # --- structure
 
 
-def test_the_answer_comes_first_and_the_commands_last(page):
-    order = [a["id"] for a, _ in page.kinds("section", "details") if "id" in a]
-    assert order == [
-        "answer",
-        "encoder",
-        "confused",
-        "listen",
-        "labels",
-        "training",
-        "certainty",
-        "left-out",
-        "methods",
-        "repeat",
-        "provenance",
-    ]
-    lead = next(
-        inside
-        for attributes, inside in page.kinds("p")
-        if attributes.get("class") == "lead"
-    )
-    assert lead.startswith("With 5 examples per call type, birdnet-v2.4 reaches mAP")
-
-
-def test_headings_descend_one_level_at_a_time(page):
-    levels = [int(kind[1]) for kind, *_ in page.found if re.fullmatch("h[1-6]", kind)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(b <= a + 1 for a, b in pairwise(levels))
-
-
 def test_ids_are_unique_and_every_reference_has_its_target(page):
     every = [attributes for _, attributes, _ in page.found]
     ids = [a["id"] for a in every if "id" in a]
@@ -420,44 +332,10 @@ def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
     )
 
 
-def test_the_page_has_a_language_and_a_note_for_readers_without_scripts(page):
-    assert page.kinds("html")[0][0]["lang"] == "en"
-    assert "without scripts" in page.kinds("noscript")[0][1]
-
-
 def test_equal_studies_give_equal_bytes(tmp_path, study, text):
     again = write_study(tmp_path / "again.html", study)
     assert again.read_bytes() == text.encode()
     assert [path.name for path in tmp_path.iterdir()] == ["again.html"]
-
-
-def test_a_page_of_curves_alone_has_no_other_sections(tmp_path):
-    results = make_corpus_results(
-        make_tables(encoders=("one",)),
-        protocol=Protocol(shots=(1,), draws=2, bootstraps=5),
-    )
-    results = replace_frames(results, budget=results.evaluation.budget.clear())
-    path = write_plain_page(tmp_path / "report.html", results)
-    found = Reader(path.read_text(encoding="utf-8"))
-    folds = [a["id"] for a, _ in found.kinds("details") if "id" in a]
-    assert folds == [
-        "encoder",
-        "confused",
-        "labels",
-        "training",
-        "certainty",
-        "left-out",
-        "repeat",
-    ]
-    assert list(found.kinds("h3")) == []
-
-
-def test_a_large_study_is_small_enough_to_send(tmp_path):
-    found = make_large()
-    evaluation = replace(found, budget=make_budget(found))
-    results = replace(make_corpus_results(), evaluation=evaluation, tables=[])
-    path = write_plain_page(tmp_path / "report.html", results)
-    assert path.stat().st_size < 1_500_000
 
 
 def test_the_matrix_has_the_ap_of_every_encoder_and_call_type(study):
@@ -522,23 +400,6 @@ GRID = Table(
 )
 
 
-def test_groups_span_their_columns_and_every_heading_knows_its_column():
-    heads = Reader(to_html(GRID, "t")).kinds("th")
-    spans = [(inside, a["colspan"]) for a, inside in heads if "colspan" in a]
-    assert spans == [("one", "2"), ("two", "1")]
-    columns = [
-        (inside, a["data-column"], a.get("rowspan"))
-        for a, inside in heads
-        if "data-column" in a
-    ]
-    assert columns == [
-        ("k", "0", "2"),
-        ("mAP", "1", None),
-        ("AUROC", "2", None),
-        ("mAP", "3", None),
-    ]
-
-
 def test_underlines_marks_notes_and_the_foot_are_those_of_the_table():
     shown = to_html(GRID, "t")
     page = Reader(shown)
@@ -554,13 +415,6 @@ def test_underlines_marks_notes_and_the_foot_are_those_of_the_table():
         "0.7",
     ]
     assert "nan" not in shown
-
-
-def test_a_table_without_groups_has_one_row_of_headings():
-    table = Table("t", "T", [Column("a"), Column("b")], [[Cell("x"), Cell("2", 2)]])
-    page = Reader(to_html(table, "t"))
-    assert len(page.kinds("tr")) == 2
-    assert not page.kinds("tfoot")
 
 
 # --- the other sections
@@ -632,30 +486,9 @@ def test_the_budget_says_so_if_no_class_stands_out_or_nothing_is_known():
     assert "not known" in show_budget(unknown)
 
 
-def test_the_interval_of_a_gain_is_shown_where_it_is_known():
-    rows = make_class_budgets(class_budget("roar", 0.03), class_budget("bark", nan))
-    notes = [inside for _, inside in Reader(show_budget(rows)).kinds("small")]
-    assert notes[0].endswith(
-        "98 % interval of the gain: +0.0100 to +0.0500; gains most in 25 % of samples"
-    )
-    assert "interval" not in notes[1]
-
-
 def test_a_class_without_any_complete_shot_is_described_as_such():
     row = class_budget("roar", nan, value=nan, k=0)
     assert "9 exemplars, and no evaluated shot" in show_budget(make_class_budgets(row))
-
-
-def test_the_encoder_that_scores_best_is_open():
-    rows = make_class_budgets(
-        class_budget("roar", 0.1, "weak", 0.3),
-        class_budget("roar", 0.01, "strong", 0.8),
-        class_budget("roar", 0.1, "none", nan),
-    )
-    details = Reader(show_budget(rows)).kinds("details")
-    assert ["open" in attributes for attributes, _ in details] == [True, False, False]
-    assert "strong" in details[0][1]
-    assert "none" in details[2][1]
 
 
 def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
@@ -669,10 +502,6 @@ def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
     assert details[0].count("too short") == 200
 
 
-def test_the_page_says_so_if_nothing_was_left_out():
-    assert "Nothing was left out" in show_left_out(make_corpus_results(), "left")
-
-
 def test_an_ineligible_class_is_listed_with_its_reason():
     results = make_corpus_results()
     counts = [
@@ -681,20 +510,6 @@ def test_an_ineligible_class_is_listed_with_its_reason():
     ]
     shown = show_left_out(replace_frames(results, classes=counts), "left")
     assert "in 2 recordings, 5 are needed" in shown
-
-
-def test_provenance_of_any_depth_is_written_out():
-    shown = show_provenance(
-        {
-            "a": [1, None, True],
-            "b": [{"c": [[1], "x"]}],
-            "d": {},
-            "e": Path("p"),
-            "f": [],
-        }
-    )
-    texts = [inside for _, inside in Reader(shown).kinds("dd")]
-    assert texts == ["1, none, true", "c1x", "1x", "", "p", "none"]
 
 
 def test_a_picture_is_in_the_page_with_its_size(study, page):
@@ -712,12 +527,6 @@ def test_a_picture_that_is_not_a_png_is_an_error(tmp_path):
     (tmp_path / "sweep.png").write_bytes(b"GIF89a")
     with pytest.raises(InputError, match=r"sweep\.png: expected a PNG file"):
         show_picture("sweep", tmp_path / "sweep.png")
-
-
-def test_a_page_that_cannot_be_written_is_one_line(tmp_path, study):
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="is not a folder"):
-        write_study(tmp_path / "file" / "report.html", study)
 
 
 # --- what others wrote
@@ -756,8 +565,3 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
             assert values == [
                 round(point[field], 4) for field in ("mean", "p01", "p99")
             ]
-
-
-def test_without_other_classifiers_there_are_none_to_choose():
-    corpus = corpus_data(make_corpus_results())
-    assert corpus["classifiers"] == []

@@ -6,11 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from callshot.report.page.write_page import SCRIPTS
 from pages import HOSTILE, LONG, QUOTED, make_study, write_study
 
 LAPTOP = {"width": 1280, "height": 800}
-TABLET = {"width": 768, "height": 1024}
 PHONE = {"width": 360, "height": 740}
 DARK_INK = "rgb(230, 229, 225)"
 LIGHT_INK = "rgb(29, 31, 33)"
@@ -347,36 +345,19 @@ def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
             assert rows[-1] == ""
 
 
-def test_hostile_names_stay_text(visit):
-    with visit() as page:
-        page.locator("summary").evaluate_all(
-            "all => all.forEach((node) => (node.parentElement.open = true))"
-        )
-        assert page.get_by_text(HOSTILE, exact=True).count() > 0
-        assert page.get_by_text(QUOTED, exact=True).count() > 0
-        assert page.evaluate("document.scripts.length") == 2 + len(SCRIPTS)
-        page.get_by_test_id("curves-label").select_option(label=HOSTILE)
-        assert page.evaluate("document.scripts.length") == 2 + len(SCRIPTS)
-        assert page.locator("b").count() == 0
-
-
-@pytest.mark.parametrize("viewport", [PHONE, TABLET], ids=["phone", "tablet"])
-def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(
-    visit, viewport
-):
-    with visit(viewport=viewport, has_touch=True) as page:
+def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(visit):
+    width = PHONE["width"]
+    with visit(viewport=PHONE, has_touch=True) as page:
         page.get_by_test_id("curves-label").select_option(label=LONG)
         page.locator("details").evaluate_all(
             "all => all.forEach((node) => (node.open = true))"
         )
-        assert (
-            page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
-        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
         selector = ".panel select, .panel .tick, .panel .chart, .panel .readout, .card"
         boxes = [control.bounding_box() for control in page.locator(selector).all()]
         for box in boxes:
             assert box["x"] >= 0
-            assert box["x"] + box["width"] <= viewport["width"]
+            assert box["x"] + box["width"] <= width
         for a, b in combinations(boxes, 2):
             assert are_apart(a, b, "x", "width") or are_apart(a, b, "y", "height")
 
@@ -417,17 +398,6 @@ def swipe(page, box, start, end, steps=8):
     for i in range(1, steps + 1):
         touch("touchMove", start + (end - start) * i / steps)
     touch("touchEnd")
-
-
-def test_a_change_to_a_dark_screen_is_followed_at_once(visit):
-    background = "getComputedStyle(document.body).backgroundColor"
-    with visit(color_scheme="light") as page:
-        light = page.evaluate(background)
-        canvas = wait_for(page, CANVAS)
-        page.emulate_media(color_scheme="dark")
-        wait_for(page, f"{background} !== '{light}' || null")
-        wait_for(page, f"{CANVAS} !== '{canvas}' || null")
-        assert page.evaluate("getComputedStyle(document.body).color") == DARK_INK
 
 
 A4_PX = 703  # the width of A4 without its margins of 12 mm
@@ -471,20 +441,6 @@ def test_the_answer_and_the_tables_are_visible_without_scripts(visit):
             "the tables have these values"
             in page.locator("#differences-panel noscript").inner_text()
         )
-
-
-def test_a_picture_is_shown_and_can_be_enlarged(visit):
-    with visit(viewport=PHONE) as page:
-        picture = page.locator("figure.picture img")
-        picture.scroll_into_view_if_needed()
-        natural_width = (
-            "document.querySelector('figure.picture img').naturalWidth || null"
-        )
-        assert wait_for(page, natural_width) == 1200
-        assert picture.bounding_box()["width"] < 360
-        page.get_by_role("button", name="Enlarge").click()
-        assert picture.bounding_box()["width"] == 1200
-        assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
 def test_the_first_screen_answers_and_folds_are_drawn_when_they_are_opened(visit):
@@ -532,17 +488,6 @@ def test_a_cell_of_the_heat_map_lists_the_calls_behind_it(visit, study):
         names = listed.locator(".call").all_inner_texts()
         assert names
         assert set(names) <= trumpets
-
-
-def test_a_long_table_scrolls_inside_itself_and_keeps_its_first_column(visit):
-    with visit(viewport=PHONE) as page:
-        box = page.locator("#certainty, #encoder").locator(".grid .scroll").first
-        box.scroll_into_view_if_needed()
-        box.evaluate("box => (box.scrollLeft = 200)")
-        assert box.evaluate("box => box.scrollLeft") > 0
-        cell = box.locator("tbody th").first
-        assert abs(cell.bounding_box()["x"] - box.bounding_box()["x"]) < 2
-        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
 PLAYS = "player.currentTime > 0 && !player.error ? true : null"

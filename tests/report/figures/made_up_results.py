@@ -65,7 +65,6 @@ MANY_CLASSES = "27 classes with long names, 4 encoders, 40 shots"
 STRANGE = "names that fonts and markup cannot handle"
 SMALL = "3 classes, 3 encoders"
 SMALLEST = "2 classes, 1 encoder, 1 shot, 1 spread"
-MANY_ENCODERS = "12 encoders with long names"
 
 
 @lru_cache
@@ -77,10 +76,6 @@ def make_case(case: str) -> CorpusResults:
     if case == STRANGE:
         encoders = ("象", "M" * 90, "$mfcc$", "x\ny")
         return make_results(STRANGE_NAMES, encoders, (1, 2, 5, 10, 100, 100000))
-    if case == MANY_ENCODERS:
-        options = "frames=mean,of=a long name that goes on and on"
-        encoders = tuple(f"hubert-base[layer={n},{options}]" for n in range(12))
-        return make_results(LONG_NAMES[:12], encoders, (1, 2, 5))
     if case == SMALL:
         return make_results(
             CALLS, ("birdnet-v2.4", "mfcc", "random"), SHOTS, reduced=True

@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from callshot.report.figures import plan_figures
-from callshot.report.figures.figure_io import draw_page, open_figure
+from callshot.report.figures.figure_io import open_figure
 from report.figures.made_up_results import (
     MANY_CLASSES,
-    MANY_ENCODERS,
     SMALL,
     SMALLEST,
     STRANGE,
@@ -53,7 +52,6 @@ def check_texts(figures):
     [
         (STRANGE, ("",)),
         (MANY_CLASSES, ("classes", "map")),
-        (MANY_ENCODERS, TRAINED),
     ],
 )
 def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(
@@ -88,22 +86,6 @@ def test_a_figure_that_does_not_fit_a_page_becomes_several():
     confusion = [stem for stem in stems if stem.startswith("confusion")]
     assert confusion == ["confusion-1", "confusion-2", "confusion-3"]
     assert "classes" in stems
-
-
-def test_figures_are_written_as_pdf_and_png_and_equal_results_give_equal_bytes(
-    tmp_path,
-):
-    results = make_case(SMALLEST)
-    for page in plan_figures(results):
-        if page.stem in ("episode", "map"):  # they compute something from vectors
-            written = draw_page(page, tmp_path / "one")
-            again = draw_page(page, tmp_path / "two")
-            names = [f"{page.stem}.pdf", f"{page.stem}.png"]
-            assert [path.name for path in written] == names
-            assert [path.read_bytes() for path in written] == [
-                path.read_bytes() for path in again
-            ]
-    assert len(list((tmp_path / "one").iterdir())) == 4
 
 
 def erase(frame, *columns):

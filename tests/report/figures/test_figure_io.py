@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from callshot.errors import OutputError
 from callshot.report.figures import figure_io as drawing
 from callshot.report.figures.against_k import plan_spreads
 from callshot.report.figures.figure_io import (
@@ -61,18 +60,6 @@ def test_a_png_is_small_and_looks_as_it_was_drawn(tmp_path):
     assert path.stat().st_size < 0.6 * original.stat().st_size
     with Image.open(path) as image:
         assert image.info["Software"] == "callshot"
-
-
-def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-        with pytest.raises(OutputError, match=r"p.pdf: cannot be written"):
-            draw_page(FigurePage("p", compose), tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_figures_of_two_processes_have_the_same_bytes_and_order(tmp_path):

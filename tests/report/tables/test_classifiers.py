@@ -84,19 +84,6 @@ def test_undefined_means_are_missing_and_never_the_best(trained):
         assert row[2].underline == 0 or row[2].value > 0
 
 
-def test_the_notes_give_descriptions_numbers_of_draws_and_crossovers(trained):
-    notes = [text for _, text in classifier_table(trained).notes]
-    assert notes[0].startswith("centroid: squared distance to the class mean; cosine: ")
-    assert (
-        "Every mean is over the first 100 of 120 sets, which all classifiers have."
-        in notes
-    )
-    crossovers = trained.evaluation.crossovers
-    (k_mean,) = crossovers.filter(labels="k", metric="map", encoder="one")["k_mean"]
-    (note,) = [note for note in notes if note.startswith("one: ") and "(mAP" in note]
-    assert ("at no k" in note) == (k_mean is None)
-
-
 def test_a_classifier_without_a_k_has_a_missing_cell_there(trained):
     is_shown = (pl.col("classifier") != "medoid") | (pl.col("k") < 5)
     fewer = replace(

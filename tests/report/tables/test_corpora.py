@@ -63,11 +63,6 @@ def test_the_papers_table_of_segments():
     }
 
 
-def test_the_evaluated_subset_is_set_apart():
-    table = segment_table([elev()])
-    assert table.rows[-table.foot][0].text == "Segments of at least 1 s"
-
-
 def test_different_minimum_lengths_have_a_row():
     short = replace(elev(), stats=replace(elev().stats, min_length_s=0.25))
     texts = cells(segment_table([short, ldc()]))
@@ -100,24 +95,6 @@ def test_the_papers_tables_of_classes_in_their_order():
         ]
 
 
-def test_the_dagger_lists_categories_with_several_classes():
-    notes = dict(class_table(ldc()).notes)
-    assert (
-        "roar (longroar-rumble, longroar, roar-rumble, roar); bark (bark-rumble)"
-        in notes["†"]
-    )
-    assert (
-        dict(class_table(elev()).notes)["†"]
-        == "In the reduced scoring, a category of its own."
-    )
-
-
-def test_without_categories_there_is_no_dagger():
-    table = class_table(replace(elev(), categories=None))
-    assert not any(row[0].mark for row in table.rows)
-    assert "†" not in dict(table.notes)
-
-
 def test_ineligible_classes_are_below_with_their_reason():
     results = elev()
     results = replace_frames(results, classes=[*RARE, *results.evaluation.classes])
@@ -132,11 +109,3 @@ def test_ineligible_classes_are_below_with_their_reason():
     ]
     assert table.columns[3].name == "Not evaluated because"
     assert not any(row[0].mark for row in table.rows)
-
-
-def test_formats_that_are_not_known_are_missing():
-    bare = replace(
-        elev(), stats=replace(elev().stats, rates_hz=(), channels=(), kinds=())
-    )
-    texts = cells(corpus_table([bare]))
-    assert texts["Sampling rate (kHz)"] == texts["Channels"] == texts["Format"] == ["–"]

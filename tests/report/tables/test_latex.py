@@ -102,22 +102,6 @@ def test_a_wide_table_is_split_between_encoders_and_every_part_has_k(encoders, p
     assert headings.count("AUROC") == headings.count("mAP") == min(encoders, 4)
 
 
-def test_the_foot_of_a_table_stands_below_a_rule():
-    rows = [[Cell(f"class {index}"), number(index, 0)] for index in range(5)]
-    text = to_latex(
-        Table("t", "T", [Column("Call type"), Column("Exemplars")], rows, foot=2)
-    )
-    body = text.partition(r"\endfoot")[2]
-    assert re.findall(r"class \d|midrule", body) == [
-        "class 0",
-        "class 1",
-        "class 2",
-        "midrule",
-        "class 3",
-        "class 4",
-    ]
-
-
 def test_the_table_of_the_paper_has_its_underlines_rules_and_star():
     text = to_latex(score_table(elev()))
     assert text.count(r"\smash{\underline{\underline{") == 5
@@ -181,14 +165,6 @@ def test_tables_compile_with_any_names_and_nothing_sticks_out(tmp_path):
     log = compile_latex(tmp_path, "tables.tex")
     assert overfull_boxes(log) == []
     assert all(f"(./{name}" in log for name in names if name.endswith(".tex"))
-
-
-def test_four_encoders_fit_a_plain_article(tmp_path):
-    text = "\n".join(
-        to_latex(table) for table in (score_table(elev()), score_table(ldc()))
-    )
-    (tmp_path / "plain.tex").write_text(ARTICLE % text, encoding="utf-8")
-    assert overfull_boxes(compile_latex(tmp_path, "plain.tex")) == []
 
 
 def test_the_pdf_shows_the_labels_as_they_are(tmp_path):

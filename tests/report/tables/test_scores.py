@@ -95,16 +95,6 @@ def test_the_papers_numbers_give_the_papers_underlines(name):
     assert underlines(table) == literal_underlines(text)
 
 
-def test_the_literals_have_as_many_underlines_as_the_paper():
-    counts = [list(literal_underlines(text).values()) for _, text, _ in PAPER.values()]
-    assert [(marks.count(1), marks.count(2)) for marks in counts] == [
-        (5, 5),
-        (2, 0),
-        (2, 0),
-        (0, 0),
-    ]
-
-
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_numbers_give_the_papers_star(name):
     table, text, _ = PAPER[name]
@@ -140,39 +130,6 @@ def test_where_every_k_shown_is_complete_a_note_says_so_and_there_is_no_star():
     table = score_table(make_results([0.5, 0.6], {}, complete_shots=7))
     assert stars(table) == []
     assert "At every k shown, every class is complete: k* = 7." in notes(table)
-
-
-def test_notes_explain_every_underline_and_name_baselines_that_are_never_passed():
-    assert "Underlined once: the first k shown whose mean is above LR." in notes(
-        score_table(elev())
-    )
-    assert (
-        "Underlined twice: the first k shown whose mean is above every recurrent baseline"
-        in notes(score_table(elev()))
-    )
-    assert "No mean shown is above every recurrent baseline of the encoder." in notes(
-        score_table(ldc())
-    )
-    assert "Underlined once: the first k shown whose mean is above AERD." in notes(
-        reduced_table(elev())
-    )
-    assert "No mean shown is above AERD." in notes(reduced_table(ldc()))
-
-
-def test_recurrent_baselines_of_different_names_share_a_row_and_are_named_in_a_note():
-    assert "Recurrent: GRU on mfcc; GRU on perch-v1; Elman RNN on perch-v2." in notes(
-        score_table(elev())
-    )
-
-
-def test_a_row_of_baselines_with_one_name_has_that_name():
-    table = score_table(make_results([0.5], {"logistic": 0.4, "recurrent": 0.6}))
-    assert [row[0].text for row in table.rows] == [
-        "1",
-        "LOGISTIC",
-        "RECURRENT",
-        "Chance",
-    ]
 
 
 def test_a_mean_equal_to_a_baseline_does_not_pass_it():
@@ -250,27 +207,8 @@ def test_in_reduced_scoring_only_the_end_to_end_baseline_counts():
     ]
 
 
-def test_an_end_to_end_baseline_has_a_value_for_every_encoder():
-    table = reduced_table(elev())
-    assert [cell.text for cell in table.rows[-2]] == [
-        "AERD",
-        "0.8453",
-        "0.4054",
-        "0.8453",
-        "0.4054",
-    ]
-    assert "AERD reads the audio" in notes(table)
-
-
 def test_without_categories_there_is_no_reduced_table():
     assert reduced_table(make_results([0.5], {})) is None
-
-
-def test_the_title_names_the_spread_chosen():
-    table = score_table(elev(), spread="shared")
-    assert column(table, 1)["1"] == "0.6790"
-    assert table.title.endswith("shared")
-    assert "the variation from the choice of labelled examples" in notes(table)
 
 
 def test_an_evaluated_spread_replaces_one_that_was_not_evaluated():

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from callshot.errors import OutputError, printable
+from callshot.errors import printable
 from callshot.records.table_files import restore_text
 from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.tables.table_writers import (
@@ -99,13 +99,6 @@ def test_markdown_has_the_same_cells(table):
     assert cell_texts(page, "td") == expected
 
 
-@pytest.mark.parametrize("table", TABLES, ids=NAMES)
-def test_markdown_has_the_same_underlines(table):
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", render(table), flags=re.DOTALL)
-    underlines = [("<ins>" in cell) + ("<strong>" in cell) for cell in cells]
-    assert underlines == [cell.underline for row in table.rows for cell in row]
-
-
 @given(ANY)
 @example(r"a\|b")
 def test_any_text_reads_back_from_markdown(text):
@@ -167,9 +160,3 @@ def test_shots_and_spread_reach_the_tables(tmp_path):
     )
     assert [row[0] for row in rows] == ["k", "1", "40", "LR", "Recurrent", "Chance"]
     assert float(rows[1][2]) == pytest.approx(0.2344 + 0.05)
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write results"):
-        write_tables(build_tables([elev()]), tmp_path / "file" / "tables")
