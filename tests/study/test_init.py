@@ -11,7 +11,7 @@ from callshot.corpus.annotations import describe_annotation_options
 from callshot.corpus.options import find_corpus, make_annotation_options
 from callshot.corpus.segment_table import inspect_corpus
 from callshot.encoders.catalogue import ENCODERS
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError
 from callshot.study.init import write_study
 from callshot.study.study_file import read_study
 from studies import make_corpus
@@ -128,19 +128,6 @@ def test_an_existing_study_is_not_replaced(tmp_path):
         OptionError, match="already exists; remove it, or choose another name"
     ):
         init_study(tmp_path, audio)
-
-
-def test_a_full_disk_leaves_no_part_of_a_study_file(tmp_path):
-    resource = pytest.importorskip("resource")
-    audio = make_corpus(tmp_path / "recordings")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-        with pytest.raises(OutputError, match=r"study.toml: cannot be written"):
-            init_study(tmp_path, audio)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert [path.name for path in tmp_path.iterdir()] == ["recordings"]
 
 
 def test_a_folder_without_annotations_is_an_error(tmp_path):

@@ -1,9 +1,8 @@
-"""Networks in a study are trained once, named in the results, and resumed after a kill.
+"""Networks in a study are trained once and named in the results.
 
 Trainings are cut to a few epochs: how well networks learn is a matter of the tests of baselines.
 """
 
-import os
 import shutil
 
 import polars as pl
@@ -13,7 +12,6 @@ from callshot.errors import InputError
 from callshot.study.plan import plan
 from callshot.study.run import describe_outcome
 from callshot.study.study_file import read_study
-from killed_runs import run_killed, run_until_checkpoint
 from networks import short_training
 from studies import CATEGORIES, make_corpus, replace_text, run_steps, write_study
 
@@ -77,17 +75,6 @@ def test_recurrent_networks_are_in_the_results_and_are_trained_once(finished):
     assert run_steps(finished) == ["recurrent here mfcc"]
     assert network_weights(finished) == before
     assert pl.read_csv(baselines_path(finished)).equals(baselines)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-def test_a_study_that_was_killed_in_training_ends_with_the_same_weights(
-    finished, tmp_path
-):
-    study = make_study(tmp_path)
-    run_killed(run_until_checkpoint, study, 3)
-    assert run_steps(study) == ["recurrent here mfcc", "report"]
-    assert network_weights(study) == network_weights(finished)
-    assert baselines_path(study).read_bytes() == baselines_path(finished).read_bytes()
 
 
 def test_with_categories_the_end_to_end_baseline_is_in_the_reduced_scoring_alone(
