@@ -1,4 +1,4 @@
-"""Batch files: what they start, run here with stand-ins for srun and pbsdsh."""
+"""Batch files: what they start, run here with a stand-in for pbsdsh."""
 
 import os
 import subprocess
@@ -16,12 +16,7 @@ from sounds import record
 
 pytest.importorskip("distributed")
 
-# The stand-ins run a program twice, as two nodes would.
-SRUN = """#!/bin/bash
-[ "$1" = --ntasks=2 ] || exit 9
-shift
-"$@" & "$@" & trap 'kill $(jobs -p)' TERM; wait
-"""
+# The stand-in runs a program twice, as two nodes would.
 PBSDSH = """#!/bin/bash
 [ "$1" = -- ] || exit 9
 shift
@@ -37,32 +32,27 @@ exec PROGRAM "$@"
 """
 
 
-@pytest.mark.parametrize(
-    ("system", "name", "text"), [("slurm", "srun", SRUN), ("pbs", "pbsdsh", PBSDSH)]
-)
-def test_a_batch_file_starts_a_scheduler_workers_and_the_command(
-    tmp_path, system, name, text
-):
+def test_a_batch_file_starts_a_scheduler_workers_and_the_command(tmp_path):
     audio = tmp_path / "my recordings"
     audio.mkdir()
     for number in range(3):
         record(audio / f"r{number}.wav", 2.0, 16000, seed=number)
     words = ["index", "my recordings", "-e", "mfcc", "--window", "1", "-o", "index"]
     options = ["--workers", "2", "-o", str(tmp_path / "job.sh"), "--", *words]
-    result = CliRunner().invoke(app, ["cluster", system, *options])
+    result = CliRunner().invoke(app, ["cluster", "pbs", *options])
     assert result.exit_code == 0, result.output
     programs = tmp_path / "bin"
     programs.mkdir()
     own = Path(sys.executable).parent
     callshot_program = CALLSHOT.replace("PROGRAM", str(own / "callshot"))
-    for program, content in [(name, text), ("callshot", callshot_program)]:
+    for program, content in [("pbsdsh", PBSDSH), ("callshot", callshot_program)]:
         (programs / program).write_text(content)
         (programs / program).chmod(0o755)
     path = os.pathsep.join([str(programs), str(own), os.environ["PATH"]])
     process = subprocess.run(
         ["bash", "job.sh"],
         cwd=tmp_path,
-        env={**os.environ, "PATH": path, "SLURM_JOB_ID": "7"},
+        env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
         timeout=120,
@@ -85,6 +75,7 @@ def test_a_gpu_is_asked_for_and_announced():
     assert "select=2:ncpus=4:mem=8gb:ngpus=1\n" in pbs
     plain = make_batch_file("slurm", words, workers=2)
     assert "\n#SBATCH --gpus" not in plain
+    assert "\nsrun --ntasks=2 " in plain
     assert "@" not in plain.replace("$@", "")
 
 

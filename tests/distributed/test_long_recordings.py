@@ -1,11 +1,5 @@
 """A long recording in spans, on several workers: the index of one that is read in one go."""
 
-import os
-import signal
-import threading
-import time
-from contextlib import suppress
-
 import numpy as np
 import pytest
 import soundfile
@@ -282,68 +276,3 @@ def test_a_recording_that_another_process_added_meanwhile_is_not_new(tmp_path):
 
 
 # Workers in other processes
-
-
-def kill_workers(out, times):
-    """Kill a worker each time that files of windows came, in a thread; return the list of them."""
-    killed: list[int] = []
-
-    def kill():
-        files = 0
-        while len(killed) < times:
-            time.sleep(0.02)
-            count = len(list(out.glob("recordings/*/*.npy")))
-            workers = list_workers()
-            if count > files and workers:
-                files = count
-                killed.append(workers[0])
-                os.kill(workers[0], signal.SIGKILL)
-
-    threading.Thread(target=kill, daemon=True).start()
-    return killed
-
-
-def list_workers():
-    import psutil
-
-    workers = []
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):
-            if "spawn_main" in " ".join(child.cmdline()):
-                workers.append(child.pid)
-    return workers
-
-
-def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
-    tmp_path, cluster, monkeypatch
-):
-    monkeypatch.setattr(indexing, "SPAN_WINDOWS", 1024)  # as on the workers
-    windows = {"window_s": 0.1, "hop_s": 0.01}
-    record(tmp_path / "audio/long.flac", 60.0, 8000)
-    damage(record(tmp_path / "audio/bad.flac", 60.0, 8000), "cut short")
-    record(tmp_path / "audio/short.wav", 2.0, 16000)
-    plain = index(tmp_path / "audio", tmp_path / "plain", **windows)
-    shares = []
-    earlier = (cluster.usage.failures, cluster.usage.audio_s)
-    killed = kill_workers(tmp_path / "spans", 1)
-    result = index(
-        tmp_path / "audio",
-        tmp_path / "spans",
-        cluster,
-        **windows,
-        progress=lambda share, _: shares.append(share),
-    )
-    assert len(killed) == 1
-    assert result.added == plain.added == ["bad.flac", "long.flac", "short.wav"]
-    assert result.rejects == plain.rejects == []
-    assert cluster.usage.failures == earlier[0]
-    bad_s = result.index.recordings[0].duration_s
-    assert cluster.usage.audio_s - earlier[1] == pytest.approx(62.0 + bad_s)
-    assert sum(shares) == pytest.approx(1)
-    assert len(shares) > 10
-    bad = recording_folder(
-        tmp_path, "bad.flac"
-    ).name  # windows before and after the damage
-    for name, content in list_files(tmp_path / "plain").items():
-        if bad not in name:
-            assert (tmp_path / "spans" / name).read_bytes() == content

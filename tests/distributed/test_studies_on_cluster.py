@@ -40,7 +40,7 @@ def test_a_study_has_the_same_files_with_and_without_a_cluster(
     folder = tmp_path / "study"
     make_corpus(folder / "recordings")
     write_linear(folder / "linear.onnx", samples=8000, dimension=4, seed=0)
-    path = write_study(folder / "study.toml", encoders=("mfcc", "onnx:linear.onnx"))
+    path = write_study(folder / "study.toml", encoders=("onnx:linear.onnx",))
     text = path.read_text()
     text += "rate_hz = 16000\nwindow_s = 0.5\ndimension = 4\n"
     path.write_text(text)

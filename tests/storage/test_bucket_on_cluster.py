@@ -19,8 +19,8 @@ TOKEN = "X-Amz-Signature=SIGNED"
 
 @pytest.fixture
 def cluster(bucket):
-    """Yield two workers, which find the bucket by the environment."""
-    with callshot.open_cluster("local:2", threads=1) as workers:
+    """Yield a worker, which finds the bucket by the environment."""
+    with callshot.open_cluster("local:1", threads=1) as workers:
         yield workers
 
 

@@ -16,12 +16,14 @@ WITH_PATHS = ("segments.json", "segments.parquet", "provenance.json", "scan.json
 CHAIN = (
     "segment {0}/in --annotations {0}/in --out {0}/segments -q",
     "embed {0}/segments/segments.parquet --encoder mfcc --out {0}/table.parquet --store {1} -q",
-    "evaluate {0}/table.parquet --out {0}/evaluation --shots 1-2 --draws 20 --folds 4 "
-    "--corpus calls -q",
+    "evaluate {0}/table.parquet --out {0}/evaluation --shots 1-2 --draws 5 --folds 4 "
+    "--bootstraps 20 --shared-draws 20 --total-samples 20 --permutations 0 "
+    "--no-figure --corpus calls -q",
     "learn {0}/in --encoder mfcc --window 1 --out {0}/model.npz --store {1} -q",
     "index {0}/in --encoder mfcc --window 1 --out {0}/index -q",
     "scan {0}/model.npz {0}/index --out {0}/scan -q",
-    "score {0}/scan/events.csv {0}/in --recordings {0}/in --out {0}/scores -q",
+    "score {0}/scan/events.csv {0}/in --recordings {0}/in --out {0}/scores "
+    "--no-figure --samples 10 -q",
     "convert {0}/scan/events.csv --to audacity --out {0}/converted -q",
 )
 

@@ -51,7 +51,7 @@ def test_spans_of_a_long_recording_read_its_bytes_about_once(
     monkeypatch.setattr(indexing, "PIECE_BYTES", 11 * 2**14)
     monkeypatch.setattr(requests, "FIRST_BYTES", 2**10)
     monkeypatch.setattr(requests, "MAX_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
-    path = record(tmp_path / "recordings/a.wav", 60, 16000)
+    path = record(tmp_path / "recordings/a.wav", 30, 16000)
     upload(bucket, path.parent, f"{BUCKET}/in")
     cluster = ClusterHere()
     result = make_index(f"{URL}/in", f"{URL}/index", cluster=cluster)

@@ -143,17 +143,6 @@ def test_a_missing_package_is_named(monkeypatch):
         to_path("gs://bucket/x")
 
 
-def test_fsspec_is_imported_for_urls_only(tmp_path):
-    import subprocess
-
-    code = (
-        "import sys, callshot; from callshot.storage import to_path; to_path('a/b');"
-        "from callshot.corpus.recordings import find_recordings;"
-        "find_recordings(to_path(sys.argv[1])); sys.exit('fsspec' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-
-
 def test_two_colons_in_a_name_lead_nowhere_else(memory, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("of this machine")
@@ -187,22 +176,6 @@ def test_secrets_are_hidden(text):
 def test_text_without_a_url_is_not_changed(text):
     if "://" not in text:
         assert hide_secrets(text) == text
-
-
-def test_a_signed_url_is_read_and_its_signature_is_nowhere(tmp_path):
-    record(tmp_path / "in/a.wav", 3, 16000)
-    with serve_files(tmp_path / "in") as url:
-        signed = f"{url}/a.wav?X-Amz-Signature=SECRET"
-        result = index_recordings(signed, tmp_path / "index", "mfcc", window_s=1)
-        assert result.added == ["a.wav"]
-        with pytest.raises(InputError, match="no permission") as caught:
-            index_recordings(
-                f"{url}/a.wav?sig=wrong&x=SECRET", tmp_path / "i", "mfcc", window_s=1
-            )
-    assert "SECRET" not in str(caught.value)
-    for path in tmp_path.rglob("*.json"):
-        assert "SECRET" not in path.read_text()
-    assert result.index.recordings[0].root == url
 
 
 # Reading
