@@ -27,7 +27,7 @@ demo/corpus/README.md: | $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus
 
 test: $(VENV)/ready-to-test
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/ready-to-check
 	$(BIN)/ruff check .
@@ -63,11 +63,11 @@ test-lowest: $(VENV)/ready-to-test
 	rm -rf $(VENV)-lowest
 	$(BIN)/uv venv -q --python $(PYTHON) $(VENV)-lowest
 	$(BIN)/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -c constraints.txt -e '.[test]'
-	$(VENV)-lowest/bin/python -m pytest -n 2 $(ARGS)
+	$(VENV)-lowest/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # Many more examples of every property: some minutes.
 test-full: $(VENV)/ready-to-test
-	$(BIN)/python -m pytest -n 2 --hypothesis-profile=full $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(ARGS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
