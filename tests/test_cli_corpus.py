@@ -4,10 +4,6 @@ import csv
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -260,32 +256,3 @@ def test_a_mistake_is_one_line_with_code_2_and_leaves_nothing(
     assert error.startswith("callshot: ")
     assert MISTAKES[words] in error
     assert not out.exists()
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_leaves_earlier_segments_as_they_were(tmp_path, stop):
-    audio = tmp_path / "audio"
-    out = tmp_path / "out"
-    record(audio / "long.flac", seconds=240, rate=48000)
-    head = "recording,start_s,end_s,label\n"
-    rows = "".join(f"long.flac,{n / 10},{n / 10 + 30},roar\n" for n in range(2000))
-    (tmp_path / "calls.csv").write_text(head + rows)
-    (tmp_path / "few.csv").write_text(f"{head}long.flac,1,3,roar\n")
-    segment(audio, out, "-a", tmp_path / "few.csv")
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    words = ["segment", audio, "-a", tmp_path / "calls.csv", "--out", out, "--quiet"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True
-    )
-    while child.poll() is None and not list(out.glob(".callshot-lock")):
-        time.sleep(0.02)
-    time.sleep(0.2)
-    child.send_signal(stop)
-    error = child.communicate(timeout=30)[1]
-    codes = (130, -stop) if stop == signal.SIGINT else (-stop,)
-    assert child.returncode in codes, error
-    visible = [path for path in out.iterdir() if not path.name.startswith(".")]
-    assert {path.name: path.read_bytes() for path in visible} == before
-    segment(audio, out, "-a", tmp_path / "few.csv")
-    assert {path.name for path in out.iterdir()} == set(before)

@@ -1,8 +1,5 @@
 """encoders and embed from the command line, end to end."""
 
-import subprocess
-import sys
-
 import polars as pl
 import pytest
 
@@ -138,19 +135,6 @@ def test_a_mistake_is_one_line_with_code_2(segments, tmp_path, capsys):
         assert error.startswith("callshot: ")
         assert said in error
         assert not out.exists()
-
-
-def test_the_commands_import_no_framework(tmp_path):
-    code = (
-        "import sys; sys.argv = ['callshot', 'encoders']\nfrom callshot.cli import main\n"
-        "try: main()\nexcept SystemExit: pass\n"
-        "heavy = {'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'}\n"
-        "print('IMPORTED', *heavy & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.rstrip().endswith("IMPORTED")
 
 
 def test_a_name_is_the_name_in_results_and_folders_are_made(segments, tmp_path, capsys):

@@ -90,12 +90,6 @@ def test_status_tells_what_is_done_and_what_is_not(folder, capsys):
             'audio = "gone"',
             r"\[corpus.here\] audio: .*gone does not exist",
         ),
-        ('name = "mfcc"', 'name = "mfc"', r"did you mean mfcc"),
-        (
-            'name = "mfcc"',
-            'name = "perch-v2"',
-            r"first: .*callshot encoders get perch-v2",
-        ),
         (
             "folds = 3",
             "folds = 7",

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -99,38 +98,6 @@ def test_several_libraries_and_tables_of_the_site_are_paired_by_encoder(
     run("evaluate", source, paths[0], *words, "--out", out, *FEW)
     assert {row["one"] for row in rows(out / "differences.csv")} == {"mfcc", "perch"}
     assert not (out / "transfer.png").exists()
-
-
-def test_errors_are_one_line_and_leave_no_folder(source, target, tmp_path, capsys):
-    out = tmp_path / "out"
-    table = make_table(7, "")
-    other = tmp_path / "other.parquet"
-    cases = [
-        (replace(table, encoder="perch"), "encoder is 'mfcc', that of the queries"),
-        (replace(table, matrix=np.ones((len(table), 3))), "got 2; embed both"),
-        (
-            table.with_columns(label=["x" + name for name in table.label]),
-            "expected two labels or more",
-        ),
-    ]
-    for changed, message in cases:
-        write_table(changed, other)
-        run("evaluate", source, "--queries", other, "--out", out, *FEW, code=2)
-        error = capsys.readouterr().err
-        assert message in error
-        assert len([line for line in error.splitlines() if "callshot" in line]) <= 1
-        assert not out.exists()
-    run("evaluate", source, "--centre", "--out", out, *FEW, code=2)
-    assert "centre: needs --queries" in capsys.readouterr().err
-
-
-def test_results_of_an_ordinary_evaluation_are_not_replaced(
-    source, target, tmp_path, capsys
-):
-    out = tmp_path / "out"
-    run("evaluate", target, "--out", out, "--quiet", "--no-figure", *FEW)
-    run("evaluate", source, "--queries", target, "--out", out, *FEW, code=2)
-    assert "it has the results of another command" in capsys.readouterr().err
 
 
 def test_tables_of_one_name_are_called_after_their_folders(tmp_path, capsys):

@@ -133,28 +133,6 @@ def test_a_full_disk_is_one_error_with_a_hint_and_keeps_the_old_file(
     assert names(tmp_path) == ["a.txt"]
 
 
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from callshot.errors import OutputError
-from callshot.files import write_atomic
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    write_atomic(Path(sys.argv[1]), bytes(2000))
-except OutputError as error:
-    print(error)
-"""
-
-
-@posix
-def test_a_file_that_grows_too_large_is_an_error_and_leaves_nothing(tmp_path):
-    with child(LIMITED, tmp_path / "a.bin") as process:
-        assert "a.bin: cannot be written (File too large); free some" in read_line(
-            process
-        )
-    assert names(tmp_path) == []
-
-
 def test_errors_of_a_writer_that_are_named_become_output_errors(tmp_path):
     with (
         pytest.raises(OutputError, match=r"a\.csv: cannot be written \(no memory\)"),

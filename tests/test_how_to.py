@@ -64,11 +64,12 @@ def make_files():
         "Selection,Sound_file,Start_time,End_time,Call_type\n"
         f"1,{clip.as_posix()},0,1,Rumble\n"
     )
-    for name in ("segments", "source", "target"):
-        run(
-            *("segment", "corpus/recordings", "--annotations", "corpus/raven"),
-            *("--out", name, "--quiet"),
-        )
+    run(
+        *("segment", "corpus/recordings", "--annotations", "corpus/raven"),
+        *("--out", "segments", "--quiet"),
+    )
+    for name in ("source", "target"):
+        shutil.copytree("segments", name)
     shutil.copytree("week/recordings", "target/recordings")
     run("embed", "segments/segments.parquet", "-e", "mfcc", "--out", "mfcc.parquet")
     run(
