@@ -284,6 +284,7 @@ OPTIONS = {
     "which needs the sampler distinct": "--shots all --sampler replacement",
     "nowhere.csv: cannot be read": "--fold-file nowhere.csv",
     "did you mean neighbour?": "--classifiers neighbor",
+    "centre: needs --queries": "--centre",
 }
 
 

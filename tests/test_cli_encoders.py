@@ -1,13 +1,12 @@
 """encoders and embed from the command line, end to end."""
 
-import polars as pl
 import pytest
 
 import standins
 from callshot.encoders.models import hubert
 from callshot.tables.embedding_tables import read_table
 from sounds import record
-from test_cli import FEW, evaluate, run
+from test_cli import FEW, run
 
 
 @pytest.fixture
@@ -29,30 +28,6 @@ def segments(tmp_path):
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-def test_from_segments_to_a_curve(segments, tmp_path, capsys, home):
-    tables = {name: tmp_path / f"{name}.parquet" for name in ("mfcc", "random")}
-    for encoder, table in tables.items():
-        run("embed", segments, "--encoder", encoder, "--out", table)
-    said = capsys.readouterr().out
-    assert "12 of 12 segments embedded" in said
-    assert "next: callshot evaluate" in said
-    evaluate(tables["mfcc"], tmp_path / "out", tables["random"])
-    encoders = pl.read_csv(tmp_path / "out" / "curve.csv")["encoder"]
-    assert set(encoders) == {"mfcc", "random"}
-    assert len(list((home / "store").iterdir())) == 2
-
-
-def test_choices_make_other_vectors_and_are_kept_apart(segments, tmp_path, home):
-    choices = ("--set", "n_fft=512", "--set", "coefficients=20")
-    sizes = []
-    for name, options in (("a", ()), ("b", choices)):
-        table = tmp_path / f"{name}.parquet"
-        run("embed", segments, "-e", "mfcc", "-o", table, "-q", *options)
-        sizes.append(len(pl.read_parquet(table)["embedding"][0]))
-    assert sizes == [40, 20]
-    assert len(list((home / "store").iterdir())) == 2
 
 
 def test_the_list_tells_what_is_ready_and_what_is_not(capsys, home):

@@ -73,6 +73,12 @@ def test_durations_are_those_of_the_tables_in_the_paper():
     assert text.endswith("next: this\n")
 
 
+def test_every_line_fits_a_terminal_of_80_columns_and_long_names_are_cropped():
+    record = make_segmentation(["x" * 200, "象" * 60, "roar"])
+    lines = show(record, width=80).splitlines()
+    assert max(len(line) for line in lines if "\x1b" not in line) <= 80
+
+
 def test_each_reason_is_shown_once_with_its_count_and_long_lists_are_cut():
     rejects = [
         Reject("a.csv", row, f"shorter than 1 s: 0.{row} s") for row in range(1, 6)

@@ -31,7 +31,8 @@ SMALLER = {
         "callshot index recordings --encoder mfcc --window 1"
     ),
     "callshot evaluate": (
-        "callshot evaluate --shots 1 --bootstraps 20 --shared-draws 110 --draws 5"
+        "callshot evaluate --shots 1 --bootstraps 20 --shared-draws 110 --draws 5 "
+        "--total-samples 110 --permutations 9 --no-figure"
     ),
     "--per-k": "--per-k --draws 2 --C 1",
     "scan better.npz": "scan calls.npz",

@@ -206,12 +206,6 @@ def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
         ),
         (
             RISING,
-            0.59,
-            "on average from 5 examples per call type on. With 5, mAP is 0.600 against "
-            "0.590. With 10, the difference is not clear",
-        ),
-        (
-            RISING,
             0.7,
             "does not beat logistic regression trained on all labelled data on average "
             "with 10 examples per call type. There, mAP is 0.640 against 0.700.",
@@ -266,18 +260,6 @@ def test_beyond_k_star_a_baseline_is_not_clearly_beaten(value, ending):
     (first,) = answers_of(results, "training")
     assert ending in first
     assert ("is clear" in first) == ("clear" in ending)
-
-
-def test_a_baseline_passed_to_the_end_only_beyond_k_star_is_not_clearly_beaten_before():
-    results = make(
-        {"mfcc": (0.8, 0.8, 0.8, 0.8, 0.4, 0.6)},
-        noise={"mfcc": NOISE / 100},
-        baselines=[baseline(0.5)],
-        classes=with_rare(4),
-    )
-    (first,) = answers_of(results, "training")
-    assert "from up to 10 examples per call type on" in first
-    assert "clear" not in first
 
 
 def test_baselines_of_the_best_encoder_and_those_without_one_are_compared_by_their_map():
@@ -342,21 +324,8 @@ def training_sentence(results):
             "beats the nearest centroid on average from 3 examples per call type on. "
             "With 3, mAP is 0.600 against 0.550. The difference is clear from 5 on",
         ),
-        (
-            [0.15] * 6,
-            {},
-            "on average at every k. With 5, mAP is 0.750 against 0.600. The difference "
-            "is clear from 1 on",
-        ),
         ([0.05] * 6, {}, " With 10, the difference is not clear"),
-        (
-            [-0.05] * 6,
-            {},
-            "does not beat the nearest centroid on average with 10 examples per call "
-            "type. There, mAP is 0.590 against 0.640.",
-        ),
         ([-0.05] * 3 + [-0.2] * 3, {}, "It is clearly worse from 4 on."),
-        ([-0.1, 0.1, -0.1, -0.1, -0.1, -0.1], {}, " It does with 2."),
         (
             [-0.2, -0.1, 0.15, 0.15, 0.15, 0.15],
             {"classes": with_rare(5)},
