@@ -179,18 +179,12 @@ class PathSolver(Objective):
             elif previous < np.inf:  # the faster the gap falls, the more digits pay
                 goal = np.clip(0.01 * gap / previous, MIN_GOAL, MAX_GOAL)
             goal = max(goal, 0.1 * tolerance / gap)
-            step = self._find_step(rows, c, p, descent, goal)
-
-            # Take the step, or half of it, and so on, until C · J is lower.
-            share = 2.0
-            new_value = np.inf
-            while not new_value <= value + 1e-13 * abs(value) and share > 1e-9:
-                share *= 0.5
-                trial = position.plus(share, step)
-                new_value, p = self._evaluate(c, trial)
+            # A step that overflows in float32 is not taken, and the next is in float64.
+            with np.errstate(over="ignore", invalid="ignore"):
+                step = self._find_step(rows, c, p, descent, goal)
+                position, new_value, p = self._take_step(c, position, value, p, step)
             gain = value - new_value
             value = new_value
-            position = trial
         self.fits = [*self.fits[1 - COMBINED_FITS :], position]
         return self.weight(position), position.bias, gap
 
@@ -238,6 +232,22 @@ class PathSolver(Objective):
         square = np.vdot(position.unknowns, self.dual(position))
         return float(c * loss + 0.5 * square), p
 
+    def _take_step(
+        self, c: float, position: Vector, value: float, p: FloatArray, step: Vector
+    ) -> tuple[Vector, float, FloatArray]:
+        """Take a step, or half of it, and so on, until C · J is not higher; stay if it always is.
+
+        Return the new position, C · J there, and its probabilities.
+        """
+        share = 1.0
+        while share > 1e-9:
+            trial = position.plus(share, step)
+            new_value, new_p = self._evaluate(c, trial)
+            if new_value <= value + 1e-13 * abs(value):
+                return trial, new_value, new_p
+            share *= 0.5
+        return position, value, p
+
     def _find_step(
         self, rows: Rows, c: float, p: FloatArray, descent: Vector, goal: float
     ) -> Vector:
@@ -261,7 +271,8 @@ class PathSolver(Objective):
             change = self._sum_rows(rows, logits) + search.unknowns
             bias_change = logits.sum(axis=1)
             curve = np.vdot(change, self.dual(search)) + bias_change @ search.bias
-            if not (curve > 0.0 and size > 0.0):  # only rounding is left
+            # Only rounding is left, or float32 overflows.
+            if not (0.0 < curve < np.inf and 0.0 < size < np.inf):
                 break
             alpha = size / curve
             step += alpha * search.unknowns
