@@ -223,6 +223,7 @@ def _compose(
     short: Cells,
     panel_in: float,
 ) -> None:
+    """Draw a heat map (days × hours) for each class, with a dot in the cells of `short`."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.ticker import MaxNLocator
 

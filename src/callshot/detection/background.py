@@ -118,7 +118,11 @@ def find_free(
 def find_sampled(
     sha256: str, start_s: FloatArray, windows_of_all: int
 ) -> NDArray[np.bool_]:
-    """Return which windows of a recording are in the sample: every one, every second, fourth, …"""
+    """Return a mask of the windows of a recording that are in the sample.
+
+    The sample has all windows while all recordings together have at most MAX_WINDOWS, then about
+    every second, every fourth, …, by a hash of the recording and the start.
+    """
     parts = 1
     while windows_of_all > MAX_WINDOWS * parts:
         parts *= 2
@@ -130,7 +134,7 @@ def find_sampled(
 def merge_backgrounds(
     first: Background | None, second: Background | None
 ) -> Background | None:
-    """Return the background of all recordings of two, which must have the same windows."""
+    """Merge two backgrounds, whose windows must have the same length and hop; None is empty."""
     if first is None or second is None:
         return first or second
     merged: dict[str, BackgroundRecording] = {}
@@ -151,7 +155,7 @@ def merge_backgrounds(
 def make_windows(
     recording: Sequence[str], start_s: FloatArray, window_s: float, matrix: FloatMatrix
 ) -> Vectors:
-    """Return vectors of windows from their recordings and starts."""
+    """Make Vectors of windows from their recordings, starts and vectors."""
     frame = pl.DataFrame(
         {
             "recording": pl.Series(recording, dtype=pl.String),
@@ -168,7 +172,7 @@ def select_windows(
     window_s: float,
     hop_s: float,
 ) -> Background:
-    """Return the background of recordings, from windows that may be in it."""
+    """Return the background of recordings: sampled windows that no call touches."""
     total = sum(recording.windows for recording in recordings)
     frame = windows.spans.frame.with_row_index()
     unique = frame.unique(["recording", "start_s"], keep="last").sort("start_s")
@@ -188,13 +192,13 @@ def find_kept(
     window_s: float,
     windows_of_all: int,
 ) -> NDArray[np.bool_]:
-    """Return which windows of a recording are background, and in the sample."""
+    """Return a mask of the windows of a recording that have no call and are in the sample."""
     free = find_free(start_s, window_s, recording.calls_s)
     return free & find_sampled(recording.sha256, start_s, windows_of_all)
 
 
 def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
-    """Yield which windows are in each part."""
+    """Yield a mask of the windows of each part that is held out; see the top of this module."""
     recording = background.number
     if UNLABELLED in background.origins:
         # Whole recordings; stretches if there are fewer than five recordings
@@ -205,12 +209,12 @@ def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
         # What stays together: windows of a place, a recording or a stretch
         places = np.array([one.place for one in background.recordings])
         _, place = np.unique(places[recording], return_inverse=True)
-        unit = _divide_largest(place, recording)
+        unit = _divide_majority(place, recording)
         stretch = np.zeros(len(unit), np.int64)
         for number in np.unique(recording):
             inside = recording == number
             stretch[inside] = _number_stretches(int(inside.sum()))
-        unit = _divide_largest(unit, stretch)
+        unit = _divide_majority(unit, stretch)
         # The largest unit first, each to the smallest part
         counts = np.bincount(unit)
         parts = np.zeros(len(counts), np.int64)
@@ -223,18 +227,22 @@ def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
         yield part == number
 
 
-def _divide_largest(unit: IntArray, finer: IntArray) -> IntArray:
-    """Return units, of which the one with more than half of all windows is divided."""
+def _divide_majority(unit: IntArray, finer: IntArray) -> IntArray:
+    """Divide the unit that has more than half of all windows, if one does, by finer units.
+
+    Both arrays have the number of the unit of each window.
+    """
     counts = np.bincount(unit)
     largest = counts.argmax()
     if 2 * counts[largest] <= len(unit):
         return unit
-    divided = np.where(unit == largest, finer + 1, 0)
+    divided = np.where(unit == largest, finer + 1, 0)  # 0: not divided
     pairs = np.column_stack([unit, divided])
     return np.unique(pairs, axis=0, return_inverse=True)[1]
 
 
 def _number_stretches(count: int) -> IntArray:
+    """Divide windows in order of time into MAX_PARTS stretches; return the number of each."""
     parts = min(MAX_PARTS, count)
     return np.arange(count) * parts // count
 
@@ -262,7 +270,7 @@ class Covariance:
 
 @dataclass(frozen=True, eq=False)
 class Covariances:
-    """That of all background, and that without each part, with the windows of the part."""
+    """Covariance of all background; for each part, its windows (a mask) and that of the others."""
 
     whole: Covariance
     without: Sequence[tuple[NDArray[np.bool_], Covariance]]
@@ -279,9 +287,9 @@ def measure_covariance(background: NDArray[np.floating]) -> Covariance:
 def measure_covariances(
     background: Background, keep: NDArray[np.bool_] | None = None
 ) -> Covariances:
-    """Return the covariance of the windows to keep (default: all), and of those outside each part.
+    """Measure the covariance of the windows to keep (default: all), and without each part.
 
-    If no window outside a part is kept, all of them count.
+    If no window outside a part is kept, all windows outside it are used.
     """
     if keep is None:
         keep = np.ones(len(background.vectors), bool)
@@ -297,9 +305,9 @@ def measure_covariances(
 def score_held_out(
     means: FloatArray, background: Background, covariances: Covariances
 ) -> FloatArray:
-    """Return the scores of all windows, each by those of other parts.
+    """Score each window with the covariance of the other parts, windows × classes.
 
-    Windows that a covariance was made of score lower than others, and thresholds would be too low.
+    A window scores lower with a covariance that it is part of, and thresholds would be too low.
     """
     vectors = background.vectors
     scores = np.empty((len(vectors), len(means)))

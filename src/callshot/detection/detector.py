@@ -122,7 +122,7 @@ def make_scorer(means: FloatArray, background: Covariance | None) -> Detector:
 
 
 def find_covariances(background: Background | None) -> Covariances | None:
-    """Return the covariances of all windows, None where a detector has no use for them."""
+    """Measure the covariances of all windows; None where there are too few or they have calls."""
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
     if UNLABELLED in background.origins:
@@ -133,7 +133,7 @@ def find_covariances(background: Background | None) -> Covariances | None:
 def choose_covariances(
     model: Model, background: Background, covariances: Covariances | None = None
 ) -> tuple[Covariances, FloatArray]:
-    """Return the covariances of all background, or without what may be calls, and its scores.
+    """Choose which background windows count; return their covariances, and scores of all windows.
 
     Windows of annotated recordings are taken for background, unless more of them than the usual
     aim allows score half of what examples do: then calls were missed. The scores are those of all
@@ -182,6 +182,7 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
 
 
 def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
+    """Return |z − c|² of each vector z and class mean c, vectors × classes."""
     rows = np.asarray(vectors, np.float64)
     row_lengths = np.einsum("nd,nd->n", rows, rows)[:, None]
     mean_lengths = np.einsum("nd,nd->n", means, means)
@@ -191,7 +192,7 @@ def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
 
 
 def _median_example_scores(model: Model, covariances: Covariances) -> FloatArray:
-    """Return the median score of the examples of each class, for that class."""
+    """Score examples for their own class; return the median of each class."""
     weights, bias = covariances.whole.find_discriminants(model.means)
     label = model.label
     scores = np.einsum("nd,nd->n", model.examples.matrix, weights[label])
@@ -199,7 +200,7 @@ def _median_example_scores(model: Model, covariances: Covariances) -> FloatArray
 
 
 def find_medians(model: Model, values: FloatArray) -> FloatArray:
-    """Return the median of each class, of one value for each example."""
+    """Return the median of each class; there is one value for each example of the model."""
     numbers = range(len(model.classes))
     return np.array([np.median(values[model.label == number]) for number in numbers])
 
@@ -210,7 +211,7 @@ def choose_thresholds(
     background: Background,
     median_example_score: FloatArray,
 ) -> FloatArray:
-    """Return thresholds that depend on the highest scores only where these are background.
+    """Return the threshold of each class; the highest scores count only if they are background.
 
     In annotated recordings they are, unless half of the examples would not reach the threshold of
     the usual aim: then calls were missed. `median_example_score` are the median scores of examples.

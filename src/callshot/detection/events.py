@@ -78,7 +78,7 @@ class RecordingFolder:
     roots: Mapping[str, Path] = field(default_factory=dict)
 
     def find_file(self, name: str) -> Path:
-        """Return the absolute path of a recording; `roots` has folders of some."""
+        """Return the absolute path of a recording; `roots` has those in other folders."""
         root = self.roots.get(name, self.library.root)
         return root.absolute() / name
 
@@ -92,7 +92,7 @@ class RecordingFolder:
 
 @dataclass(frozen=True)
 class EventTable:
-    """The events of a file or folder, the rows that are none, and notes for the user."""
+    """The events of a file or folder, rejected rows, and notes for the user."""
 
     events: Frame
     rejects: Rejects = field(default_factory=list)
@@ -200,7 +200,7 @@ def _read_named(
 
 
 def _parse_cells(annotation: Row) -> Row:
-    """Return the columns of an event that an annotation has among its others."""
+    """Parse the columns of EVENTS (score, distance, …) among the other columns of an annotation."""
     cells = {normalize_name(name): cell for name, cell in annotation.items()}
     row = {}
     for name, synonyms in NUMBERS.items():
@@ -263,10 +263,7 @@ def events_frame(rows: Iterable[Row]) -> Frame:
 
 
 def complete_events(frame: Frame) -> Frame:
-    """Return events by recording and time, with all columns of EVENTS and then their others.
-
-    Columns of EVENTS that they lack are null.
-    """
+    """Sort events by recording and time; put the columns of EVENTS first, null where missing."""
     check_columns("memory", frame.columns, REQUIRED)
     lacking = dict.fromkeys(EVENTS.keys() - set(frame.columns))
     others = [name for name in frame.columns if name not in EVENTS]
@@ -276,7 +273,7 @@ def complete_events(frame: Frame) -> Frame:
 
 
 def rename_recordings(events: Frame, names: Iterable[str]) -> Frame:
-    """Return events with those names of recordings that others use for them.
+    """Rename the recordings of events to the matching ones of `names`.
 
     One name may have more folders than the other, or no suffix.
 

@@ -81,7 +81,7 @@ def embed_calls(
     refuse_silence: bool = False,
     progress: Progress = no_progress,
 ) -> tuple[Vectors, list[Reject], list[str]]:
-    """Return the vectors of calls, the calls without one, and notes on recordings.
+    """Embed calls; return their vectors, rejected calls, and notes on recordings.
 
     Long calls get the mean of their windows; the column `windows` is the number of these.
     """
@@ -189,14 +189,14 @@ def place_windows(
 
 
 def find_grid(spec: EncoderSpec, settings: AudioSettings) -> WindowGrid:
-    """Return the windows of an encoder: its own, or those of the settings."""
+    """Return the window length of an encoder, or of the settings if it has none, as a grid."""
     return make_grid(spec, settings.window_s if spec.windowing is None else None)
 
 
 def read_as(
     calls: Spans, rate_hz: int | Sequence[int], settings: AudioSettings
 ) -> Spans:
-    """Return calls that are read at a rate, without a collar, at the level of the recording."""
+    """Set how the audio of calls is read: rate, channel, no collar, level as recorded."""
     return calls.with_columns(
         collar_s=0.0,
         rate_hz=rate_hz,

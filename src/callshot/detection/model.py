@@ -315,13 +315,14 @@ SUFFIX = ".npz"
 
 
 def check_model_path(path: Path) -> None:
-    """Check, before any work, that a model can be written and replaces no file of others."""
+    """Check, before any work, that a model can be written and no other file is overwritten."""
     if path.suffix != SUFFIX:
         raise OptionError(f"out: expected a name that ends in {SUFFIX}, got {path}")
     check_new_file(path, "model", _is_model)
 
 
 def _is_model(path: Path) -> bool:
+    """Return whether a file is a model that can be read."""
     try:
         facts, _ = _read_entries(path)
         return bool(facts["format"] == FORMAT)
@@ -421,6 +422,7 @@ def load_model(path: Path | str) -> Model:
 
 
 def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Read the facts and the arrays of the file of a model."""
     check_regular_file(path)
     with path.open("rb") as stream:
         arrays = dict(open_npz(stream, path))
@@ -479,7 +481,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
 
 
 def _check_vectors(name: str, vectors: NDArray[Any], count: int) -> None:
-    """Raise ValueError unless there are so many finite vectors of float32."""
+    """Raise ValueError unless there are `count` vectors of finite float32 numbers."""
     shape = vectors.shape
     if vectors.dtype != np.float32 or len(shape) != 2 or shape[0] != count:
         raise ValueError(f"{name}: {count} rows, vectors of shape {shape}")

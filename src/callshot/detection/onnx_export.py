@@ -49,7 +49,7 @@ callshot (float[batch, {{dimensions}}] embedding) => (
 
 
 def check_onnx_path(path: Path) -> None:
-    """Check that an ONNX file can be written and replaces no file of others."""
+    """Check that an ONNX file can be written and no other file is overwritten."""
     if path.suffix != SUFFIX:
         raise OptionError(f"onnx: expected a name that ends in {SUFFIX}, got {path}")
 

@@ -433,7 +433,7 @@ class ActiveWindows(NamedTuple):
 
 
 def decide(rows: Rows, detector: Detector) -> ActiveWindows:
-    """Return which windows are active, and what they are."""
+    """Score windows; return the active ones with their class, score, distance and second class."""
     vectors = np.asarray(rows["vector"])
     parts = []
     # A few at a time stay in the processor's cache.
@@ -507,7 +507,7 @@ def find_active_windows(
 
 
 def open_scan_on_worker(work: Work, threads: int) -> Work:
-    """Return what the items need: an index without its recordings, and the detector."""
+    """Return the index and the detector as they were sent: a worker has nothing to open."""
     return work
 
 
@@ -523,7 +523,7 @@ def decide_recording(work: Work, recording: IndexedRecording) -> ActiveWindows:
 
 
 def join_columns(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of all parts, which have the same columns."""
+    """Concatenate parts that have the same columns."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -598,7 +598,7 @@ def _drop_parts_of_calls(
     ends_s: FloatArray,
     scores: FloatArray,
 ) -> list[_Stretch]:
-    """Return the stretches of a run that are calls of their own, in order of time."""
+    """Drop stretches that are part of a stronger neighbour; return the others in order of time."""
     own_calls: list[_Stretch] = []
     for stretch in sorted(run, key=lambda item: -scores[item.strongest]):
         rows = slice(stretch.first, stretch.last + 1)

@@ -113,9 +113,9 @@ def scan_files(
 
 
 def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Reject]:
-    """Cut clips of some events, from the channel that was scanned; return what has none.
+    """Cut clips of some events, from the channel that was scanned; return the rejects.
 
-    Recordings that have changed since they were indexed have none.
+    Recordings that have changed since they were indexed are rejects.
     """
     options = replace(options, channel=result.index.settings.channel)
     names = set(result.events["recording"])
@@ -129,7 +129,7 @@ def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Re
     changed = [reject.file for reject in rejects]
     events = result.events.filter(~pl.col("recording").is_in(changed))
     _, unread = write_clips(
-        events, list_recordings(result), out / CLIPS_FOLDER, options
+        events, to_recording_folder(result), out / CLIPS_FOLDER, options
     )
     return [*rejects, *unread]
 
@@ -138,7 +138,7 @@ def _write_events(
     result: ScanResult, folder: Path, formats: Sequence[str]
 ) -> list[str]:
     """Write all files to a folder; return their names."""
-    recordings = list_recordings(result)
+    recordings = to_recording_folder(result)
     names = []
     for format in ("csv", "parquet"):
         names += write_files(result.events, format, folder, recordings)
@@ -159,8 +159,8 @@ def _write_events(
     return [*names, REJECTS]
 
 
-def list_recordings(result: ScanResult) -> RecordingFolder:
-    """Return the recordings of a scan, also those without events."""
+def to_recording_folder(result: ScanResult) -> RecordingFolder:
+    """Return the recordings of a scan, also those without events; `roots` says where each is."""
     recordings = {}
     roots = {}
     for one in result.recordings:

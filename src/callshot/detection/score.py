@@ -320,9 +320,9 @@ class _Inputs:
     def read_once(
         self, source: Events, kind: str, columns: Mapping[str, str] | None = None
     ) -> Frame:
-        """Return events cut to their recordings, each of them once.
+        """Read events, cut them to their recordings, and reject those that are there twice.
 
-        `kind` is what they are called in notes.
+        `kind` ("detections", "annotations") is for notes.
         """
         events = self.read(source, columns, check=False)
         events = events.sort(
@@ -395,7 +395,10 @@ def _check_task(task: Task, *, needs_scores: bool) -> list[str]:
 
 
 def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:
-    """Rank all classes by events and by windows, what to believe first; return outcomes too."""
+    """Rank detections of all classes by events and by windows; return also the outcome of each.
+
+    The way of counting that should be believed comes first.
+    """
     events = []
     windows = []
     outcomes = []
@@ -489,6 +492,7 @@ def plan_curves(result: DetectionScores) -> Pages:
 
 
 def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
+    """Draw precision over recall, by events and by windows, one panel for each class."""
     stacks, width_in = LAYOUT.add_panels(figure, len(panels), ("precision",))
     axes = stacks[:, 0]
     for ax, (_, curve) in zip(axes, panels, strict=True):
