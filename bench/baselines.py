@@ -41,25 +41,22 @@ from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.logistic import (
     C_GRID,
     DEFAULT_C,
+    DRAWS,
     INNER_FOLDS,
     choose_c,
     fit,
+    fit_nested,
     score_each,
     score_logistic,
     standardise,
-    support_side,
-)
-from callshot.baselines.logistic_per_k import (
-    DRAWS,
-    fit_nested,
     support_rows,
+    support_side,
     sweep_logistic,
 )
 from callshot.baselines.scoring import measure
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.differences import find_crossovers
-from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.episodes import Episodes, open_engine, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from callshot.baselines.end_to_end import (
     DEFAULT_ENCODER,
@@ -31,9 +32,7 @@ from callshot.baselines.end_to_end import (
     FrameConfig,
     score_end_to_end,
 )
-from callshot.baselines.scoring import measure_outputs
-from callshot.baselines.sequence_batches import BatchData, FrameTable
-from callshot.baselines.spectrogram import log_mel
+from callshot.baselines.sequence_batches import BatchData, FrameTable, log_mel
 from callshot.baselines.training import TrainingContext, run_epoch, start_training
 from callshot.baselines.transformer import BeatsConfig
 from callshot.corpus.audio import load_audio
@@ -138,13 +137,16 @@ def measure_corpus(arguments: argparse.Namespace) -> Row:
             progress=print_progress,
         ),
     )
-    chance = []
+    ap, auroc, chance = [], [], []
     for number in range(arguments.folds):
         truth = targets[fold == number]
+        ap.append(average_precision_score(truth, scores[fold == number]))
+        auroc.append(roc_auc_score(truth, scores[fold == number]))
         chance.append(chance_average_precision(truth.sum(axis=0), len(truth)).mean())
     return {
         "what": metadata["text"],
-        **measure_outputs(targets, fold, scores),
+        "map": float(np.mean(ap)),
+        "auroc": float(np.mean(auroc)),
         "map by chance": float(np.mean(chance)),
         "epochs": str(metadata["epochs"]),
         "minutes": (time.perf_counter() - start) / 60,

@@ -24,8 +24,13 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import numpy_engine
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import Episodes, Split, make_split, plan_episodes
+from callshot.fewshot.episodes import (
+    Episodes,
+    Split,
+    make_split,
+    open_engine,
+    plan_episodes,
+)
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.permutation import chance_test, shots_to_test
 from callshot.fewshot.protocol import Protocol

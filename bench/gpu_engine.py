@@ -19,8 +19,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import Episodes, make_splits
+from callshot.fewshot.episodes import Episodes, make_splits, open_engine
 from callshot.fewshot.gpu.device import Gpu, choose_device
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol

@@ -18,16 +18,16 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
-from callshot.baselines.logistic import DEFAULT_C, standardise
-from callshot.baselines.logistic_per_k import (
+from callshot.baselines.logistic import (
+    DEFAULT_C,
     DRAWS,
     ENGINE_BYTES,
     fit_nested,
+    standardise,
     support_rows,
     sweep_logistic,
 )
-from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import Episodes, make_split, plan_episodes
+from callshot.fewshot.episodes import Episodes, make_split, open_engine, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.gpu.device import Gpu, choose_device
 from callshot.fewshot.metrics import MetricSums

@@ -61,6 +61,35 @@ def random_corpus(
     )
 
 
+def gaussian_corpus(
+    sizes,
+    dimensions,
+    *,
+    separation=1.0,
+    folds=3,
+    common=1,
+    calls=1,
+    seed=0,
+):
+    """Return embeddings of Gaussian classes, some calls in each recording.
+
+    The first rows of the first class are in the common fold.
+    """
+    rng = np.random.default_rng(seed)
+    label = np.repeat(np.arange(len(sizes)), sizes)
+    fold = np.concatenate([np.arange(size) % folds for size in sizes])
+    fold[:common] = -1
+    means = separation * rng.normal(size=(len(sizes), dimensions))
+    vectors = means[label] + rng.normal(size=(len(label), dimensions))
+    place = [np.count_nonzero(fold[:i] == f) for i, f in enumerate(fold)]
+    recording = [f"{f}/{p // calls}" for f, p in zip(fold, place, strict=True)]
+    segment = [f"s{i:04d}" for i in range(len(label))]
+    names = [f"type {n}" for n in label]
+    return Vectors.from_columns(
+        "test", vectors, segment, recording, names, [()] * len(label), fold
+    )
+
+
 def folds_of(table):
     """Return the folds of a table with a fold column."""
     return check_folds(table.recording, table.fold)

@@ -9,14 +9,13 @@ import polars as pl
 
 from callshot import Protocol, Vectors
 from callshot.baselines.centroid_to_logistic import refine_centroid
-from callshot.baselines.logistic import score_logistic
-from callshot.baselines.logistic_per_k import sweep_logistic
+from callshot.baselines.logistic import score_logistic, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.differences import add_baselines
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.summary import summarise_sweep
+from callshot.fewshot.metrics import summarise_sweep
 from callshot.records import CorpusResults, CorpusStats, DurationStats
 from callshot.records.frames import BASELINES, REFINEMENT, Schema
 

@@ -148,38 +148,6 @@ def class_metrics(scores, relevant):
     return np.transpose([ranking_metrics(*pair) for pair in pairs])
 
 
-def class_f1(decided, label, relevant, weights):
-    """F1 of each class, query by query; relevant is (queries, classes).
-
-    A decision for any label of a query is right. A class without queries and decisions has 0.
-    """
-    classes = relevant.shape[1]
-    right = [0.0] * classes
-    wrong = [0.0] * classes
-    missed = [0.0] * classes
-    for q, weight in enumerate(weights):
-        if relevant[q, decided[q]]:
-            right[decided[q]] += weight
-        else:
-            wrong[decided[q]] += weight
-            missed[label[q]] += weight
-    return [
-        2 * right[n] / (2 * right[n] + wrong[n] + missed[n]) if right[n] else 0.0
-        for n in range(classes)
-    ]
-
-
-def expected_auroc(scores, relevant):
-    """The exact mean, over bootstrap samples, of one class's AUROC in one fold.
-
-    `scores` is (queries, draws). A sample picks a draw for each query, uniformly and independently,
-    so a pair of queries is ordered with the share of their draws × draws that is. Every query has
-    as many draws: the mean over pairs is the AUROC of all scores in one ranking.
-    """
-    truth = np.repeat(np.asarray(relevant, bool), np.shape(scores)[1])
-    return roc_auc_score(truth, np.ravel(scores))
-
-
 def literal_percentile(sample, percent):
     """Between the two nearest ranks, in a straight line."""
     ranked = sorted(sample)

@@ -7,6 +7,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import literal
+from callshot.fewshot import reference
 from literal import GOLDEN, MASK, make_stream, mix
 
 
@@ -27,8 +28,8 @@ def literal_weights(episodes, protocol, sample):
 
 
 def literal_support(episodes, protocol, sample, weights, fold, n, k):
-    """The first k of class n outside the fold in the order of a race."""
-    pool = np.flatnonzero((episodes.label == n) & (episodes.fold != fold)).tolist()
+    """The first k of class n on the support side of a fold in the order of a race."""
+    pool = np.flatnonzero((episodes.label == n) & episodes.is_support(fold)).tolist()
     arrival = {
         row: exponential(protocol.seed, "total", int(episodes.segment_key[row]), sample)
         / weights[row]
@@ -52,6 +53,68 @@ def literal_metrics(scores, relevant, weights):
             credit += weights[i] * weights[j] * half
     pairs = weights[positives].sum() * weights[negatives].sum()
     return ap / weights[positives].sum(), credit / pairs if pairs > 0 else math.nan
+
+
+def class_means(folds):
+    """AP and AUROC of each class, (2, classes): means over folds by the weight of its positives.
+
+    A fold is scores and truth (queries, classes), and the weights of queries.
+    """
+    sums = np.zeros((2, folds[0][1].shape[1]))
+    totals = np.zeros(sums.shape)
+    for scores, relevant, weights in folds:
+        for n in np.flatnonzero(relevant.any(axis=0)):
+            share = weights[relevant[:, n]].mean()
+            metrics = literal_metrics(scores[:, n], relevant[:, n], weights)
+            for row, value in enumerate(metrics):
+                if not math.isnan(value):
+                    sums[row, n] += share * value
+                    totals[row, n] += share
+    with np.errstate(invalid="ignore"):
+        return sums / totals
+
+
+def score_total(episodes, protocol, sample, k, score):
+    """Yield the queries of every fold, their a_n, and their weights in one sample.
+
+    `score` gives a_n of a query by the supports and the weights of all rows.
+    """
+    weights = literal_weights(episodes, protocol, sample)
+    for fold in range(episodes.folds):
+        draw = (episodes, protocol, sample, weights, fold)
+        classes = range(len(episodes.classes))
+        supports = [literal_support(*draw, n, k) for n in classes]
+        queries = np.flatnonzero(episodes.fold == fold)
+        a = [score(episodes, query, supports, weights) for query in queries]
+        yield queries, np.array(a), weights[queries]
+
+
+def total_values(episodes, protocol, k, score):
+    """mAP, AUROC and accuracy of every sample of `total`, (samples, 3)."""
+    values = []
+    for sample in range(protocol.total_samples):
+        folds = []
+        hits = []
+        sizes = []
+        for queries, a, weights in score_total(episodes, protocol, sample, k, score):
+            relevant = episodes.relevant[queries]
+            scores = np.array([reference.log_odds(row.tolist()) for row in a])
+            folds.append((scores, relevant, weights))
+            is_hit = relevant[np.arange(len(a)), a.argmax(axis=1)]
+            hits.append(np.mean(weights * is_hit))
+            sizes.append(weights.mean())
+        ranking = np.nanmean(class_means(folds), axis=1)
+        values.append([*ranking, sum(hits) / sum(sizes)])
+    return np.array(values)
+
+
+def weighted_centroids(episodes, query, supports, weights):
+    """2 c·z − |c|² of every class, c the weighted mean of its support."""
+    a = []
+    for support in supports:
+        c = np.average(episodes.vectors[support], axis=0, weights=weights[support])
+        a.append(2 * float(c @ episodes.vectors[query]) - float(c @ c))
+    return a
 
 
 @st.composite

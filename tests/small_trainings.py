@@ -16,9 +16,7 @@ from callshot.records import FloatArray, IntArray
 from callshot.vectors import Vectors
 from killed_runs import kill_self
 
-pytest.importorskip(
-    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
-)
+pytest.importorskip("torch")
 
 from callshot.baselines import end_to_end, recurrent
 from callshot.baselines.end_to_end import FrameClassifier, FrameConfig, score_end_to_end

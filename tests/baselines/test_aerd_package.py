@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.aerd_package import load_aerd, score_published
-from callshot.errors import InputError, OptionError
-
-torch = pytest.importorskip(
-    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+from callshot.baselines.aerd_package import (
+    load_aerd,
+    score_aerd_package,
+    score_published,
 )
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.dataset import Dataset
+from callshot.fewshot.protocol import Protocol
+from corpora import folds_of, gaussian_corpus
+
+torch = pytest.importorskip("torch")
 
 SIGNALS = [np.full(16_000 + 160 * n, 0.01 * n, np.float32) for n in range(6)]
 
@@ -109,3 +114,25 @@ def test_input_that_does_not_fit_is_an_error_before_a_network_is_opened(
     with pytest.raises(InputError, match=message):
         score_published("EV_SUBCALL", SIGNALS, fold, [name])
     assert opened_folds == []
+
+
+def test_published_networks_have_rows_of_baselines_and_match_labels_by_their_letters(
+    opened_folds, monkeypatch
+):
+    labels = {0: "not-call", 1: "Ro-ar", 2: "rum ble"}
+    monkeypatch.setattr(Weights, "class_labels", labels)
+    table = gaussian_corpus((6, 6), 2, folds=2, common=0)
+    table = table.with_columns(label=["roar"] * 6 + ["rumble"] * 6)
+    dataset = Dataset("herd", [table], folds_of(table))
+    encoder_data = next(dataset.per_encoder())
+    episodes = encoder_data.episodes
+    levels = np.where(episodes.relevant[:, 0], 0.5, 0.05)
+    signals = [np.full(16_000, level, np.float32) for level in levels]
+    frame = score_aerd_package(encoder_data, "EV_SUBCALL", Protocol(), signals)
+    assert frame.select("kind", "name", "encoder").unique().rows() == [
+        ("end-to-end", "AERD", "")
+    ]
+    # Louder signals are roars; all scores of rumbles are equal in a fold.
+    values = dict(frame.select("metric", "value").rows())
+    assert values["auroc"] == pytest.approx((1.0 + 0.5) / 2)
+    assert values["map"] == pytest.approx((1.0 + 0.5) / 2)

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from callshot.baselines.logistic import standardise
-from callshot.baselines.logistic_per_k import fit_nested, support_rows, sweep_logistic
+from callshot.baselines.logistic import (
+    fit_nested,
+    standardise,
+    support_rows,
+    sweep_logistic,
+)
 from callshot.errors import OptionError
-from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import make_split
+from callshot.fewshot.episodes import make_split, open_engine
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
-from callshot.vectors import Vectors
-from corpora import episodes_of
+from corpora import episodes_of, gaussian_corpus
 
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
@@ -31,20 +33,10 @@ SMALL = Protocol(
 
 def gaussian_episodes(dimensions, sizes=(20, 4, 9, 6)):
     """Return episodes of classes of different sizes, with columns of different scale."""
-    rng = np.random.default_rng(0)
-    number = np.repeat(np.arange(len(sizes)), sizes)
-    means = rng.normal(size=(len(sizes), dimensions))
-    units = 10.0 ** np.linspace(-2, 2, dimensions)
-    vectors = (means[number] + rng.normal(size=(len(number), dimensions))) * units
+    table = gaussian_corpus(sizes, dimensions, common=0)
+    vectors = table.matrix * 10.0 ** np.linspace(-2, 2, dimensions)
     vectors[3] = vectors[0]  # two queries of a fold that tie
-    segment = [f"s{i:04d}" for i in range(len(number))]
-    label = [f"type {n}" for n in number]
-    fold = np.arange(len(number)) % 3
-    return episodes_of(
-        Vectors.from_columns(
-            "test", vectors, segment, segment, label, [()] * len(label), fold
-        )
-    )
+    return episodes_of(dataclasses.replace(table, matrix=vectors))
 
 
 def fit_on_gpu(episodes, draws, c):

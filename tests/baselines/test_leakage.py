@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from callshot.baselines.centroid_to_logistic import refine_centroid, refine_split
-from callshot.baselines.logistic import choose_c, score_logistic
-from callshot.baselines.logistic_per_k import fit_nested, support_rows, sweep_logistic
+from callshot.baselines.logistic import (
+    choose_c,
+    fit_nested,
+    score_logistic,
+    support_rows,
+    sweep_logistic,
+)
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.engine import open_engine, transform_split
+from callshot.fewshot.episodes import open_engine, transform_split
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread

@@ -7,24 +7,21 @@ import numpy as np
 import pytest
 from scipy.special import erf, expit
 
-from callshot.baselines import end_to_end, spectrogram
+from callshot.baselines import end_to_end
 from callshot.baselines.end_to_end import score_end_to_end
+from callshot.baselines.sequence_batches import AST_FRONT_END
 from callshot.baselines.training import TrainingContext
+from callshot.errors import InputError
 
-torch = pytest.importorskip(
-    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
-)
+torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from callshot.baselines.pretrained import (  # noqa: E402
-    BEATS_SIZES,
-    interpolate_grid,
-    read_pretrained,
-)
-from callshot.baselines.transformer import (  # noqa: E402
+from callshot.baselines.transformer import (  # noqa: E402  # noqa: E402
     AstConfig,
     BeatsConfig,
     distance_buckets,
+    interpolate_grid,
+    read_pretrained,
 )
 
 CFG = {
@@ -62,37 +59,31 @@ HUGGING_FACE = "audio_spectrogram_transformer."
 
 def beats_tensors(seed=1):
     """Make tensors with the names and shapes of the public checkpoint, with the sizes of CFG."""
-    width = 24
-    inner = 40
-    embed = 12
-    heads = 3
+    width, inner, embed, heads = 24, 40, 12, 3
     shapes: dict[str, tuple[int, ...]] = {
         "patch_embedding.weight": (embed, 1, 16, 16),
-        "layer_norm.weight": (embed,),
-        "layer_norm.bias": (embed,),
-        "post_extract_proj.weight": (width, embed),
-        "post_extract_proj.bias": (width,),
         "encoder.pos_conv.0.bias": (width,),
         "encoder.pos_conv.0.weight_g": (1, 1, 6),
         "encoder.pos_conv.0.weight_v": (width, width // 4, 6),
-        "encoder.layer_norm.weight": (width,),
-        "encoder.layer_norm.bias": (width,),
+    }
+    layers = {
+        "layer_norm": (embed,),
+        "post_extract_proj": (width, embed),
+        "encoder.layer_norm": (width,),
     }
     for number in range(2):
-        layer = f"encoder.layers.{number}."
+        block = f"encoder.layers.{number}."
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            shapes[f"{layer}self_attn.{name}.weight"] = (width, width)
-            shapes[f"{layer}self_attn.{name}.bias"] = (width,)
-        shapes[f"{layer}self_attn.grep_linear.weight"] = (8, 8)
-        shapes[f"{layer}self_attn.grep_linear.bias"] = (8,)
-        shapes[f"{layer}self_attn.grep_a"] = (1, heads, 1, 1)
-        shapes[f"{layer}fc1.weight"] = (inner, width)
-        shapes[f"{layer}fc1.bias"] = (inner,)
-        shapes[f"{layer}fc2.weight"] = (width, inner)
-        shapes[f"{layer}fc2.bias"] = (width,)
+            layers[f"{block}self_attn.{name}"] = (width, width)
+        layers[f"{block}self_attn.grep_linear"] = (8, 8)
+        shapes[f"{block}self_attn.grep_a"] = (1, heads, 1, 1)
+        layers[f"{block}fc1"] = (inner, width)
+        layers[f"{block}fc2"] = (width, inner)
         for name in ("self_attn_layer_norm", "final_layer_norm"):
-            shapes[f"{layer}{name}.weight"] = (width,)
-            shapes[f"{layer}{name}.bias"] = (width,)
+            layers[f"{block}{name}"] = (width,)
+    for name, shape in layers.items():
+        shapes[f"{name}.weight"] = shape
+        shapes[f"{name}.bias"] = shape[:1]
     generator = torch.Generator().manual_seed(seed)
     tensors = {
         name: 0.3 * torch.randn(shape, generator=generator)
@@ -211,7 +202,7 @@ def test_both_checkpoints_of_ast_give_the_same_network(tmp_path):
         heads=2,
         inner=96,
         special_tokens=2,
-        front_end=spectrogram.AST,
+        front_end=AST_FRONT_END,
     )
 
 
@@ -369,12 +360,6 @@ def test_bfloat16_gives_nearly_the_same_tokens(config):
     assert 0.0 < (tokens - expected).abs().max() <= 0.1
 
 
-def test_every_size_of_beats_is_read_from_its_configuration(tmp_path):
-    encoder = read_pretrained(save_beats(tmp_path / "beats.pt")).encoder
-    for name, public_name in BEATS_SIZES.items():
-        assert getattr(encoder, name) == CFG[public_name]
-
-
 # Training from a checkpoint
 
 
@@ -410,3 +395,113 @@ def test_training_starts_from_the_given_weights(tmp_path, monkeypatch):
         assert torch.equal(saved[f"encoder.{name}"], tensor)
     assert train(path)[1]["trained"] == 0
     assert train(save_beats(tmp_path / "other.pt", seed=2))[1]["trained"] == 2
+
+
+# Files that are no checkpoint: one line, before anything is trained.
+
+
+class Anything:
+    """A class that a pickle could hold."""
+
+
+def check_error(path, message):
+    """Check that reading a file fails with a message of one line that starts with its path."""
+    with pytest.raises(InputError, match=message) as error:
+        read_pretrained(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"cfg": CFG, "model": {"x": Anything()}}, "Weights only load failed"),
+        ([1, 2], "list"),
+        ({"a\nb": torch.zeros(1), "c": torch.zeros(1)}, "KeyError"),
+        ({"cfg": CFG | {"deep_norm": False}, "model": {}}, "deep_norm = False, not"),
+        ({"cfg": CFG | {"deep_norm": torch.ones(2)}, "model": {}}, "deep_norm"),
+        ({"cfg": {}, "model": {}}, "KeyError: 'input_patch_size'"),
+        ({"cfg": "text", "model": beats_tensors()}, "got other content"),
+        ({"cfg": CFG, "model": [1]}, "list"),
+        ({"cfg": CFG, "model": {}}, "KeyError: 'patch_embedding.weight'"),
+    ],
+)
+def test_other_content_is_an_error(content, message, tmp_path):
+    path = tmp_path / "some.pt"
+    torch.save(content, path)
+    check_error(path, message)
+
+
+def test_a_missing_file_or_one_of_other_bytes_is_an_error_before_training(tmp_path):
+    path = tmp_path / "some.pt"
+    check_error(path, "expected a checkpoint of AST or BEATs, found no file")
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="expected weights of AST or BEATs"):
+        score_end_to_end(**noise_dataset(), init=path)
+
+
+@pytest.mark.parametrize("size", ["encoder_layers", "embed_dim"])
+def test_a_size_that_contradicts_the_tensors_is_an_error(size, tmp_path):
+    path = save_beats(tmp_path / "beats.pt", {size: CFG[size] * 2})
+    check_error(path, "KeyError|size mismatch")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        torch.Tensor.to_sparse,
+        lambda weight: weight.to("meta"),
+        lambda weight: weight.to(torch.complex64),
+        lambda weight: torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8),
+        lambda weight: weight * math.nan,
+        lambda weight: weight.double() * 1e300,
+        lambda weight: torch.zeros(8, 8),
+    ],
+    ids=["sparse", "meta", "complex", "quantised", "nan", "too large", "other shape"],
+)
+def test_a_tensor_that_is_no_weight_is_an_error(spoil, tmp_path):
+    name = "encoder.layers.1.fc1.weight"
+    tensors = {name: spoil(beats_tensors()[name])}
+    check_error(save_beats(tmp_path / "beats.pt", **tensors), "got other content")
+
+
+def test_parameters_are_read_like_tensors(tmp_path):
+    parameters = {
+        name: torch.nn.Parameter(tensor) for name, tensor in beats_tensors().items()
+    }
+    torch.save({"cfg": CFG, "model": parameters}, tmp_path / "parameters.pt")
+    weights = read_pretrained(tmp_path / "parameters.pt").weights
+    expected = read_pretrained(save_beats(tmp_path / "beats.pt")).weights
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.fixture(scope="module")
+def ast_tensors(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ast")
+    save_hugging_face(folder)
+    return dict(safetensors.load_file(folder / "model.safetensors"))
+
+
+POSITION = "embeddings.position_embeddings"
+BIAS = "embeddings.patch_embeddings.projection.bias"
+INNER = "encoder.layer.0.intermediate.dense.weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        (POSITION, (1, 146, 128), "144 positions of patches, not one of"),
+        (POSITION, (), "got other content"),
+        (BIAS, (100,), "width 100, not in heads of 64"),
+        (INNER, (0, 128), "got other content"),
+        ("layernorm.weight", (64,), "size mismatch for norm.weight"),
+    ],
+)
+def test_an_ast_with_another_shape_is_an_error(
+    name, shape, message, ast_tensors, tmp_path
+):
+    changed = ast_tensors | {f"{HUGGING_FACE}{name}": torch.zeros(shape)}
+    safetensors.save_file(changed, tmp_path / "other.safetensors")
+    check_error(tmp_path / "other.safetensors", message)

@@ -1,17 +1,34 @@
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from callshot.baselines.scoring import measure, sum_metrics
+from callshot.baselines.options import BaselineOptions
+from callshot.baselines.run import train_dataset
+from callshot.baselines.scoring import (
+    baseline_frame,
+    measure,
+    measure_ranking,
+    sum_metrics,
+)
+from callshot.baselines.training import TrainingContext
 from callshot.errors import InputError
 from callshot.fewshot.centroid import linear_layer, log_odds
-from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
-from callshot.records import RANKING_METRICS
+from callshot.fewshot.spreads import draw_units
+from callshot.fewshot.sweep import (
+    count_recordings,
+    small_sample_inflation,
+    widen_to_prediction,
+)
 from corpora import episodes_of, folds_of, random_corpus
+from literal_total import class_means, literal_weights, weighted_rankings
 
 CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
 
@@ -62,7 +79,7 @@ def scikit_learn_metrics(episodes, scores):
     return np.mean(ap), np.mean(auroc) if auroc else np.nan
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_ties_and_several_labels_count_as_in_scikit_learn(seed, values):
     episodes = episodes_of(random_corpus(seed, classes=3, size=3))
@@ -113,57 +130,176 @@ def test_a_query_without_scores_is_an_error():
         measure(episodes, scores[:, :1])
 
 
-def measure_outputs(targets, fold, scores):
-    """mAP and AUROC of outputs; the classes of the episodes have no part in it."""
-    rows = np.arange(len(fold))
-    zeros = np.zeros(len(fold), np.int64)
-    episodes = Episodes(
-        classes=("call",),
-        rows=rows,
-        segment=(),
-        recording=(),
-        vectors=zeros[:, None],
-        class_start=np.array([0, len(fold)]),
-        fold=fold,
-        folds=int(fold.max()) + 1,
-        relevant=targets[:, :1],
-        segment_key=zeros,
-        recording_key=zeros,
-        class_key=zeros,
-    )
+def test_outputs_are_measured_as_by_scikit_learn_where_they_have_a_value():
+    """One output has no positive in a fold, one nothing else in another, one never any."""
+    episodes = episodes_of(random_corpus(5, size=6))
+    rng = np.random.default_rng(0)
+    targets = rng.random((len(episodes.rows), 4)) < 0.5
+    targets[episodes.fold == 0, 1] = False
+    targets[episodes.fold == 1, 2] = True
+    targets[:, 3] = False
+    scores = rng.integers(0, 9, targets.shape).astype(float)
     values = sum_metrics(episodes, scores, targets=targets).values
-    return {metric: values["all", metric].item() for metric in RANKING_METRICS}
+    ap = []
+    auroc = []
+    for fold in range(episodes.folds):
+        rows = episodes.fold == fold
+        pairs = list(zip(targets[rows].T, scores[rows].T, strict=True))
+        some = [pair for pair in pairs if pair[0].any()]
+        both = [pair for pair in some if not pair[0].all()]
+        ap.append(np.mean([average_precision_score(*pair) for pair in some]))
+        auroc.append(np.mean([roc_auc_score(*pair) for pair in both]))
+    assert values["all", "map"].item() == pytest.approx(np.mean(ap), abs=1e-12)
+    assert values["all", "auroc"].item() == pytest.approx(np.mean(auroc), abs=1e-12)
+    with pytest.raises(
+        InputError, match=r"expected shape \(\d+, 4\), .* got \(\d+, 1\)"
+    ):
+        sum_metrics(episodes, scores[:, :1], targets=targets)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_outputs_that_may_be_true_together_are_measured_as_scikit_learn_does(seed):
-    rng = np.random.default_rng(seed)
-    targets = rng.random((60, 4)) < 0.3
-    fold = np.arange(60) % 3
-    scores = rng.integers(0, 9, (60, 4)).astype(float)
-    parts = [(targets[fold == f], scores[fold == f]) for f in range(3)]
-    ap = np.mean([average_precision_score(*part) for part in parts])
-    auroc = np.mean([roc_auc_score(*part) for part in parts])
-    measured = measure_outputs(targets, fold, scores)
-    assert measured["map"] == pytest.approx(ap, abs=1e-12)
-    assert measured["auroc"] == pytest.approx(auroc, abs=1e-12)
+WEIGHTED = Protocol(shots=(1, 2), shared_draws=4, total_samples=6, seed=3)
 
 
-def test_an_output_without_positives_or_with_nothing_else_is_left_out_of_a_fold():
-    targets = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0]], bool)
-    fold = np.array([0, 0, 1, 1, -1])
-    scores = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 1], [np.nan] * 3])
-    measured = measure_outputs(targets, fold, scores)
-    assert measured["map"] == pytest.approx(
-        np.mean([np.mean([1, 1]), np.mean([0.5, 1, 0.5])])
-    )
-    assert measured["auroc"] == pytest.approx(np.mean([1, np.mean([0, 1, 0])]))
-    undefined = measure_outputs(
-        np.zeros((2, 1), bool), np.array([0, 1]), np.zeros((2, 1))
-    )
-    assert np.isnan(list(undefined.values())).all()
+BASELINE = {"kind": "logistic", "name": "LR", "how": "C: 1"}
 
 
-def test_outputs_without_a_score_each_are_an_error():
-    with pytest.raises(InputError, match=r"expected shape \(2, 1\), .* got \(2, 2\)"):
-        measure_outputs(np.ones((2, 1), bool), np.array([0, 1]), np.zeros((2, 2)))
+def random_scores(episodes, outputs=None):
+    """Scores with ties; none for the common fold."""
+    rng = np.random.default_rng(0)
+    size = (len(episodes.rows), outputs or len(episodes.classes))
+    scores = rng.integers(0, 9, size).astype(float)
+    scores[episodes.fold < 0] = np.nan
+    return scores
+
+
+def resample(episodes, scores, categories=None, targets=None):
+    """Raw samples of every scoring and metric."""
+    units = draw_units(episodes, WEIGHTED, WEIGHTED.total_samples)
+    sums = sum_metrics(episodes, scores, categories, targets, units)
+    return {key: samples[0] for key, samples in sums.values.items()}
+
+
+def literal_samples(episodes, targets, scores):
+    """AP and AUROC of every sample and output, (samples, 2, outputs): weighted means over folds."""
+    values = []
+    folds = [episodes.fold == fold for fold in range(episodes.folds)]
+    for sample in range(WEIGHTED.total_samples):
+        weights = literal_weights(episodes, WEIGHTED, sample)
+        parts = [(scores[rows], targets[rows], weights[rows]) for rows in folds]
+        values.append(class_means(parts))
+    return np.array(values)
+
+
+@settings(max_examples=15)
+@given(weighted_rankings())
+def test_one_ranking_under_many_weights_is_measured_as_by_scikit_learn(ranking):
+    scores, relevant, weight = ranking
+    units = np.stack([weight, weight[::-1], np.ones_like(weight)])
+    ap, auroc = measure_ranking(scores, relevant, units)
+    for sample, weights in enumerate(units):
+        golden = average_precision_score(relevant, scores, sample_weight=weights)
+        assert ap[sample] == pytest.approx(golden, abs=1e-12)
+        golden = math.nan
+        if not relevant.all():
+            golden = roc_auc_score(relevant, scores, sample_weight=weights)
+        assert auroc[sample] == pytest.approx(golden, abs=1e-12, nan_ok=True)
+
+
+def test_samples_of_classes_are_those_of_the_literal_twin():
+    episodes = episodes_of(random_corpus(9, classes=3, size=4))
+    scores = random_scores(episodes)
+    samples = resample(episodes, scores, CATEGORIES)
+    literal = literal_samples(episodes, episodes.relevant, scores)
+    for number, metric in enumerate(("map", "auroc")):
+        by_class = literal[:, number]
+        low = np.nanmean(by_class[:, :2], axis=1)
+        np.testing.assert_allclose(
+            samples["all", metric], np.nanmean(by_class, axis=1), rtol=0, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            samples["reduced", metric],
+            np.nanmean([low, by_class[:, 2]], axis=0),
+            rtol=0,
+            atol=1e-12,
+        )
+
+
+def test_samples_of_outputs_are_those_of_the_literal_twin():
+    episodes = episodes_of(random_corpus(5, classes=3, size=4))
+    rng = np.random.default_rng(5)
+    targets = rng.random((len(episodes.rows), 4)) < 0.3
+    targets[episodes.fold == 0, 1] = False  # no positive in one fold
+    targets[episodes.fold == 1, 2] = True  # no negative in another
+    targets[:, 3] = False  # never
+    scores = random_scores(episodes, outputs=4)
+    samples = resample(episodes, scores, targets=targets)
+    literal = literal_samples(episodes, targets, scores)
+    for number, metric in enumerate(("map", "auroc")):
+        golden = np.nanmean(literal[:, number], axis=1)
+        np.testing.assert_allclose(samples["all", metric], golden, rtol=0, atol=1e-12)
+
+
+def test_outputs_that_are_never_or_always_true_have_undefined_samples():
+    episodes = episodes_of(random_corpus(1, classes=3, size=4))
+    scores = random_scores(episodes, outputs=1)
+    never = np.zeros(scores.shape, bool)
+    samples = resample(episodes, scores, targets=never)
+    assert np.isnan(samples["all", "map"]).all()
+    always = resample(episodes, scores, targets=~never)
+    assert (always["all", "map"] == 1.0).all()
+    assert np.isnan(always["all", "auroc"]).all()
+
+
+def make_encoder_data(seed=5, categories=None):
+    table = random_corpus(seed, classes=3, size=6, integers=False)
+    dataset = Dataset("herd", [table], folds_of(table), categories)
+    return next(dataset.per_encoder())
+
+
+def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
+    encoder_data = make_encoder_data(categories=CATEGORIES)
+    scores = random_scores(encoder_data.episodes)
+    frame = baseline_frame(encoder_data, scores, WEIGHTED, BASELINE)
+    values = measure(encoder_data.episodes, scores, CATEGORIES)
+    episodes = encoder_data.episodes
+    raw = resample(episodes, scores, CATEGORIES)
+    inflation = small_sample_inflation(count_recordings(episodes)).mean()
+    samples = {}
+    for key, column in raw.items():
+        plain = np.array([values[key]])
+        samples[key] = widen_to_prediction(column, plain, inflation=inflation)
+    assert len(frame) == 4
+    for row in frame.iter_rows(named=True):
+        key = (row["scoring"], row["metric"])
+        assert row["value"] == values[key]
+        assert row["samples"] == samples[key].tolist()
+        low, high = np.percentile(samples[key], (1, 99))
+        assert (row["p01"], row["p99"]) == (low, high)
+        assert 0.0 <= low < high <= 1.0
+
+
+def test_without_the_spread_total_a_baseline_has_its_value_alone():
+    encoder_data = make_encoder_data()
+    scores = random_scores(encoder_data.episodes)
+    protocol = dataclasses.replace(WEIGHTED, spreads=("shared",))
+    frame = baseline_frame(encoder_data, scores, protocol, BASELINE)
+    golden = baseline_frame(encoder_data, scores, WEIGHTED, BASELINE)
+    assert frame["value"].equals(golden["value"])
+    assert frame["p01"].is_nan().all()
+    assert frame["p99"].is_nan().all()
+    assert set(frame["samples"].list.len()) == {0}
+
+
+def test_threads_change_no_sample_and_the_seed_changes_all_but_the_value():
+    dataset = make_encoder_data().dataset
+    options = BaselineOptions(("logistic",), C=0.1)
+    golden = train_dataset(
+        dataset, options, WEIGHTED, context=TrainingContext(threads=1)
+    ).baselines
+    context = TrainingContext(threads=3)
+    frame = train_dataset(dataset, options, WEIGHTED, context=context).baselines
+    assert frame.equals(golden)
+    protocol = dataclasses.replace(WEIGHTED, seed=4)
+    frame = train_dataset(dataset, options, protocol).baselines
+    assert frame["value"].equals(golden["value"])
+    assert not np.isin(frame["samples"][0], golden["samples"][0]).any()

@@ -17,15 +17,27 @@ from callshot.baselines.sequence_batches import (
     stack_sequences,
 )
 from callshot.errors import InputError
-from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.folds import check_folds, count_classes
-from callshot.vectors import Vectors
+from corpora import episodes_of, gaussian_corpus
 
-pytest.importorskip(
-    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
-)
+pytest.importorskip("torch")
 
+import math
+
+import pytest
+
+from callshot.baselines import sequence_batches
 from callshot.baselines.recurrent import choose_cell, score_recurrent
+from callshot.baselines.sequence_batches import (
+    AERD_FRONT_END,
+    AST_FRONT_END,
+    BEATS_FRONT_END,
+    MAX_COLUMNS,
+    Crops,
+    batch_crops,
+    log_mel,
+    random_crops,
+    window_crops,
+)
 
 
 @st.composite
@@ -85,15 +97,6 @@ def test_a_fingerprint_depends_on_frames_labels_and_recordings(label):
     assert fingerprint(other, [9, 7, 8, 7, 8]) != expected
 
 
-def test_a_fingerprint_depends_on_the_numbers_of_frames():
-    fingerprints = []
-    for lengths in ((2, 1), (1, 2)):
-        table = stack_sequences([np.zeros((length, 1)) for length in lengths])
-        data = BatchData(table, None, np.zeros(2, np.int64), np.arange(2))
-        fingerprints.append(data.fingerprint(np.arange(2)))
-    assert fingerprints[0] != fingerprints[1]
-
-
 # Frames
 
 
@@ -107,17 +110,6 @@ def test_scaling_is_that_of_all_frames_together(frames):
     varies = deviation > 0
     assert np.allclose(scale[varies] * deviation[varies], 1.0, rtol=1e-9)
     assert (scale[~varies] == 0).all()
-
-
-def test_a_dimension_that_is_constant_in_training_is_ignored():
-    rows = [
-        np.array([[0.0, 7.3], [1.0, 7.3]]),
-        np.array([[0.0, 7.3]]),
-        np.array([[0.0, 1e6]]),
-    ]
-    _, scale = frame_scaling(stack_sequences(rows), np.array([0, 1]))
-    assert scale[1] == 0.0
-    assert scale[0] == pytest.approx(1 / np.std([0, 1, 0]))
 
 
 @given(sequences(), st.integers(1, 5))
@@ -186,16 +178,11 @@ def test_inner_folds_do_not_depend_on_the_numbers_of_recordings(rows):
 
 def make_dataset(each=2):
     """Make two classes with `each` segments, from as many recordings, in each of two folds."""
-    fold = np.tile(np.repeat(np.arange(2), each), 2)
-    label = ["bark"] * 2 * each + ["roar"] * 2 * each
-    names = [f"s{number:02d}" for number in range(len(label))]
-    folds = check_folds(names, fold)
-    table = Vectors.from_columns(
-        "noise", np.zeros((len(label), 1)), names, names, label, [()] * len(label)
-    )
-    episodes = plan_episodes(table, folds, count_classes(label, folds))
+    table = gaussian_corpus((2 * each, 2 * each), 2, folds=2, common=0)
+    episodes = episodes_of(table)
     rng = np.random.default_rng(1)
-    return episodes, np.arange(len(label)), [rng.normal(size=(3, 2)) for _ in label]
+    sequences = [rng.normal(size=(3, 2)) for _ in episodes.rows]
+    return episodes, np.arange(len(sequences)), sequences
 
 
 @pytest.mark.parametrize(
@@ -217,26 +204,104 @@ def test_a_sequence_that_cannot_be_used_is_an_error(sequence, message, monkeypat
         score_recurrent(episodes, groups, rows)
 
 
-@pytest.mark.parametrize(
-    ("function", "count"), [(score_recurrent, 7), (choose_cell, 0)]
-)
-def test_a_wrong_number_of_sequences_is_an_error(function, count, monkeypatch):
+def test_too_few_sequences_or_examples_and_a_missing_package_are_errors(monkeypatch):
     episodes, groups, rows = make_dataset()
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(
-        InputError, match=f"sequences: expected .* of 8 rows, got {count}"
-    ):
-        function(episodes, groups, rows[:count])
-
-
-def test_a_class_with_one_example_in_a_split_is_an_error():
-    message = "class 'bark': expected at least 2 examples on the support side of fold 0 .*, got 1"
-    with pytest.raises(InputError, match=message):
-        score_recurrent(*make_dataset(each=1))
-
-
-def test_the_error_about_a_missing_package_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    message = r"safetensors is not installed; pip install 'callshot\[baselines\]'"
-    with pytest.raises(InputError, match=message):
-        score_recurrent(*make_dataset())
+    for function, inputs, message in (
+        (score_recurrent, (episodes, groups, rows[:7]), "sequences: .* 8 rows, got 7"),
+        (choose_cell, (episodes, groups, []), "sequences: expected .* 8 rows, got 0"),
+        (
+            score_recurrent,
+            make_dataset(each=1),
+            "class 'type 0': expected at least 2 .* side of fold 0 .*, got 1",
+        ),
+        (
+            score_recurrent,
+            make_dataset(),
+            r"safetensors is not installed; pip install 'callshot\[baselines\]'",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            function(*inputs)
+
+
+def make_noise(samples):
+    return np.random.default_rng(1).normal(0.0, 0.1, samples).astype(np.float32)
+
+
+def literal_log_mel(signal, front_end):
+    """Compute one frame and one point at a time, as in Kaldi's manual."""
+
+    def mel(frequency_hz):
+        return 1127.0 * math.log(1.0 + frequency_hz / 700.0)
+
+    hann = np.array([0.5 - 0.5 * math.cos(2 * math.pi * n / 399) for n in range(400)])
+    window = hann ** (1.0 if front_end == AST_FRONT_END else 0.85)
+    step = (mel(8000.0) - mel(20.0)) / 129
+    frames = np.zeros((1 + (len(signal) - 400) // 160, 128))
+    for t in range(len(frames)):
+        x = signal[160 * t : 160 * t + 400].astype(float) * front_end.gain
+        x = x - x.mean()
+        x = np.array([x[n] - 0.97 * x[max(n - 1, 0)] for n in range(400)]) * window
+        waves = [np.exp(-2j * np.pi * k * np.arange(400) / 512) for k in range(256)]
+        power = [abs(sum(x * wave)) ** 2 for wave in waves]
+        for band in range(128):
+            left, centre, right = (mel(20.0) + (band + n) * step for n in range(3))
+            total = 0.0
+            for k in range(256):
+                point = mel(k * 31.25)
+                rising = (point - left) / (centre - left)
+                falling = (right - point) / (right - centre)
+                total += power[k] * max(0.0, min(rising, falling))
+            frames[t, band] = math.log(max(total, 1.1920928955078125e-07))
+    return (frames - front_end.mean) / (2 * front_end.deviation)
+
+
+@pytest.mark.parametrize("front_end", [AERD_FRONT_END, BEATS_FRONT_END, AST_FRONT_END])
+def test_frames_equal_a_slow_transcription(front_end):
+    signal = make_noise(880)
+    frames = log_mel(signal, front_end)[:4]
+    assert np.abs(frames - literal_log_mel(signal, front_end)).max() <= 1e-5
+
+
+def test_blocks_do_not_change_the_frames(monkeypatch):
+    expected = log_mel(make_noise(16_000))
+    monkeypatch.setattr(sequence_batches, "BLOCK_FRAMES", 7)
+    assert np.array_equal(log_mel(make_noise(16_000)), expected)
+
+
+def test_a_signal_shorter_than_a_patch_is_padded_with_zeros():
+    short = make_noise(300)
+    assert log_mel(short).shape == (16, 128)
+    assert np.array_equal(log_mel(short), log_mel(np.pad(short, (0, 2500))))
+
+
+@given(st.lists(st.integers(16, 5000), min_size=1, max_size=6))
+def test_windows_have_every_whole_column_once(lengths):
+    crops = window_crops(np.array(lengths), np.arange(len(lengths)))
+    for row, length in enumerate(lengths):
+        windows = Crops(*(column[crops.row == row] for column in crops))
+        columns = []
+        for first, count in zip(windows.first, windows.columns, strict=True):
+            columns += [first + 16 * n for n in range(count)]
+        assert columns == [16 * n for n in range(length // 16)]
+        assert windows.columns.max() <= MAX_COLUMNS
+        assert windows.columns.max() - windows.columns.min() <= 1
+
+
+@given(st.lists(st.integers(16, 5000), min_size=1, max_size=6), st.integers(0, 99))
+def test_random_crops_are_inside_their_rows(lengths, seed):
+    rows = np.arange(len(lengths))
+    crops = random_crops(np.array(lengths), rows, np.random.default_rng(seed))
+    assert np.array_equal(
+        crops.columns, np.minimum(np.array(lengths) // 16, MAX_COLUMNS)
+    )
+    assert (crops.first >= 0).all()
+    assert (crops.first + 16 * crops.columns <= lengths).all()
+
+
+def test_crops_are_batched_the_shortest_first():
+    crops = window_crops(np.array([40, 80]), np.array([1, 0]))
+    (batch,) = batch_crops(crops, 8)
+    assert batch.row.tolist() == [0, 1]
+    assert batch.columns.tolist() == [2, 5]

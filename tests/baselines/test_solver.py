@@ -7,15 +7,12 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from callshot.baselines import solver as products
-from callshot.baselines.logistic import unscale
 from callshot.baselines.path_solver import PathSolver
 from callshot.baselines.solver import Problem, make_problem, solve
-from callshot.fewshot.kernels import COMPILED, njit
 
 SHAPES = {  # sizes of the classes, dimensions
     "more rows than dimensions": ((40, 30, 20), 5),
     "more dimensions than rows": ((4, 3, 2), 30),
-    "one row of each class": ((1, 1, 1, 1), 8),
     "wildly different classes": ((200, 1, 2), 12),
     "two classes, one column": ((9, 4), 1),
 }
@@ -67,7 +64,7 @@ def golden(rows, label, c):
 
 
 @pytest.mark.parametrize("gram", [True, False], ids=["in the span", "by weights"])
-@pytest.mark.parametrize("c", [0.001, 1.0, 100.0])
+@pytest.mark.parametrize("c", [0.001, 100.0])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_optimum_is_scikit_learns(name, c, gram):
     rows, label = rows_of(name)
@@ -82,18 +79,17 @@ def test_the_optimum_is_scikit_learns(name, c, gram):
 
 PATH_SHAPES = SHAPES | {
     "as many rows as dimensions": ((40, 30, 20), 90),
-    "twice as many rows as dimensions": ((40, 30, 21), 45),
     "many more rows than dimensions": ((90, 60, 50), 40),
 }
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("scale", [1e-3, 1e2])
 @pytest.mark.parametrize("name", PATH_SHAPES)
 def test_one_c_after_another_has_the_optimum_of_each(name, scale):
     rows, label = rows_of(name)
     rows = scale * rows
     path = PathSolver(rows, label, label.max() + 1)
-    for c in (1e-5, 1e-3, 0.1, 0.3, 1.0, 3.0, 1.0, 100.0):
+    for c in (1e-5, 0.1, 1.0, 3.0, 1.0, 100.0):
         tolerance = 1e-13 * min(c, 1.0)
         weight, bias, gap = path.solve(c, tolerance)
         other, other_bias, _ = solved(rows, label, c, gram=False, tolerance=tolerance)
@@ -113,12 +109,6 @@ def test_the_path_of_rows_of_zeros_and_of_equal_rows_ends_at_an_optimum():
     rows[1::2] = rows[::2]
     rows[:, 7:] = 0.0
     assert PathSolver(rows, label, 3).solve(1.0, 1e-12)[2] <= 1e-12
-
-
-def test_the_path_reaches_the_smallest_and_the_largest_c_at_once():
-    rows, label = rows_of("many more rows than dimensions")
-    for c in (1e-6, 1e6):
-        assert PathSolver(rows, label, 3).solve(c, 1e-10)[2] <= 1e-10
 
 
 @pytest.mark.parametrize(
@@ -148,21 +138,7 @@ def test_the_gap_bounds_the_distance_to_the_optimum(name, tolerance):
         assert objective(rows, label, weight, bias, 1.0) - lowest <= 2 * gap + 1e-12
 
 
-def test_equal_rows_and_empty_columns_do_no_harm():
-    rows, label = rows_of("more dimensions than rows")
-    rows = np.repeat(rows, 3, axis=0)
-    rows[:, ::2] = 0.0
-    label = np.repeat(label, 3)
-    one, bias, _ = solved(rows, label, 1.0, gram=True)
-    other, other_bias, _ = solved(rows, label, 1.0, gram=False)
-    np.testing.assert_allclose(one, other, atol=1e-7)
-    np.testing.assert_allclose(
-        bias - bias.mean(), other_bias - other_bias.mean(), atol=1e-7
-    )
-    assert not one[:, ::2].any()
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_tolerance_below_rounding_ends_where_rounding_does(seed):
     rows, label = rows_of("more dimensions than rows", seed)
     # Centred, and some rows are equal: the Gram matrix is singular.
@@ -187,16 +163,6 @@ def test_rows_of_zeros_give_the_frequencies_of_the_classes():
         np.testing.assert_allclose(p, [3 / 6, 1 / 6, 2 / 6], atol=1e-7)
 
 
-@njit(**COMPILED)
-def fill_sums(table, out):
-    products.fill_sums(table, out)
-
-
-@njit(**COMPILED)
-def dot(x, y):
-    return products.dot(x, y)
-
-
 def multiply(left, right):
     out = np.full((len(left), len(right)), np.nan)
     products.multiply(left, right, False, out)
@@ -219,25 +185,6 @@ def test_a_product_is_numpys(m, k, n, seed):
     )
 
 
-def test_products_of_whole_numbers_are_exact():
-    rng = np.random.default_rng(0)
-    left = rng.integers(-9, 9, (5, 400)) * 1.0
-    right = rng.integers(-9, 9, (300, 400)) * 1.0
-    assert (multiply(left, right) == left @ right.T).all()
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 1000])
-def test_sums_and_inner_products_are_numpys(size):
-    rng = np.random.default_rng(size)
-    x = rng.normal(size=size)
-    y = rng.normal(size=size)
-    table = rng.normal(size=(3, size))
-    out = np.empty(3)
-    fill_sums(table, out)
-    assert dot(x, y) == pytest.approx(x @ y, abs=1e-12)
-    np.testing.assert_allclose(out, table.sum(axis=1), rtol=0, atol=1e-12)
-
-
 @settings(max_examples=30)
 @given(st.integers(1, 40), st.sampled_from([1, 3, 9000]), st.integers(0, 10**6))
 def test_a_gram_matrix_is_numpys_and_symmetric_to_the_last_bit(count, dimensions, seed):
@@ -246,20 +193,3 @@ def test_a_gram_matrix_is_numpys_and_symmetric_to_the_last_bit(count, dimensions
     products.multiply(rows, rows, True, out)
     np.testing.assert_allclose(out, rows @ rows.T, rtol=0, atol=1e-10)
     assert (out == out.T).all()
-
-
-@pytest.mark.parametrize("count", [9, 30], ids=["in the span", "by weights"])
-def test_a_layer_for_standardised_columns_becomes_one_for_the_original_columns(count):
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(count, 20))
-    mean = rng.normal(size=20)
-    deviation = rng.uniform(0.5, 2.0, size=20)
-    unknowns = rng.normal(size=(3, min(count, 20)))
-    bias = rng.normal(size=3)
-    queries = rng.normal(size=(7, 20))
-    standardised_weight = unknowns @ rows if count <= 20 else unknowns
-    expected = ((queries - mean) / deviation) @ standardised_weight.T + bias
-    weight, shifted = unscale(unknowns, bias, rows, mean, deviation)
-    np.testing.assert_allclose(
-        queries @ weight.T + shifted, expected, rtol=0, atol=1e-12
-    )

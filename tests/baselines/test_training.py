@@ -8,9 +8,7 @@ import pytest
 
 from callshot.baselines.training import TrainingContext, run_jobs
 
-torch = pytest.importorskip(
-    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
-)
+torch = pytest.importorskip("torch")
 
 
 JOB = SimpleNamespace(title="job", data=SimpleNamespace(device=torch.device("cpu")))

@@ -15,8 +15,7 @@ from callshot.encoders.joined_encoder import (
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import CENTROID, equalise_encoders
-from callshot.fewshot.engine import transform_split
-from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.episodes import plan_episodes, transform_split
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.spans import concat_spans
 from callshot.tables.embedding_tables import read_table, write_table

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from callshot.errors import InputError
-from callshot.fewshot.differences import compare_baselines, compare_encoders
-from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
+from callshot.fewshot.differences import (
+    ROUNDING,
+    compare_baselines,
+    compare_encoders,
+    find_crossovers,
+)
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
-from callshot.records.frames import value_matrix, values_frame
+from callshot.records.frames import values_frame
 from corpora import corpora, folds_of, random_corpus
 from corpus_results import make_baselines
 from literal import literal_intervals, literal_percentile
@@ -25,17 +30,21 @@ FEW = Protocol(
 NUMBERS = ("mean", "p01", "p25", "p50", "p75", "p99", "wins")
 
 
-def values(encoder, table, *, metric="map", scoring="all", spread="shared", k=None):
+def values(
+    encoder,
+    table,
+    *,
+    classifier="centroid",
+    metric="map",
+    scoring="all",
+    spread="shared",
+    k=None,
+):
+    """Return the samples (shots, draws) of a curve, from k = 1 on."""
     table = np.atleast_2d(np.asarray(table, float))
     shots = np.arange(1, len(table) + 1) if k is None else np.asarray(k)
-    key = {
-        "corpus": "herd",
-        "encoder": encoder,
-        "classifier": "centroid",
-        "scoring": scoring,
-        "metric": metric,
-        "spread": spread,
-    }
+    key = {"corpus": "herd", "encoder": encoder, "classifier": classifier}
+    key |= {"scoring": scoring, "metric": metric, "spread": spread}
     return values_frame(key, shots, table)
 
 
@@ -90,76 +99,22 @@ def test_an_encoder_less_its_mirror_image_is_exactly_nothing_in_every_spread(
         assert is_undefined or row == (0.0,) * 6 + (0.5,)
 
 
-def test_two_encoders_see_the_same_draws():
-    table = random_corpus(3, classes=3, size=4, integers=False, dimensions=5)
-    other = dataclasses.replace(
-        table,
-        encoder="other",
-        matrix=np.random.default_rng(1).normal(size=(len(table), 9)),
-    )
-    folds = folds_of(table)
-    query = next(
-        s
-        for s, f, n in zip(table.segment, table.fold, table.label, strict=True)
-        if f == 0 and n == "c0"
-    )
-    for spread, draw in itertools.product(("per-query", "shared"), range(5)):
-        one, two = (
-            rerun_episode(t, folds, query, 3, draw, FEW, spread) for t in (table, other)
-        )
-        assert one.support == two.support
-        assert one.scores != two.scores
-
-
-@pytest.mark.parametrize("spread", ["per-query", "shared"])
-def test_what_the_draws_do_to_both_encoders_cancels_out_of_their_difference(spread):
-    table = random_corpus(5, classes=3, size=8, integers=False, dimensions=6)
-    shifted = table.matrix + np.random.default_rng(0).normal(
-        scale=0.05, size=table.matrix.shape
-    )
-    protocol = dataclasses.replace(
-        FEW, bootstraps=300, shared_draws=300, total_samples=300, spreads=(spread,)
-    )
-    result = evaluate_tables(
-        [table, dataclasses.replace(table, encoder="near", matrix=shifted)], protocol
-    )
-    one, two = value_matrix(result.values.filter(metric="map", k=1))
-    assert np.var(one - two) < 0.2 * (np.var(one) + np.var(two))
-    # Of samples that do not belong together it does not.
-    assert np.var(one - np.roll(two, 1)) > 0.5 * (np.var(one) + np.var(two))
-
-
-def test_n_encoders_give_a_difference_for_every_pair_in_their_order():
-    frame = compare(*(values(name, [[0.1 * i]]) for i, name in enumerate("dbca")))
-    assert frame.select("one", "other").rows() == list(
-        itertools.combinations("dbca", 2)
-    )
-    assert frame["mean"].round(9).to_list() == [-0.1, -0.2, -0.3, -0.1, -0.2, -0.1]
-    assert set(frame["wins"]) == {0.0}
-
-
 def test_every_scoring_metric_spread_and_k_is_compared_with_its_like():
     table = random_corpus(3, classes=4, size=3, integers=False)
-    other = dataclasses.replace(
-        table, encoder="other", matrix=table.matrix[::-1].copy()
-    )
-    result = evaluate_tables(
-        [table, other], FEW, categories={"c0": "low", "c1": "low", "c2": "high"}
-    )
+    backwards = table.matrix[::-1].copy()
+    other = dataclasses.replace(table, encoder="other", matrix=backwards)
+    categories = {"c0": "low", "c1": "low", "c2": "high"}
+    result = evaluate_tables([table, other], FEW, categories=categories)
     frame = compare_encoders(result.values)
     columns = ("scoring", "metric", "spread", "k")
-    means = {
-        row[:-1]: row[-1]
-        for row in result.curve.select("encoder", *columns, "mean").iter_rows()
-    }
+    rows = result.curve.select("encoder", *columns, "mean").iter_rows()
+    means = {row[:-1]: row[-1] for row in rows}
     assert len(frame) == len(means) // 2
-    assert set(frame.select("corpus", "one", "other").rows()) == {
-        ("corpus", "test", "other")
-    }
+    names = frame.select("corpus", "one", "other").unique().rows()
+    assert names == [("corpus", "test", "other")]
     for *key, mean in frame.select(*columns, "mean").iter_rows():
-        assert mean == pytest.approx(
-            means["test", *key] - means["other", *key], abs=1e-12
-        )
+        expected = means["test", *key] - means["other", *key]
+        assert mean == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_centroid_is_compared_with_baselines_on_its_encoder_and_with_those_that_have_none():
@@ -184,29 +139,17 @@ def test_the_centroid_is_compared_with_baselines_on_its_encoder_and_with_those_t
 
 
 def test_in_total_the_samples_of_a_baseline_are_subtracted_pair_by_pair():
-    curve = values("a", [[0.25, 0.5, 0.75], [0.5, 0.5, 1.0]], spread="total")
-    key = ("herd", "a", "logistic", "LR", "all", "map", 0.4)
-    samples = pl.Series("samples", [[0.125, 0.5, 1.0]])
-    baselines = make_baselines(key).with_columns(samples)
-    frame = compare_baselines(curve, baselines)
-    for row, one in zip(
-        frame.iter_rows(named=True), [[0.25, 0.5, 0.75], [0.5, 0.5, 1.0]], strict=True
-    ):
-        difference = [a - b for a, b in zip(one, samples[0], strict=True)]
-        assert row["mean"] == pytest.approx(sum(difference) / 3)
-        assert row["p01"] == pytest.approx(np.percentile(difference, 1))
-        assert row["p99"] == pytest.approx(np.percentile(difference, 99))
-    shared = values("a", [[0.25, 0.5, 0.75]], spread="shared")
-    frame = compare_baselines(shared, baselines)
-    assert frame["mean"].to_list() == pytest.approx([0.1])
-
-
-def test_a_baseline_with_fewer_samples_is_compared_on_those():
-    curve = values("a", [[0.25, 0.5, 0.75]], spread="total")
-    key = ("herd", "a", "logistic", "LR", "all", "map", 0.4)
-    baselines = make_baselines(key).with_columns(pl.Series("samples", [[0.25, 0.25]]))
-    frame = compare_baselines(curve, baselines)
-    assert frame.select("mean", "wins").row(0) == (0.125, 0.75)
+    table = np.array([[0.25, 0.5, 0.75, 0.5], [0.5, 0.5, 1.0, 0.5]])
+    samples = [0.125, 0.5, 1.0]  # one less than the curve has
+    baselines = with_samples(make_baseline(0.4), samples)
+    frame = compare_baselines(values("a", table, spread="total"), baselines)
+    difference = table[:, :3] - samples
+    found = frame.select("mean", "p01", "p99").to_numpy().T
+    expected = [difference.mean(axis=1), *np.percentile(difference, (1, 99), axis=1)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    frame = compare_baselines(values("a", table), baselines)
+    assert frame["mean"].to_list() == pytest.approx([0.1, 0.225])
+    assert compare_baselines(values("a", table), NO_BASELINES).is_empty()
 
 
 def test_where_a_value_is_undefined_so_is_the_difference_and_the_other_shots_are_not():
@@ -215,11 +158,6 @@ def test_where_a_value_is_undefined_so_is_the_difference_and_the_other_shots_are
     first, second = numbers(compare(one, other))
     assert first == (0.25,) * 6 + (1.0,)
     assert np.isnan(second).all()
-
-
-def test_one_encoder_without_a_baseline_gives_nothing_to_compare():
-    assert compare(values("a", [[1.0]])).is_empty()
-    assert compare_baselines(values("a", [[1.0]]), make_baselines()).is_empty()
 
 
 @pytest.mark.parametrize(
@@ -232,30 +170,14 @@ def test_one_encoder_without_a_baseline_gives_nothing_to_compare():
     ],
 )
 def test_encoders_that_were_evaluated_differently_cannot_be_compared(other):
-    for pair in (
-        [values("a", [[0.1, 0.2]]), other],
-        [other, values("a", [[0.1, 0.2]])],
-    ):
-        with pytest.raises(
-            InputError,
-            match=r"^herd: '[ab]' and '[ab]' cannot be compared \(herd, centroid, all, map",
-        ):
+    one = values("a", [[0.1, 0.2]])
+    message = r"^herd: '[ab]' and '[ab]' cannot be compared \(herd, centroid, all, map"
+    for pair in ([one, other], [other, one]):
+        with pytest.raises(InputError, match=message):
             compare(*pair)
+    more = [values("b", [[0.1, 0.2]]), values("b", [[0.1, 0.2]], metric="auroc")]
     with pytest.raises(InputError, match="cannot be compared"):
-        compare(
-            values("a", [[0.1]]),
-            values("b", [[0.1]]),
-            values("b", [[0.1]], metric="auroc"),
-        )
-
-
-def make_curves(rng, encoders, shots, samples, lead=0.0):
-    """Return noise around 0.5; the first encoder leads."""
-    curves = []
-    for number, name in enumerate(encoders):
-        noise = rng.normal(scale=0.05, size=(shots, samples))
-        curves.append(values(name, 0.5 + lead * (number == 0) + noise))
-    return pl.concat(curves)
+        compare(one, *more)
 
 
 @settings(max_examples=20)
@@ -264,10 +186,13 @@ def test_intervals_are_those_of_the_literal_twin_over_all_pairs_and_k(
     encoders, shots, last, seed
 ):
     rng = np.random.default_rng(seed)
-    curves = make_curves(rng, "abcd"[:encoders], shots, 120, lead=0.1)
-    frame = compare_encoders(curves, last)
-    matrices = [value_matrix(curves.filter(encoder=name)) for name in "abcd"[:encoders]]
+    matrices = rng.normal(0.5, 0.05, size=(encoders, shots, 120))
+    matrices[0] += 0.1  # the first one leads
+    curves = zip("dbca", matrices, strict=False)
+    frame = compare_encoders(pl.concat([values(*curve) for curve in curves]), last)
     pairs = list(itertools.combinations(matrices, 2))
+    names = frame.select("one", "other").unique(maintain_order=True).rows()
+    assert names == list(itertools.combinations("dbca"[:encoders], 2))
     rows = [row for one, other in pairs for row in (one - other)[:last].tolist()]
     judged = frame.filter(pl.col("k") <= last)
     expected = literal_intervals(rows) if rows else []
@@ -280,22 +205,6 @@ def test_intervals_are_those_of_the_literal_twin_over_all_pairs_and_k(
     beyond = frame.filter(pl.col("k") > last)
     assert beyond["low"].null_count() == beyond["high"].null_count() == len(beyond)
     assert not beyond["clear"].any()
-
-
-def test_encoders_that_do_not_differ_are_rarely_called_different_at_any_k():
-    """With intervals of each alone, one of 30 comparisons would be clear in about a third."""
-    rng = np.random.default_rng(3)
-    claims = 0
-    claims_alone = 0
-    for _ in range(50):
-        truth = rng.normal(scale=0.05, size=(4, 5, 1))  # the luck of these recordings
-        noise = rng.normal(scale=0.05, size=(4, 5, 300))
-        tables = [values(name, truth[i] + noise[i]) for i, name in enumerate("abcd")]
-        frame = compare(*tables)
-        claims += frame["clear"].any()
-        claims_alone += ((frame["p01"] > 0) | (frame["p99"] < 0)).any()
-    assert claims <= 3
-    assert claims_alone > 7
 
 
 @pytest.mark.parametrize(("samples", "is_clear"), [(100, False), (101, True)])
@@ -313,3 +222,135 @@ def test_equal_samples_are_no_interval_unless_they_are_perfect():
     assert frame.select("low", "clear").row(0) == (None, False)
     frame = compare_baselines(values("a", np.ones((1, 200))), baselines)
     assert frame.select("low", "high", "clear").row(0) == (0.5, 0.5, True)
+
+
+NOISE = np.linspace(-0.1, 0.1, 101)
+
+
+def make_noisy(means, width=1.0, *, encoder="a", **more):
+    """Return samples around means, spread by 0.1 times the width to each side."""
+    widths = np.broadcast_to(width, len(means))
+    table = np.array(means)[:, None] + np.outer(widths, NOISE)
+    return values(encoder, table, **more)
+
+
+def make_baseline(value, encoder="a", metric="map", scoring="all"):
+    return make_baselines(("herd", encoder, "logistic", "LR", scoring, metric, value))
+
+
+NO_BASELINES = make_baselines()
+
+
+def crossover(values, value, **more):
+    """Return k_mean and k_clear against one baseline."""
+    frame = find_crossovers(values, make_baseline(value), **more)
+    assert frame.height == 1
+    return frame.select("k_mean", "k_clear").row(0)
+
+
+def test_an_undefined_value_passes_nothing():
+    assert crossover(make_noisy([np.nan, 0.9]), 0.65) == (2, 2)
+    assert crossover(make_noisy([0.9, np.nan]), 0.65) == (1, None)
+
+
+def test_a_baseline_is_compared_with_its_own_encoder_metric_and_scoring_alone():
+    curves = pl.concat([make_noisy([0.9]), make_noisy([0.9], encoder="b")])
+    for encoder, expected in (("a", ["a"]), ("", ["a", "b"])):
+        frame = find_crossovers(curves, make_baseline(0.5, encoder))
+        assert frame["encoder"].to_list() == expected
+    others = [make_baseline(0.5, metric="auroc"), make_baseline(0.5, scoring="reduced")]
+    assert find_crossovers(curves, pl.concat(others)).is_empty()
+    two = [make_noisy([0.5, 0.9]), make_noisy([0.9, 0.9], spread="per-query")]
+    frame = find_crossovers(pl.concat(two), make_baseline(0.7))
+    rows = frame.select("spread", "k_mean").rows()
+    assert set(rows) == {("shared", 2), ("per-query", 1)}
+
+
+def with_samples(baselines, samples):
+    """Return a baseline with samples of the spread `total`."""
+    column = pl.Series("samples", [np.array(samples, float).tolist()])
+    return baselines.with_columns(column)
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=6),
+    st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    st.integers(1, 7),
+)
+def test_a_literal_search_over_paired_samples_finds_the_same_k_clear(
+    centroid, baseline, complete_shots
+):
+    curve = values("a", np.repeat(centroid, 40, axis=1), spread="total")
+    samples = np.repeat(baseline, 40)
+    paired = with_samples(make_baseline(0.5), samples)
+    frame = find_crossovers(curve, paired, complete_shots=complete_shots)
+    rows = np.repeat(centroid, 40, axis=1)[:complete_shots]
+    above = [k for k, row in enumerate(centroid, 1) if np.repeat(row, 40).mean() > 0.5]
+    assert frame["k_mean"][0] == (above[0] if above else None)
+    intervals = literal_intervals((rows - samples).tolist())
+    levels = []
+    for k, ((low, high), row) in enumerate(zip(intervals, rows, strict=True), 1):
+        is_perfect = row.mean() >= 1 - ROUNDING
+        if high - low > 2 * ROUNDING or is_perfect:
+            levels.append((k, low - ROUNDING))
+    assert frame["k_clear"][0] == first_that_stays(levels)
+
+
+def test_training_at_every_k_is_compared_on_the_same_draws():
+    """The draws differ by far more than the two classifiers do."""
+    draws = np.linspace(0.1, 0.8, 101)
+    noise = 1e-3 * np.sin(np.arange(101))
+    # One draw that the baseline never saw.
+    centroid = values("a", [np.append(draws, 9.0)] * 3)
+    sign = np.where(np.arange(101) < 30, -1, 1)
+    table = [draws - 0.01, draws + 0.01 * sign, draws + 0.01 + noise]
+    trained = values("a", table, classifier="logistic")
+    frame = find_crossovers(centroid, NO_BASELINES, trained)
+    assert frame.select("baseline", "labels", "k_mean", "k_clear").rows() == [
+        ("logistic", "k", 2, 3)
+    ]
+
+
+def test_only_shots_that_both_have_count():
+    centroid = make_noisy([0.5] * 3, 0, k=(1, 2, 4))
+    trained = make_noisy([0.7, 0.3], k=(2, 9), classifier="logistic")
+    frame = find_crossovers(centroid, NO_BASELINES, trained)
+    assert frame.select("k_mean", "k_clear").rows() == [(2, 2)]
+
+
+@pytest.mark.parametrize("other", [{"encoder": "b"}, {"k": (7, 8, 9)}])
+def test_curves_with_nothing_in_common_do_not_cross(other):
+    trained = make_noisy([0.6] * 3, classifier="logistic", **other)
+    frame = find_crossovers(make_noisy([0.5] * 3), NO_BASELINES, trained)
+    assert frame.select("k_mean", "k_clear").rows() in ([], [(None, None)])
+
+
+LEVELS = st.lists(st.floats(-0.99, 0.99), min_size=3, max_size=3)
+
+
+@given(st.lists(LEVELS, min_size=1, max_size=6), st.integers(1, 7))
+def test_a_literal_search_from_the_end_finds_the_same(differences, last):
+    table = np.repeat(differences, 40, axis=1)
+    centroid = values("a", np.zeros(table.shape))
+    trained = values("a", table, classifier="logistic")
+    frame = find_crossovers(centroid, NO_BASELINES, trained, last)
+    k_mean, k_clear = frame.select("k_mean", "k_clear").row(0)
+    rows = list(enumerate(table, 1))
+    assert k_mean == first_that_stays([(k, row.mean()) for k, row in rows])
+    intervals = literal_intervals([row.tolist() for row in table[:last]])
+    levels = [
+        (k, low - ROUNDING)
+        for k, (low, high) in enumerate(intervals, 1)
+        if high - low > 2 * ROUNDING
+    ]
+    assert k_clear == first_that_stays(levels)
+
+
+def first_that_stays(levels):
+    """Return the first k from which every level is above 0."""
+    first = None
+    for k, level in reversed(levels):
+        if not level > 0:
+            break
+        first = k
+    return first

@@ -135,35 +135,21 @@ def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_
         assert -1 <= fold < count
 
 
-@given(tiny, st.integers(2, 3))
-@settings(max_examples=30)
-def test_tiny_corpora_get_the_optimum_and_the_proof(corpus, count):
-    label, recording = columns(corpus)
-    folds = build_folds(label, recording, count)
-    assert is_proved(folds), folds.proof
-    assert cost(label, folds.fold, count) == brute_force(label, recording, count)
-
-
-@given(tiny, st.integers(2, 3))
+@pytest.mark.parametrize("searches", [fold_optimizer.SEARCHES, ()])
+@given(corpus=tiny, count=st.integers(2, 3))
 @settings(max_examples=20)
-def test_nothing_is_proved_that_brute_force_can_beat(corpus, count):
+def test_tiny_corpora_get_the_optimum_and_the_proof(searches, corpus, count):
     label, recording = columns(corpus)
+    lowest = brute_force(label, recording, count)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold_optimizer, "SEARCHES", searches)
+        folds = build_folds(label, recording, count)
+        assert is_proved(folds), folds.proof
+        assert cost(label, folds.fold, count) == lowest
         patch.setattr(fold_optimizer, "SEARCHES", ((1, True),))
         folds = build_folds(label, recording, count, nodes=0)
-    if cost(label, folds.fold, count) != brute_force(label, recording, count):
+    if cost(label, folds.fold, count) != lowest:
         assert "not proved: the solver was left out" in folds.proof
-
-
-@given(tiny, st.integers(2, 3))
-@settings(max_examples=20)
-def test_the_integer_program_finds_the_optimum_without_local_search(corpus, count):
-    label, recording = columns(corpus)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_optimizer, "SEARCHES", ())
-        folds = build_folds(label, recording, count)
-    assert is_proved(folds), folds.proof
-    assert cost(label, folds.fold, count) == brute_force(label, recording, count)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -182,12 +168,6 @@ def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_dis
     assert cost(label, folds.fold, 3) == brute_force(label, recording, 3)
 
 
-def test_one_more_eligible_class_is_worth_any_spread_of_the_others():
-    label, recording = columns([[*"abcde"], [*"abcde"], [*"bbccddee"]])
-    folds = build_folds(label, recording, 2, nodes=0)
-    assert cost(label, folds.fold, 2) == (-5, Fraction(4, 5))
-
-
 def test_three_classes_that_share_three_recordings_in_pairs_cannot_all_be_eligible():
     label, recording = columns([["a", "c"], ["a", "b"], ["b", "c"]])
     folds = build_folds(label, recording, 2)
@@ -195,7 +175,7 @@ def test_three_classes_that_share_three_recordings_in_pairs_cannot_all_be_eligib
     assert folds.proof == "optimum proved by integer programming"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_greedy_start_is_the_folds_of_scikit_learn(seed):
     label, recording, count = random_columns(seed)
     names, row = np.unique(recording, return_inverse=True)
@@ -204,7 +184,7 @@ def test_the_greedy_start_is_the_folds_of_scikit_learn(seed):
     np.testing.assert_array_equal(ours[row], theirs)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_common_rows(
     seed,
 ):
@@ -221,16 +201,6 @@ def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_co
             assert cost(label, folds.fold, count) <= cost(label, theirs, count)
 
 
-def test_folds_are_better_where_scikit_learn_loses_classes():
-    gained = 0
-    for seed in range(1, 20, 3):
-        label, recording, count = random_columns(seed)
-        theirs = run_sklearn(label, recording, count, np.arange(len(label)))
-        ours = build_folds(label, recording, count, nodes=0).fold
-        gained += cost(label, theirs, count)[0] - cost(label, ours, count)[0]
-    assert gained > 0
-
-
 @given(tiny, st.integers(2, 3), st.randoms())
 @settings(max_examples=15)
 def test_the_order_of_rows_changes_nothing(corpus, count, random):
@@ -243,22 +213,12 @@ def test_the_order_of_rows_changes_nothing(corpus, count, random):
     )
     np.testing.assert_array_equal(again.fold, folds.fold[order])
     assert again.proof == folds.proof
+    numbers = list(dict.fromkeys(folds.fold[folds.fold >= 0].tolist()))
+    assert numbers == list(range(len(numbers)))  # by their first recording
 
 
-@pytest.mark.parametrize("seed", [1, 8])
-def test_the_same_corpus_gets_the_same_folds_numbered_by_their_first_recording(seed):
-    label, recording, count = random_columns(seed)
-    folds = build_folds(label, recording, count, nodes=0)
-    again = build_folds(label, recording, count, nodes=0)
-    np.testing.assert_array_equal(folds.fold, again.fold)
-    assert list(dict.fromkeys(folds.fold[folds.fold >= 0].tolist())) == list(
-        range(count)
-    )
-
-
-@pytest.mark.parametrize("seed", [0, 9])
-def test_bounds_of_the_solver_change_the_proof_but_not_the_folds(seed):
-    label, recording, count = random_columns(seed)
+def test_bounds_of_the_solver_change_the_proof_but_not_the_folds():
+    label, recording, count = random_columns(0)
     solved = build_folds(label, recording, count)
     bare = build_folds(label, recording, count, nodes=0)
     assert is_proved(solved)
@@ -288,7 +248,7 @@ def test_single_segments_are_spread_as_evenly_as_whole_numbers_can_be():
 
 def test_of_equal_folds_those_of_more_equal_size_are_chosen():
     gained = []
-    for seed in (2, 5, 8, 11):
+    for seed in (2, 8):
         label, recording, count = random_columns(seed)
         settled = build_folds(label, recording, count, nodes=0).fold
         with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.engine import open_engine
+from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from corpora import corpora, episodes_of, random_corpus, repeat_vectors
@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from callshot.fewshot.gpu import sweep as gpu_supports  # noqa: E402
 from callshot.fewshot.gpu.device import KERNELS, Gpu  # noqa: E402
-from callshot.fewshot.gpu.scores import to_scores  # noqa: E402
+from callshot.fewshot.gpu.supports import to_scores  # noqa: E402
 from callshot.fewshot.kernels import scores  # noqa: E402
 
 # Lanes beyond the last one compute on anything.

@@ -29,17 +29,6 @@ def test_streams_are_those_of_the_reference_bit_for_bit(text, word, position, n)
     assert int(pick) == literal.below(int(stream), position, n)
 
 
-def test_streams_fill_their_range_evenly():
-    stream = streams.purpose_key(0, "test")
-    picks = [
-        int(streams.below(stream, np.uint64(i), np.uint64(7))) for i in range(7000)
-    ]
-    counts = np.bincount(picks, minlength=7)
-    assert (
-        (counts - 1000) ** 2 / 1000
-    ).sum() < 22.5  # chi-squared with 6 degrees: 99.9 %
-
-
 def test_bootstrap_picks_are_a_hash_of_the_query_and_the_sample():
     keys = np.array([streams.key(f"s{i}") for i in range(3)])
     picks = np.empty((3, 40), np.uint16)
@@ -114,7 +103,7 @@ tables = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(tables, st.floats(0.02, 0.98), st.sampled_from([np.uint16, np.uint32]))
 def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, dtype):
     queries, draws, seed, levels = shape
@@ -141,29 +130,3 @@ def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, dt
             sample = scores[np.arange(queries), picks[:, b]]
             golden = literal.ranking_metrics(sample, relevant)
             np.testing.assert_allclose([ap[b], auroc[b]], golden, rtol=0, atol=1e-12)
-
-
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 30),
-    st.integers(1, 8),
-    st.sampled_from([0, 5]),
-)
-def test_codes_have_the_order_and_the_ties_of_the_scores_with_every_anchor(
-    seed, queries, draws, levels
-):
-    rng = np.random.default_rng(seed)
-    scores = random_scores(rng, queries, draws, levels).ravel()
-    anchor = rng.random(queries) < 0.5
-    code = np.empty(scores.size, np.uint32)
-    tied, _ = ranks.encode(ranks.sort_scores(scores), scores, anchor, draws, code)
-    query = np.arange(scores.size) // draws
-    for i in np.flatnonzero(anchor[query]):
-        assert code[i] % 2 == 1
-        np.testing.assert_array_equal(code >= code[i], scores >= scores[i])
-        np.testing.assert_array_equal(code > code[i], scores > scores[i])
-    equal = (scores[:, None] == scores) & (query[:, None] != query)
-    least = equal.any(axis=1).sum()
-    assert tied >= least
-    if not levels:
-        assert tied == least

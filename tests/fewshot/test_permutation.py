@@ -1,7 +1,6 @@
 """The test against chance: labels permuted over recordings, inside folds."""
 
 import dataclasses
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,21 +8,27 @@ import pytest
 import literal
 from callshot.fewshot import permutation, reference
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.engine import open_engine
+from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import complete_shots, count_classes
 from callshot.fewshot.permutation import (
     TEST_DRAWS,
     chance_test,
     count_orders,
-    make_labellings,
     measure_labellings,
     shots_to_test,
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.records.frames import CHANCE_TEST, empty_frame
 from callshot.vectors import Vectors
-from corpora import episodes_of, folds_of, random_corpus, repeat_vectors, reverse_rows
+from corpora import (
+    episodes_of,
+    folds_of,
+    gaussian_corpus,
+    random_corpus,
+    repeat_vectors,
+    reverse_rows,
+)
 
 SMALL = Protocol(shots=(1, 2, 3), draws=2, bootstraps=3, shared_draws=12)
 FEW = dataclasses.replace(SMALL, permutations=4)
@@ -113,7 +118,7 @@ def make_calls(seed, *, folds=3, recordings=2, calls=1, classes=3, signal=0.0):
     ("memory", "sampler"), [(0, "distinct"), (2**30, "replacement")]
 )
 def test_statistics_are_those_of_the_reference_on_permuted_tables(memory, sampler):
-    for seed in range(3):
+    for seed in range(2):
         table = random_corpus(seed, classes=4, size=3, integers=False)
         protocol = dataclasses.replace(FEW, sampler=sampler, seed=seed)
         k = last_shot(table)
@@ -148,105 +153,18 @@ def test_ties_of_equal_vectors_and_the_literal_softmax_count_as_in_the_reference
 
 def test_p_counts_the_permutations_that_score_at_least_as_much():
     table = make_calls(1, recordings=1, calls=2, signal=0.2)
-    protocol = dataclasses.replace(SMALL, shots=(2,), permutations=30)
+    protocol = dataclasses.replace(SMALL, shots=(2,), permutations=20)
     golden = slow_statistics(table, protocol, 2)
     frame = frame_of(table, protocol)
     assert frame.schema == empty_frame(CHANCE_TEST).schema
     assert frame["metric"].to_list() == ["map", "auroc"]
     for row, values in zip(frame.iter_rows(named=True), golden, strict=True):
         count = sum(value >= values[0] - 1e-12 for value in values[1:])
-        assert row["p"] == (1 + count) / 31
-        assert 0 < count < 30
+        assert row["p"] == (1 + count) / 21
+        assert 0 < count < 20
         assert row["value"] == pytest.approx(values[0], abs=1e-12)
         assert row["permuted"] == pytest.approx(np.mean(values[1:]), abs=1e-12)
-        assert row["permutations"] == 30
-
-
-def test_the_value_is_the_mean_of_the_first_shared_draws():
-    table = random_corpus(2, classes=3, size=4, integers=False)
-    result = evaluate_tables([table], FEW)
-    assert not result.chance_test.is_empty()
-    for row in result.chance_test.iter_rows(named=True):
-        samples = result.values.filter(
-            spread="shared", scoring="all", metric=row["metric"], k=row["k"]
-        )
-        draws = samples["value"][0][:TEST_DRAWS]
-        assert row["value"] == pytest.approx(draws.mean(), abs=1e-12)
-
-
-def test_folds_keep_the_number_of_calls_of_each_class_and_of_all_labels():
-    for seed in range(5):
-        episodes = episodes_of(random_corpus(seed, classes=5, folds=3, size=5))
-        true, *permuted = make_labellings(episodes, seed, 5)
-        np.testing.assert_array_equal(true.source, np.arange(len(episodes.label)))
-        np.testing.assert_array_equal(true.members, np.arange(len(episodes.label)))
-        for labelling in permuted:
-            assert sorted(labelling.source.tolist()) == true.source.tolist()
-            fold = episodes.fold[labelling.source]
-            np.testing.assert_array_equal(fold, episodes.fold)
-            label = episodes.label[labelling.source]
-            of_members = label[labelling.members.astype(int)]
-            np.testing.assert_array_equal(of_members, episodes.label)
-            for f in range(-1, 3):
-                inside = episodes.fold == f
-                relevant = episodes.relevant[labelling.source[inside]]
-                expected = episodes.relevant[inside].sum(axis=0)
-                np.testing.assert_array_equal(relevant.sum(axis=0), expected)
-
-
-def test_the_labels_of_a_recording_stay_together():
-    table = make_calls(3, recordings=3, calls=5)
-    rng = np.random.default_rng(0)
-    swapped = [f"c{n}" for n in rng.integers(0, 3, len(table))]
-    episodes = episodes_of(table.with_columns(label=swapped))
-    moved = 0
-    for labelling in list(make_labellings(episodes, 0, 20))[1:]:
-        names = np.array(episodes.recording)
-        for name in set(episodes.recording):
-            calls = np.flatnonzero(names == name)
-            calls = calls[np.argsort(np.array(episodes.segment)[calls])]
-            source = labelling.source[calls]
-            assert len(set(names[source])) == 1
-            segments = np.array(episodes.segment)[source]
-            assert segments.tolist() == sorted(segments)
-            moved += names[source[0]] != name
-    assert moved > 300
-
-
-def test_recordings_of_different_lengths_are_laid_over_the_calls_one_after_the_other():
-    recording = ["a"] * 3 + ["b"] + ["c"] * 2 + ["x"] * 2 + ["y"] * 4
-    table = Vectors.from_columns(
-        "test",
-        np.zeros((12, 1)),
-        [f"s{i:02d}" for i in range(12)],
-        recording,
-        list("nmmnnm" + "mnnnmm"),
-        [()] * 12,
-        np.array([0] * 6 + [1] * 6),
-    )
-    episodes = episodes_of(table)
-    names = np.array(episodes.recording)[np.argsort(episodes.segment)]
-    orders = set()
-    for labelling in make_labellings(episodes, 0, 60):
-        source = labelling.source[np.argsort(episodes.segment)]
-        laid = np.array(episodes.recording)[source]
-        orders.add("".join(laid[:6]))
-        assert Counter(laid) == Counter(names)
-    assert orders == {"aaabcc", "aaaccb", "baaacc", "bccaaa", "ccaaab", "ccbaaa"}
-
-
-def test_noise_is_called_better_than_chance_in_a_few_percent_of_corpora():
-    protocol = Protocol(shots=(1, 2, 5), permutations=49)
-    found = Counter()
-    for seed in range(60):
-        frame = frame_of(make_calls(seed, recordings=3, calls=5), protocol)
-        found.update(
-            (metric, k)
-            for metric, k, p in frame.select("metric", "k", "p").rows()
-            if p <= 0.02
-        )
-    assert len(frame) == 6
-    assert max(found.values()) <= 4
+        assert row["permutations"] == 20
 
 
 def test_a_planted_signal_has_the_smallest_possible_p():
@@ -265,33 +183,12 @@ def test_neither_the_order_of_rows_nor_the_size_of_blocks_changes_the_test(monke
     assert frame.equals(frame_of(table, SMALL))
 
 
-def test_the_seed_changes_the_permutations_and_more_of_them_keep_the_first():
-    table = random_corpus(9, classes=4, size=5, dimensions=5, integers=False)
-    episodes = episodes_of(table)
-    first = list(make_labellings(episodes, 0, 3))
-    more = list(make_labellings(episodes, 0, 6))
-    other = list(make_labellings(episodes, 1, 3))
-    for one, same, another in zip(first[1:], more[1:], other[1:], strict=False):
-        np.testing.assert_array_equal(one.source, same.source)
-        assert (one.source != another.source).any()
-
-
 def test_the_test_is_made_at_a_few_shots_up_to_the_last_complete_one():
     assert shots_to_test(Protocol(), 31) == [1, 2, 5, 10, 20, 31]
     assert shots_to_test(Protocol(), 100) == [1, 2, 5, 10, 20, 40]
     assert shots_to_test(Protocol(shots=(3, 4, 6)), 4) == [4]
     assert shots_to_test(Protocol(shots=(6,)), 4) == []
     assert shots_to_test(Protocol(permutations=0), 31) == []
-
-
-def test_without_permutations_or_tested_shots_there_is_no_row():
-    table = random_corpus(3, classes=3, size=3)
-    for protocol in (
-        dataclasses.replace(SMALL, permutations=0),
-        dataclasses.replace(FEW, shots=(30,)),
-    ):
-        frame = evaluate_tables([table], protocol).chance_test
-        assert frame.equals(empty_frame(CHANCE_TEST))
 
 
 def test_a_fold_without_auroc_is_left_out_and_a_corpus_without_has_no_rows():
@@ -318,14 +215,7 @@ def test_the_reference_classifier_alone_is_tested():
 
 def test_too_few_orders_of_recordings_give_a_note_instead_of_a_test():
     """Two folds of two recordings: 4 orders, so that p could not be 0.02."""
-    label = ["roar", "rumble"] * 8
-    recording = [f"r{i // 4}" for i in range(16)]
-    segment = [f"s{i:02}" for i in range(16)]
-    vectors = np.random.default_rng(0).normal(size=(16, 3))
-    fold = np.repeat([0, 1], 8)
-    table = Vectors.from_columns(
-        "e", vectors, segment, recording, label, [()] * 16, fold
-    )
+    table = gaussian_corpus((8, 8), 3, folds=2, common=0, calls=4)
     protocol = Protocol(
         shots=(1, 2), draws=2, bootstraps=3, shared_draws=3, total_samples=3
     )

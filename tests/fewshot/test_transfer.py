@@ -6,17 +6,21 @@ import numpy as np
 import pytest
 
 import literal
+from callshot import Vectors
 from callshot.cli.terminal import describe_transfer
 from callshot.errors import InputError, OptionError
+from callshot.fewshot import reference
 from callshot.fewshot.dataset import Dataset
+from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
-from callshot.fewshot.folds import check_tables
+from callshot.fewshot.folds import check_tables, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
 from callshot.fewshot.transfer import evaluate_transfer, find_partner, plan_task
+from callshot.records import Folds
 from callshot.records.frames import value_matrix
 from corpora import random_corpus
-from literal_transfer import TransferTwin
+from literal_total import total_values, weighted_centroids
 
 FEW = Protocol(
     shots=(1, 2, 4),
@@ -64,19 +68,36 @@ def classes_of(result):
     return {count.label for count in result.eligible_classes}
 
 
+def joined_episodes(source, target, classes):
+    """Episodes of both tables: rows of the source are the common fold, and all supports."""
+    rows = []
+    for table, fold in ((source.first, None), (target.first, target.first.fold)):
+        columns = (table.matrix, table.segment, table.recording, table.label)
+        for i, (*row, label) in enumerate(zip(*columns, strict=True)):
+            is_example = fold is None
+            if label in classes and (is_example or fold[i] >= 0):
+                labels = () if is_example else table.labels[i]
+                rows.append((*row, label, labels, -1 if is_example else fold[i]))
+    *columns, fold = zip(*rows, strict=True)
+    table = Vectors.from_columns("joined", *columns)
+    count = int(max(fold)) + 1
+    folds = Folds(np.array(fold), count, "given", only_common=True)
+    return plan_episodes(table, folds, count_classes(table.label, folds))
+
+
 @pytest.mark.parametrize(
     ("memory", "sampler"), [(0, "distinct"), (2**30, "replacement")]
 )
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
-def test_samples_are_those_of_the_literal_twin(spread, sampler, memory):
+def test_samples_are_those_of_the_reference(spread, sampler, memory):
     source, target = transfer_pair()
     protocol = replace(FEW, sampler=sampler, permutations=0)
     result = evaluate_transfer(source, target, protocol, memory=memory)
-    twin = TransferTwin(source.first, target.first, classes_of(result))
+    episodes = joined_episodes(source, target, classes_of(result))
     for k in protocol.shots:
-        golden = twin.values(protocol, spread, k)
+        golden = reference.sample_values(episodes, protocol, spread, k)
         rows = result.values.filter(spread=spread, k=k, scoring="all")
-        for n, metric in enumerate(("map", "auroc", "accuracy")):
+        for n, metric in enumerate(reference.METRICS):
             samples = value_matrix(rows.filter(metric=metric))[0]
             assert samples == pytest.approx(golden[:, n], abs=1e-12)
 
@@ -84,14 +105,17 @@ def test_samples_are_those_of_the_literal_twin(spread, sampler, memory):
 def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_recordings():
     source, target = transfer_pair()
     result = evaluate_transfer(source, target, FEW)
-    names = sorted(classes_of(result))
-    twin = TransferTwin(source.first, target.first, names)
-    fewer = [min(map(len, twin.recordings(name))) for name in names]
+    episodes = joined_episodes(source, target, classes_of(result))
+    fewer = []
+    for n in range(len(episodes.classes)):
+        rows = np.flatnonzero(episodes.label == n)
+        sides = (rows[episodes.fold[rows] < 0], rows[episodes.fold[rows] >= 0])
+        fewer.append(min(len({episodes.recording[i] for i in side}) for side in sides))
     inflation = small_sample_inflation(np.array(fewer)).mean()
     for k in FEW.shots:
         rows = result.values.filter(metric="map", k=k)
         shared = value_matrix(rows.filter(spread="shared"))[0]
-        raw = twin.total_map(FEW, k)
+        raw = total_values(episodes, FEW, k, weighted_centroids)[:, 0]
         golden = widen_to_prediction(raw, shared, inflation=inflation)
         samples = value_matrix(rows.filter(spread="total"))[0]
         assert samples == pytest.approx(golden, abs=1e-9)
@@ -102,27 +126,27 @@ def test_all_is_the_whole_library_without_the_site():
     protocol = replace(SHARED, shots=(1,), whole_pool=True)
     only_all = replace(SHARED, shots=(), whole_pool=True)
     result = evaluate_transfer(source, target, protocol)
-    twin = TransferTwin(source.first, target.first, classes_of(result))
-    sizes = [len(twin.members(name, fold=-1)) for name in twin.classes]
-    last = result.values.filter(metric="map", k=max(sizes))
-    golden = twin.values(protocol, "shared", max(sizes))[:, 0]
+    episodes = joined_episodes(source, target, classes_of(result))
+    size = int(np.bincount(episodes.label[episodes.fold < 0]).max())
+    golden = reference.sample_values(episodes, protocol, "shared", size)[:, 0]
+    last = result.values.filter(metric="map", k=size)
     assert value_matrix(last)[0] == pytest.approx(golden, abs=1e-12)
     within_target = value_matrix(result.within_target.values.filter(metric="map"))[-1]
     cost = result.transfer_difference.filter(metric="map")["mean"][-1]
     assert cost == pytest.approx(float((golden - within_target).mean()), abs=1e-12)
     (sentence,) = describe_transfer(evaluate_transfer(source, target, only_all))
-    assert sentence.startswith(f"With {max(sizes)} examples")
+    assert sentence.startswith(f"With {size} examples")
 
 
 def test_where_the_site_has_no_row_for_all_there_is_no_difference():
     source, target = transfer_pair()
     part = target.only(classes_of(evaluate_transfer(source, target, SHARED)))
     folds = part.folds.fold
+    label = np.array(part.first.label)
     pools = [
-        sum(name == label and fold != other for name, fold in rows)
-        for rows in [list(zip(part.first.label, folds.tolist(), strict=True))]
-        for label in part.labels
-        for other in range(part.folds.count)
+        np.sum((label == name) & (folds != fold)).item()
+        for name in part.labels
+        for fold in range(part.folds.count)
     ]
     protocol = replace(SHARED, shots=(1, max(pools)), whole_pool=True)
     result = evaluate_transfer(source, target, protocol)
@@ -154,17 +178,13 @@ def test_classifiers_are_fitted_to_the_library_alone(classifier, transform):
     assert names == ["test", f"test, {classifier}"]
 
 
-def test_an_episode_can_be_repeated_alone_and_its_support_is_of_the_library():
+def test_the_curves_within_are_those_of_ordinary_evaluations():
     source, target = transfer_pair()
     (joined, *_), _, _ = plan_task(source, target, centre=False)
     query = joined.first.segment[-1]
     episode = rerun_episode(joined.first, joined.folds, query, 2, 0, FEW, "shared")
     support = {name for names in episode.support.values() for name in names}
     assert all(name.startswith("lib ") for name in support)
-
-
-def test_the_curves_within_are_those_of_ordinary_evaluations():
-    source, target = transfer_pair()
     result = evaluate_transfer(source, target, FEW)
     for corpus_tables, within in (
         (target, result.within_target),
@@ -173,20 +193,13 @@ def test_the_curves_within_are_those_of_ordinary_evaluations():
         part = corpus_tables.only(classes_of(result))
         alone = evaluate_tables(part.tables, FEW, folds=part.folds, corpus=part.corpus)
         assert within.curve.equals(alone.curve)
-
-
-def test_the_difference_is_that_of_samples_on_the_same_queries():
-    source, target = transfer_pair()
-    result = evaluate_transfer(source, target, FEW)
     key = {"metric": "map", "spread": "total", "scoring": "all", "k": 2}
     transfer = value_matrix(result.values.filter(**key))
     within_target = value_matrix(result.within_target.values.filter(**key))
     row = result.transfer_difference.filter(**key).row(0, named=True)
-    assert row["one"] == "test"
-    assert row["other"] == "examples of target"
-    assert row["mean"] == pytest.approx(
-        float((transfer - within_target).mean()), abs=1e-12
-    )
+    assert (row["one"], row["other"]) == ("test", "examples of target")
+    difference = float((transfer - within_target).mean())
+    assert row["mean"] == pytest.approx(difference, abs=1e-12)
     assert result.queries == result.within_target.queries
 
 
@@ -221,10 +234,8 @@ def test_several_tables_of_the_library_have_a_curve_each_against_one_of_the_site
     result = evaluate_transfer(corpus(first, second, name="source"), target, SHARED)
     assert result.encoders == ["test", "test at site"]
     assert result.within_target.encoders == ["test"]
-    assert (
-        result.transfer_difference["one"].unique(maintain_order=True).to_list()
-        == result.encoders
-    )
+    names = result.transfer_difference["one"].unique(maintain_order=True)
+    assert names.to_list() == result.encoders
     pairs = result.differences.select("one", "other").unique().rows()
     assert ("test", "test at site") in pairs
 
@@ -290,19 +301,6 @@ def test_a_library_that_has_each_label_in_one_recording_has_no_curve_of_its_own(
     assert result.within_source is None
     assert any(note.startswith("no curve within source: ") for note in result.notes)
     assert set(result.join_frames("curve")["source_corpus"]) == {"source", "target"}
-
-
-def test_the_common_fold_of_a_site_is_no_example():
-    source, target = transfer_pair()
-    assert (target.folds.fold == -1).any()
-    (joined, *_), _, _ = plan_task(source, target, centre=False)
-    is_common = (joined.folds.fold == -1).tolist()
-    names = [
-        name
-        for name, common in zip(joined.first.segment, is_common, strict=True)
-        if common
-    ]
-    assert all(name.startswith("lib ") for name in names)
 
 
 def test_frames_say_where_examples_and_queries_are_from():

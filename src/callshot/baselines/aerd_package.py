@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from callshot.baselines.scoring import baseline_frame, find_outputs
-from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
+from callshot.baselines.sequence_batches import Signal, check_signal, pad_signal
 from callshot.baselines.training import check_length
 from callshot.corpus.options import label_key
 from callshot.errors import InputError, check_choice

@@ -25,8 +25,7 @@ from callshot.baselines.path_solver import Array, Objective, Rows, Vector
 from callshot.baselines.scoring import measure
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.classifiers import CENTROID
-from callshot.fewshot.engine import transform_split
-from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.episodes import Episodes, transform_split
 from callshot.fewshot.sweep import Categories
 from callshot.jobs import Check, Pool, never_stop
 from callshot.records import FloatArray, IntArray, Progress, no_progress

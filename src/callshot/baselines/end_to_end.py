@@ -22,19 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from callshot.baselines.pretrained import read_pretrained
-from callshot.baselines.sequence_batches import BatchData, BoolArray, padded_index
-from callshot.baselines.spectrogram import (
+from callshot.baselines.sequence_batches import (
     COLUMN_PATCHES,
     COLUMN_S,
     HOP_SAMPLES,
     MAX_COLUMNS,
     PATCH,
     RATE_HZ,
+    BatchData,
+    BoolArray,
     Crops,
     Signal,
     batch_crops,
     log_mel_table,
+    padded_index,
     random_crops,
     window_crops,
 )
@@ -51,7 +52,7 @@ from callshot.baselines.training import (
     require_torch,
     run_trainings,
 )
-from callshot.baselines.transformer import AstConfig, BeatsConfig, Mask
+from callshot.baselines.transformer import AstConfig, BeatsConfig, Mask, read_pretrained
 from callshot.records import FloatArray, IntArray
 
 SCORING_BATCH = 32  # crops
@@ -113,12 +114,12 @@ def score_end_to_end(
             make,
             data,
             config,
-            "aerd",
-            encoder.title,
-            fold,
-            number,
-            facts,
-            context,
+            name="aerd",
+            kind=encoder.title,
+            fold=fold,
+            number=number,
+            facts=facts,
+            context=context,
         )
         jobs.append(job)
     scores, training = run_trainings(jobs, context)

@@ -1,7 +1,7 @@
 """Draws of a split → logistic regression at every k on a GPU, many draws at a time.
 
 All draws of a split have as many rows of each class, so the fits of one k are one batch. What a fit
-sees, where it starts and when it stops are those of `logistic_per_k` on the CPU; `Newton` takes the
+sees, where it starts and when it stops are those of `logistic` on the CPU; `Newton` takes the
 steps of `solver.solve` for a whole batch. Sums have another order, so weights differ in their last
 digits.
 
@@ -20,10 +20,8 @@ from torch.nn.functional import one_hot, pad
 
 from callshot.baselines.logistic import CLOSE, check_optimum, score_whole_support
 from callshot.baselines.solver import MAX_INNER_STEPS, MAX_STEPS, TINY
-from callshot.fewshot.engine import Engine, blocks
-from callshot.fewshot.episodes import Split
-from callshot.fewshot.gpu.draws import SupportDrawer, Supports
-from callshot.fewshot.gpu.rows import upload
+from callshot.fewshot.episodes import Engine, Split, blocks
+from callshot.fewshot.gpu.draws import SupportDrawer, Supports, upload
 from callshot.fewshot.spreads import Spread
 from callshot.records import IntArray
 

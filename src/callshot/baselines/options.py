@@ -63,7 +63,7 @@ def check_trainable(options: BaselineOptions, device: str = "cpu") -> None:
     if options.needs_torch:
         require_torch(device)
     if options.init is not None:
-        from callshot.baselines.pretrained import read_pretrained
+        from callshot.baselines.transformer import read_pretrained
 
         read_pretrained(options.init)
     if options.published:

@@ -211,12 +211,12 @@ def plan_jobs(
                 RecurrentNetwork,
                 data,
                 config,
-                name,
-                CELLS[name],
-                episodes.fold,
-                fold,
-                facts,
-                context,
+                name=name,
+                kind=CELLS[name],
+                fold=episodes.fold,
+                number=fold,
+                facts=facts,
+                context=context,
             )
             jobs.append(job)
     return jobs

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from callshot.baselines.aerd_package import score_aerd_package
 from callshot.baselines.centroid_to_logistic import refine_centroid
-from callshot.baselines.logistic import DEFAULT_C, score_logistic
-from callshot.baselines.logistic_per_k import sweep_logistic
+from callshot.baselines.logistic import DEFAULT_C, score_logistic, sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
 from callshot.baselines.scoring import baseline_frame, find_outputs
 from callshot.baselines.training import Metadata, TrainingContext
@@ -30,8 +29,8 @@ from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.differences import find_crossovers
 from callshot.fewshot.folds import check_no_leak
 from callshot.fewshot.gpu.device import choose_device, usable_gpu
+from callshot.fewshot.metrics import summarise_sweep
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.summary import summarise_sweep
 from callshot.records import (
     RANKING_METRICS,
     Evaluation,

@@ -39,6 +39,7 @@ from callshot.records.frames import (
 from callshot.records.terms import RANKING_METRICS
 from callshot.spans import FloatArray, IntArray
 
+CURVE_COLUMNS = ("corpus", "encoder", "scoring", "metric", "spread")
 PAIR_KEY = ("corpus", "classifier", "scoring", "metric", "spread")
 MIN_SAMPLES = 101  # that a 98 % interval needs; fewer give a count of wins
 ROUNDING = 1e-9  # differences of a metric below this are rounding errors
@@ -119,12 +120,13 @@ def compare_baselines(
 
     See `subtract_baseline` for the samples of a difference.
     """
-    comparisons = []
-    for curve in split_curves(values):
-        for baseline in matching_baselines(baselines, curve).iter_rows(named=True):
-            difference = subtract_baseline(curve, baseline)
-            name = baseline_name(baseline)
-            comparisons.append(Comparison(curve, name, difference))
+    baseline_rows = baselines.to_dicts()
+    comparisons = [
+        Comparison(curve, baseline_name(baseline), subtract_baseline(curve, baseline))
+        for curve in split_curves(values)
+        for baseline in baseline_rows
+        if is_comparable(baseline, curve.select(CURVE_COLUMNS).row(0))
+    ]
     rows = summarise_comparisons(comparisons, complete_shots)
     return concat_frames(rows, DIFFERENCES)
 
@@ -219,8 +221,7 @@ def summarise_comparisons(
             "high": pl.Series(mean + margin).fill_nan(None),
             "clear": np.abs(mean) > margin + ROUNDING,
         }
-        key = curve.select("corpus", "encoder", "scoring", "metric", "spread")
-        constants = key.row(0, named=True)
+        constants = curve.select(CURVE_COLUMNS).row(0, named=True)
         constants |= {"one": constants["encoder"], "other": other}
         frames.append(make_frame(DIFFERENCES, columns, constants))
     return frames
@@ -256,15 +257,15 @@ def _standard_deviation(differences: FloatArray) -> FloatArray:
     return np.where(deviation <= ROUNDING, 0.0, deviation)
 
 
-def matching_baselines(baselines: pl.DataFrame, curve: pl.DataFrame) -> pl.DataFrame:
-    """Return the baselines that a curve is compared with: same corpus, scoring, metric, encoder."""
-    key = curve.row(0, named=True)
-    return baselines.filter(
-        pl.col("encoder").is_in(["", key["encoder"]]),
-        corpus=key["corpus"],
-        scoring=key["scoring"],
-        metric=key["metric"],
-    )
+def is_comparable(baseline: Mapping[str, Any], curve_key: tuple[str, ...]) -> bool:
+    """Return whether a baseline has the corpus, scoring, metric, and encoder or audio of a curve.
+
+    `curve_key` are the CURVE_COLUMNS.
+    """
+    corpus, encoder, scoring, metric, _ = curve_key
+    task = (baseline["corpus"], baseline["scoring"], baseline["metric"])
+    is_read = baseline["encoder"] in ("", encoder)
+    return is_read and task == (corpus, scoring, metric)
 
 
 def baseline_name(baseline: Mapping[str, Any]) -> str:
@@ -274,7 +275,6 @@ def baseline_name(baseline: Mapping[str, Any]) -> str:
     return f"{baseline['name']} on {baseline['encoder']}"
 
 
-CURVE_COLUMNS = ("corpus", "encoder", "scoring", "metric", "spread")
 AHEAD = (pl.col("mean") > 0) & pl.col("mean").is_not_nan()
 
 
@@ -313,13 +313,12 @@ def find_crossovers(
     # Filters of frames for every pair of curves would take longer than all else.
     curves = split_curves(values)
     keys = [curve.select(CURVE_COLUMNS).row(0) for curve in curves]
-    pairs = []
-    for baseline in baselines.iter_rows(named=True):
-        task = (baseline["corpus"], baseline["scoring"], baseline["metric"])
-        for curve, (corpus, encoder, *scored, _) in zip(curves, keys, strict=True):
-            is_read = baseline["encoder"] in ("", encoder)
-            if is_read and task == (corpus, *scored):
-                pairs.append((curve, baseline))
+    pairs = [
+        (curve, baseline)
+        for baseline in baselines.to_dicts()
+        for curve, key in zip(curves, keys, strict=True)
+        if is_comparable(baseline, key)
+    ]
     comparisons = [
         Comparison(curve, baseline["name"], subtract_baseline(curve, baseline))
         for curve, baseline in pairs

@@ -3,19 +3,23 @@
 Each encoder is swept with every classifier and spread; the reference classifier is tested against
 chance, and evaluated in other partitions and samples. The streams have no state, so one episode can
 be repeated without the others: the support set of a query in one draw, and its scores.
+
+A cluster sweeps blocks of shots: supports of k examples do not depend on the other shots, so the
+rows of blocks are those of one sweep.
 """
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import polars as pl
 
-from callshot.errors import InputError, check_range
+from callshot.errors import InputError, OptionError, check_range
 from callshot.fewshot.centroid import log_odds, softmax
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.dataset import (
@@ -26,16 +30,26 @@ from callshot.fewshot.dataset import (
     list_duplicates,
 )
 from callshot.fewshot.differences import compare_encoders
-from callshot.fewshot.engine import (
+from callshot.fewshot.episodes import (
     Engine,
+    Episodes,
     Step,
     gram_bytes,
+    make_split,
     open_engine,
+    plan_episodes,
 )
-from callshot.fewshot.episodes import Episodes, make_split, plan_episodes
 from callshot.fewshot.folds import check_tables, complete_shots, count_classes
-from callshot.fewshot.gpu.device import Gpu, add_note, usable_gpu
+from callshot.fewshot.gpu.device import Choice, Gpu, add_note, choose_device, usable_gpu
 from callshot.fewshot.label_budget import label_budget, sample_gains
+from callshot.fewshot.metrics import (
+    MetricSums,
+    confusion_frame,
+    describe_ties,
+    describe_undefined,
+    summarise_sweep,
+    ties_frame,
+)
 from callshot.fewshot.permutation import (
     TOO_FEW_ORDERS,
     chance_test,
@@ -44,13 +58,6 @@ from callshot.fewshot.permutation import (
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
-from callshot.fewshot.summary import (
-    confusion_frame,
-    describe_ties,
-    describe_undefined,
-    summarise_sweep,
-    ties_frame,
-)
 from callshot.fewshot.sweep import (
     Categories,
     query_evidence,
@@ -59,24 +66,19 @@ from callshot.fewshot.sweep import (
     sweep_folds,
     widen_total,
 )
-from callshot.fewshot.sweep_on_cluster import (
-    SweepKey,
-    SweepWork,
-    Swept,
-    choose_sweep_device,
-    sweep_on_cluster,
-)
 from callshot.fewshot.variation import (
     cross_samples,
     other_partitions,
     partition_frame,
     sensitivity_frames,
 )
-from callshot.jobs import Cluster
+from callshot.jobs import Cluster, Job
 from callshot.records import (
+    ClassCount,
     Episode,
     Evaluation,
     Folds,
+    IntArray,
     Progress,
     no_progress,
 )
@@ -85,6 +87,28 @@ from callshot.records.terms import LARGEST_P
 from callshot.vectors import Vectors
 
 NamedFrames = Iterator[tuple[str, Frame]]
+
+
+BLOCKS = 4  # of shots, in a sweep
+
+SweepKey = tuple[str, str, str]
+"""Encoder, classifier and spread."""
+Swept = tuple[IntArray, MetricSums]
+"""k of each row, and the values."""
+Block = tuple[Vectors, str, str, Protocol]
+"""A table, a classifier, a spread, and a protocol with some of the shots."""
+
+
+@dataclass(frozen=True)
+class SweepWork:
+    """What all sweeps of an evaluation have in common; `memory` is in bytes."""
+
+    protocol: Protocol
+    folds: Folds
+    counts: Sequence[ClassCount]
+    categories: Categories
+    memory: int
+    threads: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +127,16 @@ class _Evaluator(SweepWork):
         """Start the threads for one classifier."""
         rule = find_classifier(classifier)
         gpu = usable_gpu(self.gpu, episodes, self.notes, rule.rule, self.protocol.score)
-        size = (self.threads, self.memory)
-        return open_engine(episodes, self.protocol, *size, step, rule, gpu, self.notes)
+        return open_engine(
+            episodes,
+            self.protocol,
+            self.threads,
+            self.memory,
+            step=step,
+            classifier=rule,
+            gpu=gpu,
+            notes=self.notes,
+        )
 
     def evaluate(self, table: Vectors, step: Step) -> NamedFrames:
         """Yield the frames of one encoder."""
@@ -443,3 +475,93 @@ def rerun_episode(
         support=dict(zip(episodes.classes, segments, strict=True)),
         scores=dict(zip(episodes.classes, to_scores(evidence).tolist(), strict=True)),
     )
+
+
+def sweep_on_cluster(
+    cluster: Cluster,
+    work: SweepWork,
+    tables: Sequence[Vectors],
+    report: Callable[[str, int], None],
+) -> dict[SweepKey, Swept]:
+    """Return every sweep of tables; `report` is called with an encoder and a number of shots.
+
+    The values of `total` are raw samples.
+    """
+    blocks = [block for table in tables for block in _cut(table, work.protocol)]
+    keys = [(table.encoder, name, spread) for table, name, spread, _ in blocks]
+    shots = [len(protocol.shots) for *_, protocol in blocks]
+    titles = [" ".join(key) for key in keys]
+    sizes = [float(1 + count) for count in shots]
+    job = Job(
+        "evaluate",
+        prepare=use_threads,
+        function=sweep_block,
+        common=work,
+        items=blocks,
+        names=titles,
+        sizes=sizes,
+    )
+    parts = {}
+    for outcome in cluster.run(job):
+        number = outcome.number
+        if outcome.reason:
+            raise InputError(f"{titles[number]}: {outcome.reason}")
+        parts[number] = outcome.value
+        report(keys[number][0], shots[number])
+    sweeps = defaultdict(list)
+    for number, key in enumerate(keys):
+        sweeps[key].append(parts[number])
+    return {key: _join(swept) for key, swept in sweeps.items()}
+
+
+def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
+    """Return where sweeps run: on a cluster on CPUs, else where the user wants it."""
+    if cluster is not None and device == "cuda":
+        raise OptionError("device: on a cluster, evaluations run on CPUs; use cpu")
+    return choose_device(device if cluster is None else "cpu")
+
+
+def _cut(table: Vectors, protocol: Protocol) -> list[Block]:
+    """Return blocks of the shots of every classifier and spread; the last has the whole pool."""
+    count = max(1, min(BLOCKS, len(protocol.shots)))
+    cuts = []
+    for number, part in enumerate(np.array_split(protocol.shots, count), 1):
+        shots = tuple(part.astype(int).tolist())
+        has_pool = protocol.whole_pool and number == count
+        cuts.append(replace(protocol, shots=shots, whole_pool=has_pool))
+    choices = product([table], protocol.classifiers, protocol.spreads, cuts)
+    return list(choices)
+
+
+def use_threads(work: SweepWork, threads: int) -> SweepWork:
+    """Return the work with the threads of a worker."""
+    return replace(work, threads=threads)
+
+
+def sweep_block(work: SweepWork, block: Block) -> Swept:
+    """Sweep some shots."""
+    table, classifier, spread, protocol = block
+    episodes = plan_episodes(table, work.folds, work.counts)
+    rule = find_classifier(classifier)
+    with open_engine(
+        episodes, protocol, work.threads, work.memory, classifier=rule
+    ) as engine:
+        return sweep(engine, spread, work.categories)
+
+
+def _join(parts: Sequence[Swept]) -> Swept:
+    """Return the blocks of a sweep as one, in place of the first."""
+    k = np.concatenate([shots for shots, _ in parts])
+    # The pool may be one of the shots.
+    kept = np.sort(np.unique(k, return_index=True)[1])
+    sums = [part for _, part in parts]
+    whole = sums[0]
+    for name in ("tied", "decisions"):
+        rows = np.concatenate([getattr(part, name) for part in sums])
+        setattr(whole, name, rows[kept])
+    for name in ("values", "per_class", "chance"):
+        tables = getattr(whole, name)
+        for key in tables:
+            rows = np.concatenate([getattr(part, name)[key] for part in sums])
+            tables[key] = rows[kept]
+    return k[kept], whole

@@ -2,18 +2,21 @@
 
 The kernels give the `ClassTables` of a fold: AP and AUROC of each class, and what was decided. A
 metric is a `Formula` on these tables, in `FORMULAS`, with a row in `records.METRICS`. `MetricSums`
-averages all of them over classes, then over folds.
+averages all of them over classes, then over folds. Its values become data frames: curves, samples,
+classes, confusion, ties.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from callshot.errors import InputError
-from callshot.fewshot.episodes import Split
+from callshot.fewshot.episodes import Episodes, Split, make_splits
+from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.kernels.ranks import (
     ClassTables,
     FoldMetrics,
@@ -23,9 +26,21 @@ from callshot.fewshot.spreads import UNIT
 from callshot.records import (
     CLASS_METRICS,
     DECISION_METRICS,
+    METRIC_NAMES,
     RANKING_METRICS,
+    ClassCount,
     FloatArray,
     IntArray,
+)
+from callshot.records.frames import (
+    CONFUSION,
+    CURVE,
+    PER_CLASS,
+    TIES,
+    Frame,
+    make_frame,
+    summarise_samples,
+    values_frame,
 )
 
 Groups = Sequence[IntArray]  # the class numbers of each group
@@ -147,26 +162,6 @@ class Formula:
     mean_of: str = ""  # another metric with the same values of classes
 
 
-def weighted_ap(fold: Fold, tables: ClassTables) -> Any:
-    """Return the AP of each class, weighted."""
-    return fold.positive_weight * tables.ap
-
-
-def weighted_auroc(fold: Fold, tables: ClassTables) -> Any:
-    """Return the AUROC of each class, weighted."""
-    return fold.positive_weight * tables.auroc
-
-
-def weighted_recall(fold: Fold, tables: ClassTables) -> Any:
-    """Return the share of each class's queries that are decided right, weighted."""
-    return tables.hits / fold.queries
-
-
-def weighted_accuracy(fold: Fold, tables: ClassTables) -> Any:
-    """Return the share of all queries that are decided right, weighted."""
-    return tables.hits.sum(axis=-2) / fold.size
-
-
 def weighted_f1(fold: Fold, tables: ClassTables) -> Any:
     """Return the F1 of the decisions for each class, 2 TP / (2 TP + FP + FN), weighted.
 
@@ -177,11 +172,6 @@ def weighted_f1(fold: Fold, tables: ClassTables) -> Any:
     missed = fold.label_weight * fold.queries - tables.hits
     total = tables.correct + tables.decided + missed
     return fold.label_weight * (2.0 * tables.correct / (total + (total == 0)))
-
-
-def chance_auroc(positives: ArrayLike, _queries: ArrayLike) -> FloatArray:
-    """Return the expected AUROC of a random ranking: one half."""
-    return np.full(np.shape(positives), 0.5)
 
 
 def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
@@ -219,11 +209,27 @@ def label_shares(split: Split) -> FloatArray:
     return shares / queries
 
 
+def weighted_recall(fold: Fold, tables: ClassTables) -> Any:
+    """Return the share of each class's queries that are decided right, weighted."""
+    return tables.hits / fold.queries
+
+
 FORMULAS = {
-    "map": Formula(weighted_ap, "positive_weight", chance_average_precision),
-    "auroc": Formula(weighted_auroc, "auroc_weight", chance_auroc),
+    "map": Formula(
+        lambda fold, tables: fold.positive_weight * tables.ap,
+        "positive_weight",
+        chance_average_precision,
+    ),
+    "auroc": Formula(
+        lambda fold, tables: fold.positive_weight * tables.auroc,
+        "auroc_weight",
+        lambda positives, _queries: np.full(np.shape(positives), 0.5),
+    ),
     "accuracy": Formula(
-        weighted_recall, "label_weight", chance_accuracy, of_fold=weighted_accuracy
+        weighted_recall,
+        "label_weight",
+        chance_accuracy,
+        of_fold=lambda fold, tables: tables.hits.sum(axis=-2) / fold.size,
     ),
     "balanced_accuracy": Formula(
         weighted_recall, "label_weight", chance_balanced_accuracy, mean_of="accuracy"
@@ -404,3 +410,122 @@ def group_classes(
         np.array([n for n in numbers if categories.get(classes[n]) == name])
         for name in names
     ]
+
+
+Key = Mapping[str, str]
+"""Corpus, encoder, classifier and spread."""
+
+
+def summarise_sweep(
+    key: Key,
+    k: IntArray,
+    sums: MetricSums,
+    counts: Sequence[ClassCount],
+) -> dict[str, Frame]:
+    """Return the frames `curve`, `values` and `per_class` of one sweep."""
+    last = complete_shots(counts)
+    points = {
+        "k": k,
+        "complete": k <= last,
+        "new_exemplars": [new_exemplars(counts, shots) for shots in k],
+        "ties": sums.tied.sum(axis=1),
+    }
+    curves = []
+    values = []
+    per_class = []
+    for (scoring, metric), samples in sums.values.items():
+        constants = {**key, "scoring": scoring, "metric": metric}
+        columns = points | summarise_samples(samples)
+        columns["chance"] = sums.chance_level(scoring, metric)
+        curves.append(make_frame(CURVE, columns, constants))
+        values.append(values_frame(constants, k, samples))
+    for metric, samples in sums.per_class.items():
+        low, high = np.percentile(samples, (1, 99), axis=2)
+        columns = _class_columns(
+            k, sums.classes, mean=samples.mean(axis=2), p01=low, p99=high
+        )
+        constants = {**key, "scoring": "all", "metric": metric}
+        per_class.append(make_frame(PER_CLASS, columns, constants))
+    return {
+        "curve": pl.concat(curves),
+        "values": pl.concat(values),
+        "per_class": pl.concat(per_class),
+    }
+
+
+def confusion_frame(key: Key, k: IntArray, sums: MetricSums) -> Frame:
+    """Return every cell of the confusion matrix at every k."""
+    names = list(sums.classes)
+    count = sums.decisions
+    row_sum = count.sum(axis=2, keepdims=True)
+    columns = {
+        "k": np.repeat(k, len(names) ** 2),
+        "true": np.repeat(names, len(names)).tolist() * len(k),
+        "predicted": names * (len(names) * len(k)),
+        "count": count.ravel(),
+        "row_sum": np.broadcast_to(row_sum, count.shape).ravel(),
+        "recall": (count / np.where(row_sum > 0, row_sum, np.nan)).ravel(),
+    }
+    return make_frame(CONFUSION, columns, key)
+
+
+def ties_frame(
+    key: Key,
+    k: IntArray,
+    sums: MetricSums,
+    log_sums: MetricSums | None,
+    episodes: Episodes,
+    draws: int,
+) -> Frame:
+    """Return the ties of every class at every k, and their cost.
+
+    `log_sums` are those of log-odds on the same draws; without them ties cost nothing.
+    """
+    positives = np.sum([split.positives for split in make_splits(episodes)], axis=0)
+    cost = {}
+    for metric in ("map", "auroc"):
+        with_ties = sums.per_class[metric].mean(axis=2)
+        cost[metric] = np.zeros_like(with_ties)
+        if log_sums is not None:
+            cost[metric] = log_sums.per_class[metric].mean(axis=2) - with_ties
+    columns = _class_columns(
+        k,
+        episodes.classes,
+        ties=sums.tied,
+        share=sums.tied / np.maximum(positives * draws, 1),
+        cost_map=cost["map"],
+        cost_auroc=cost["auroc"],
+    )
+    return make_frame(TIES, columns, key)
+
+
+def _class_columns(
+    k: IntArray, classes: Sequence[str], **tables: Any
+) -> dict[str, Any]:
+    """Return columns with a row for every k and class from tables (shots, classes)."""
+    columns = {"k": np.repeat(k, len(classes)), "label": list(classes) * len(k)}
+    return columns | {name: table.ravel() for name, table in tables.items()}
+
+
+def describe_ties(ties: pl.DataFrame) -> list[str]:
+    """Return a note on the ties of one encoder and spread: where most are, and what they cost."""
+    if ties["ties"].sum() == 0:
+        return []
+    worst = ties.row(int(ties["share"].arg_max() or 0), named=True)
+    cost = float(ties["cost_map"].to_numpy().max())
+    return [
+        f"{worst['encoder']}, {worst['spread']}: scores of positives tie with other queries, "
+        f"{worst['share']:.0%} of those of '{worst['label']}' at k = {worst['k']}, at a cost of "
+        f"up to {max(cost, 0.0):.3f} AP; see ties.csv"
+    ]
+
+
+def describe_undefined(encoder: str, sums: MetricSums) -> Iterator[str]:
+    """Yield a note on every class that has no value of a metric in some folds."""
+    for metric, undefined in sums.undefined.items():
+        for name, folds in zip(sums.classes, undefined.tolist(), strict=True):
+            if folds:
+                yield (
+                    f"{encoder}: no {METRIC_NAMES[metric]} for '{name}' in {folds} fold(s), "
+                    "where every query is positive for it"
+                )

@@ -20,8 +20,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from callshot.fewshot.engine import Engine, blocks, class_matrices, expand
-from callshot.fewshot.episodes import Episodes, Keys, Split, make_splits
+from callshot.fewshot.episodes import (
+    Engine,
+    Episodes,
+    Keys,
+    Split,
+    blocks,
+    class_matrices,
+    expand,
+    make_splits,
+)
 from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.kernels.streams import key, purpose_key
 from callshot.fewshot.kernels.supports import RULES, recording_words

@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.fewshot.engine import (
+from callshot.fewshot.episodes import (
     BLOCK_ROWS,
     Engine,
+    Episodes,
+    Split,
     blocks,
     cross_products,
+    distinct_rows,
     expand,
+    make_splits,
 )
-from callshot.fewshot.episodes import Episodes, Split, distinct_rows, make_splits
 from callshot.fewshot.gpu.device import add_note
 from callshot.fewshot.kernels import ranks, streams, supports
 from callshot.fewshot.kernels.ranks import ClassTables, FoldMetrics

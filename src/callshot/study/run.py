@@ -19,9 +19,9 @@ from callshot.encoders.embed import (
     default_store,
 )
 from callshot.errors import InputError, OptionError, OutputError, count_text
+from callshot.fewshot.evaluate import choose_sweep_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.gpu.device import check_device, network_device
-from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import BASELINE_KINDS, Progress, no_progress

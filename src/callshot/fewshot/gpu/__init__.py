@@ -2,10 +2,8 @@
 
 device     which processor evaluates, and why not the GPU
 sweep      a fold → its metrics
-rows       the rows of episodes on the GPU, and what a rule looks up about them
-draws      keys → supports, the same bits as on the CPU
-supports   products and supports → a_n of every draw and shot
-scores     a_n → log-odds or odds, and the hard decisions
+draws      the rows of episodes on the GPU; keys → supports, the same bits as on the CPU
+supports   products and supports → a_n of every draw and shot → scores and hard decisions
 metrics    scores → AP, AUROC, hits, ties and decisions of every sample
 
 Tables are (shots, classes, lanes); lane q · draws + r is draw r of query q. One launch covers all

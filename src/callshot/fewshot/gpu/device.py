@@ -187,7 +187,7 @@ def _triton_error() -> str:
     try:
         import torch
 
-        from callshot.fewshot.gpu.scores import to_scores
+        from callshot.fewshot.gpu.supports import to_scores
 
         table = torch.zeros((1, 2, 1), dtype=torch.float64, device="cuda")
         relevant = torch.zeros((2, 1), dtype=torch.int8, device="cuda")

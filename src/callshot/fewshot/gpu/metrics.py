@@ -19,8 +19,7 @@ import triton.language as tl
 
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.gpu.device import Gpu
-from callshot.fewshot.gpu.draws import mix
-from callshot.fewshot.gpu.rows import upload
+from callshot.fewshot.gpu.draws import mix, upload
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.spreads import UNIT

@@ -1,16 +1,18 @@
-"""(Supports, products of vectors) → a_n of every draw and shot, by class means.
+"""(Supports, products of vectors) → a_n of every draw and shot → scores and decisions.
 
-Sums run over the exemplars in the order of the draw, as on the CPU: products inside a support in
-four chains, everything else in one.
+a_n is by class means. Sums run over the exemplars in the order of the draw, as on the CPU: products
+inside a support in four chains, everything else in one. Log-odds, odds and hard decisions are those
+of `kernels.scores`.
 """
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
-from callshot.fewshot.gpu.draws import Supports
-from callshot.fewshot.gpu.rows import GpuRows
+from callshot.fewshot.gpu.draws import GpuRows, Supports
+from callshot.fewshot.kernels.scores import grid_constant
 
 Tensor = Any
 
@@ -201,3 +203,158 @@ def fill_evidence(
         BLOCK,
         enable_fp_fusion=False,
     )
+
+
+Tensor = Any
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN2_HIGH = tl.constexpr(6.93147180369123816490e-01)
+LN2_LOW = tl.constexpr(1.90821492927058770002e-10)
+ROUND = tl.constexpr(6755399441055744.0)
+LOWEST = tl.constexpr(-708.0)
+SQRT_HALF = tl.constexpr(0x3FE6A09E667F3BCD)
+MANTISSA = tl.constexpr(0x000FFFFFFFFFFFFF)
+ABSENT = tl.constexpr(
+    -1e300
+)  # a_n of the lanes and classes that a tile has beyond the last
+LARGEST_GAP = 700.0
+TILE = 512  # numbers that one program has
+
+
+@triton.jit
+def _number(x):
+    """Return a constant in float64."""
+    return tl.full((), x, tl.float64)
+
+
+@triton.jit
+def exp(x):
+    """Return eˣ for x ≤ 0, the bits of `kernels.scores.exp`."""
+    x = tl.maximum(x, LOWEST)
+    shifted = tl.fma(x, _number(LOG2_E), _number(ROUND))
+    n = shifted - ROUND
+    r = tl.fma(-n, _number(LN2_LOW), tl.fma(-n, _number(LN2_HIGH), x))
+    z = r * r
+    low = tl.fma(tl.fma(_number(1.0 / 6), r, _number(0.5)), z, 1.0 + r)
+    middle = tl.fma(
+        tl.fma(_number(1.0 / 5040), r, _number(1.0 / 720)),
+        z,
+        tl.fma(_number(1.0 / 120), r, _number(1.0 / 24)),
+    )
+    high = tl.fma(
+        tl.fma(_number(1.0 / 39916800), r, _number(1.0 / 3628800)),
+        z,
+        tl.fma(_number(1.0 / 362880), r, _number(1.0 / 40320)),
+    )
+    fourth = z * z
+    p = tl.fma(fourth, _number(1.0 / 479001600), high)
+    p = tl.fma(fourth, tl.fma(fourth, p, middle), low)
+    exponent = shifted.to(tl.int64, bitcast=True) << 52
+    bits = exponent + p.to(tl.int64, bitcast=True)
+    return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def log1p(x):
+    """Return log(1 + x) for 0 ≤ x < 2⁵⁰, the bits of `kernels.scores.log1p`."""
+    u = 1.0 + x
+    lost = (x - (u - 1.0)) / u
+    bits = u.to(tl.int64, bitcast=True) - SQRT_HALF
+    e = (bits >> 52).to(tl.float64)
+    m = ((bits & MANTISSA) + SQRT_HALF).to(tl.float64, bitcast=True)
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    p = z * (1.0 / 21) + 1.0 / 19
+    for i in tl.static_range(17, 1, -2):
+        p = p * z + 1.0 / i
+    tail = 2.0 * s * z * p
+    return e * LN2_HIGH + (2.0 * s + (tail + (e * LN2_LOW + lost)))
+
+
+@triton.jit
+def _log_odds(a, top, second, leads, near, others):
+    rest = log1p(tl.where(leads, others - 1.0, near * others))
+    reference = tl.where(leads, second, top)
+    return a - reference - rest
+
+
+@triton.jit
+def _to_scores(
+    table,
+    wide,
+    relevant,
+    decisions,
+    lanes,
+    draws,
+    classes,
+    queries,
+    RANKING: tl.constexpr,
+    GRID: tl.constexpr,
+    PAD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    s = tl.program_id(1).to(tl.int64)
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    valid = lane < lanes
+    n = tl.arange(0, PAD)
+    inside = (n[:, None] < classes) & valid[None, :]
+    pointer = table + (s * classes + n[:, None]) * lanes + lane[None, :]
+    a = tl.load(pointer, inside, ABSENT)
+    top = tl.max(a, 0)
+    leader = tl.argmax(a, 0)
+    leads = n[:, None] == leader[None, :]
+    second = tl.max(tl.where(leads, ABSENT, a), 0)[None, :]
+    top = top[None, :]
+    part = exp(tl.where(leads, LOWEST, a - second))
+    near = exp(second - top)
+    rounded = (part + GRID) - GRID
+    total = tl.sum(rounded, 0)[None, :]
+    others = total - rounded
+    if RANKING:
+        behind = near * part / (1.0 + near * others)
+        score = tl.where(leads, 1.0 / (near * total), behind)
+        is_wide = tl.load(wide + s * draws + lane % draws, valid, 0) != 0
+        if tl.max(is_wide.to(tl.int32), 0) > 0:
+            exact = _log_odds(a, top, second, leads, near, others)
+            score = tl.where(is_wide[None, :], exact, score)
+    else:
+        score = _log_odds(a, top, second, leads, near, others)
+    tl.store(pointer, score, inside)
+    hit = tl.load(relevant + leader * queries + lane // draws, valid, 0)
+    tl.store(decisions + s * lanes + lane, (2 * leader + hit).to(tl.int16), valid)
+
+
+def to_scores(table: Tensor, relevant: Tensor, draws: int, *, ranking: bool) -> Tensor:
+    """Turn a_n (shots, classes, lanes) into scores, in place; return the decisions (shots, lanes).
+
+    A decision is twice the number of a class, plus 1 if it is right. `relevant` is (classes,
+    queries). With `ranking` only the order inside each draw counts: odds serve, and log-odds where
+    odds leave the range of floats.
+    """
+    shots, classes, lanes = table.shape
+    queries = lanes // draws
+    decisions = table.new_empty((shots, lanes), dtype=torch.int16)
+    wide = decisions  # not read without ranking
+    if ranking:
+        gap = table.amax(1) - table.amin(1)
+        gap = gap.reshape(shots, queries, draws).amax(1)
+        wide = (gap >= LARGEST_GAP).to(torch.int8)
+    pad = triton.next_power_of_2(classes)
+    block = max(32, TILE // pad)
+    _to_scores[(triton.cdiv(lanes, block), shots)](
+        table,
+        wide,
+        relevant,
+        decisions,
+        lanes,
+        draws,
+        classes,
+        queries,
+        ranking,
+        grid_constant(classes),
+        pad,
+        block,
+        enable_fp_fusion=False,
+    )
+    return decisions

@@ -10,19 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from callshot.fewshot.engine import Engine, blocks
-from callshot.fewshot.episodes import Split
+from callshot.fewshot.episodes import Engine, Split, blocks
 from callshot.fewshot.gpu.device import Gpu
-from callshot.fewshot.gpu.draws import SupportDrawer, Supports
+from callshot.fewshot.gpu.draws import SupportDrawer, Supports, upload
 from callshot.fewshot.gpu.metrics import (
     count_decisions,
     count_ties,
     measure,
     upload_truth,
 )
-from callshot.fewshot.gpu.rows import upload
-from callshot.fewshot.gpu.scores import to_scores
-from callshot.fewshot.gpu.supports import fill_evidence
+from callshot.fewshot.gpu.supports import fill_evidence, to_scores
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.spreads import Spread, bootstrap_picks
