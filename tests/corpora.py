@@ -3,11 +3,20 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
+from callshot.fewshot.protocol import Protocol
 from callshot.vectors import Vectors
+
+SMALL = Protocol(
+    shots=(1, 2, 4), draws=3, bootstraps=5, shared_draws=4, total_samples=4
+)
+both_ways = pytest.mark.parametrize(
+    "memory", [0, 2**30], ids=["directly", "by Gram matrix"]
+)
 
 
 def random_corpus(

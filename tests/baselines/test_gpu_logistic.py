@@ -14,9 +14,8 @@ from callshot.baselines.logistic import (
 )
 from callshot.errors import OptionError
 from callshot.fewshot.episodes import make_split, open_engine
-from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
-from corpora import episodes_of, gaussian_corpus
+from corpora import SMALL, episodes_of, gaussian_corpus
 
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
@@ -26,9 +25,6 @@ from callshot.fewshot.gpu.device import Gpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 SHOTS = np.array([1, 2, 4, 9])
-SMALL = Protocol(
-    shots=(1, 2, 4), draws=2, bootstraps=3, shared_draws=2, total_samples=2
-)
 
 
 def gaussian_episodes(dimensions, sizes=(20, 4, 9, 6)):

@@ -20,7 +20,6 @@ from callshot.baselines.logistic import (
     DEFAULT_C,
     EXACT,
     choose_c,
-    fit,
     fit_each,
     fit_nested,
     score_logistic,
@@ -64,20 +63,6 @@ def test_probabilities_are_scikit_learns_to_a_millionth(c, dimensions):
         golden = model.predict_proba(episodes.vectors[~outside])
         np.testing.assert_allclose(expit(scores[~outside]), golden, atol=1e-6)
     assert np.isnan(scores[episodes.fold < 0]).all()
-
-
-def test_every_c_of_one_split_has_its_own_optimum():
-    for dimensions in (6, 200):
-        episodes = gaussian(dimensions=dimensions)
-        outside = episodes.fold != 1
-        vectors = episodes.vectors[outside]
-        label = episodes.label[outside]
-        layers = fit_each(vectors, label, len(episodes.classes), C_GRID, 1e-15)
-        for c, layer in zip(C_GRID, layers, strict=True):
-            alone = fit(vectors, label, len(episodes.classes), c)
-            np.testing.assert_allclose(
-                log_odds(layer(vectors)), log_odds(alone(vectors)), atol=2e-6
-            )
 
 
 def test_equal_rows_and_constant_columns_are_trained_on_and_equal_queries_tie():

@@ -94,16 +94,6 @@ def test_ties_and_several_labels_count_as_in_scikit_learn(seed, values):
     assert measured["all", "auroc"] == pytest.approx(auroc, nan_ok=True)
 
 
-def test_ties_of_positives_are_counted():
-    episodes = episodes_of(random_corpus(5, size=3))
-    queries = episodes.fold >= 0
-    tied = sum_metrics(episodes, np.zeros(episodes.relevant.shape)).tied[0]
-    assert (tied == episodes.relevant[queries].sum(axis=0)).all()
-    distinct = np.random.default_rng(0).permutation(episodes.relevant.size)
-    scores = distinct.reshape(episodes.relevant.shape).astype(float)
-    assert not sum_metrics(episodes, scores).tied.any()
-
-
 def test_scores_of_the_common_fold_are_ignored():
     episodes = episodes_of(random_corpus(1, size=3))
     assert (episodes.fold < 0).any()

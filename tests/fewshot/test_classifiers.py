@@ -24,19 +24,11 @@ from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import score_queries, shared_evidence, sweep
 from callshot.spans import concat_spans
 from callshot.vectors import Vectors
-from corpora import (
-    episodes_of,
-    random_corpus,
-    repeat_vectors,
-    reverse_rows,
-)
+from corpora import both_ways, episodes_of, random_corpus, repeat_vectors, reverse_rows
 
 SPREADS = ("per-query", "shared")
 SMALL = Protocol(
     shots=(1, 2, 3, 5), draws=3, bootstraps=7, shared_draws=4, total_samples=4
-)
-both_ways = pytest.mark.parametrize(
-    "memory", [0, 2**30], ids=["directly", "by matrices"]
 )
 every_rule = pytest.mark.parametrize("name", list(CLASSIFIERS))
 
@@ -126,14 +118,7 @@ def test_the_whole_pool_is_one_support_set_also_where_vectors_repeat(name, memor
     table = repeat_vectors(
         random_corpus(22, classes=3, size=5, integers=False, dimensions=37)
     )
-    protocol = Protocol(
-        shots=(2, 90),
-        whole_pool=True,
-        draws=6,
-        bootstraps=9,
-        shared_draws=6,
-        total_samples=6,
-    )
+    protocol = dataclasses.replace(SMALL, shots=(2, 90), whole_pool=True)
     for spread in SPREADS:
         sums = run(table, name, protocol, spread, memory=memory)
         for values in sums.values.values():

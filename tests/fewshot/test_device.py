@@ -4,6 +4,7 @@ import builtins
 import sys
 import types
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -11,12 +12,9 @@ from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.gpu import device
 from callshot.fewshot.gpu.device import Choice, Gpu, choose_device, usable_gpu
-from callshot.fewshot.protocol import Protocol
-from corpora import episodes_of, folds_of, random_corpus
+from corpora import SMALL, episodes_of, folds_of, random_corpus
 
-QUICK = Protocol(
-    shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=4, permutations=0
-)
+QUICK = replace(SMALL, permutations=0)
 
 
 def fake_torch(

@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot import fold_optimizer
-from callshot.fewshot.fold_optimizer import Problem, build_folds
+from callshot.fewshot.fold_optimizer import build_folds
 from callshot.fewshot.folds import make_folds
 from callshot.fewshot.kernels.fold_assignment import assign_greedily, least_range
 
@@ -103,21 +103,6 @@ def run_sklearn(label, recording, count, rows):
         for number, (_, test) in enumerate(splits):
             fold[rows[test]] = number
     return fold
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.integers(0, 2)), min_size=1, max_size=30
-    ),
-    st.randoms(),
-)
-def test_the_cost_is_the_definition_in_any_order_of_rows(pairs, random):
-    label = [name for name, _ in pairs]
-    eligible, spread = cost(label, [fold for _, fold in pairs], 3)
-    random.shuffle(pairs)
-    fold = np.array([fold for _, fold in pairs])
-    holds = count_pairs([name for name, _ in pairs], np.arange(len(pairs)), len(pairs))
-    assert Problem(holds, 3).cost(fold) == (eligible, -eligible * spread)
 
 
 @given(tiny, st.integers(2, 4))

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.episodes import open_engine
-from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
-from corpora import corpora, episodes_of, random_corpus, repeat_vectors
+from corpora import SMALL, corpora, episodes_of, random_corpus, repeat_vectors
 
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
@@ -25,9 +24,6 @@ from callshot.fewshot.kernels import scores  # noqa: E402
 # Lanes beyond the last one compute on anything.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 SPREADS = ("per-query", "shared", "total")
-SMALL = Protocol(
-    shots=(1, 2, 4), draws=3, bootstraps=4, shared_draws=3, total_samples=3
-)
 ON_GPU = [name for name, rule in CLASSIFIERS.items() if rule.rule in KERNELS]
 # The interpreter is slow: each kernel and each spread once. The other rules change vectors.
 PAIRS = [("centroid", "per-query"), ("cosine", "shared"), ("centroid", "total")]

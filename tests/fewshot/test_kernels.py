@@ -29,33 +29,6 @@ def test_streams_are_those_of_the_reference_bit_for_bit(text, word, position, n)
     assert int(pick) == literal.below(int(stream), position, n)
 
 
-def test_bootstrap_picks_are_a_hash_of_the_query_and_the_sample():
-    keys = np.array([streams.key(f"s{i}") for i in range(3)])
-    picks = np.empty((3, 40), np.uint16)
-    streams.bootstrap_picks(streams.purpose_key(5, "bootstrap"), keys, 9, picks)
-    for key, row in zip(keys, picks.tolist(), strict=True):
-        assert row == [literal.pick_draw(5, key, sample, 9) for sample in range(40)]
-
-
-@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
-def test_a_shared_support_is_the_first_of_one_order_outside_the_fold(sampler):
-    fold = np.array([0, 1, 2, 0, 1, 2, -1, 0])
-    for number in range(20):
-        stream = literal.make_stream(3, "shared", number, literal.key("roar"))
-        for query_fold in range(3):
-            chosen = np.zeros(4, np.uint64)
-            outside = fold != query_fold
-            order = np.arange(8, dtype=np.uint64)
-            distinct = sampler == "distinct"
-            streams.draw_support(
-                np.uint64(stream), order, order.copy(), outside, 4, distinct, chosen
-            )
-            pool = np.flatnonzero(outside).tolist()
-            golden = reference.draw(stream, range(8), pool, 4, sampler)
-            assert chosen.tolist() == golden
-            assert order.tolist() == list(range(8))
-
-
 @given(st.lists(st.lists(finite, min_size=4, max_size=4), min_size=1, max_size=6))
 def test_log_odds_are_a_minus_the_logsumexp_of_the_others(rows):
     for row, scores in zip(np.array(rows), log_odds(rows), strict=True):

@@ -1,5 +1,6 @@
 """What more exemplars are worth, by a curve through the shots of a class."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -19,11 +20,10 @@ from callshot.fewshot.label_budget import (
     sample_gains,
     saturation,
 )
-from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, Evaluation, Folds
 from callshot.records.frames import PER_CLASS, make_frame, values_frame
 from callshot.report.summary.sentences import describe_targets
-from corpora import random_corpus
+from corpora import SMALL, random_corpus
 
 
 def points(means, *, encoder="e", label="roar", metric="map", spread="shared"):
@@ -191,13 +191,8 @@ def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
 
 def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
     table = random_corpus(3, classes=4, size=5, integers=False)
-    protocol = Protocol(
-        shots=(1, 2, 3, 4),
-        draws=3,
-        bootstraps=10,
-        shared_draws=20,
-        total_samples=200,
-    )
+    options = {"shots": (1, 2, 3, 4), "shared_draws": 20, "total_samples": 200}
+    protocol = dataclasses.replace(SMALL, **options)
     result = evaluate_tables([table], protocol, corpus="herd")
     means = label_budget(result.per_class, result.classes)
     judged = ["next_gain_p01", "next_gain_p99", "prob_gain", "prob_largest_gain"]

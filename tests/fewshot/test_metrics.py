@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 import literal
-from callshot import Protocol
 from callshot.baselines.scoring import measure, sum_metrics
 from callshot.fewshot import reference
 from callshot.fewshot.episodes import make_splits, open_engine
@@ -26,11 +25,10 @@ from callshot.fewshot.metrics import (
 )
 from callshot.fewshot.sweep import sweep
 from callshot.records import CLASS_METRICS, DECISION_METRICS, METRICS
-from corpora import episodes_of, folds_of, random_corpus
+from corpora import SMALL, episodes_of, folds_of, random_corpus
 from literal_total import score_total, weighted_centroids
 
 LEVELS = [-2.0, -0.0, 0.0, 1.0, 1.5, 3.0, 1e-300, 1e300]
-FEW = Protocol(shots=(1, 2, 4), draws=3, bootstraps=5, shared_draws=4, total_samples=4)
 rankings = st.integers(2, 80).flatmap(
     lambda n: st.tuples(
         st.lists(st.sampled_from(LEVELS), min_size=n, max_size=n),
@@ -91,10 +89,10 @@ def test_a_fold_in_which_no_class_has_an_auroc_is_left_out_of_its_mean(spread):
     table = random_corpus(5, classes=3, folds=3, size=3, integers=False)
     labels = [("c0", "c1", "c2") if f == 0 else () for f in table.fold]
     table = table.with_columns(labels=labels)
-    result = evaluate_tables([table], FEW)
+    result = evaluate_tables([table], SMALL)
     episodes = episodes_of(table)
-    for k in FEW.shots:
-        golden = reference.sample_values(episodes, FEW, spread, k)
+    for k in SMALL.shots:
+        golden = reference.sample_values(episodes, SMALL, spread, k)
         assert np.isfinite(golden).all()
         point = result.curve.filter(metric="auroc", spread=spread, k=k)
         assert point["mean"][0] == pytest.approx(golden[:, 1].mean(), abs=1e-9)
@@ -106,7 +104,7 @@ def test_a_fold_in_which_no_class_has_an_auroc_is_left_out_of_its_mean(spread):
 def test_where_no_fold_has_an_auroc_it_is_undefined():
     table = random_corpus(5, classes=3, folds=3, size=3, integers=False)
     everything = table.with_columns(labels=[("c0", "c1", "c2")] * len(table))
-    result = evaluate_tables([everything], FEW)
+    result = evaluate_tables([everything], SMALL)
     assert result.curve.filter(metric="auroc")["mean"].is_nan().all()
     assert result.per_class.filter(metric="auroc")["mean"].is_nan().all()
     assert (result.curve.filter(metric="map")["mean"] == 1.0).all()
@@ -115,7 +113,7 @@ def test_where_no_fold_has_an_auroc_it_is_undefined():
 def test_rows_of_the_confusion_say_what_they_sum_to_and_their_recall_sums_to_one():
     table = random_corpus(28, classes=4, folds=3, size=5, integers=False)
     single = table.with_columns(labels=[()] * len(table))
-    result = evaluate_tables([single], FEW)
+    result = evaluate_tables([single], SMALL)
     counts = count_classes(single.label, folds_of(single))
     queries = {count.label: sum(count.per_fold) for count in counts}
     for row in result.confusion.partition_by("k", "true"):
@@ -135,7 +133,7 @@ def test_the_largest_class_has_its_mean_share_of_the_queries_of_a_fold():
         counts = [np.sum(split.label == n) for n in range(len(episodes.classes))]
         shares.append(np.array(counts) / len(split.label))
     means = np.mean(shares, axis=0)
-    label, share = evaluate_tables([table], FEW).largest_class
+    label, share = evaluate_tables([table], SMALL).largest_class
     assert label == episodes.classes[means.argmax()]
     assert share == pytest.approx(means.max())
 
@@ -202,7 +200,7 @@ def test_support_is_complete_up_to_k_star_and_not_one_further(seed):
         for fold in range(max(table.fold) + 1)
     ]
     best = min(outside)
-    protocol = dataclasses.replace(FEW, shots=(best - 1, best, best + 1))
+    protocol = dataclasses.replace(SMALL, shots=(best - 1, best, best + 1))
     result = evaluate_tables([table], protocol)
     assert result.complete_shots == best
     points = result.curve.select("k", "complete").unique().sort("k")
@@ -227,14 +225,14 @@ def f1_of_classes(decided, label, relevant, weights):
 
 def sampled_decisions(episodes, spread, k, fold):
     """The decisions of every sample in one fold, and of every draw, (…, queries)."""
-    table = reference.score_fold(episodes, FEW, spread, k, fold)
+    table = reference.score_fold(episodes, SMALL, spread, k, fold)
     of_draws = table[:, :, -1].astype(int).T
     if spread == "shared":
         return of_draws, of_draws
     keys = episodes.segment_key[episodes.fold == fold]
     samples = []
-    for b in range(FEW.bootstraps):
-        picks = [literal.pick_draw(FEW.seed, key, b, FEW.draws) for key in keys]
+    for b in range(SMALL.bootstraps):
+        picks = [literal.pick_draw(SMALL.seed, key, b, SMALL.draws) for key in keys]
         samples.append(of_draws[picks, np.arange(len(keys))])
     return np.array(samples), of_draws
 
@@ -245,7 +243,7 @@ def test_metrics_of_decisions_and_their_chance_are_means_over_classes_then_folds
 ):
     episodes = episodes_of(random_corpus(28, classes=4, size=5, integers=False))
     classes = range(len(episodes.classes))
-    with open_engine(episodes, FEW, 1, 2**30) as engine:
+    with open_engine(episodes, SMALL, 1, 2**30) as engine:
         k, sums = sweep(engine, spread)
     for s, shots in enumerate(k.tolist()):
         f1, recall, chance, balanced_chance = [], [], [], []
@@ -276,12 +274,14 @@ def test_metrics_of_decisions_and_their_chance_are_means_over_classes_then_folds
 def test_total_weighs_queries_and_folds_by_the_queries_of_a_class():
     episodes = episodes_of(random_corpus(2, folds=2, size=4, integers=False))
     classes = range(len(episodes.classes))
-    with open_engine(episodes, FEW, 1, 2**30) as engine:
+    with open_engine(episodes, SMALL, 1, 2**30) as engine:
         k, sums = sweep(engine, "total")
-    for sample, (s, shots) in product(range(FEW.total_samples), enumerate(k.tolist())):
+    for sample, (s, shots) in product(
+        range(SMALL.total_samples), enumerate(k.tolist())
+    ):
         f1 = []
         shares = []
-        scored = score_total(episodes, FEW, sample, shots, weighted_centroids)
+        scored = score_total(episodes, SMALL, sample, shots, weighted_centroids)
         for queries, a, weights in scored:
             label = episodes.label[queries]
             relevant = episodes.relevant[queries]
@@ -298,7 +298,7 @@ def test_total_weighs_queries_and_folds_by_the_queries_of_a_class():
 
 def test_total_has_the_chance_of_shared():
     table = random_corpus(28, classes=4, size=5, integers=False)
-    protocol = dataclasses.replace(FEW, permutations=0)
+    protocol = dataclasses.replace(SMALL, permutations=0)
     curve = evaluate_tables([table], protocol).curve
     for metric in DECISION_METRICS:
         of_metric = curve.filter(metric=metric)

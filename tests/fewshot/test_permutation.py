@@ -216,10 +216,7 @@ def test_the_reference_classifier_alone_is_tested():
 def test_too_few_orders_of_recordings_give_a_note_instead_of_a_test():
     """Two folds of two recordings: 4 orders, so that p could not be 0.02."""
     table = gaussian_corpus((8, 8), 3, folds=2, common=0, calls=4)
-    protocol = Protocol(
-        shots=(1, 2), draws=2, bootstraps=3, shared_draws=3, total_samples=3
-    )
-    result = evaluate_tables([table], protocol)
+    result = evaluate_tables([table], SMALL)
     assert result.chance_test.is_empty()
     assert permutation.TOO_FEW_ORDERS in result.notes
     assert count_orders(episodes_of(table)) == pytest.approx(4.0)

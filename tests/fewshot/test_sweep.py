@@ -17,19 +17,20 @@ from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import query_evidence, score_queries, sweep
-from corpora import corpora, episodes_of, random_corpus, repeat_vectors
+from corpora import (
+    SMALL,
+    both_ways,
+    corpora,
+    episodes_of,
+    random_corpus,
+    repeat_vectors,
+)
 
 SPREADS = ("per-query", "shared")
 QUICK = settings(
     max_examples=settings().max_examples // 8,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     phases=[Phase.explicit, Phase.generate],  # the reference is too slow to shrink with
-)
-SMALL = Protocol(
-    shots=(1, 2, 4), draws=3, bootstraps=7, shared_draws=5, total_samples=5
-)
-both_ways = pytest.mark.parametrize(
-    "memory", [0, 2**30], ids=["directly", "by Gram matrix"]
 )
 protocols = st.builds(
     dataclasses.replace,
@@ -231,14 +232,7 @@ def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):
 
 def test_the_row_all_counts_ties_and_decisions_as_every_draw_would():
     table = repeat_vectors(random_corpus(26, classes=3, size=4, integers=False))
-    protocol = Protocol(
-        shots=(90,),
-        whole_pool=True,
-        draws=7,
-        bootstraps=5,
-        shared_draws=6,
-        total_samples=6,
-    )
+    protocol = dataclasses.replace(SMALL, shots=(90,), whole_pool=True)
     for spread in SPREADS:
         k, sums = run(table, protocol, spread)
         np.testing.assert_allclose(sums.decisions[0], sums.decisions[1])

@@ -15,19 +15,12 @@ from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.kernels import ranks
 from callshot.fewshot.sweep import count_recordings, sweep, widen_to_prediction
-from corpora import episodes_of, random_corpus, reverse_rows
+from corpora import SMALL, both_ways, episodes_of, random_corpus, reverse_rows
 from literal_total import (
     literal_metrics,
     total_values,
     weighted_centroids,
     weighted_rankings,
-)
-
-SMALL = Protocol(
-    shots=(1, 2, 4), draws=2, bootstraps=3, shared_draws=4, total_samples=4
-)
-both_ways = pytest.mark.parametrize(
-    "memory", [0, 2**30], ids=["directly", "by Gram matrix"]
 )
 
 

@@ -14,22 +14,14 @@ from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
 from callshot.fewshot.folds import check_tables, count_classes
-from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
 from callshot.fewshot.transfer import evaluate_transfer, find_partner, plan_task
 from callshot.records import Folds
 from callshot.records.frames import value_matrix
-from corpora import random_corpus
+from corpora import SMALL, random_corpus
 from literal_total import total_values, weighted_centroids
 
-FEW = Protocol(
-    shots=(1, 2, 4),
-    draws=3,
-    bootstraps=5,
-    shared_draws=4,
-    total_samples=6,
-    permutations=5,
-)
+FEW = replace(SMALL, permutations=5)
 SHARED = replace(FEW, spreads=("shared",), permutations=0)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot import Protocol, Vectors
+from callshot import Vectors
 from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import check_no_leak, count_classes, make_folds
@@ -21,7 +21,7 @@ from callshot.fewshot.variation import (
 )
 from callshot.records.frames import PARTITIONS, SENSITIVITY, SENSITIVITY_MEANS
 from callshot.report.summary.sentences import describe_repetition, describe_sensitivity
-from corpora import episodes_of
+from corpora import SMALL, episodes_of
 from literal_total import (
     class_means,
     literal_support,
@@ -29,15 +29,7 @@ from literal_total import (
     weighted_centroids,
 )
 
-FEW = Protocol(
-    shots=(1, 3),
-    draws=3,
-    bootstraps=5,
-    shared_draws=6,
-    total_samples=4,
-    permutations=0,
-    repeat_folds=4,
-)
+FEW = dataclasses.replace(SMALL, shots=(1, 3), permutations=0, repeat_folds=4)
 
 
 CROSSED = dataclasses.replace(FEW, total_samples=2, repeat_folds=3, seeds=2)
