@@ -205,8 +205,6 @@ def fill_evidence(
     )
 
 
-Tensor = Any
-
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN2_HIGH = tl.constexpr(6.93147180369123816490e-01)
 LN2_LOW = tl.constexpr(1.90821492927058770002e-10)
@@ -214,9 +212,8 @@ ROUND = tl.constexpr(6755399441055744.0)
 LOWEST = tl.constexpr(-708.0)
 SQRT_HALF = tl.constexpr(0x3FE6A09E667F3BCD)
 MANTISSA = tl.constexpr(0x000FFFFFFFFFFFFF)
-ABSENT = tl.constexpr(
-    -1e300
-)  # a_n of the lanes and classes that a tile has beyond the last
+# a_n of the lanes and classes that a tile has beyond the last
+ABSENT = tl.constexpr(-1e300)
 LARGEST_GAP = 700.0
 TILE = 512  # numbers that one program has
 
