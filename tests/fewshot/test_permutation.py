@@ -167,6 +167,16 @@ def test_p_counts_the_permutations_that_score_at_least_as_much():
         assert row["permutations"] == 20
 
 
+def test_the_value_is_the_mean_of_the_first_shared_draws():
+    table = random_corpus(2, classes=3, size=4, integers=False)
+    result = evaluate_tables([table], FEW)
+    assert not result.chance_test.is_empty()
+    for row in result.chance_test.iter_rows(named=True):
+        key = {"spread": "shared", "metric": row["metric"], "k": row["k"]}
+        samples = result.values.filter(scoring="all", **key)["value"][0]
+        assert row["value"] == pytest.approx(samples[:TEST_DRAWS].mean(), abs=1e-12)
+
+
 def test_a_planted_signal_has_the_smallest_possible_p():
     table = make_calls(0, recordings=4, calls=5, signal=5.0)
     frame = frame_of(table, Protocol(shots=(1, 2, 5)))

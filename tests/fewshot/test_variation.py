@@ -232,6 +232,8 @@ def test_an_order_that_does_not_hold_everywhere_is_called_uncertain():
         sensitivity_frames(table, np.array([1]), KEY | {"encoder": name})
         for name, table in (("a", values), ("b", 0.7 - values))
     ]
+    of_folds = frames[0]["sensitivity"].filter(source="folds")
+    assert of_folds.select("sd", "share").row(0) == pytest.approx((0.08**0.5, 1.0))
     joined = [pl.concat([frame[name] for frame in frames]) for name in frames[0]]
     _, order = describe_sensitivity(*joined, 1)
     assert order.startswith("The order a, b holds in 1 of 2 partitions into folds")
