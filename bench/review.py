@@ -38,7 +38,7 @@ from table import parser, show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from killed_review import KillableServer
+from review_pages import ReviewServer
 
 HOURS = 1000
 CALLS_PER_H = 100
@@ -77,7 +77,7 @@ def measure(folder: Path, hours: int, decisions: int) -> list[dict[str, object]]
         formats=(),
     )
     first = run_child("open_once", folder)
-    server = KillableServer(folder / "scan", folder / "review")
+    server = ReviewServer(folder / "scan", "--out", str(folder / "review"))
     begin_s = time.perf_counter()
     server.start()
     start_s = time.perf_counter() - begin_s
@@ -182,7 +182,7 @@ def open_once(folder: str) -> None:
 class Client:
     """Somebody who decides over HTTP, on one connection."""
 
-    def __init__(self, server: KillableServer) -> None:
+    def __init__(self, server: ReviewServer) -> None:
         self.items = 1
         self.host = f"127.0.0.1:{server.port}"
         self.headers = {

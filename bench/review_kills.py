@@ -13,7 +13,8 @@ from table import parser, show
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from callshot.review.journal import read_journal
-from killed_review import KillableServer, decide_through_kills
+from killed_review import decide_through_kills
+from review_pages import ReviewServer
 from served_review import make_scan
 
 
@@ -47,7 +48,7 @@ def run(folder: Path, decisions: int, kills: int) -> list[dict[str, object]]:
             }
         )
 
-    server = KillableServer(scan, out)
+    server = ReviewServer(scan, "--out", str(out))
     clickers = decide_through_kills(server, ("ada", "bob"), 20, decisions, kills, check)
     rows[-1]["kill"] = "end"
     rows[-1]["sent again"] = sum(one.repeated for one in clickers)

@@ -28,14 +28,16 @@ from callshot.detection.learn import learn
 from callshot.detection.model import Model, make_model
 from callshot.detection.scan import scan
 from callshot.records import IntArray
-from callshot.review.items import (
+from callshot.review.sources import (
     ORDERS,
+    ModelScores,
     draw_sample,
     make_items,
+    measure_background,
+    open_vectors,
     order_items,
     replace_scores,
 )
-from callshot.review.sources import ModelScores, measure_background, open_vectors
 from callshot.spans import Spans
 from table import parser, show
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.report.figures.figure_io import FigurePage, draw_page
-from callshot.report.figures.layout import legend_handle
-from callshot.report.figures.style import series_style
+from callshot.report.figures.layout import legend_handle, series_style
 
 DOCS = Path(__file__).parent
 ENCODERS = ("BirdNET 2.4", "YAMNet", "MFCC")

@@ -1,61 +1,22 @@
 """Reviewers whose server is killed again and again while they decide."""
 
 import json
-import os
-import random
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 
-ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
+from review_pages import ReviewServer
+
 ACTIONS = ("confirm", "reject", "skip")
-
-
-class KillableServer:
-    """`callshot review` in another process; it may be killed and started again."""
-
-    def __init__(self, scan: Path, out: Path) -> None:
-        self.scan = scan
-        self.out = out
-        # Below those that systems give out, so that nobody takes it while the server is down
-        self.port = random.randrange(20_000, 32_000)
-        self.token = ""
-        self.kills = 0
-
-    def start(self) -> None:
-        """Start the server, and wait for its address; port and token stay the same."""
-        command = [sys.executable, "-m", "callshot", "review", str(self.scan)]
-        command += ["--out", str(self.out), "--no-browser", "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        match = ADDRESS.search(line)
-        assert match is not None, line + self.process.stdout.read()
-        assert self.token in ("", match[2])
-        self.token = match[2]
-
-    def kill(self) -> None:
-        """Kill the server as a power cut would, and wait until it is gone."""
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.process.stdout.close()
-        self.kills += 1
 
 
 @dataclass(eq=False)
 class Clicker(threading.Thread):
     """A reviewer who decides as fast as the server answers, and asks again without an answer."""
 
-    server: KillableServer
+    server: ReviewServer
     reviewer: str
     items: int
     count: int

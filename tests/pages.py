@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import product
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import numpy as np
 import polars as pl
 
 from callshot.records import CorpusResults, Evaluation, Reject
-from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
 from callshot.report.calls import CallClip, choose_sounds, find_calls, make_call_clip
 from callshot.report.page import write_page
 from callshot.report.summary import write_summary
-from callshot.report.tables.table import Cell, Column, Table
-from corpus_results import make_baselines, make_corpus_results, make_rows, make_tables
+from callshot.report.tables.score_tables import score_table
+from corpus_results import make_baselines, make_corpus_results, make_tables
 
 HOSTILE = "<script>alert(1)</script>"
 QUOTED = """it's "quoted" & <b>bold</b>.wav"""
@@ -36,12 +34,11 @@ def make_study(folder: Path) -> dict[str, Any]:
         corpus="aviary",
     )
     all_results = [_fill(first), _fill(second)]
-    evaluations = [results.evaluation for results in all_results]
     return {
         "title": "Elephants & finches",
         "all_results": all_results,
         "summaries": {one.corpus: write_summary(one) for one in all_results},
-        "tables": {one.corpus: [make_table(one)] for one in evaluations},
+        "tables": {one.corpus: [score_table(one)] for one in all_results},
         "pictures": {
             "reserve": [
                 ("encoder", "Sweep of <mfcc>", draw_picture(folder / "sweep.png"))
@@ -81,16 +78,11 @@ def make_clips(results: CorpusResults) -> dict[str, CallClip]:
 
 
 def _fill(results: CorpusResults) -> CorpusResults:
-    """Add baselines, differences, a budget, rejects and notes, all made up."""
+    """Add baselines, another classifier, rejects and notes, all made up."""
     evaluation = results.evaluation
     rejects = [Reject(QUOTED, i or None, f"too short: {HOSTILE}") for i in range(250)]
     return replace(
         results,
-        evaluation=replace(
-            evaluation,
-            differences=make_differences(evaluation),
-            budget=make_budget(evaluation),
-        ),
         other_classifiers=make_others(evaluation),
         baselines=make_encoder_baselines(evaluation),
         rejects=rejects,
@@ -126,78 +118,6 @@ def make_encoder_baselines(evaluation: Evaluation) -> pl.DataFrame:
                 (evaluation.corpus, encoder, kind, name, scoring, metric, value - less)
             )
     return make_baselines(*rows)
-
-
-def make_differences(evaluation: Evaluation) -> pl.DataFrame:
-    """Return the second encoder less the first, with made-up intervals."""
-    one, other = evaluation.encoders[:2]
-    first = evaluation.curve.filter(encoder=one)
-    second = evaluation.curve.filter(encoder=other)
-    mean = second["mean"] - first["mean"]
-    percentiles = {"p01": -0.05, "p25": -0.02, "p50": 0.0, "p75": 0.02, "p99": 0.05}
-    columns = {name: first[name] for name in ("scoring", "metric", "spread", "k")}
-    columns |= {"mean": mean} | {
-        name: mean + offset for name, offset in percentiles.items()
-    }
-    constants = {
-        "corpus": evaluation.corpus,
-        "one": other,
-        "other": one,
-        "wins": 0.9375,
-        "samples": 200,
-        "low": -0.1,
-        "high": 0.1,
-        "clear": False,
-    }
-    return make_frame(DIFFERENCES, columns, constants)
-
-
-def make_budget(evaluation: Evaluation) -> pl.DataFrame:
-    rows = []
-    for encoder in evaluation.encoders:
-        eligible = [count for count in evaluation.classes if count.eligible]
-        for index, count in enumerate(eligible):
-            gains = (0.021 / (index + 1), 0.1 / (index + 1), 0.9)
-            if index == 1:
-                gains = (nan, nan, nan)
-            value = 0.6 + 0.05 * index + 0.1 * (encoder != "mfcc")
-            key = (
-                evaluation.corpus,
-                encoder,
-                count.label,
-                "map",
-                count.exemplars,
-                4,
-                value,
-            )
-            interval = (gains[0] - 0.02, gains[0] + 0.02)
-            shares = (nan, nan) if index == 1 else (0.99, 0.95 if index == 0 else 0.02)
-            rows.append((*key, *gains, 0.01, *interval, *shares, index == 0))
-    return make_rows(BUDGET, *rows)
-
-
-def make_table(evaluation: Evaluation) -> Table:
-    """Return a table like those of the paper: k down, encoders across, a baseline at the foot."""
-    keys = list(product(evaluation.encoders, ("map", "auroc")))
-    names = {"map": "mAP", "auroc": "AUROC"}
-    columns = [
-        Column("k"),
-        *(Column(names[metric], encoder) for encoder, metric in keys),
-    ]
-    rows = []
-    for k in sorted(set(evaluation.curve["k"])):
-        cells = [Cell(str(k), k, mark="⋆" if k == 5 else "")]
-        for encoder, metric in keys:
-            point = evaluation.curve.filter(
-                encoder=encoder, scoring="all", metric=metric, spread="per-query", k=k
-            )
-            value = point["mean"].item()
-            cells.append(Cell(f"{value:.3f}", value, underline={3: 1, 10: 2}.get(k, 0)))
-        rows.append(cells)
-    rows.append([Cell("LR"), *(Cell("0.810", 0.81) for _ in keys)])
-    title = f"Results on {evaluation.corpus}"
-    notes = [("⋆", "the first row beyond k*")]
-    return Table("results", title, columns, rows, 1, notes, section="encoder")
 
 
 def draw_picture(path: Path) -> Path:

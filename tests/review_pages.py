@@ -1,9 +1,9 @@
 """A small scan to review, and a server of it in a process of its own."""
 
 import os
+import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -100,22 +100,17 @@ def _add_call(signal_, hertz, start_s, length_s):
     signal_[first : first + len(times)] += 0.1 * shape * tone
 
 
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class ReviewServer:
     """`callshot review` in a process of its own, which can be killed and started again."""
 
     def __init__(self, scan: Path, *options: str) -> None:
         self.scan = scan
         self.options = options
-        self.port = free_port()
+        # Below those that systems give out, so that it stays free while the server is down.
+        self.port = random.randrange(20_000, 32_000)
         self.process: subprocess.Popen[str] | None = None
         self.address = ""
+        self.token = ""
 
     def start(self) -> str:
         """Start it and return the address that it prints."""
@@ -134,6 +129,9 @@ class ReviewServer:
             match = re.search(r"http://\S+token=\S+", line)
             if match:
                 self.address = match.group()
+                token = self.address.partition("token=")[2]
+                assert self.token in ("", token)
+                self.token = token
                 self._wait()
                 return self.address
         raise AssertionError("".join(lines))

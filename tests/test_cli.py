@@ -162,12 +162,6 @@ def test_threads_and_repetition_leave_no_trace_in_the_csv_files(table, tmp_path)
         assert path.read_bytes() == (tmp_path / "4" / path.name).read_bytes()
 
 
-def test_classifiers_can_be_chosen(table, tmp_path):
-    evaluate(table, tmp_path / "out", "--classifiers", "whitened,neighbour")
-    classifiers = pl.read_csv(tmp_path / "out" / "curve.csv")["classifier"]
-    assert set(classifiers) == {"whitened", "neighbour"}
-
-
 def test_folds_of_a_run_can_be_given_to_the_next(table, tmp_path):
     pl.read_parquet(table).drop("fold").write_parquet(table)
     names = tmp_path / "categories.csv"

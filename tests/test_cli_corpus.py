@@ -159,49 +159,6 @@ def test_no_segments_at_all_are_an_error_with_what_would_keep_some(tmp_path, cap
     assert "the annotation files have no calls" in capsys.readouterr().err
 
 
-def test_recordings_behind_links_are_read_if_asked(tmp_path, capsys):
-    """As git-annex, DataLad and DVC keep large files."""
-    record(tmp_path / "annex" / "objects" / "x" / "key.wav", seconds=5)
-    audio = tmp_path / "audio"
-    audio.mkdir()
-    (audio / "a.wav").symlink_to(tmp_path / "annex" / "objects" / "x" / "key.wav")
-    (audio / "a.txt").write_text("1\t3\troar\n")
-    run("inspect", audio, code=2)
-    error = capsys.readouterr().err
-    assert re.search(
-        "no recordings found; .*a.wav: a link .*--follow-links reads", error
-    )
-    run("inspect", audio, "--follow-links")
-    assert f"segment {audio} --follow-links --out" in capsys.readouterr().out
-    assert segment(audio, tmp_path / "out", "--follow-links").paths == ["a.wav"]
-    table = ("--encoder", "mfcc", "--out", tmp_path / "mfcc.parquet", "--quiet")
-    run("embed", tmp_path / "out" / "segments.parquet", *table)
-
-
-def test_labels_are_renamed_and_times_have_the_given_unit(tmp_path, capsys):
-    record(tmp_path / "a.wav", seconds=5)
-    (tmp_path / "calls.csv").write_text("path,start,end,label\na.wav,1000,3000,Rmbl\n")
-    (tmp_path / "labels.csv").write_text("label,new_label\nRmbl,rumble\n")
-    options = ["--rename", tmp_path / "labels.csv", "--time-unit", "ms"]
-    (one,) = list_rows(segment(tmp_path, tmp_path / "out", *options))
-    assert (one.label, one.start_s, one.end_s) == ("rumble", 1.0, 3.0)
-    described = json.loads((tmp_path / "out" / "segments.json").read_text())
-    assert described["options"]["rename"] == {"Rmbl": "rumble"}
-    assert described["options"]["time_unit"] == "ms"
-    segment(tmp_path, tmp_path / "no", "--time-unit", "h", code=2)
-    assert "--time-unit: expected one of s, ms, got 'h'" in capsys.readouterr().err
-
-
-def test_columns_can_be_named_and_a_label_given(tmp_path):
-    record(tmp_path / "a.wav", seconds=5)
-    (tmp_path / "mine.csv").write_text("clip,von,bis,Laut\na,1,3,roar\n")
-    names = ["-c", "recording=clip", "-c", "start_s=von", "-c", "end_s=bis"]
-    named = segment(tmp_path, tmp_path / "out", *names, "-c", "label=Laut")
-    assert named["label"][0] == "roar"
-    given = segment(tmp_path, tmp_path / "all", *names, "--label", "elephant")
-    assert given["label"][0] == "elephant"
-
-
 def test_bad_files_and_names_among_good_ones_are_left_out_and_told(
     herd, tmp_path, capsys
 ):

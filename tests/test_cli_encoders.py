@@ -6,7 +6,7 @@ import standins
 from callshot.encoders.models import hubert
 from callshot.tables.embedding_tables import read_table
 from sounds import record
-from test_cli import FEW, run
+from test_cli import run
 
 
 @pytest.fixture
@@ -128,23 +128,3 @@ def test_a_name_is_the_name_in_results_and_folders_are_made(segments, tmp_path, 
     assert "make one of them again with --name NAME (callshot embed)" in error
     run("embed", segments, "-e", "mfcc", "--name", " ", "-o", tables[0], code=2)
     assert "name: expected printable text, got ' '" in capsys.readouterr().err
-
-
-def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
-    segments, tmp_path, capsys
-):
-    site = record(tmp_path / "site" / "night.wav", seconds=20, rate=16000, seed=9)
-    words = ("embed", segments, "--encoder", "mfcc", "--quiet", "--out")
-    run(*words, tmp_path / "source.parquet")
-    where = ("--site", site.parent, "--snr-db", "5,10")
-    run(*words, tmp_path / "at-site.parquet", *where)
-    table = read_table(tmp_path / "at-site.parquet")
-    assert table.encoder == "mfcc, at site"
-    assert len(table) == 12
-    where = ("--queries", tmp_path / "source.parquet", "--folds", "3", "--no-figure")
-    tables = (tmp_path / "source.parquet", tmp_path / "at-site.parquet")
-    run("evaluate", *tables, *where, "--out", tmp_path / "transfer", *FEW)
-    text = capsys.readouterr().out
-    assert "mfcc, at site: with 4 examples per call type from" in text
-    assert "calls were mixed into background" in text
-    assert "at 5, 10 dB" in text

@@ -3,15 +3,10 @@
 import io
 from dataclasses import replace
 
-import numpy as np
-import pytest
 from rich.console import Console
 
-from callshot.cli.terminal import show_inspection, show_segmentation
+from callshot.cli.terminal import show_segmentation
 from callshot.records import (
-    ClassCount,
-    Folds,
-    Inspection,
     Recording,
     Reject,
     Segmentation,
@@ -45,14 +40,10 @@ def make_segmentation(labels, **changes):
     return replace(segmentation, **changes)
 
 
-def show(record, width=None):
-    """Return what a console prints; without a width, it is a file."""
+def show(record):
+    """Return what a console prints to a file."""
     file = io.StringIO()
-    console = Console(file=file, width=width, force_terminal=width is not None)
-    if isinstance(record, Segmentation):
-        show_segmentation(record, console, "next: this")
-    else:
-        show_inspection(record, console, "next: this")
+    show_segmentation(record, Console(file=file), "next: this")
     return file.getvalue()
 
 
@@ -71,12 +62,6 @@ def test_durations_are_those_of_the_tables_in_the_paper():
     assert " ".join(find_row(text, "segments ")) == segments
     assert find_row(text, "roar")[1:6] == ["2", "2", "1", "4.0", "s"]
     assert text.endswith("next: this\n")
-
-
-def test_every_line_fits_a_terminal_of_80_columns_and_long_names_are_cropped():
-    record = make_segmentation(["x" * 200, "象" * 60, "roar"])
-    lines = show(record, width=80).splitlines()
-    assert max(len(line) for line in lines if "\x1b" not in line) <= 80
 
 
 def test_each_reason_is_shown_once_with_its_count_and_long_lists_are_cut():
@@ -107,25 +92,3 @@ def test_control_characters_from_files_are_not_obeyed():
     )
     assert "\x1b" not in show(record)
     assert "[bold]" in show(make_segmentation(["[bold]"]))  # markup is not obeyed
-
-
-@pytest.mark.parametrize("labels", [[], ["roar"]])
-def test_an_inspection_shows_what_the_folds_allow(labels):
-    counts = [
-        ClassCount("roar", 9, 7, True, "", (2, 2, 2, 2, 1)),
-        ClassCount("blow", 1, 0, False, "in 1 recording"),
-    ]
-    folds = Folds(np.array([0]), 5, "built", "optimum proved")
-    segmentation = make_segmentation(labels)
-    text = show(Inspection(segmentation, {2: 2, 3: 1}, folds, counts, 7))
-    assert "audio: 3 FLAC PCM_16 at 16000 Hz, 2 channels" in text
-    assert "2: 2, 3: 1" in text
-    assert "minimum length: none" in text
-    assert "with 5 folds (optimum proved): 1 of 2 labels can be evaluated" in text
-    assert "9 queries and up to k* = 7 examples" in text
-    assert ("yes, to k = 7" in text) == bool(labels)
-
-
-def test_an_inspection_says_if_there_are_too_few_recordings():
-    inspection = Inspection(make_segmentation([]), {}, None, [], 0)
-    assert "too few recordings for folds" in show(inspection)

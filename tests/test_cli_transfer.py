@@ -100,15 +100,6 @@ def test_several_libraries_and_tables_of_the_site_are_paired_by_encoder(
     assert not (out / "transfer.png").exists()
 
 
-def test_tables_of_one_name_are_called_after_their_folders(tmp_path, capsys):
-    for folder, seed, prefix in (("clips", 4, "lib "), ("north", 7, "")):
-        write_table(make_table(seed, prefix), tmp_path / folder / "mfcc.parquet")
-    words = ("--queries", tmp_path / "north" / "mfcc.parquet", "--no-figure")
-    table = tmp_path / "clips" / "mfcc.parquet"
-    run("evaluate", table, *words, "--out", tmp_path / "out", *FEW)
-    assert "per call type from clips, mAP on north is" in capsys.readouterr().out
-
-
 def test_a_file_of_folds_is_that_of_the_queries(source, target, tmp_path):
     table = make_table(7, "")
     folds = tmp_path / "folds.csv"

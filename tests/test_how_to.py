@@ -114,12 +114,3 @@ def test_every_command_of_the_how_to_guides_runs(tmp_path, monkeypatch):
             line = line.replace(old, new)
         _, *words = shlex.split(line)
         run(*words)
-
-
-@pytest.mark.skipif(not HOW_TO.exists(), reason="the documentation is not installed")
-def test_the_code_blocks_without_prompts_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = HOW_TO.read_text(encoding="utf-8")
-    blocks = [code for language, code in BLOCK.findall(text) if language == "python"]
-    plain = [code for code in blocks if ">>>" not in code]
-    assert plain == []  # code with prompts is run as doctests

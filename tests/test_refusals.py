@@ -14,7 +14,7 @@ from callshot.detection import (
 from callshot.errors import OutputError
 from callshot.files import WORK_FOLDER, check_own_folder
 from callshot.results import open_output_folder
-from callshot.study import coverage_files, file_steps
+from callshot.study import file_steps
 from callshot.tables import evaluation_files, fold_files
 from studies import make_corpus, replace_text, write_study
 from test_cli import run
@@ -189,7 +189,7 @@ def write_results(folder, provenance):
         scan_files.PROVENANCE,
         activity.PROVENANCE,
         clips.PROVENANCE,
-        coverage_files.PROVENANCE,
+        file_steps.COVERAGE_PROVENANCE,
         exports.MANIFEST,
         file_steps.SEGMENTS_INFO,
         fold_files.FOLDS_INFO,

@@ -108,7 +108,7 @@ def list_options(*classes: type[Any]) -> dict[str, Field[Any]]:
 
 
 def select_options(given: Given, *classes: type[Any]) -> dict[str, Any]:
-    """Return those of the given options that belong to some classes."""
+    """Select the given options that belong to some classes."""
     names = list_options(*classes)
     return {name: value for name, value in given.items() if name in names}
 

@@ -316,7 +316,7 @@ class RemoteOutputFolder(OutputFolder):
     """A folder in a store that accepts one set of results. Files are made on this machine.
 
     files       names of what is in the folder
-    unfinished  those that runs of this set wrote, or were about to, before they ended early
+    unfinished  files that earlier runs of this set wrote, or were about to, before they ended early
     """
 
     files: Collection[str] = ()
@@ -386,7 +386,7 @@ def _check_own(name: str, is_of_others: bool) -> None:
 
 
 def _is_file(folder: Path, name: str) -> bool:
-    """Return whether a name, as anybody may have written it, is that of a file in a folder."""
+    """Return whether an untrusted name is the name of a file in a folder."""
     if Path(name).as_posix() != name or not is_inside(folder, name):
         return False
     with suppress(OSError, ValueError):  # a name that is too long or has a NUL
@@ -505,8 +505,8 @@ def compare_files(folder: Path, manifest: Facts) -> Iterator[tuple[Path, str]]:
 def check_result(path: Path, provenance_names: Iterable[str]) -> None:
     """Raise InputError if a file of results is damaged, or a folder has a damaged one.
 
-    Files are compared with the provenance beside them, and those of a folder with the one in it.
-    Files that no provenance lists are those of the user.
+    A file is compared with the provenance beside it, a folder with the provenance in it.
+    Files that no provenance lists belong to the user.
     """
     is_folder = path.is_dir()
     folder = path if is_folder else path.parent

@@ -23,8 +23,7 @@ from callshot.records.table_files import (
     write_csv,
     write_csv_frame,
 )
-from callshot.report.tables.table import Cell, Column, Table
-from callshot.report.tables.table_writers import to_csv
+from callshot.report.tables.table import Cell, Column, Table, to_csv
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.evaluation_files import read_frame
 from callshot.tables.fold_files import read_csv_records

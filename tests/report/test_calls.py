@@ -97,12 +97,6 @@ def test_the_size_of_all_clips_is_bounded_and_the_first_ones_are_kept(tmp_path):
     assert list(kept) == ["a@2", "a@0"]
 
 
-def test_a_recording_that_is_gone_gives_no_clip(tmp_path):
-    audio = make_audio(tmp_path)
-    (tmp_path / "a.wav").unlink()
-    assert make_clips(audio, ["a@0"]) == {}
-
-
 def test_clips_of_the_last_time_are_used_until_something_changes(tmp_path, monkeypatch):
     audio = make_audio(tmp_path)
     store = tmp_path / "work/sounds.json"
@@ -181,13 +175,6 @@ def test_calls_behind_a_confusion_are_ranked_by_their_margin():
     margins = [scores[row, 1] - scores[row, 0] for row in ranked[0][1]]
     assert margins == sorted(margins, reverse=True)
     assert {table.label[row] for row in ranked[0][1]} == {"rumble"}
-
-
-def test_one_label_alone_has_picks():
-    table = make_tables(LABELS)[0]
-    scores = np.zeros((len(table), 1))
-    (pick,) = pick_calls(table, scores, LABELS[:1])
-    assert pick.other == 0
 
 
 def test_every_label_is_played_and_random_vectors_choose_nothing():

@@ -6,8 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import permutations
-from math import isnan, nan
-from typing import Any
+from math import nan
 
 import numpy as np
 import polars as pl
@@ -16,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.errors import InputError
-from callshot.fewshot.protocol import Protocol
-from callshot.records import METRICS, ClassCount, Evaluation, Folds, Reject
-from callshot.records.frames import BUDGET, CURVE_KEY
-from callshot.report.page.write_page import (
+from callshot.records import ClassCount, Evaluation, Folds, Reject
+from callshot.records.frames import BUDGET
+from callshot.report.page import (
     DIGITS,
     SCRIPTS,
     answer_data,
@@ -28,24 +26,22 @@ from callshot.report.page.write_page import (
     corpus_data,
     render_part,
     show_budget,
-    show_left_out,
     show_matrix,
     show_picture,
     to_json,
 )
 from callshot.report.summary import write_summary
 from callshot.report.tables.corpus_tables import needs_table
-from callshot.report.tables.table import Cell, Column, Table
-from callshot.report.tables.table_writers import to_html
+from callshot.report.tables.table import Cell, Column, Table, to_html
 from callshot.vectors import Vectors
-from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
+from corpus_results import make_corpus_results, make_rows, replace_frames
 from pages import (
     HOSTILE,
     QUOTED,
-    make_differences,
     make_study,
     write_study,
 )
+from summaries import class_budget
 
 ASSETS = files("callshot.report.page") / "assets"
 VOID = {"meta", "link", "img"}
@@ -162,30 +158,6 @@ def test_points_are_those_of_the_curves_rounded_once(study):
             assert values == [float(f"{value:.{DIGITS}f}") for value in expected]
 
 
-def test_points_of_a_class_are_those_of_its_curve(study):
-    corpus = corpus_data(study["all_results"][0])
-    metrics = [metric["name"] for metric in corpus["metrics"]]
-    assert metrics[0] == "mAP"
-    names = {
-        name: metric.title
-        if metric.kind == "ranking"
-        else f"{metric.title} among these 4 call types"
-        for name, metric in METRICS.items()
-    }
-    reduced = {"reduced mAP", "reduced AUROC"}
-    assert set(metrics) == {*names.values(), *reduced}
-    per_class = study["all_results"][0].evaluation.per_class
-    for point in per_class.iter_rows(named=True):
-        metric = metrics.index(names[point["metric"]])
-        spread = corpus["spreads"].index(point["spread"])
-        encoder = corpus["encoders"].index(point["encoder"])
-        label = corpus["classes"].index(point["label"])
-        line = corpus["lines"][f"{metric}.{spread}.{encoder}.{label}"]
-        assert line[0][corpus["shots"].index(point["k"])] == round(
-            point["mean"], DIGITS
-        )
-
-
 def test_a_value_that_is_not_a_number_is_null(study):
     results = study["all_results"][1]
     curve = results.evaluation.curve.with_columns(mean=nan, p01=-0.00001)
@@ -207,21 +179,6 @@ def test_a_line_without_a_point_at_some_k_is_null_there(study):
         assert [value is None for value in mean] == [
             name == "mfcc" and k == index for k in range(len(mean))
         ]
-
-
-def test_chance_of_the_classes_averages_to_that_of_the_curve():
-    labels = [("rumble", "roar"), ("roar",), ("trumpet",)] * 24
-    tables = [t.with_columns(labels=labels[: len(t)]) for t in make_tables()]
-    found = make_corpus_results(
-        tables,
-        protocol=Protocol(
-            shots=(1,), draws=2, bootstraps=5, shared_draws=2, total_samples=2
-        ),
-    ).evaluation
-    chance = found.curve.filter(metric="map")["chance"][0]
-    assert np.mean(list(class_chances(found).values())) == pytest.approx(
-        chance, abs=1e-12
-    )
 
 
 def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold():
@@ -268,23 +225,6 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
         "bark": (chance(2, 4) + chance(1, 4)) / 2,
     }
     assert class_chances(alone) == pytest.approx(wanted, abs=1e-12)
-
-
-def test_baselines_and_differences_refer_to_metrics_and_encoders_by_index(study):
-    corpus = corpus_data(study["all_results"][0])
-    first = corpus["baselines"][0]
-    assert first == {
-        "name": "LR",
-        "kind": "logistic",
-        "encoder": 0,
-        "metric": 0,
-        "value": 0.76,
-    }
-    difference = make_differences(study["all_results"][0].evaluation).row(0, named=True)
-    line = corpus["differences"]["0.0.0"]
-    assert corpus["pairs"] == [["birdnet-v2.4", "mfcc"]]
-    expected = [difference[field] for field in ("mean", "p01", "p99", "wins", "clear")]
-    assert [row[0] for row in line] == [round(value, DIGITS) for value in expected]
 
 
 # --- structure
@@ -420,75 +360,22 @@ def test_underlines_marks_notes_and_the_foot_are_those_of_the_table():
 # --- the other sections
 
 
-def class_budget(
-    label: str,
-    gain: float,
-    encoder: str = "one",
-    value: float = 0.5,
-    recommended: bool = False,
-    k: int = 4,
-) -> tuple[Any, ...]:
-    """Return a row of the BUDGET schema."""
-    interval = (gain - 0.02, gain + 0.02)
-    return (
-        "c",
-        encoder,
-        label,
-        "map",
-        9,
-        k,
-        value,
-        gain,
-        2 * gain,
-        value + 3 * gain,
-        0.01,
-        *interval,
-        *((nan, nan) if isnan(gain) else (0.98, 0.25)),
-        recommended,
-    )
-
-
-def make_class_budgets(*rows: tuple[Any, ...]) -> pl.DataFrame:
-    return make_rows(BUDGET, *rows)
-
-
-def budget_summary(page: Reader) -> str:
-    return page.kinds("summary")[0][1]
-
-
 def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
-    rows = make_class_budgets(
+    rows = [
         class_budget("roar", 0.01),
-        class_budget("growl", nan),
+        class_budget("growl", nan, judged=False),
         class_budget("rumble", 0.03, recommended=True),
         class_budget("bark", -0.01),
-    )
-    page = Reader(show_budget(rows))
-    assert budget_summary(page) == (
-        "With one, “rumble” gains most from its next example: about +0.0300 on an AP of 0.500 "
-        "with 4."
-    )
+    ]
+    page = Reader(show_budget(make_rows(BUDGET, *rows)))
+    ((_, summary),) = page.kinds("summary")
+    assert summary.startswith("With mfcc, “rumble” gains most from its next example")
     labels = [inside for a, inside in page.kinds("span") if a["class"] == "label"]
     assert labels == ["rumble", "roar", "bark", "growl"]
     widths = [a["width"] for a, _ in page.kinds("rect")]
     assert widths == ["100.0%", "33.3%", "0.0%", "0.0%"]
-
-
-def test_the_budget_says_so_if_no_class_stands_out_or_nothing_is_known():
-    rows = make_class_budgets(class_budget("roar", nan), class_budget("bark", 0.1))
-    page = Reader(show_budget(rows))
-    assert budget_summary(page) == "With one, no call type stands out."
-    unknown = make_class_budgets(class_budget("roar", nan))
-    page = Reader(show_budget(unknown))
-    assert budget_summary(page) == (
-        "With one, it is not known which call type gains most."
-    )
-    assert "not known" in show_budget(unknown)
-
-
-def test_a_class_without_any_complete_shot_is_described_as_such():
-    row = class_budget("roar", nan, value=nan, k=0)
-    assert "9 exemplars, and no evaluated shot" in show_budget(make_class_budgets(row))
+    for few, said in ((rows[:2], "no call type stands out"), (rows[1:2], "not known")):
+        assert said in show_budget(make_rows(BUDGET, *few))
 
 
 def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
@@ -500,16 +387,6 @@ def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
     assert len(details) == 2
     assert details[0].startswith("250 rows and files left out")
     assert details[0].count("too short") == 200
-
-
-def test_an_ineligible_class_is_listed_with_its_reason():
-    results = make_corpus_results()
-    counts = [
-        *results.evaluation.classes,
-        ClassCount("bark", 2, 0, False, "in 2 recordings, 5 are needed"),
-    ]
-    shown = show_left_out(replace_frames(results, classes=counts), "left")
-    assert "in 2 recordings, 5 are needed" in shown
 
 
 def test_a_picture_is_in_the_page_with_its_size(study, page):
@@ -546,22 +423,3 @@ def test_third_party_files_have_their_listed_checksums(text):
     for name, texts in noted:
         assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == texts
     assert "Permission is hereby granted" in text
-
-
-def test_points_of_other_classifiers_are_those_of_their_curves(study):
-    corpora = list(map(corpus_data, study["all_results"]))
-    for results, corpus in zip(study["all_results"], corpora, strict=True):
-        curve = results.other_classifiers.curve
-        assert corpus["classifiers"] == ["cosine", "logistic at k"]
-        lines = [key for key in corpus["lines"] if ".c" in key]
-        assert len(lines) == curve.select(list(CURVE_KEY)).n_unique()
-        spread = corpus["spreads"].index("shared")
-        points = curve.filter(scoring="all", metric="map", spread="shared")
-        for point in points.iter_rows(named=True):
-            classifier = ["cosine", "logistic"].index(point["classifier"])
-            encoder = results.evaluation.encoders.index(point["encoder"])
-            line = corpus["lines"][f"0.{spread}.{encoder}.c{classifier}"]
-            values = [row[corpus["shots"].index(point["k"])] for row in line]
-            assert values == [
-                round(point[field], 4) for field in ("mean", "p01", "p99")
-            ]

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from callshot.report.page import format_change
 from pages import HOSTILE, LONG, QUOTED, make_study, write_study
 
 LAPTOP = {"width": 1280, "height": 800}
@@ -287,7 +288,8 @@ def test_drags_and_keys_zoom_and_move_the_cursor(visit):
 
 def test_paired_differences_are_those_of_the_corpus(visit, study):
     differences = study["all_results"][0].evaluation.differences
-    name = "birdnet-v2.4 less mfcc"
+    first = differences.row(0, named=True)
+    name = f"{first['one']} less {first['other']}"
     with visit() as page:
         readouts = hover_everywhere(page, "differences")
         page.get_by_test_id("differences-spread").select_option(label="per-query")
@@ -295,11 +297,11 @@ def test_paired_differences_are_those_of_the_corpus(visit, study):
         text = page.get_by_test_id("differences-readout").inner_text()
     for shot, values in readouts.items():
         point = pick(differences, k=shot, metric="map", scoring="all", spread="total")
-        interval = "{p01:+.4f} – {p99:+.4f}".format(**point)
-        assert values[name] == [f"{point['mean']:+.4f}", interval]
+        interval = "{p01:+.4f} – {p99:+.4f}".format(**point).replace("-", "−")
+        assert values[name] == [format_change(point["mean"], 4), interval]
     point = pick(differences, k=k, metric="map", scoring="all", spread="per-query")
-    assert rows[name][0] == f"{point['mean']:+.4f}"
-    assert "larger in 93.8 % of the samples" in text
+    assert rows[name][0] == format_change(point["mean"], 4)
+    assert f"larger in {100 * point['wins']:.1f} % of the samples" in text
 
 
 def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
@@ -330,7 +332,7 @@ def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
             "10",
             "20",
         ]
-        assert table.locator("tfoot th").inner_text() == "LR"
+        assert table.locator("tfoot th").first.inner_text() == "LR"
         for _ in range(2):
             table.locator("th[data-column='0'] button").click()
         assert page.locator(column).all_inner_texts() == original

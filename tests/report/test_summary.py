@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount
 from callshot.records.frames import REFINEMENT
 from callshot.report.summary import write_summary
+from callshot.report.write_report import describe_methods, list_references
 from corpus_results import (
     SMALL,
     make_baselines,
@@ -194,38 +196,27 @@ def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
 # Baselines
 
 
-@pytest.mark.parametrize(
-    ("means", "value", "said"),
-    [
-        (
-            RISING,
-            0.54,
-            "beats logistic regression trained on all labelled data on average from 3 "
-            "examples per call type on. With 3, mAP is 0.550 against 0.540. The "
-            "difference is clear from 10 on",
-        ),
-        (
-            RISING,
-            0.7,
-            "does not beat logistic regression trained on all labelled data on average "
-            "with 10 examples per call type. There, mAP is 0.640 against 0.700.",
-        ),
-        (
-            (0.4, 0.5, 0.6, 0.6, 0.5, 0.5),
-            0.55,
-            "There, mAP is 0.500 against 0.550. It does with 3.",
-        ),
-        (
-            (0.40, 0.56, 0.50, 0.58, 0.60, 0.64),
-            0.54,
-            "With 4, mAP is 0.580 against 0.540. It is ahead for the first time with 2.",
-        ),
-    ],
-)
-def test_a_baseline_is_beaten_from_the_k_after_which_it_always_is(means, value, said):
-    results = make({"mfcc": means}, baselines=[baseline(value)])
-    (first,) = answers_of(results, "training")
-    assert said in first
+def test_a_baseline_is_beaten_from_the_k_after_which_it_always_is():
+    for means, value, said in (
+        (RISING, 0.54, "With 3, mAP is 0.550 against 0.540."),
+        (RISING, 0.7, "There, mAP is 0.640 against 0.700."),
+        ((0.4, 0.5, 0.6, 0.6, 0.5, 0.5), 0.55, "0.500 against 0.550. It does with 3."),
+        ((0.40, 0.56, 0.50, 0.58, 0.60, 0.64), 0.54, "for the first time with 2."),
+    ):
+        results = make({"mfcc": means}, baselines=[baseline(value)])
+        (first,) = answers_of(results, "training")
+        assert said in first
+    # Beyond k*, it is not clearly beaten.
+    options = {"noise": {"mfcc": NOISE / 100}, "classes": with_rare(4)}
+    for value, ending in (
+        (0.54, "clear from 3 on, up to 4: its 98 % interval is above 0."),
+        (0.57, "The difference is clear with 4: its 98 % interval is above 0."),
+        (0.59, "from up to 5 examples per call type on. With 5, mAP is 0.600 against"),
+    ):
+        results = make(MFCC, baselines=[baseline(value)], **options)
+        (first,) = answers_of(results, "training")
+        assert ending in first
+        assert ("is clear" in first) == ("clear" in ending)
 
 
 def test_the_first_sentences_agree_with_the_crossovers():
@@ -243,23 +234,6 @@ def test_the_first_sentences_agree_with_the_crossovers():
         )
         assert (k_clear is None) == ("is clear from" not in line)
         assert k_clear is None or f"is clear from {k_clear} on" in line
-
-
-@pytest.mark.parametrize(
-    ("value", "ending"),
-    [
-        (0.54, "clear from 3 on, up to 4: its 98 % interval is above 0."),
-        (0.57, "The difference is clear with 4: its 98 % interval is above 0."),
-        (0.59, "from up to 5 examples per call type on. With 5, mAP is 0.600 against"),
-    ],
-)
-def test_beyond_k_star_a_baseline_is_not_clearly_beaten(value, ending):
-    noise = {"mfcc": NOISE / 100}
-    rows = [baseline(value)]
-    results = make(MFCC, noise=noise, baselines=rows, classes=with_rare(4))
-    (first,) = answers_of(results, "training")
-    assert ending in first
-    assert ("is clear" in first) == ("clear" in ending)
 
 
 def test_baselines_of_the_best_encoder_and_those_without_one_are_compared_by_their_map():
@@ -315,47 +289,27 @@ def training_sentence(results):
     return sentence
 
 
-@pytest.mark.parametrize(
-    ("lead", "options", "said"),
-    [
-        (
-            (-0.2, -0.15, 0.05, 0.05, 0.15, 0.2),
-            {},
-            "beats the nearest centroid on average from 3 examples per call type on. "
-            "With 3, mAP is 0.600 against 0.550. The difference is clear from 5 on",
-        ),
-        ([0.05] * 6, {}, " With 10, the difference is not clear"),
-        ([-0.05] * 3 + [-0.2] * 3, {}, "It is clearly worse from 4 on."),
-        (
-            [-0.2, -0.1, 0.15, 0.15, 0.15, 0.15],
-            {"classes": with_rare(5)},
-            "is clear from 3 on, up to 5: its 98",
-        ),
-        (
-            [-0.2, -0.2, -0.2, -0.2, -0.2, 0.15],
-            {"classes": with_rare(5)},
-            "from up to 10 examples per call type on. With 10, mAP is 0.790",
-        ),
-    ],
-)
-def test_training_pays_from_the_k_of_the_crossover(lead, options, said):
-    results = make_trained(lead, **options)
-    assert said in training_sentence(results)
-    if said.startswith("beats"):
-        crossovers = results.evaluation.crossovers.select("k_mean", "k_clear")
-        assert crossovers.rows() == [(3, 5)]
-
-
-@pytest.mark.parametrize(
-    ("lead", "options"),
-    [
+def test_training_pays_from_the_k_of_the_crossover():
+    results = make_trained((-0.2, -0.15, 0.05, 0.05, 0.15, 0.2))
+    sentence = training_sentence(results)
+    assert "on average from 3 examples per call type on. With 3, mAP is 0.6" in sentence
+    assert "The difference is clear from 5 on" in sentence
+    crossovers = results.evaluation.crossovers.select("k_mean", "k_clear")
+    assert crossovers.rows() == [(3, 5)]
+    rare = with_rare(5)
+    for lead, classes, said in (
+        ([0.05] * 6, COMMON, " With 10, the difference is not clear"),
+        ([-0.05] * 3 + [-0.2] * 3, COMMON, "It is clearly worse from 4 on."),
+        ([-0.2, -0.1] + [0.15] * 4, rare, "is clear from 3 on, up to 5: its 98"),
+        ([-0.2] * 5 + [0.15], rare, "from up to 10 examples per call type on. With 10"),
+    ):
+        assert said in training_sentence(make_trained(lead, classes=classes))
+    for lead, options in (
         ([-0.1, 0.3, 0.3, 0.3, 0.3, 0.3], {"draws": 99}),
         ([-0.3] * 6, {"draws": 99}),
         ([0.1] * 6, {"noise": np.zeros(101)}),
-    ],
-)
-def test_few_or_equal_samples_make_nothing_of_training_clear(lead, options):
-    assert "clear" not in training_sentence(make_trained(lead, **options))
+    ):
+        assert "clear" not in training_sentence(make_trained(lead, **options))
 
 
 @pytest.mark.parametrize("change", [{"encoder": "other"}, {"spread": "per-query"}])
@@ -379,25 +333,20 @@ def test_another_classifier_is_named_if_it_is_clearly_better_with_a_few_examples
     assert "without training" not in summary_text(few).lower()
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
+def test_gradient_steps_are_described_with_their_highest_value():
+    for values, said in (
         ((0.5, 0.8, 0.7), "from 0.500 to 0.700. On the way it is 0.800 at step 9."),
-        ((0.5, 0.6, 0.7), "99 gradient steps from the centroid of all labels"),
         ((0.5, 0.4, 0.3), "from 0.500 to 0.300."),
-    ],
-)
-def test_gradient_steps_are_described_with_their_highest_value(values, said):
-    rows = [
-        ("herd", "mfcc", "all", "map", 10**index - 1, value, 2.0)
-        for index, value in enumerate(values)
-    ]
-    steps = make_rows(REFINEMENT, *reversed(rows))
-    elsewhere = steps.with_columns(encoder=pl.lit("other"), value=0.0)
-    results = replace(make(MFCC), refinement=pl.concat([elsewhere, steps]))
-    check(results, said)
-    alone = replace(results, refinement=steps.filter(step=0))
-    check(alone, never=["gradient step"])
+    ):
+        rows = [
+            ("herd", "mfcc", "all", "map", 10**index - 1, value, 2.0)
+            for index, value in enumerate(values)
+        ]
+        steps = make_rows(REFINEMENT, *reversed(rows))
+        elsewhere = steps.with_columns(encoder=pl.lit("other"), value=0.0)
+        check(replace(make(MFCC), refinement=pl.concat([elsewhere, steps])), said)
+        alone = replace(make(MFCC), refinement=steps.filter(step=0))
+        check(alone, never=["gradient step"])
 
 
 # More labels
@@ -519,36 +468,6 @@ def test_what_was_not_evaluated_and_few_examples_or_queries_are_told():
     check(make(MFCC, classes=few), "Caution: few queries, 60 in all and 7 of 'bark'")
 
 
-def test_the_text_says_what_the_intervals_of_each_spread_include():
-    means = {**MFCC, "perch": [0.3] * 6}
-    lines = lines_of(make(means, spread="per-query", baselines=[baseline(0.59)]))
-    assert "ahead in 100 % of 101 bootstrap samples" in lines[1]
-    assert "labelled sets" not in "".join(lines)
-    assert lines[-1].startswith("The 98 % intervals are the paper's")
-    first, *_, last = lines_of(make(MFCC, spread="shared"))
-    assert "One labelled set gives 0.50 to 0.70 on these recordings" in first
-    assert "leave out the choice of calls that were recorded and queried" in last
-    last = lines_of(make(MFCC))[-1]
-    assert last.endswith("would score on other recordings of the same kind.")
-
-
-@pytest.mark.parametrize(
-    ("used", "other"), [("total", "shared"), ("shared", "per-query")]
-)
-def test_total_is_used_before_shared_and_shared_before_per_query(used, other):
-    one = make({"mfcc": [0.3] * 6}, spread=other).evaluation
-    results = make(MFCC, spread=used)
-    two = results.evaluation
-    few = one.values.with_columns(pl.col("value").list.head(9))
-    both = replace_frames(
-        results,
-        curve=pl.concat([one.curve, two.curve]),
-        values=pl.concat([few, two.values]),
-        differences=pl.concat([one.differences, two.differences]),
-    )
-    assert lines_of(both) == lines_of(results)
-
-
 def test_small_differences_and_extreme_shares_are_not_rounded_away():
     lift = np.where(np.arange(101) == 50, -0.001, 0.0)
     means = {"mfcc": [0.5999] * 6, "perch": [0.6] * 6}
@@ -620,8 +539,89 @@ def test_an_undefined_auroc_does_not_prevent_a_summary():
         assert first.startswith("Nothing here is better than chance on average")
 
 
-def test_the_last_sentence_gives_the_licences_of_weights():
-    results = make(MFCC)
-    licences = {"mfcc": "none needed", "birdnet-v2.4": "CC BY-NC-SA 4.0: not for sale"}
-    last = "Licences of weights: CC BY-NC-SA 4.0: not for sale (birdnet-v2.4)."
-    assert lines_of(results, None, licences) == [*lines_of(results), last]
+# The first screen: headline, cards and methods
+
+
+def test_the_headline_says_how_many_more_examples_reach_the_next_level():
+    headline = write_summary(
+        make({"mfcc": (0.4, 0.5, 0.55, 0.58, 0.61, 0.72)})
+    ).headline
+    assert headline.sentence == (
+        "With 5 examples per call type, mfcc reaches mAP 0.61; label 5 more of each to reach 0.70."
+    )
+    assert (headline.k, headline.next_k) == (5, 10)
+
+
+def test_a_smaller_level_or_a_target_is_named_if_it_is_reached():
+    means = {"mfcc": (0.4, 0.5, 0.55, 0.58, 0.61, 0.66)}
+    headline = write_summary(make(means)).headline
+    assert headline.sentence.endswith("label 5 more of each to reach 0.65.")
+    headline = write_summary(make({"mfcc": RISING}), 0.62).headline
+    assert headline.sentence.endswith("label 5 more of each to reach 0.62.")
+    missed = write_summary(make({"mfcc": RISING}), 0.9).headline
+    assert missed.sentence.endswith("; it is 0.64 with 10, the largest number tested.")
+    level = (0.4, 0.5, 0.6, 0.605, 0.607, 0.608)
+    headline = write_summary(make({"mfcc": level})).headline
+    assert headline.sentence.endswith("; up to 10 bring no clear gain.")
+
+
+def test_no_level_is_promised_if_samples_do_not_rise():
+    noise = {"mfcc": np.where(np.arange(101) % 10 == 0, -0.2, 0.01)}
+    means = {"mfcc": (0.4, 0.5, 0.55, 0.58, 0.61, 0.72)}
+    rises = write_summary(make(means, noise=noise)).headline
+    assert rises.next_k == 10  # every sample rises by the same
+    results = make(means, noise=noise)
+    values = results.evaluation.values
+    samples = values["value"].to_list()
+    samples[-1] = [*samples[-1][5:], *samples[-1][:5]]
+    mixed = values.with_columns(value=pl.Series(samples))
+    headline = write_summary(replace_frames(results, values=mixed)).headline
+    assert headline.next_k is None
+    assert headline.sentence.endswith(
+        "; it is 0.71 with 10, the largest number tested."
+    )
+    assert headline.details[0] == "10 are better than 5 in 89 % of samples."
+
+
+def test_the_share_of_right_names_is_below_the_headline_where_it_was_measured():
+    results = make_corpus_results(make_tables(encoders={"mfcc": 2.0}, recordings=10))
+    headline = write_summary(results).headline
+    curve = results.evaluation.curve.filter(
+        metric="accuracy", scoring="all", spread="total", k=headline.k
+    )
+    share = f"names the right type {100 * curve['mean'][0]:.0f} % of the time"
+    assert share in headline.details[-1]
+    assert "always naming" in headline.details[-1]
+
+
+def test_the_card_of_encoders_names_both_if_the_difference_is_not_clear():
+    worse = [mean - 0.05 for mean in RISING]
+    clear = write_summary(make({"mfcc": worse, "perch": RISING})).cards[0]
+    assert clear.answer == "perch"
+    mixed = make({"mfcc": worse, "perch": RISING}, noise={"perch": NOISE[::-1]})
+    card = write_summary(mixed).cards[0]
+    assert card.answer == "perch or mfcc"
+    assert card.text.endswith("(98 % interval: −0.146 to 0.246): not clear.")
+
+
+@pytest.mark.parametrize(
+    ("lead", "answer"),
+    [
+        ((-0.2, -0.15, 0.05, 0.05, 0.15, 0.2), "From 5 examples on"),
+        ((0.05,) * 6, "Not clearly"),
+        ((-0.05,) * 6, "No"),
+    ],
+)
+def test_the_card_of_training_says_from_when_it_is_clear(lead, answer):
+    assert write_summary(make_trained(lead)).cards[1].answer == answer
+
+
+def test_methods_name_the_protocol_and_the_references():
+    results = make_corpus_results(make_tables(encoders=("mfcc", "birdnet-v2.4")))
+    protocol = Protocol(seed=7)
+    text = " ".join(describe_methods(results, protocol))
+    assert "The seed was 7" in text
+    assert f"{protocol.bootstraps:,} bootstrap samples" in text
+    references = list_references(results)
+    assert [line[:3] for line in references] == ["[1]", "[2]", "[3]", "[4]"]
+    assert "Kahl" in references[-1]

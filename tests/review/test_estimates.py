@@ -14,8 +14,8 @@ from callshot.review.estimates import (
     measure_agreement,
     wilson_interval,
 )
-from callshot.review.items import SCORE_BINS, draw_sample, make_items
 from callshot.review.journal import Entry
+from callshot.review.sources import SCORE_BINS, draw_sample, make_items
 
 
 def make(count, labels=("hoot", "bark"), seed=0):
@@ -107,17 +107,6 @@ def test_the_random_order_takes_every_class_and_score_in_turn():
         scores = score[first[label[first] == name]]
         limits = np.quantile(score[label == name], [0.25, 0.5, 0.75])
         assert np.bincount(np.searchsorted(limits, scores)).tolist() == [5] * SCORE_BINS
-
-
-def test_precision_of_a_sample_has_no_bias():
-    items = make(400, ("hoot",))
-    right = items.frame["score"].to_numpy() > 0  # high scores are right
-    shares = []
-    for seed in range(200):
-        order = draw_sample(items, seed)[:20]
-        shares.append(right[order].mean())
-    assert np.mean(shares) == pytest.approx(right.mean(), abs=0.01)
-    assert np.std(shares) < np.sqrt(0.25 / 20)  # strata make it more precise
 
 
 def test_the_number_of_reviews_that_are_left_gives_the_interval_that_was_asked_for():

@@ -102,25 +102,46 @@ def test_a_review_is_converted_and_learned_from_by_commands(reviewed, scan, tmp_
     assert other.read_bytes() == better.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("learn", "--out", "x.npz"), "expected EXAMPLES"),
-        (("learn", "x", "--add", "{review}", "--out", "x.npz"), "remove EXAMPLES"),
-        (
-            ("learn", "{review}", "--out", "x.npz", "--annotations", "x.csv"),
-            "remove --annotations",
-        ),
-        (
-            ("learn", "--add", "{review}", "--out", "x.npz", "--window", "1"),
-            "remove the options",
-        ),
-    ],
-)
-def test_commands_that_contradict_a_review_are_refused(reviewed, arguments, reason):
+def test_commands_that_contradict_a_review_are_refused(reviewed):
     out, *_ = reviewed
-    with pytest.raises(ValueError, match=reason):
-        run(*(one.format(review=out) for one in arguments))
+    to = ("--out", "x.npz")
+    for words, reason in (
+        (("learn", *to), "expected EXAMPLES"),
+        (("learn", "x", "--add", out, *to), "remove EXAMPLES"),
+        (("learn", out, *to, "--annotations", "x.csv"), "remove --annotations"),
+        (("learn", "--add", out, *to, "--window", "1"), "remove the options"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            run(*words)
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_the_decisions_of_a_review_give_the_call_density(
+    reviewed, scan, tmp_path, kind
+):
+    review, client, session = reviewed
+    if kind == "table":
+        _, _, content = client.ask("GET", "/api/export/csv?rejected=1")
+        review = tmp_path / "review.csv"
+        review.write_bytes(content)
+    out = tmp_path / "scores"
+    run("score", scan / "events.parquet", "--reviewed", review, "--out", out)
+    density = pl.read_csv(out / "call_density.csv").filter(pl.col("bin").is_null())
+    totals = {row["label"]: row for row in density.iter_rows(named=True)}
+    growl = totals.pop("<script>growl")
+    assert (growl["relabelled"], growl["reviewed"], growl["calls"]) == (1, 0, 1.0)
+    assert sum(row["reviewed"] for row in totals.values()) == 5
+    assert sum(row["confirmed"] for row in totals.values()) == 3
+    assert set(totals) == set(session.items["label"][:5])
+
+
+def test_a_review_without_decisions_is_refused(scan, tmp_path):
+    out = tmp_path / "review"
+    with serve(scan, out):
+        pass
+    words = ("score", scan / "events.parquet", "--reviewed", out, "--out")
+    with pytest.raises(ValueError, match="nothing was decided"):
+        run(*words, tmp_path / "scores")
 
 
 def test_calls_on_which_reviewers_disagree_wait_until_they_are_settled(scan, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import served_review
 from callshot.review import server
 from callshot.review.journal import JOURNAL
-from callshot.review.server import ServerOptions, read_address, write_address
+from callshot.review.server import ServerOptions
 from callshot.review.web_safety import Access
 from served_review import TOKEN, serve
 
@@ -48,17 +48,6 @@ def test_nothing_is_called_saved_after_the_journal_was_removed(scan, tmp_path, h
         client.post("/api/decisions", {"decisions": [decision]}, status=500)
         client.post("/api/undo", {"uuid": str(uuid.uuid4())}, status=500)
         assert review.seq == seq
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="files have no such modes")
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606])
-def test_a_token_that_others_could_read_is_not_taken_again(tmp_path, mode):
-    _, token = read_address(tmp_path)
-    write_address(tmp_path, 1234, token)
-    (tmp_path / "address.json").chmod(mode)
-    port, other = read_address(tmp_path)
-    assert port is None
-    assert other != token
 
 
 class Now:

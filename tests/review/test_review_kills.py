@@ -2,11 +2,12 @@ import shutil
 from collections import Counter
 
 from callshot.review.journal import JOURNAL, read_journal
-from killed_review import KillableServer, decide_through_kills
+from killed_review import decide_through_kills
+from review_pages import ReviewServer
 
 
 def test_decisions_that_were_answered_as_saved_are_there_once(scan, tmp_path):
-    server = KillableServer(scan, tmp_path / "review")
+    server = ReviewServer(scan, "--out", str(tmp_path / "review"))
     copies = []
 
     def check(answered):

@@ -8,7 +8,6 @@ import pytest
 from scipy.linalg import lu_factor
 
 from callshot.detection.background import Covariance
-from callshot.detection.detector import make_detector
 from callshot.detection.model import (
     AudioSettings,
     load_model,
@@ -70,28 +69,6 @@ def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, 
     np.testing.assert_array_equal(review.scores.means, whole.means)
 
 
-def test_scores_after_a_decision_are_those_of_a_detector_with_the_moved_mean(
-    served, scan
-):
-    client, review = served
-    client.decide(0, "confirm")
-    review.ask_scores().result()
-    model = load_model(scan.parent / "calls.npz")
-    detector = make_detector(model, model.background, 60.0)
-    labels = review.items["label"]
-    column = model.classes.index(labels[0])
-    before = detector.score(review.scores.vectors)
-    changed = np.array(labels) == labels[0]
-    score = review.items.frame["score"].to_numpy()
-    # classes whose mean has not moved keep their scores
-    own = before[
-        np.arange(len(before)),
-        [model.classes.index(name) for name in labels],
-    ]
-    np.testing.assert_allclose(score[~changed], own[~changed], rtol=1e-4)
-    assert (np.abs(score[changed] - before[changed, column]) > 1e-4).any()
-
-
 def test_undoing_all_decisions_gives_the_first_scores_back(served):
     client, review = served
     before = review.items.frame["score"]
@@ -145,15 +122,6 @@ def test_the_nearest_examples_of_the_two_best_classes_have_a_sound(served):
             )
             assert status == 200
             assert content[:4] == b"RIFF"
-
-
-def test_a_new_label_is_scored_once_it_has_a_call(served):
-    client, review = served
-    client.post("/api/labels", {"name": "<b>growl</b>"})
-    client.decide(0, "relabel", label="<b>growl</b>")
-    review.ask_scores().result()
-    assert review.scores.labels[-1] == "<b>growl</b>"
-    assert review.items.frame["score"].is_finite().all()
 
 
 @pytest.mark.parametrize("speed", [1.0, 2.0, 0.5])

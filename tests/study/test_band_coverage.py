@@ -55,14 +55,6 @@ def test_the_energy_in_each_band_is_that_of_the_recording(segments):
     )
 
 
-def test_every_encoder_with_a_band_is_compared_with_the_speeds_of_auto(segments):
-    table = measure_coverage(segments, speeds=[1]).table
-    assert "random" not in table["encoder"].to_list()
-    assert {"mfcc", "birdnet-v2.4", "perch-v2"} <= set(table["encoder"])
-    chosen = table.filter("auto").group_by("encoder").len()["len"]
-    assert chosen.min() >= 1
-
-
 def test_the_command_prints_a_table_and_writes_a_picture(segments, capsys):
     run("encoders", "coverage", segments, "-e", "mfcc", "--speeds", "1,2")
     lines = capsys.readouterr().out.splitlines()

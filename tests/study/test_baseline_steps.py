@@ -6,7 +6,7 @@ import sys
 import polars as pl
 import pytest
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError
 from callshot.study.plan import plan
 from callshot.study.report_step import join_references
 from callshot.study.run import describe_outcome
@@ -131,63 +131,16 @@ def test_the_outcome_of_a_training_step_has_its_scores_and_c(study):
     assert "; C" in line
 
 
-@pytest.mark.parametrize(
-    ("keys", "match"),
-    [
-        (
-            'train = ["svm"]',
-            r"\[baselines\] train: expected one of logistic, recurrent, end-to-end, got 'svm'",
-        ),
-        ('train = ["logistic", "logistic"]', "twice"),
-        ("train = [1]", r"\[baselines\] train: expected names in quotes"),
-        ('cell = "gpt"', "cell: expected one of chosen, paper"),
-        ("draws = 0", "draws: expected 1 to 1000000, got 0"),
-        ("C = -1", r"\[baselines\] .*C.*got -1"),
-        ('init = "no.pt"', "no.pt does not exist"),
-        ('trian = ["logistic"]', "did you mean train"),
-        (
-            'init = "study.toml"',
-            "init: weights for the end-to-end baseline, which is not trained",
-        ),
-    ],
-)
-def test_a_bad_key_of_baselines_is_an_error_when_the_study_is_read(
-    tmp_path, keys, match
-):
-    study = make_study(tmp_path, f"\n[baselines]\n{keys}\n")
-    with pytest.raises((OptionError, InputError), match=match):
-        read_study(study)
-
-
-def test_training_at_every_k_needs_a_spread_of_the_protocol(tmp_path):
-    study = make_study(tmp_path)
-    replace_text(study, "seed = 3", 'seed = 3\nspread = "per-query"')
-    message = r"uses the spread total, but \[protocol\] spread is per-query"
-    with pytest.raises(OptionError, match=message):
-        read_study(study)
-    replace_text(study, "draws = 4", 'draws = 4\nspread = "per-query"')
-    assert read_study(study).baselines.spread == "per-query"
-
-
-def test_training_at_every_k_has_total_only_where_the_protocol_has_it(tmp_path):
-    study = make_study(tmp_path)
-    replace_text(study, "seed = 3", 'seed = 3\nspread = "shared"')
-    content = read_study(study)
-    assert content.baselines.spreads(content.protocol) == ("shared",)
-    steps = {step.kind: step for step in plan(content)}
-    assert "protocol total_samples" not in steps["logistic-per-k"].options
-    assert steps["logistic"].options["protocol total_samples"] == 0
-    assert "seed" not in steps["logistic"].options
-
-
-def test_networks_for_a_class_with_one_exemplar_are_an_error_before_any_audio_is_read(
+def test_networks_that_cannot_be_trained_are_an_error_before_any_audio_is_read(
     tmp_path, monkeypatch
 ):
-    # torch may not be installed
-    monkeypatch.setattr(
-        "callshot.study.run.check_trainable", lambda options, device: None
-    )
     study = make_study(tmp_path, '\n[baselines]\ntrain = ["recurrent"]\n')
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "torch", None)
+        with pytest.raises(InputError, match=r"pip install 'callshot\[baselines\]'"):
+            run_steps(study)
+    # torch may not be installed
+    monkeypatch.setattr("callshot.study.run.check_trainable", lambda *_: None)
     replace_text(study, "folds = 3", "folds = 2")
     for n in range(2, 6):
         replace_text(tmp_path / "recordings" / f"r{n}.txt", "trumpet", "roar")
@@ -212,16 +165,6 @@ def test_with_categories_logistic_regression_has_a_reduced_score(tmp_path):
     planned = plan(read_study(study))
     stale = [step.name for step in planned if not step.is_done()]
     assert stale == [*EVALUATION_STEPS, *TRAINING_STEPS]
-
-
-def test_networks_without_torch_are_an_error_before_any_audio_is_read(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    study = make_study(tmp_path, '\n[baselines]\ntrain = ["recurrent"]\n')
-    with pytest.raises(InputError, match=r"pip install 'callshot\[baselines\]'"):
-        run_steps(study)
-    assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 
 
 def test_a_reference_with_the_name_of_a_trained_baseline_is_marked_as_a_reference():

@@ -1,7 +1,5 @@
 """The check of a study: what would stop a run is an error before any audio is read."""
 
-import shutil
-
 import pytest
 
 from callshot.errors import InputError, OptionError, OutputError
@@ -83,22 +81,3 @@ def test_a_file_of_others_among_the_results_is_an_error_before_the_first_step(tm
         assert foreign.read_text() == "mine"
         assert not (tmp_path / ".callshot" / "study" / "segment").exists()
         foreign.unlink()
-
-
-def test_a_corpus_without_eligible_classes_is_an_error_before_its_audio_is_read(
-    tmp_path,
-):
-    (tmp_path / "recordings").mkdir()
-    for label in ("rumble", "roar", "bark", "trumpet"):
-        folder = make_corpus(tmp_path / label, recordings=1, labels=(label,))
-        for suffix in ("wav", "txt"):
-            target = tmp_path / "recordings" / f"{label}.{suffix}"
-            shutil.move(folder / f"r0.{suffix}", target)
-    study = write_study(tmp_path / "study.toml")
-    message = r"\[corpus.here\]: no eligible class: at least two .*in 1 recording, and 3 folds"
-    with pytest.raises(InputError, match=message):
-        run_steps(study)
-    segments = (
-        tmp_path / ".callshot" / "study" / "segment" / "here" / "segments.parquet"
-    )
-    assert not segments.exists()

@@ -4,7 +4,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import soundfile
 
 from callshot.study import doctor
 from callshot.study.doctor import (
@@ -15,7 +14,6 @@ from callshot.study.doctor import (
     REQUIRED,
     check_folder,
     check_installation,
-    describe_version,
     read_cpu_limit,
 )
 
@@ -53,18 +51,6 @@ def test_a_missing_package_is_a_problem(monkeypatch):
     assert "no-such-package" in check.result
 
 
-def test_an_audio_format_that_cannot_be_read_is_named(monkeypatch):
-    check_format = soundfile.check_format
-
-    def refuse_mp3(container, coding):
-        return container != "MP3" and check_format(container, coding)
-
-    monkeypatch.setattr(soundfile, "check_format", refuse_mp3)
-    check = find_check("audio files")
-    assert check.state == PROBLEM
-    assert check.result.endswith("; not MP3")
-
-
 def test_an_encoder_without_weights_comes_with_the_command_that_gets_them(
     tmp_path, monkeypatch
 ):
@@ -95,19 +81,3 @@ def test_the_limit_of_a_container_is_read(tmp_path, text, cores):
     path.write_text(text)
     assert read_cpu_limit(path) == cores
     assert read_cpu_limit(tmp_path / "absent") is None
-
-
-def test_fewer_cores_in_a_container_are_a_note(tmp_path, monkeypatch):
-    path = tmp_path / "cpu.max"
-    path.write_text("50000 100000")
-    monkeypatch.setattr(doctor, "CGROUP_LIMIT", path)
-    check = find_check("threads")
-    assert (check.state, check.advice) == (NOTE, "use --threads 1")
-
-
-def test_the_version_names_what_is_installed_and_ready(monkeypatch):
-    monkeypatch.setattr(doctor, "EXTRAS", {"onnx": ("no_such_module",), "x": ("os",)})
-    lines = describe_version()
-    assert lines[0].startswith("callshot ")
-    assert lines[2] == "extras installed: x"
-    assert "mfcc" in lines[3]

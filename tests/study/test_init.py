@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from callshot.corpus.annotations import describe_annotation_options
 from callshot.corpus.options import find_corpus, make_annotation_options
 from callshot.corpus.segment_table import inspect_corpus
 from callshot.encoders.catalogue import ENCODERS
 from callshot.errors import InputError, OptionError
-from callshot.study.init import write_study
-from callshot.study.study_file import read_study
+from callshot.study.study_file import read_study, write_study
 from studies import make_corpus
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -39,36 +37,6 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path):
         is_again = spec.name == "birdnet-v2.4-onnx"  # the model of birdnet-v2.4
         assert is_again or f'name = "{spec.name}"' in study.text
     assert study.protocol.shots == tuple(range(1, 41))
-
-
-def test_the_shots_of_a_study_can_be_given(tmp_path):
-    audio = make_corpus(tmp_path / "recordings")
-    path = tmp_path / "study.toml"
-    write_study(path, inspect_corpus(audio), audio, "1-3,10")
-    assert read_study(path).protocol.shots == (1, 2, 3, 10)
-
-
-def test_birdnet_is_compared_at_its_own_speed_and_at_the_chosen_one(tmp_path):
-    path = init_study(tmp_path, make_corpus(tmp_path / "recordings"))
-    lines = path.read_text(encoding="utf-8").splitlines()
-    birdnet = [n for n, line in enumerate(lines) if 'name = "birdnet-v2.4"' in line]
-    assert len(birdnet) == 1
-    speed = uncomment(lines[birdnet[0] + 1])
-    assert tomllib.loads(speed) == {"speed": [1, "auto"]}
-
-
-def test_the_options_of_annotations_are_written_to_the_study(tmp_path):
-    audio = make_corpus(tmp_path / "recordings")
-    rename = tmp_path / "labels.csv"
-    rename.write_text("label,new_label\nroar,trumpet\n")
-    keys: Any = {"rename": rename, "time_unit": "s", "follow_links": True}
-    annotation_options = make_annotation_options(**keys)
-    path = init_study(tmp_path, audio, **keys)
-    (corpus,) = read_study(path).corpora
-    assert describe_annotation_options(
-        corpus.reading["annotation_options"]
-    ) == describe_annotation_options(annotation_options)
-    assert rename in corpus.reading["annotation_options"].exclude
 
 
 def test_short_calls_are_used_and_a_comment_counts_what_the_paper_would_leave_out(
@@ -127,14 +95,6 @@ def test_an_existing_study_is_not_replaced(tmp_path):
     with pytest.raises(
         OptionError, match="already exists; remove it, or choose another name"
     ):
-        init_study(tmp_path, audio)
-
-
-def test_a_folder_without_annotations_is_an_error(tmp_path):
-    audio = make_corpus(tmp_path / "recordings")
-    for track in audio.glob("*.txt"):
-        track.unlink()
-    with pytest.raises(InputError):
         init_study(tmp_path, audio)
 
 

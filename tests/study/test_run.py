@@ -14,7 +14,6 @@ from callshot.study.run import run_study, step_statuses
 from callshot.study.study_file import read_study
 from callshot.tables.evaluation_files import read_results
 from killed_runs import run_killed, run_until_step
-from sounds import record_badly
 from studies import (
     CATEGORIES,
     make_corpus,
@@ -176,33 +175,6 @@ def test_a_changed_line_makes_stale_what_depends_on_it(study):
         assert stale_steps(study) == [*steps, "report"], line
 
 
-@pytest.mark.parametrize(
-    ("new", "steps"),
-    [
-        ("min_length_s = 1.1", ["segment here", "report"]),
-        ("fold_file = 'folds.csv'", ["fold here", *EVALUATION_STEPS]),
-    ],
-)
-def test_what_depends_on_a_changed_result_runs_and_nothing_else(study, new, steps):
-    (study.parent / "folds.csv").write_text(FOLD_FILE)
-    replace_text(study, "folds = 3", f"folds = 3\n{new}")
-    assert run_steps(study) == steps
-
-
-def test_a_changed_label_is_noticed_when_the_results_are_around_the_recordings(
-    tmp_path,
-):
-    study = make_study(tmp_path)
-    run_steps(study)
-    recordings = tmp_path / "results" / "recordings"
-    shutil.move(tmp_path / "recordings", recordings)
-    replace_text(study, 'audio = "recordings"', 'audio = "results/recordings"')
-    run_steps(study)
-    assert stale_steps(study) == []
-    replace_text(recordings / "r0.txt", "roar", "rumble")
-    assert "segment here" in stale_steps(study)
-
-
 def test_a_replaced_model_and_changed_categories_are_noticed(tmp_path):
     pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     study = make_study(tmp_path)
@@ -249,14 +221,6 @@ def test_a_study_among_its_recordings_reads_neither_its_folds_nor_its_results(
     assert run_steps(study) == []
 
 
-def test_a_study_does_not_replace_the_results_of_another(study):
-    other = study.with_name("other.toml")
-    shutil.copy(study, other)
-    with pytest.raises(OutputError, match=r"the study study\.toml"):
-        run_steps(other)
-    assert run_steps(study) == []
-
-
 def test_damaged_segments_are_made_again(study):
     work = study.parent / ".callshot" / "study"
     segments = work / "segment" / "here" / "segments.parquet"
@@ -285,17 +249,6 @@ def test_a_change_in_one_corpus_does_not_run_another(tmp_path):
     replace_text(tmp_path / "two" / "r0.txt", "roar", "rumble")
     steps = ["segment b", "embed b mfcc", "fold b", "evaluate b mfcc", "report"]
     assert run_steps(study) == steps
-
-
-def test_calls_of_an_unreadable_recording_are_rejected_and_the_others_are_evaluated(
-    tmp_path,
-):
-    study = make_study(tmp_path)
-    record_badly(tmp_path / "recordings" / "r5.wav", "text")
-    run_steps(study)
-    results = tmp_path / "results" / "here"
-    assert (results / "rejects.csv").read_text().count("r5.txt") == 3
-    assert pl.read_csv(results / "folds.csv").height == 15
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")

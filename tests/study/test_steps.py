@@ -1,6 +1,5 @@
 """Steps: one is done when its result belongs to its inputs as they are now."""
 
-import json
 import os
 import time
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 
 from callshot.errors import OutputError
 from callshot.records import no_progress
-from callshot.study.run import describe_outcome
 from callshot.study.steps import RECORD_FILE, Step, fingerprint, folder_name
 
 
@@ -85,15 +83,6 @@ def test_a_step_that_fails_leaves_no_record(source, out):
     assert not (out / RECORD_FILE).exists()
 
 
-def test_the_record_has_the_key_the_seconds_and_the_files(source, out):
-    step = copy_step(out, source)
-    step.run(no_progress)
-    record = json.loads((out / RECORD_FILE).read_text())
-    assert set(record) == {"key", "seconds", "files"}
-    assert record["files"] == {"copy.txt": fingerprint(source)}
-    assert step.read_record() == record
-
-
 def test_a_folder_changes_with_the_content_of_its_files_and_the_time_of_its_recordings(
     tmp_path,
 ):
@@ -152,15 +141,3 @@ def test_a_name_becomes_one_folder_inside(tmp_path, name):
     path.mkdir()
     assert path.resolve().parent == tmp_path.resolve()
     assert not path.name.startswith(".")
-
-
-def test_different_names_become_different_folders():
-    names = ["mfcc", "mfcc[speed=2]", "mfcc_speed_2_", "a b", "a_b", "..", "."]
-    assert len({folder_name(name) for name in names}) == len(names)
-
-
-def test_the_summary_of_segments_counts_skipped_files(tmp_path):
-    facts = {"segments": 3, "rejects": 1, "skipped_files": 2, "notes": []}
-    (tmp_path / "segments.json").write_text(json.dumps(facts))
-    step = Step("segment", "corpus", "", tmp_path, {}, [], print)
-    assert describe_outcome(step) == ["3 segments, 1 reject and 2 whole files"]

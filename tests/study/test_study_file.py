@@ -69,70 +69,39 @@ def study(folder, text):
 MINIMAL = '[corpus.c]\naudio = "recordings"\n[[encoder]]\nname = "mfcc"\n'
 
 
-def test_a_study_can_ask_for_a_target(folder):
-    asked = read_study(study(folder, MINIMAL + "[report]\ntarget = 0.8"))
-    assert asked.report.target == 0.8
-    assert read_study(study(folder, MINIMAL)).report.target is None
-
-
 def test_every_key_reaches_its_field(folder):
     content = read_study(study(folder, WHOLE))
     one, two = content.corpora
-    assert (content.report.title, content.out, content.store, content.device) == (
-        "elephants of Amboseli",
-        folder / "found",
-        folder / "kept",
-        "cpu",
-    )
-    assert (one.audio, one.reading["annotations"], one.reading["format"]) == (
-        folder / "recordings",
-        folder / "tables",
-        "raven",
-    )
-    assert (
-        one.reading["annotation_options"].columns,
-        one.reading["annotation_options"].tiers,
-    ) == (
-        {"label": "Call type"},
-        ("calls",),
-    )
-    assert (
-        one.reading["options"].min_length_s,
-        one.reading["options"].channel,
-        one.reading["options"].collar_s,
-    ) == (0.5, "1", 0.25)
-    assert (one.folds, one.fold_file, one.categories) == (
-        3,
-        folder / "folds.csv",
-        folder / "categories.csv",
-    )
+    assert content.report.title == "elephants of Amboseli"
+    assert (content.out, content.store) == (folder / "found", folder / "kept")
+    assert content.device == "cpu"
+    reading = one.reading
+    assert one.audio == folder / "recordings"
+    assert reading["annotations"] == folder / "tables"
+    assert reading["format"] == "raven"
+    assert reading["annotation_options"].columns == {"label": "Call type"}
+    assert reading["annotation_options"].tiers == ("calls",)
+    options = reading["options"]
+    assert (options.min_length_s, options.channel, options.collar_s) == (0.5, "1", 0.25)
+    files = (folder / "folds.csv", folder / "categories.csv")
+    assert (one.folds, one.fold_file, one.categories) == (3, *files)
     assert two.reading["options"].peak_dbfs is None
     assert two.reading["options"].min_length_s == 0.0
-    assert [encoder.title for encoder in content.encoders] == [
-        "mfcc",
-        "mfcc[n_fft=512]",
-    ]
-    assert (content.protocol.shots, content.protocol.draws, content.protocol.seed) == (
-        (1, 2, 3, 10),
-        20,
-        7,
-    )
-    assert content.protocol.spreads == ("shared",)
-    assert (content.references, content.report.shots, content.report.confusion) == (
-        folder / "baselines.csv",
-        (1, 3),
-        (2,),
-    )
+    assert content.encoder_titles == ["mfcc", "mfcc[n_fft=512]"]
+    protocol = content.protocol
+    assert (protocol.shots, protocol.draws, protocol.seed) == ((1, 2, 3, 10), 20, 7)
+    assert protocol.spreads == ("shared",)
+    assert content.references == folder / "baselines.csv"
+    report = content.report
+    assert (report.shots, report.confusion, report.target) == ((1, 3), (2,), None)
 
 
 def test_the_smallest_study_has_the_papers_protocol(folder):
     content = read_study(study(folder, MINIMAL))
     assert content.protocol.shots == tuple(range(1, 41))
-    assert (content.report.title, content.out, content.report.shots) == (
-        folder.name,
-        folder / "results",
-        DisplayOptions().shots,
-    )
+    assert content.report.title == folder.name
+    assert content.report.shots == DisplayOptions().shots
+    assert content.out == folder / "results"
     assert content.work == folder / ".callshot" / "study"
 
 
@@ -161,6 +130,23 @@ ADDED = {
     "[baselines]\nreferences = 'gone.csv'": (
         r"\[baselines\] references: .*gone.csv does not exist"
     ),
+    "[baselines]\ntrain = ['svm']": r"\[baselines\] train: expected one of .* got 'svm'",
+    "[baselines]\ntrain = [1]": r"\[baselines\] train: expected names in quotes",
+    "[baselines]\ntrain = ['logistic', 'logistic']": "twice",
+    "[baselines]\ncell = 'gpt'": "cell: expected one of chosen, paper",
+    "[baselines]\ndraws = 0": "draws: expected 1 to 1000000, got 0",
+    "[baselines]\nC = -1": r"\[baselines\] .*C.*got -1",
+    "[baselines]\ninit = 'study.toml'": "the end-to-end baseline, which is not trained",
+    "[protocol]\nspread = 'per-query'\n[baselines]\nper_k = true": (
+        r"uses the spread total, but \[protocol\] spread is per-query"
+    ),
+    "speed = '2+4'\n[baselines]\ntrain = ['recurrent']": (
+        r"mfcc\[speed=2\+4\] has none"
+    ),
+    "title = ['a', 'b', 'c']\nspeed = [1, 2]": "list of 2 titles.* got 3",
+    "title = 5": "expected text in quotes, got 5",
+    "title = ' '": "title: expected printable text",
+    "title = 'a'\n[[encoder]]\nname = 'random'\ntitle = 'a'": "a is given twice",
     'bands = "x"': r"\[\[encoder\]\] 1: .*bands: expected a value like 128",
     '[[encoder]]\nname = "mfcc"': r"\[\[encoder\]\]: mfcc is given twice",
     '[corpus.C]\naudio = "recordings"': r"\[corpus.C\]: differs from c only in case",
@@ -203,102 +189,47 @@ def test_an_error_names_the_key_and_what_is_expected(folder):
             read_study(study(folder, text))
 
 
-def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder):
-    assert (
-        read_study(study(folder, MINIMAL.replace("corpus.c", "corpus.ldc2010s05")))
-        .corpora[0]
-        .reading["options"]
-        .collar_s
-        == 0.25
-    )
-
-
 def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(folder):
-    inside = read_study(
-        study(
-            folder,
-            MINIMAL.replace("recordings", ".")
-            + '[baselines]\nreferences = "baselines.csv"',
-        )
-    )
-    assert set(inside.corpora[0].reading["annotation_options"].exclude) == {
-        folder / "study.toml",
-        folder / "results",
-        folder / "baselines.csv",
-    }
+    text = MINIMAL.replace("recordings", ".")
+    text += '[baselines]\nreferences = "baselines.csv"'
+    inside = read_study(study(folder, text))
+    names = ("study.toml", "results", "baselines.csv")
+    excluded = inside.corpora[0].reading["annotation_options"].exclude
+    assert set(excluded) == {folder / name for name in names}
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
     assert folder not in around.corpora[0].reading["annotation_options"].exclude
 
 
 def test_the_path_of_an_onnx_model_is_relative_to_the_study(folder, monkeypatch):
-    text = MINIMAL.replace(
-        '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
-    )
+    keys = "rate_hz = 16000\nwindow_s = 1.0\ndimension = 8"
+    text = MINIMAL.replace('"mfcc"', f'"onnx:my.onnx"\n{keys}')
     monkeypatch.setattr("callshot.study.study_file.list_needs", lambda spec: [])
-    assert read_study(study(folder, text)).encoders[0].joined_encoder.specs[0].options[
-        "path"
-    ] == str(folder / "my.onnx")
+    (spec,) = read_study(study(folder, text)).encoders[0].joined_encoder.specs
+    assert spec.options["path"] == str(folder / "my.onnx")
 
 
-def test_an_encoder_without_weights_is_an_error_with_the_command_that_gets_them(
-    folder, monkeypatch
-):
+def test_what_is_missing_is_an_error_with_the_command_that_gets_it(folder, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
-    with pytest.raises(
-        InputError,
-        match=r"encoder perch-v2: cannot run yet; first: .*callshot encoders get perch-v2",
-    ):
-        read_study(study(folder, MINIMAL.replace("mfcc", "perch-v2")))
-
-
-def test_a_missing_study_file_is_an_error_with_the_command_that_writes_one(tmp_path):
-    with pytest.raises(
-        InputError, match=r"gone.toml: cannot be read .*callshot init writes one"
-    ):
-        read_study(tmp_path / "gone.toml")
-
-
-def test_a_list_of_values_compares_and_a_plus_joins(folder):
-    text = MINIMAL + 'speed = [1, 2, "2+4"]\n'
-    titles = read_study(study(folder, text)).encoder_titles
-    assert titles == ["mfcc", "mfcc[speed=2]", "mfcc[speed=2+4]"]
-
-
-def test_several_lists_compare_every_combination(folder):
-    text = MINIMAL + 'speed = [1, 2]\npooling = ["mean", "max"]\n'
-    titles = read_study(study(folder, text)).encoder_titles
-    assert titles == [
-        "mfcc",
-        "mfcc[pooling=max]",
-        "mfcc[speed=2]",
-        "mfcc[pooling=max,speed=2]",
-    ]
-
-
-def test_encoders_can_have_titles(folder):
-    one = read_study(study(folder, MINIMAL + 'title = "cepstra"\nspeed = 2\n'))
-    assert one.encoder_titles == ["cepstra"]
-    assert one.encoders[0].choices == {"speed": "2"}
-    text = MINIMAL + 'speed = [1, 2]\ntitle = ["slow", "fast"]\n'
-    assert read_study(study(folder, text)).encoder_titles == ["slow", "fast"]
+    path = study(folder, MINIMAL.replace("mfcc", "perch-v2"))
+    with pytest.raises(InputError, match=r"first: .*callshot encoders get perch-v2"):
+        read_study(path)
+    with pytest.raises(InputError, match=r"gone.toml: .*callshot init writes one"):
+        read_study(folder / "gone.toml")
 
 
 @pytest.mark.parametrize(
-    ("lines", "problem"),
+    ("keys", "titles"),
     [
-        ('title = "a"\nspeed = [1, 2]', "expected a list of 2 titles.* got 1"),
-        ('title = ["a", "b", "c"]\nspeed = [1, 2]', "list of 2 titles.* got 3"),
-        ("title = 5", "expected text in quotes, got 5"),
-        ('title = " "', "title: expected printable text"),
-        ('title = "a"\n[[encoder]]\nname = "random"\ntitle = "a"', "a is given twice"),
+        ('speed = [1, 2, "2+4"]', ["mfcc", "mfcc[speed=2]", "mfcc[speed=2+4]"]),
+        (
+            'speed = [1, 2]\npooling = ["mean", "max"]',
+            ["mfcc", "mfcc[pooling=max]", "mfcc[speed=2]", "mfcc[pooling=max,speed=2]"],
+        ),
+        ('title = "cepstra"\nspeed = 2', ["cepstra"]),
+        ('speed = [1, 2]\ntitle = ["slow", "fast"]', ["slow", "fast"]),
     ],
 )
-def test_wrong_titles_are_explained(folder, lines, problem):
-    with pytest.raises(OptionError, match=problem):
-        read_study(study(folder, MINIMAL + lines))
-
-
-def test_joined_views_have_no_sequences_for_a_network(folder):
-    text = MINIMAL + 'speed = "2+4"\n[baselines]\ntrain = ["recurrent"]\n'
-    with pytest.raises(OptionError, match=r"mfcc\[speed=2\+4\] has none"):
-        read_study(study(folder, text))
+def test_a_list_of_values_compares_a_plus_joins_and_encoders_can_have_titles(
+    folder, keys, titles
+):
+    assert read_study(study(folder, MINIMAL + keys)).encoder_titles == titles

@@ -108,14 +108,6 @@ def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_fo
     assert len(pl.read_csv(tmp_path / "crossovers.csv")) == len(trained.crossovers)
 
 
-def test_a_folder_that_is_not_an_evaluation_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="callshot evaluate wrote"):
-        protocol_of_results(tmp_path, {})
-    (tmp_path / "provenance.json").write_text("[]")
-    with pytest.raises(InputError, match="not the provenance of an evaluation"):
-        protocol_of_results(tmp_path, {})
-
-
 @pytest.mark.parametrize(
     ("changes", "choice", "match"),
     [
@@ -149,15 +141,6 @@ def test_an_option_that_differs_from_the_evaluation_is_an_error(
         )
 
 
-def test_a_table_that_was_not_evaluated_is_an_error(results, tmp_path):
-    other = write_embeddings(tmp_path / "one.parquet", "one", seed=9)
-    protocol = protocol_of_results(results, {})
-    with pytest.raises(InputError, match=r"one.parquet: .* was made from another file"):
-        train_baseline_files(
-            [other], tmp_path / "out", LOGISTIC, protocol, against=results
-        )
-
-
 def test_baselines_are_compared_with_the_centroid_alone(tables, tmp_path):
     for classifiers in (("cosine",), ("cosine", "centroid")):
         results = tmp_path / classifiers[-1]
@@ -182,26 +165,6 @@ def test_baselines_do_not_replace_an_evaluation(tables, results):
     with pytest.raises(OutputError, match="it has the results of another command"):
         train_baseline_files(tables, results, LOGISTIC, PROTOCOL, against=results)
     assert file_names(results) == before
-
-
-def test_a_given_c_is_used_on_all_labels_at_every_k_and_in_the_refinement(
-    tables, tmp_path
-):
-    results = []
-    for c in (1e-3, 10.0):
-        options = replace(LOGISTIC, C=c)
-        results.append(
-            train_baseline_files(tables[:1], tmp_path / str(c), options, PROTOCOL)
-        )
-    small, large = results
-    assert small.baselines["how"][0] == "C: 0.001"
-    assert large.baselines["how"][0] == "C: 10"
-    assert not small.per_k[0].values.equals(large.per_k[0].values)
-    for result in results:
-        refined = result.refinement.filter(metric="auroc")["value"]
-        trained = result.baselines.filter(metric="auroc")["value"].item()
-        assert refined[-1] == pytest.approx(trained, abs=2e-3)
-    assert small.refinement.row(-1) != large.refinement.row(-1)
 
 
 def test_what_cannot_be_trained_is_an_error_before_training(tables, tmp_path):

@@ -4,25 +4,14 @@ app         the program, its errors, progress; dataclasses of options
 options     options that commands share, and of an evaluation; the option --cluster
 study       init, run, status
 steps       inspect, segment, embed, evaluate, baselines; encoders
-models      learn, model, export, scan, review
-score       score, convert
-index       index, find, import
-other       synth, cluster slurm, cluster pbs, verify, doctor
+models      learn, model, export, scan, review, score, convert
+other       index, find, import, synth, cluster slurm, cluster pbs, verify, doctor
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import steps  # isort: skip
-from callshot.cli import models, score, index  # isort: skip
+from callshot.cli import models  # isort: skip
 from callshot.cli import other  # isort: skip
 from callshot.cli.app import app, main
 
-__all__ = [
-    "app",
-    "index",
-    "main",
-    "models",
-    "other",
-    "score",
-    "steps",
-    "study",
-]
+__all__ = ["app", "main", "models", "other", "steps", "study"]

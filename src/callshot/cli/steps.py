@@ -391,7 +391,7 @@ def coverage(
     from callshot.encoders.band_coverage import EDGES_HZ, measure_coverage
     from callshot.encoders.spec import SPEEDS
     from callshot.files import check_own_folder
-    from callshot.study.coverage_files import open_coverage, write_coverage
+    from callshot.study.file_steps import open_coverage, write_coverage
 
     for speed in speeds:
         check_range("speeds", speed, *SPEEDS)

@@ -74,7 +74,7 @@ def init(
     from callshot.corpus.segments import describe_minimum
     from callshot.fewshot.protocol import parse_shots
     from callshot.storage import check_no_url
-    from callshot.study.init import write_study
+    from callshot.study.study_file import write_study
 
     check_no_url(audio)
     check_no_url(out)

@@ -40,8 +40,14 @@ from callshot.report.summary.sentences import (
     describe_sensitivity,
 )
 from callshot.report.tables.score_tables import mark_shots
-from callshot.report.tables.table import Cell, Column, Table, Value, make_rows
-from callshot.report.tables.table_writers import to_terminal
+from callshot.report.tables.table import (
+    Cell,
+    Column,
+    Table,
+    Value,
+    make_rows,
+    to_terminal,
+)
 
 MAX_EXCLUDED = 6
 MAX_SHOTS = 12

@@ -25,18 +25,16 @@ from callshot.records.frames import ACTIVITY, Frame
 from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import Pages, draw_page, make_pages
 from callshot.report.figures.layout import (
-    Legend,
-    add_legend,
-    add_panels,
-)
-from callshot.report.figures.style import (
     INK,
     PAGE_HEIGHT_IN,
     PAGE_WIDTH_IN,
     SHADES,
     SILVER,
     TITLE_FONT,
+    Legend,
     Style,
+    add_legend,
+    add_panels,
     shorten,
 )
 from callshot.results import open_output_folder

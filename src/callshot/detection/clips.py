@@ -30,7 +30,7 @@ from callshot.records import Progress, Reject, no_progress
 from callshot.records.frames import CLIPS, Frame, unique_values
 from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import CREATOR, open_figure
-from callshot.report.figures.style import (
+from callshot.report.figures.layout import (
     INK,
     TITLE_FONT,
     VERMILION,

@@ -79,11 +79,13 @@ from callshot.records.frames import (
 from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import Pages, draw_page, make_pages
 from callshot.report.figures.layout import (
+    FIRST_LINE,
+    SECOND_LINE,
     PageLayout,
+    Style,
     add_legend,
     set_titles,
 )
-from callshot.report.figures.style import FIRST_LINE, SECOND_LINE, Style
 from callshot.results import OutputFolder, open_output_folder
 from callshot.storage import to_path
 from callshot.version import __version__

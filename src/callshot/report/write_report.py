@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.segment_table import write_rejects
+from callshot.encoders.catalogue import list_citations
 from callshot.fewshot.protocol import Protocol
 from callshot.options import DisplayOptions
 from callshot.records import CorpusResults, Progress
@@ -32,10 +33,10 @@ from callshot.report.figures.figure_io import (
     FigurePage,
     start_drawing,
 )
-from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import write_page
 from callshot.report.summary import Summary
-from callshot.report.tables.table_writers import DOCUMENT, build_tables, write_tables
+from callshot.report.summary.context import say
+from callshot.report.tables.table import DOCUMENT, build_tables, write_tables
 from callshot.results import EarlierFiles, content_key
 from callshot.spans import Spans
 from callshot.tables.evaluation_files import (
@@ -45,6 +46,7 @@ from callshot.tables.evaluation_files import (
     write_evaluation,
     write_values,
 )
+from callshot.version import __version__
 
 PAGE = "report.html"
 ALWAYS_WRITTEN = (DIFFERENCES_FILE,)
@@ -181,3 +183,31 @@ def write_numbers(
             write_csv_frame(frame, folder / name)
             names.append(name)
     return [f"{results.corpus}/{name}" for name in (*names, "rejects.csv")]
+
+
+PROTOCOL = (
+    "C. M. Geldenhuys, T. R. Niesler: A Parameter-Free Few-Shot Evaluation for Elephant "
+    "Vocalisation Classification."
+)
+CENTROIDS = (
+    "J. Snell, K. Swersky, R. Zemel (2017): Prototypical Networks for Few-shot Learning. "
+    "Advances in Neural Information Processing Systems 30."
+)
+
+
+def describe_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
+    """Return the paragraphs of a methods section: data, evaluation, intervals."""
+    evaluation = results.evaluation
+    score = "log-odds" if protocol.score == "log" else "softmax"
+    return [
+        say("data", results),
+        say("method", evaluation, evaluation.curve["k"], score),
+        say("sampling", evaluation.spreads, protocol, __version__),
+    ]
+
+
+def list_references(results: CorpusResults) -> list[str]:
+    """Return the references of the methods section, numbered from 1 on."""
+    citations = list_citations(results.evaluation.encoders)
+    references = [PROTOCOL, CENTROIDS, *citations]
+    return [f"[{number}] {text}" for number, text in enumerate(references, 1)]

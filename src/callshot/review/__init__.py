@@ -1,7 +1,7 @@
 """Review by ear and eye: detections or segments → what people said of them.
 
-sources      a scan, a table of segments or a study → items, vectors, scores that follow decisions
-items        the items, which are spans; the order in which they are shown, and filters
+sources      a scan, a table of segments or a study → items, their orders and filters, vectors, and
+             scores that follow decisions
 journal      every decision, in a file that only grows
 decisions    the journal → what is in effect: decisions, undo, splits, conflicts
 estimates    precision, agreement, and the k-shot curve of the labels collected so far
@@ -9,7 +9,6 @@ sound        spans of recordings → WAV files, waveforms, spectrograms
 session      all of it together: what the page asks, and what it gets
 results      a journal → calls for other programs and for models; the state of its files
 web          the routes of the page, as a Starlette application
-web_safety   token, Host, Origin, content-security policy, Range
-address      the port and the token of the page, kept so that open pages go on
+web_safety   token, Host, Origin, content-security policy, Range; the port and token that are kept
 server       the folder, the port, the browser, the end
 """

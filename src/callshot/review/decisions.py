@@ -56,10 +56,10 @@ Body = Mapping[str, Any]
 class Decisions:
     """What is in effect after some rows of a journal; `apply` adds a row.
 
-    items         those of the source, then parts of items that were split
+    items         of the source, then parts of items that were split
     source_count  number of items of the source
     gone          parts of splits that were undone
-    labels        of the source in alphabetical order, then those that were added
+    labels        of the source in alphabetical order, then added ones
     status        for each reviewer, whether each item is undecided, decided or skipped
     verdicts      on which all who decided agree, by item
     conflicts     items on which reviewers disagree

@@ -50,7 +50,7 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
 def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Answer:
     """Return the precision of a class by the beginning of the random order of its items.
 
-    Only items before the first that nobody decided count: the rest was chosen for other reasons,
+    Only items before the first undecided one count: the rest was chosen for other reasons,
     and would bias the estimate. Skipped items are passed over.
     """
     reviewed = 0

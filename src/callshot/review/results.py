@@ -40,12 +40,18 @@ from callshot.records import Finding, Progress, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
-from callshot.review.address import ADDRESS, read_address
 from callshot.review.decisions import Decisions
-from callshot.review.items import PLACE, make_items
 from callshot.review.journal import JOURNAL, TORN, read_journal
 from callshot.review.sound import RecordingFiles
-from callshot.review.sources import SCAN_FACTS, VECTOR_FACTS, VECTORS, read_vector_facts
+from callshot.review.sources import (
+    PLACE,
+    SCAN_FACTS,
+    VECTOR_FACTS,
+    VECTORS,
+    make_items,
+    read_vector_facts,
+)
+from callshot.review.web_safety import ADDRESS, read_address
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
 # A note on calls alone; the model has background.
@@ -69,7 +75,7 @@ class ReviewResults:
     notes: Sequence[str] = ()
 
     def list_recordings(self) -> RecordingFolder:
-        """Return the recordings of the calls, those that can be read."""
+        """Return the readable recordings of the calls."""
         files = RecordingFiles(self.roots)
         recordings = {}
         for name in sorted(set(self.events["recording"])):
@@ -202,7 +208,7 @@ def learn_review_files(
 ) -> LearningResult:
     """Make a model of the confirmed calls of a review, or add them to one; write the result.
 
-    Calls are embedded as examples are, in the middle of a window. The background stays that of the
+    Calls are embedded as examples are, in the middle of a window. The background stays as in the
     model: what was rejected sounds like a call, so it would not be a fair sample of the background.
 
     `add` is the model that they are added to: that of the review if it is the review itself. None
@@ -238,11 +244,11 @@ def learn_review_files(
 
     options = options or LearningOptions()
     if options.background == AUTO:
-        # What nobody confirmed may be a call, so windows without calls are not known.
+        # An unconfirmed detection may be a call, so windows without calls are not known.
         options = replace(options, background=NONE)
     if similar is not None:
         options = options.on_top_of(similar.settings)
-    else:  # as those that were reviewed were read
+    else:  # as the reviewed recordings were read
         options = replace(
             options,
             channel=options.channel or facts.get("channel"),

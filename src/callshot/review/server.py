@@ -23,11 +23,10 @@ from callshot.files import (
     hold_lock,
     make_folder,
 )
-from callshot.review.address import read_address, write_address
-from callshot.review.items import find_checksum
 from callshot.review.journal import open_journal
 from callshot.review.session import Review
-from callshot.review.sources import SourceOptions, open_source
+from callshot.review.sources import SourceOptions, find_checksum, open_source
+from callshot.review.web_safety import read_address, write_address
 
 if TYPE_CHECKING:
     from callshot.review.web_safety import Access
@@ -172,7 +171,7 @@ def _announce(
 
 
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:
-    """Return a socket at the wanted port, at that of the last time, or at the first free one."""
+    """Return a socket at the wanted port, the last used one, or the first free one."""
     host = options.host or LOOPBACK
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = [earlier_port, *range(FIRST_PORT, FIRST_PORT + PORTS), 0]

@@ -38,19 +38,20 @@ from callshot.review.estimates import (
     find_obstacle,
     measure_agreement,
 )
-from callshot.review.items import (
+from callshot.review.journal import Journal, Row
+from callshot.review.sound import Clip, Picture, make_levels
+from callshot.review.sources import (
     NEED_SCORES,
     ORDERS,
     PLACE,
     SCORES,
+    Scores,
+    Source,
     draw_sample,
     order_items,
     replace_scores,
     select_items,
 )
-from callshot.review.journal import Journal, Row
-from callshot.review.sound import Clip, Picture, make_levels
-from callshot.review.sources import Scores, Source
 from callshot.spans import Spans
 from callshot.version import __version__
 
@@ -299,7 +300,7 @@ class Review:
         whose: str | None = None,
         **filters: Any,
     ) -> Answer:
-        """Return the numbers of items in an order: of a state, decided by somebody, or filtered."""
+        """List item numbers in an order, filtered by state, reviewer and other filters."""
         with self.lock:
             decisions = self.decisions
             keep = decisions.is_active & select_items(self.items, filters)
@@ -326,7 +327,7 @@ class Review:
             }
 
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
-        """Return what is known of some items; those that are gone are left out.
+        """Describe items; removed ones are left out.
 
         In a blind review nothing that others said is in it.
         """
@@ -542,7 +543,7 @@ class Review:
 
     @property
     def first_call(self) -> int:
-        """The number of the first item, as an example: those of the model come before."""
+        """The number of the first item as an example, after the examples of the model."""
         return 0 if self.model is None else len(self.model.examples)
 
     def list_examples(self, item: int, reviewer: str) -> list[Answer]:

@@ -1,16 +1,21 @@
 """Who may ask: the token, Host and Origin of every request; and what every answer says.
 
-A page of somebody else, open in the same browser, must neither read nor change anything: it has no
+Another page, open in the same browser, must neither read nor change anything: it has no
 cookie of ours (SameSite=Strict), its Origin differs, and a name that it lets point to this machine
-(DNS rebinding) is in the Host. Other users of this machine do not have the token.
+(DNS rebinding) is in the Host. Other users of this machine do not have the token. The
+port and the token are kept, so that open pages go on after a restart.
 """
 
 import hmac
 import ipaddress
+import json
+import os
 import secrets
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,6 +24,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callshot.errors import OptionError
+from callshot.files import atomic_path, sha256_text
 
 JSON_TYPE = "application/json"
 MAX_BODY_BYTES = 2**20
@@ -176,7 +182,7 @@ def read_cookie(headers: Headers, name: str) -> str:
 
 
 def find_reviewer(headers: Headers, access: Access) -> str:
-    """Return who asks: the name in the cookie, or that of the command."""
+    """Return the reviewer named in the cookie, else the one of the command."""
     text = read_cookie(headers, access.reviewer_cookie)
     try:
         return check_reviewer(bytes.fromhex(text).decode()) if text else access.reviewer
@@ -192,3 +198,38 @@ def check_reviewer(name: str) -> str:
             f"reviewer: expected a name of 1 to {MAX_NAME_LENGTH} letters, got {name!r}"
         )
     return name
+
+
+ADDRESS = "address.json"
+
+
+def read_address(folder: Path) -> tuple[int | None, str]:
+    """Return the port and the token of the last time, so that open pages go on; or a new token.
+
+    Others may know the token of a copied or planted file: it must be ours alone.
+    """
+    try:
+        with (folder / ADDRESS).open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            content = json.load(stream)
+        port = content["port"]
+        token = content["token"]
+        checksum = sha256_text(f"{port} {token}")
+        is_same = content["sha256"] == checksum
+        is_private = sys.platform == "win32" or (  # which has no such modes
+            status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
+        )
+        if is_private and is_same and type(port) is int:
+            return port, str(token)
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return None, secrets.token_urlsafe(32)
+
+
+def write_address(folder: Path, port: int, token: str) -> None:
+    """Keep the port and the token in a file that only its owner may read."""
+    checksum = sha256_text(f"{port} {token}")
+    with atomic_path(folder / ADDRESS) as temporary:
+        temporary.touch(0o600, exist_ok=False)
+        with temporary.open("w") as stream:
+            json.dump({"port": port, "token": token, "sha256": checksum}, stream)

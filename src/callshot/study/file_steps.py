@@ -5,6 +5,7 @@ embed_files      segments → a table of embeddings
 fold_files       segments and tables → folds.csv
 evaluate_files   tables → k-shot curves with intervals
 train_baseline_files   tables, sequences or audio → a folder with the scores of baselines
+write_coverage   what encoders get of calls → band-coverage.csv and a picture
 
 baselines.csv       what each scored, trained on all labels of the support side of every split
 baselines.parquet   the same, with its samples of the spread total
@@ -14,12 +15,14 @@ curve.csv …         logistic regression at every k, as callshot evaluate write
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from callshot import pipeline
@@ -56,7 +59,7 @@ from callshot.encoders.embed import (
     check_store,
     default_store,
 )
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, printable
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
@@ -76,6 +79,7 @@ from callshot.files import (
 )
 from callshot.records import (
     Evaluation,
+    FloatArray,
     Folds,
     Progress,
     Reject,
@@ -91,7 +95,18 @@ from callshot.records.duplicates import (
 from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.records.table_files import read_parquet, write_csv_frame, write_parquet
 from callshot.report.figures.against_k import draw_sweep, draw_transfer
-from callshot.results import open_output_folder
+from callshot.report.figures.figure_io import FigurePage, draw_page
+from callshot.report.figures.layout import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    GREY,
+    PAGE_WIDTH_IN,
+    SILVER,
+    SMALL_PT,
+    TICK_PT,
+)
+from callshot.results import OutputFolder, open_output_folder
 from callshot.storage import to_path
 from callshot.study.steps import optional
 from callshot.tables.embedding_tables import (
@@ -122,6 +137,7 @@ from callshot.tables.evaluation_files import (
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
 from callshot.tables.read_dataset import read_dataset
 from callshot.vectors import Vectors
+from callshot.version import __version__
 
 SEGMENTS_INFO = "segments.json"
 NO_CHOICE: Mapping[str, Any] = {}  # of folds, categories and the name of a corpus
@@ -554,3 +570,89 @@ def _read_signals(
             raise InputError(f"{paths[row]}: its audio cannot be read ({signal})")
         signals[names_in_order[row]] = signal
     return [signals[name] for name in encoder_data.segments]
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# What encoders get of calls: a CSV file and a picture.
+
+COVERAGE = "band-coverage"
+COVERAGE_FILES = (f"{COVERAGE}.csv", f"{COVERAGE}.pdf", f"{COVERAGE}.png")
+COVERAGE_PROVENANCE = f"{COVERAGE}.json"
+MAX_LABELS = 7  # lines that the eye can separate
+ROW_IN = 0.16
+SPECTRUM_IN = 2.4
+RANGE_DB = 50.0
+
+
+def open_coverage(folder: Path) -> AbstractContextManager[OutputFolder]:
+    """Open a folder for band-coverage.csv, .pdf and .png, before any work."""
+    return open_output_folder(folder, COVERAGE_FILES, COVERAGE_PROVENANCE)
+
+
+def write_coverage(
+    output: OutputFolder,
+    table: pl.DataFrame,
+    edges_hz: FloatArray,
+    power: FloatArray,
+    label: Sequence[str],
+) -> list[Path]:
+    """Write the table and its picture; `power` is calls × bins."""
+    page = FigurePage(COVERAGE, _compose_coverage, (table, edges_hz, power, label))
+
+    def make_files(folder: Path) -> Sequence[str]:
+        write_csv_frame(table, folder / f"{COVERAGE}.csv")
+        draw_page(page, folder)
+        return COVERAGE_FILES
+
+    return output.write(make_files, {"version": __version__})
+
+
+def _compose_coverage(
+    figure: "Figure",
+    table: pl.DataFrame,
+    edges_hz: FloatArray,
+    power: FloatArray,
+    label: Sequence[str],
+) -> None:
+    bands_in = ROW_IN * (table.height + 1)
+    figure.set_size_inches(PAGE_WIDTH_IN, SPECTRUM_IN + bands_in + 0.6)
+    upper, lower = figure.subplots(
+        2, 1, sharex=True, height_ratios=(SPECTRUM_IN, bands_in)
+    )
+    # The mean spectrum of the calls of each type, the commonest first.
+    labels = np.asarray(label)
+    names, counts = np.unique(labels, return_counts=True)
+    commonest = names[np.argsort(-counts, kind="stable")][:MAX_LABELS]
+    centres_hz = np.sqrt(edges_hz[:-1] * edges_hz[1:])
+    for n, name in enumerate(commonest):
+        mean = power[labels == name].mean(axis=0)
+        upper.plot(
+            centres_hz,
+            10 * np.log10(np.maximum(mean, 1e-12)),
+            color=COLOURS[n],
+            linestyle=DASHES[n % len(DASHES)],
+            label=printable(str(name)),
+        )
+    top_db = upper.get_ylim()[1]
+    upper.set_ylim(top_db - RANGE_DB, top_db)
+    upper.set_ylabel("share of the energy\nper ⅙ octave, dB")
+    upper.legend(fontsize=SMALL_PT, ncols=2)
+    # The band of each encoder and speed, from top to bottom; those of auto are dark.
+    ticks = []
+    text = {"va": "center", "fontsize": SMALL_PT, "color": GREY}
+    for row, entry in enumerate(table.iter_rows(named=True)):
+        low_hz, high_hz = entry["low_hz"], entry["high_hz"]
+        colour = BLUE if entry["auto"] else SILVER
+        lower.barh(row, max(0.0, high_hz - low_hz), 0.7, left=low_hz, color=colour)
+        lower.text(high_hz, row, f" {entry['energy']:.0%}", **text)
+        ticks.append(f"{printable(entry['encoder'])} × {entry['speed']:g}")
+    lower.set_yticks(range(len(ticks)), ticks, fontsize=TICK_PT)
+    lower.invert_yaxis()
+    is_used = power.sum(axis=0) > 0
+    lower.set_xscale("log")
+    lower.set_xlim(edges_hz[:-1][is_used].min(), edges_hz[1:][is_used].max())
+    lower.xaxis.set_major_formatter(lambda hz, _: f"{hz:,.0f}")
+    lower.xaxis.set_minor_formatter(lambda hz, _: "")
+    lower.set_xlabel("frequency in the recording, Hz")

@@ -118,8 +118,8 @@ def _plan_corpus(
     """Return the steps of a corpus.
 
     Networks are stored by what decides their weights (`networks`, beside the steps): a step
-    that runs again, after a kill or a changed line of the study, trains only those that are
-    missing.
+    that runs again, after a kill or a changed line of the study, trains only missing
+    ones.
     """
     protocol = study.protocol
     training = study.baselines

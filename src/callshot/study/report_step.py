@@ -180,7 +180,7 @@ def read_corpus_results(
 
 
 def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:
-    """Return trained baselines, then those of a file, marked as references where names clash."""
+    """Append reference scores to trained baselines; mark references where names clash."""
     is_taken = pl.col("name").is_in(baselines["name"].to_list())
     name = pl.when(is_taken).then(pl.format("{} (reference)", "name")).otherwise("name")
     return pl.concat([baselines, references.with_columns(name.alias("name"))])

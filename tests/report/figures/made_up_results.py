@@ -38,7 +38,7 @@ from callshot.records.frames import (
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import open_figure
 from callshot.vectors import Vectors
-from corpus_results import make_baselines, make_durations, make_tables
+from corpus_results import make_baselines, make_durations, make_rows, make_tables
 
 TextBoxes = dict[Text, NDArray[np.float64]]  # left, bottom, right, top, in inches
 
@@ -140,16 +140,11 @@ def _thin_out(table: Vectors) -> Vectors:
     """Remove the second segment of later labels from the first folds: classes differ in size."""
     fold = _recording_numbers(table)
     names = list(dict.fromkeys(table.label))
-    rows = [
-        row
-        for row, label in enumerate(table.label)
-        if row % 2 == 0 or fold[row] >= names.index(label) % 4
-    ]
-    columns = [
-        [column[row] for row in rows]
-        for column in (table.segment, table.recording, table.label, table.labels)
-    ]
-    return Vectors.from_columns(table.encoder, table.matrix[rows], *columns)
+    numbers = [names.index(label) % 4 for label in table.label]
+    rows = range(len(table))
+    return table.take(
+        [row for row in rows if row % 2 == 0 or fold[row] >= numbers[row]]
+    )
 
 
 def _make_values(
@@ -160,15 +155,14 @@ def _make_values(
 ) -> pl.DataFrame:
     rng = np.random.default_rng(0)
     frames = []
-    for number, encoder in enumerate(encoders):
-        for scoring, metric, spread in product(scorings, ("map", "auroc"), spreads):
-            mean = 0.9 - 0.1 * number - 0.5 / (1 + np.arange(len(shots)))[:, None]
-            noise = rng.normal(size=(len(shots), 60)) * (
-                0.05 if spread == "shared" else 0.02
-            )
-            key = ("c", encoder, "centroid", scoring, metric, spread)
-            named_key = dict(zip(CURVE_KEY, key, strict=True))
-            frames.append(values_frame(named_key, np.array(shots), mean + noise))
+    keys = product(encoders, ["centroid"], scorings, ("map", "auroc"), spreads)
+    for key in keys:
+        mean = 0.9 - 0.1 * encoders.index(key[0])
+        mean = mean - 0.5 / (1 + np.arange(len(shots)))[:, None]
+        sd = 0.05 if key[-1] == "shared" else 0.02
+        samples = mean + sd * rng.normal(size=(len(shots), 60))
+        named_key = dict(zip(CURVE_KEY, ("c", *key), strict=True))
+        frames.append(values_frame(named_key, np.array(shots), samples))
     return pl.concat(frames)
 
 
@@ -203,35 +197,32 @@ def _make_confusion(
         count = errors + 20.0 * (true == predicted)
         row_sum = errors * len(labels) + 20.0
         rows.append((encoder, k, true, predicted, count, row_sum, count / row_sum))
-    return pl.DataFrame(rows, schema=dict(CONFUSION), orient="row")
+    return make_rows(CONFUSION, *rows)
 
 
 def _make_crossovers(encoders: Sequence[str], k_mean: int) -> pl.DataFrame:
-    rows = [
-        ("c", encoder, "logistic", "k", "all", "map", "shared", k_mean, None)
-        for encoder in encoders
-    ]
-    return pl.DataFrame(rows, schema=dict(CROSSOVERS), orient="row")
+    key = ("logistic", "k", "all", "map", "shared")
+    rows = [("c", encoder, *key, k_mean, None) for encoder in encoders]
+    return make_rows(CROSSOVERS, *rows)
 
 
 def _make_baselines(encoders: Sequence[str]) -> pl.DataFrame:
+    kinds = (("logistic", 0.5), ("recurrent", 0.52))
     rows = [
         ("c", encoder, kind, kind.upper(), "all", "map", value)
-        for encoder in encoders
-        for kind, value in (("logistic", 0.5), ("recurrent", 0.52))
+        for encoder, (kind, value) in product(encoders, kinds)
     ]
     audio = ("c", "", "end-to-end", "AERD with a long name", "all", "map", 0.51)
     return make_baselines(*rows, audio)
 
 
 def _make_refinement(encoders: Sequence[str]) -> pl.DataFrame:
+    keys = product(enumerate(encoders), ("map", "auroc"), (0, 1, 2, 5, 90000))
     rows = [
         ("c", encoder, "all", metric, step, 0.5 + 0.01 * number + step / 1e6, 2.0)
-        for number, encoder in enumerate(encoders)
-        for metric in ("map", "auroc")
-        for step in (0, 1, 2, 5, 90000)
+        for (number, encoder), metric, step in keys
     ]
-    return pl.DataFrame(rows, schema=dict(REFINEMENT), orient="row")
+    return make_rows(REFINEMENT, *rows)
 
 
 def _make_others(evaluation: Evaluation) -> Evaluation:

@@ -1,15 +1,19 @@
+from dataclasses import replace
+
 import matplotlib as mpl
 import numpy as np
 import polars as pl
 import pytest
 
-from callshot.records import ClassCount, Evaluation, Folds
-from callshot.records.frames import CURVE, CURVE_KEY, make_frame
 from callshot.report.figures.against_k import density, draw_sweep, sweep_page
 from callshot.report.figures.figure_io import open_figure
-from callshot.vectors import Vectors
 from corpus_results import make_baselines
-from report.figures.made_up_results import legend_texts, line_values, panel_titles
+from report.figures.made_up_results import (
+    legend_texts,
+    line_values,
+    make_results,
+    panel_titles,
+)
 
 PDF = b"%PDF-1."
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -18,43 +22,12 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def make_evaluation(
     shots=(1, 2, 3), encoders=("mfcc",), spreads=("per-query", "shared"), complete=2
 ):
-    curves = [
-        make_curve(shots, complete, encoder, metric, spread)
-        for encoder in encoders
-        for spread in spreads
-        for metric in ("map", "auroc", "accuracy")
-    ]
-    segments = Vectors.from_columns(
-        "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
+    results = make_results(("rumble", "roar"), encoders, shots, spreads=spreads)
+    is_complete = pl.col("k") <= complete
+    curve = results.evaluation.curve.with_columns(
+        complete=is_complete, new_exemplars=1 + is_complete.cast(pl.Int64)
     )
-    return Evaluation(
-        "reserve",
-        complete,
-        18,
-        [ClassCount("rumble", 9, 7, True), ClassCount("roar", 9, complete, True)],
-        Folds(np.array([0, 1]), 2, "given"),
-        segments.spans,
-        curve=pl.concat(curves),
-    )
-
-
-def make_curve(shots, complete, encoder, metric, spread):
-    k = np.array(shots)
-    mean = k / (k + 1)
-    columns = {
-        "k": k,
-        "mean": mean,
-        "p01": mean - 0.1,
-        "p25": mean - 0.05,
-        "p50": mean,
-        "p75": mean + 0.05,
-        "p99": mean + 0.1,
-        "complete": k <= complete,
-        "new_exemplars": 1 + (k <= complete),
-    }
-    key = ("reserve", encoder, "centroid", "all", metric, spread)
-    constants = dict(zip(CURVE_KEY, key, strict=True))
-    return make_frame(CURVE, columns, {**constants, "chance": 0.12, "ties": 0})
+    return replace(results.evaluation, complete_shots=complete, curve=curve)
 
 
 @pytest.fixture
@@ -124,7 +97,7 @@ def test_the_band_of_shared_is_drawn_beside_another_spread_only(draw):
     assert [text.split(":")[0] for text in shared] == ["shared", "chance"]
 
 
-def make_some_baselines(*values, metric="map", scoring="all", corpus="reserve"):
+def make_some_baselines(*values, metric="map", scoring="all", corpus="c"):
     names = (
         ("mfcc", "logistic", "LR"),
         ("mfcc", "recurrent", "GRU"),
@@ -159,11 +132,6 @@ def test_a_baseline_of_another_metric_scoring_or_corpus_is_not_drawn(draw, other
     undefined = make_some_baselines(float("nan"))
     figure = draw(make_evaluation(), baselines=pl.concat([baselines, undefined]))
     assert len(legend_texts(figure)) == 3
-
-
-def test_a_spread_that_was_not_evaluated_is_replaced_by_the_other(draw):
-    figure = draw(make_evaluation(spreads=("shared",)))
-    assert legend_texts(figure)[0].startswith("shared: mean, quartiles")
 
 
 def test_settings_of_the_caller_change_no_byte(sweep_files, tmp_path):

@@ -97,27 +97,6 @@ def test_training_is_drawn_on_the_same_draws_with_the_difference_and_crossovers_
     assert names >= {"LOGISTIC", "RECURRENT"}
 
 
-def draw_crossover(k_mean, k_clear):
-    """Return the lower panel of the training figure with other crossovers."""
-    results = make_case(SMALL)
-    columns = {"k_mean": pl.lit(k_mean, pl.Int64), "k_clear": pl.lit(k_clear, pl.Int64)}
-    crossovers = results.evaluation.crossovers.with_columns(**columns)
-    evaluation = replace(results.evaluation, crossovers=crossovers)
-    pages = plan_figures(replace(results, evaluation=evaluation))
-    with open_figure() as figure:
-        next(page for page in pages if page.stem == "training").draw(figure)
-    return figure.axes[3]
-
-
-def test_the_first_k_of_a_crossover_is_named_and_the_first_that_is_clear():
-    ax = draw_crossover(2, 5)
-    assert ax.get_title(loc="left") == (
-        "logistic at k is ahead from k = 2\n98 % interval above 0 from k = 5"
-    )
-    text = draw_crossover(None, None).get_title(loc="left")
-    assert "not ahead" in text.replace("\n", " ")
-
-
 def test_other_classifiers_are_drawn_beside_the_centroid_which_is_first():
     results = make_case(SMALL)
     figure = draw_figure(SMALL, "classifiers")
@@ -179,13 +158,6 @@ def test_confusion_is_the_recall_with_counts_below_if_there_is_room():
     numbers = [text.get_text() for text in ax.texts[:3]]
     assert numbers == ["1.00\n20.0", "0.00\n0.0", "0.00\n0.0"]
     assert not draw_figure(MANY_CLASSES, "confusion").axes[0].texts
-
-
-def test_confusion_at_shots_that_were_not_evaluated_is_drawn_at_the_last_one():
-    pages = plan_figures(make_case(SMALL), confusion_shots=(4, 7))
-    with open_figure() as figure:
-        next(page for page in pages if page.stem == "confusion").draw(figure)
-    assert panel_titles(figure) == [f"{name}, k = 20" for name in ENCODERS]
 
 
 def test_few_labels_are_named_on_the_map_and_many_are_numbered_and_listed():

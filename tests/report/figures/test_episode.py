@@ -44,11 +44,6 @@ def test_the_rows_of_the_example_count_segments_and_drawn_exemplars_by_fold(resu
         assert example.drawn[label][example.fold] == 0
 
 
-def test_a_correct_decision_is_preferred():
-    results = make_corpus_results(make_tables(encoders={"poor": 0.3}), protocol=FEW)
-    assert choose_episode(results, FEW).is_correct
-
-
 def test_another_seed_shows_another_draw(results):
     support = choose_episode(results, Protocol(seed=0)).episode.support
     assert choose_episode(results, Protocol(seed=1)).episode.support != support

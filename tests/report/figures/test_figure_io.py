@@ -15,8 +15,8 @@ from callshot.report.figures.figure_io import (
     open_figure,
     start_drawing,
 )
+from callshot.report.figures.layout import series_style
 from callshot.report.figures.projection import plan_projection
-from callshot.report.figures.style import series_style
 from callshot.results import EarlierFiles, content_key
 from corpus_results import make_corpus_results
 
@@ -113,12 +113,6 @@ def test_a_figure_whose_content_did_not_change_is_copied(tmp_path, only_once):
     assert only_once == ["p"]
     alone = draw_page(pages[0], tmp_path / "alone", ["png"])
     assert path.read_bytes() == alone[0].read_bytes()
-
-
-def test_a_figure_with_other_values_is_drawn_again(tmp_path, only_once):
-    first = FigurePage("p", compose_title, (np.arange(3), "a"))
-    draw_twice(tmp_path, first, FigurePage("p", compose_title, (np.arange(4), "a")))
-    assert only_once == ["p", "p"]
 
 
 def test_a_figure_that_was_edited_is_drawn_again(tmp_path, only_once):

@@ -5,8 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.report.figures.figure_io import open_figure
-from callshot.report.figures.layout import axis_limits, choose_ticks
-from callshot.report.figures.style import TICK_FONT, text_width_pt
+from callshot.report.figures.layout import (
+    TICK_FONT,
+    axis_limits,
+    choose_ticks,
+    text_width_pt,
+)
 
 
 @given(
@@ -30,7 +34,3 @@ def test_an_axis_has_a_margin_within_its_ends():
     assert np.allclose(axis_limits([0.2, 0.7, float("nan")]), (0.17, 0.73))
     assert axis_limits([0.0, 1.0]) == (-0.02, 1.02)
     assert np.allclose(axis_limits([0.5]), (0.45, 0.55))
-
-
-def test_an_axis_without_values_goes_from_0_to_1():
-    assert axis_limits([float("nan")]) == (-0.02, 1.02)

@@ -10,8 +10,7 @@ import numpy as np
 from callshot.records import CorpusResults, FloatArray
 from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import Pages, figure_of_report, make_pages
-from callshot.report.figures.layout import Frames, add_panels
-from callshot.report.figures.style import (
+from callshot.report.figures.layout import (
     BOLD_TICK_FONT,
     INK,
     MIST,
@@ -21,6 +20,8 @@ from callshot.report.figures.style import (
     SMALL_FONT,
     SMALL_PT,
     TICK_PT,
+    Frames,
+    add_panels,
     shorten,
     shorten_all,
 )

@@ -16,7 +16,7 @@ from callshot.errors import count_text
 from callshot.fewshot.protocol import Protocol
 from callshot.records import COMMON_FOLD, CorpusResults, Episode, Evaluation
 from callshot.report.figures.figure_io import FigurePage, Pages, figure_of_report
-from callshot.report.figures.style import (
+from callshot.report.figures.layout import (
     BLUE,
     BOLD_FONT,
     GREY,

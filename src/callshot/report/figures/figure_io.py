@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 
 from callshot.files import make_folder, write_atomic
-from callshot.report.figures.style import DPI
 from callshot.results import EarlierFiles, content_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CREATOR = "callshot"
+DPI = 160
 STYLE = Path(__file__).with_name("callshot.mplstyle")
 TYPESETTING_TABLES = ("GSUB", "GPOS", "GDEF")
 

@@ -18,8 +18,7 @@ from callshot.report.figures.figure_io import (
     freeze,
     make_pages,
 )
-from callshot.report.figures.layout import add_panels, legend_handle, set_titles
-from callshot.report.figures.style import (
+from callshot.report.figures.layout import (
     INK,
     PAGE_WIDTH_IN,
     SILVER,
@@ -28,7 +27,10 @@ from callshot.report.figures.style import (
     TICK_FONT,
     TICK_PT,
     Style,
+    add_panels,
+    legend_handle,
     series_style,
+    set_titles,
     shorten_all,
     text_width_pt,
 )

@@ -1,5 +1,514 @@
-"""A study → one HTML file that needs nothing else: the answer, then collapsible sections."""
+"""Results, summaries, tables and pictures → one HTML file that needs no network.
 
-from callshot.report.page.write_page import write_page
+The first screen answers; everything else is in collapsible sections, in the order in which people
+ask. Scripts and styles are part of the file, and its content security policy names them by their
+hashes: nothing else runs, and nothing is fetched. Text from files is always text: Jinja escapes it,
+and characters that a page cannot hold are replaced.
 
-__all__ = ["write_page"]
+What the charts read is JSON. The key of a line has the positions of its metric, spread, encoder
+and, if it has one, class: `lines["0.1.2"]` is the first metric in the second spread of the third
+encoder, as mean, p01 and p99 over `shots`. `lines["0.1.2.c0"]` is the same for the first of
+`classifiers`.
+"""
+
+import base64
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jinja2 import Template
+from markupsafe import Markup
+
+from callshot.errors import InputError
+from callshot.fewshot.label_budget import has_gains, recommended_class
+from callshot.fewshot.metrics import chance_average_precision
+from callshot.files import write_atomic
+from callshot.records import (
+    CLASS_METRICS,
+    DECISION_METRICS,
+    METRIC_NAMES,
+    METRICS,
+    CorpusResults,
+    Evaluation,
+)
+from callshot.records.frames import Frame, Shots
+from callshot.report.choices import (
+    classifier_name,
+    largest_shot,
+    list_classifiers,
+    main_spread,
+)
+from callshot.report.figures.confusion import fill_matrix
+from callshot.report.summary import Summary
+from callshot.report.tables.corpus_tables import needs_table
+from callshot.report.tables.table import Column, Table, Value, make_rows, to_html
+from callshot.report.templates import clean, make_environment
+from callshot.results import explain_errors
+
+DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
+ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+INTERVAL = ("mean", "p01", "p99")
+MEAN_CHANCE = "chance, mean over k and encoders"
+
+Data = dict[str, Any]  # as the scripts of the page read it
+Lines = dict[str, list[list[float | None]]]
+
+NO_CALLS: Data = {"labels": [], "calls": [], "encoder_calls": []}
+
+
+def answer_data(evaluation: Evaluation, summary: Summary, shots: Shots) -> Data:
+    """Return what charts open with, what the first curve marks, and confusions at some shots."""
+    headline = summary.headline
+    curve = evaluation.curve.filter(
+        pl.col("k").is_in([headline.k, headline.next_k]),
+        encoder=summary.best,
+        scoring="all",
+        metric="map",
+        spread=main_spread(evaluation),
+    )
+    points = curve.sort("k").select("k", "mean", "chance").rows()
+    chance = points[0][2]  # it may differ between k
+    return {
+        "best": evaluation.encoders.index(summary.best),
+        "k": headline.k,
+        "headline": {
+            "marks": [(k, mean, f"{mean:.2f} with {k}") for k, mean, _ in points],
+            "chance": {"name": f"chance {chance:.2f}", "value": chance},
+        },
+        "confusion": confusion_data(evaluation, shots, headline.k),
+    }
+
+
+def to_json(value: Any) -> str:
+    r"""Return JSON that cannot end the script element around it.
+
+    >>> print(to_json({"label": "</script>"}))
+    {"label":"\u003c/script\u003e"}
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(ESCAPES)
+
+
+def class_chances(evaluation: Evaluation) -> dict[str, float]:
+    """Return the expected AP of a random ranking for each eligible class, averaged over folds."""
+    segments = evaluation.segments
+    folds = evaluation.folds
+    classes = sorted(count.label for count in evaluation.eligible_classes)
+    is_query = (folds.fold >= 0) & np.isin(segments["label"], classes)
+    queries = np.bincount(folds.fold[is_query], minlength=folds.count)
+    pairs = zip(segments["label"], segments["labels"], strict=True)
+    labels = [{label, *others} for label, others in pairs]
+    chances = {}
+    for name in classes:
+        has_label = np.array([name in names for names in labels])
+        positives = np.bincount(folds.fold[is_query & has_label], minlength=folds.count)
+        chances[name] = float(chance_average_precision(positives, queries).mean())
+    return chances
+
+
+def corpus_data(results: CorpusResults) -> Data:
+    """Return the numbers of all charts of a corpus."""
+    evaluation = results.evaluation
+    curve = evaluation.curve
+    shots = sorted(set(curve["k"]))
+    new_exemplars = dict(curve.select("k", "new_exemplars").iter_rows())
+    metrics = _number_rows(curve, "scoring", "metric")
+    spreads = _number_rows(curve, "spread")
+    encoders = _number_rows(curve, "encoder")
+    classes = _number_rows(evaluation.per_class, "label")
+    pairs = _number_rows(evaluation.differences, "one", "other")
+    others = [n for n in list_classifiers(results) if n not in curve["classifier"]]
+    axes = [metrics, spreads, encoders]
+    lines = _make_lines(curve, axes, shots)
+    lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
+    if results.other_classifiers is not None:
+        classifiers = pl.Series("classifier", others, pl.String).to_frame()
+        axes.append(classifiers.with_row_index())
+        lines |= _make_lines(results.other_classifiers.curve, axes, shots, "c")
+    differences = _make_lines(
+        evaluation.differences,
+        [metrics, spreads, pairs],
+        shots,
+        fields=(*INTERVAL, "wins", "clear"),
+    )
+    positions = dict(encoders.select("encoder", "index").iter_rows())
+    by_metric = ["scoring", "metric"]
+    baselines = results.baselines.join(metrics, on=by_metric, maintain_order="left")
+    return {
+        "name": clean(evaluation.corpus),
+        "complete_shots": evaluation.complete_shots,
+        "shots": shots,
+        "new_exemplars": [new_exemplars[k] for k in shots],
+        "metrics": _describe_metrics(evaluation, metrics, classes["label"]),
+        "spreads": evaluation.spreads,
+        "encoders": list(map(clean, encoders["encoder"])),
+        "classes": list(map(clean, classes["label"])),
+        "classifiers": [clean(classifier_name(name)) for name in others],
+        "lines": lines,
+        "baselines": [
+            {
+                "name": clean(baseline["name"]),
+                "kind": baseline["kind"],
+                "encoder": positions.get(baseline["encoder"]),
+                "metric": baseline["index"],
+                "value": _round(baseline["value"]),
+            }
+            for baseline in baselines.iter_rows(named=True)
+        ],
+        "pairs": [list(map(clean, names)) for _, *names in pairs.iter_rows()],
+        "differences": differences,
+    }
+
+
+def _number_rows(frame: Frame, *columns: str) -> Frame:
+    """Return the different values of some columns, in order, with their position as `index`."""
+    return frame.select(columns).unique(maintain_order=True).with_row_index()
+
+
+def _make_lines(
+    points: Frame,
+    axes: Sequence[Frame],
+    shots: Shots,
+    prefix: str = "",
+    fields: Sequence[str] = INTERVAL,
+) -> Lines:
+    """Return the fields of each line over all shots, by its position on each axis.
+
+    `prefix` precedes the last position. Points that are not on an axis are left out.
+    """
+    positions = [f"position {number}" for number in range(len(axes))]
+    for axis, position in zip(axes, positions, strict=True):
+        on_axis = points.join(axis, on=axis.columns[1:], maintain_order="left")
+        points = on_axis.rename({"index": position})
+    all_shots = pl.DataFrame({"k": shots})
+    lines = {}
+    for (*first, last), line in points.group_by(positions, maintain_order=True):
+        key = ".".join([*map(str, first), f"{prefix}{last}"])
+        columns = all_shots.join(line, on="k", how="left", maintain_order="left")
+        lines[key] = [list(map(_round, columns[field])) for field in fields]
+    return lines
+
+
+def _describe_metrics(
+    evaluation: Evaluation,
+    metrics: Frame,
+    classes: pl.Series,
+) -> list[Data]:
+    """Return the names and chance levels of metrics; reduced scoring has neither for a class.
+
+    The chance of decisions differs a little between k and encoders: their level is the mean.
+    """
+    chances_of_classes = {
+        "map": class_chances(evaluation),
+        "auroc": dict.fromkeys(classes, 0.5),
+    }
+    descriptions = []
+    for _, scoring, metric in metrics.iter_rows():
+        points = evaluation.curve.filter(scoring=scoring, metric=metric)
+        chances = chances_of_classes.get(metric, {})
+        name = METRIC_NAMES[metric]
+        if scoring != "all":
+            name = f"{scoring} {name}"
+        if metric in DECISION_METRICS:
+            name += f" among these {len(classes)} call types"
+        has_classes = scoring == "all" and metric in CLASS_METRICS
+        description = {
+            "name": name,
+            "of_class": METRICS[metric].of_class if has_classes else None,
+            "chance": _round(points["chance"].to_numpy().mean()),
+            "chance_name": MEAN_CHANCE if metric in DECISION_METRICS else "chance",
+            "chances": [_round(chances.get(name)) for name in classes],
+        }
+        descriptions.append(description)
+    return descriptions
+
+
+def _round(value: float | None) -> float | None:
+    if value is None or not isfinite(value):
+        return None
+    return round(value, DIGITS) + 0.0  # no negative zero
+
+
+def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
+    """Return the shares of decisions by encoder and k, in percent; rows are the true call types.
+
+    The heat map opens at the k of the headline, `few`, whatever other shots there are to choose.
+    """
+    labels = [count.label for count in evaluation.eligible_classes]
+    evaluated = set(evaluation.confusion["k"])
+    first = largest_shot(evaluated, few) if evaluated else few
+    shown = sorted(evaluated & {*shots, first})
+    matrices = {}
+    for (number, encoder), k in product(enumerate(evaluation.encoders), shown):
+        cells = evaluation.confusion.filter(encoder=encoder, k=k)
+        percent = 100 * fill_matrix(cells, "recall", labels)
+        rows = [[round(share, 1) for share in row] for row in percent.tolist()]
+        matrices[f"{number}.{k}"] = rows
+    names = list(map(clean, labels))
+    return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
+
+
+STYLES = ("uPlot.min.css", "page.css", "first_screen.css", "panels.css")
+SCRIPTS = (
+    "uPlot.iife.min.js",
+    "dom.js",
+    "sections.js",
+    "chart.js",
+    "panels.js",
+    "sounds.js",
+    "confusion.js",
+    "map.js",
+    "tables.js",
+)
+LICENCE = "uPlot.LICENSE.txt"
+HEADINGS = {
+    "encoder": "Which encoder?",
+    "confused": "Which call types are confused?",
+    "listen": "What do the calls sound and look like?",
+    "labels": "What is the next label worth?",
+    "training": "Is training better, and from when?",
+    "certainty": "How sure is this?",
+    "left-out": "What was left out?",
+    "methods": "Methods, ready to paste",
+    "repeat": "How do I add my own encoder, or repeat this?",
+    "provenance": "Where do the numbers come from?",
+}
+# The figure that the sentences of a section rest on.
+FIGURES = {
+    "encoder": "curves-panel",
+    "confused": "confusion-panel",
+    "labels": "budget",
+    "training": "training-figures",
+    "certainty": "certainty-figures",
+    "left-out": "left-out-tables",
+}
+# Those of them that a study may not have.
+LATER_FIGURES = ("training-figures", "certainty-figures", "left-out-tables")
+# Only the styles and scripts of the page count, and nothing is fetched.
+POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; "
+    "media-src data:; base-uri 'none'; form-action 'none'"
+)
+PNG = b"\x89PNG\r\n\x1a\n"
+MAX_REJECTS = 200
+MAX_ITEMS = 100  # of a list in the provenance, for example of recordings
+SHADES = 8  # of the style of the page
+
+
+@cache
+def get_template(name: str) -> Template:
+    """Return a template of the page, in which text is escaped."""
+    environment = make_environment("callshot.report.page", clean, autoescape=True)
+    environment.filters["plain"] = _format_value
+    environment.filters["change"] = format_change
+    environment.filters["class_metric"] = lambda metric: METRICS[metric].of_class
+    environment.tests["nested"] = _is_nested
+    return environment.get_template(name)
+
+
+def render_part(part: str, *values: Any) -> Markup:
+    """Return a part of the page: a macro of `parts.html`.
+
+    >>> render_part("paragraphs", ["1 < 2"])
+    Markup('<p>1 &lt; 2</p>')
+    """
+    macro = getattr(get_template("parts.html").module, part)
+    return Markup(macro(*values))
+
+
+def _is_nested(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return any(isinstance(item, Mapping | list | tuple) for item in value)
+
+
+def _format_value(value: Any) -> str:
+    """Return a plain value of the provenance, or a list of such values."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_format_value, value)) or "none"
+    if value is None:
+        return "none"
+    if isinstance(value, str | Path):
+        return str(value)
+    return json.dumps(value, default=str)
+
+
+def show_picture(caption: str, path: Path) -> Markup:
+    """Return a PNG with its caption; its bytes are in the page."""
+    data = path.read_bytes()
+    if not data.startswith(PNG) or len(data) < 24:
+        raise InputError(f"{path}: expected a PNG file; draw the figure again")
+    encoded = base64.b64encode(data).decode("ascii")
+    return render_part("picture", caption, encoded, *struct.unpack(">II", data[16:24]))
+
+
+def show_budget(budget: Frame) -> Markup:
+    """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
+    value = pl.col("value").fill_nan(None)
+    gain = pl.col("next_gain").fill_nan(None)
+    ordered = budget.sort(
+        value.mean().over("encoder", "metric"),
+        "encoder",
+        "metric",
+        gain,
+        "label",
+        descending=[True, False, False, True, False],
+        nulls_last=True,
+    )
+    encoders = [
+        (rows.to_dicts(), recommended_class(rows), has_gains(rows))
+        for rows in ordered.partition_by("encoder", "metric")
+    ]
+    return render_part("budget", encoders)
+
+
+def show_left_out(results: CorpusResults, name: str) -> Markup:
+    """Return the warnings of a corpus, and what was left out, with reasons."""
+    evaluation = results.evaluation
+    notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
+    title = "Rows and files that were left out"
+    if len(results.rejects) > MAX_REJECTS:
+        title += f": the first {MAX_REJECTS} of {len(results.rejects):,}; "
+        title += "rejects.csv has all of them"
+    classes = evaluation.excluded_classes
+    excluded = _list_rows(
+        "Classes that were not evaluated",
+        ["class", "exemplars", "reason"],
+        [[one.label, one.exemplars, one.reason] for one in classes],
+        f"{name}-classes",
+    )
+    shown = results.rejects[:MAX_REJECTS]
+    rejects = _list_rows(
+        title,
+        ["file", "row", "reason"],
+        [[one.file, "" if one.row is None else one.row, one.reason] for one in shown],
+        f"{name}-rejects",
+    )
+    return render_part("left_out", notes, excluded, rejects, len(results.rejects))
+
+
+def _list_rows(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
+) -> Markup:
+    """Return a table of rows, or nothing if there are none."""
+    kind = name.rpartition("-")[2]
+    table = Table(kind, title, list(map(Column, columns)), make_rows(rows))
+    return to_html(table, name) if rows else Markup()
+
+
+def show_matrix(results: CorpusResults, k: int) -> Markup:
+    """Return the AP of every encoder for every call type at k, as a table with shaded cells."""
+    evaluation = results.evaluation
+    points = evaluation.per_class.filter(
+        scoring="all", metric="map", spread=main_spread(evaluation), k=k
+    )
+    if points.is_empty():
+        return Markup()
+    by_cell = points.rows_by_key(["label", "encoder"], named=True, unique=True)
+    labels = [count.label for count in evaluation.eligible_classes]
+    return render_part("matrix", k, evaluation.encoders, labels, by_cell, SHADES)
+
+
+def format_change(value: float, digits: int = 3) -> str:
+    """Return a difference with its sign, or without one if it rounds to 0.
+
+    >>> format_change(0.0214), format_change(-0.5), format_change(-0.0001)
+    ('+0.021', '−0.500', '0.000')
+    """
+    sign = "+" if round(value, digits) else ""
+    return f"{value:{sign}z.{digits}f}".replace("-", "−")
+
+
+PARTS: tuple[Callable[..., Any], ...] = (
+    needs_table,
+    show_budget,
+    show_left_out,
+    show_matrix,
+    show_picture,
+    to_html,
+)
+
+
+# What a page may show besides results and summaries; the mappings are by corpus.
+NO_CONTENT: Mapping[str, Any] = {
+    "tables": {},
+    "pictures": {},  # the section, the caption and the PNG file of each
+    "methods": {},  # paragraphs and references
+    "provenance": {},
+    "commands": (),  # the shell lines that repeat the study
+    "confusion_shots": (),  # k of the heat map
+    "calls": {},
+    "clips": {},
+}
+
+
+def write_page(
+    path: Path,
+    title: str,
+    all_results: Sequence[CorpusResults],
+    summaries: Mapping[str, Summary],
+    **more: Any,
+) -> None:
+    """Write the report of a study; equal inputs give equal bytes. `more` is as in NO_CONTENT."""
+    content = {**NO_CONTENT, **more}
+    corpora = []
+    clips = []
+    for results in all_results:
+        corpus = results.corpus
+        own_clips = content["clips"].get(corpus, {})
+        numbers = {
+            name: n for n, name in enumerate(results.evaluation.segments["segment"])
+        }
+        clips.append({numbers[name]: clip for name, clip in own_clips.items()})
+        shots = content["confusion_shots"]
+        data = {
+            **corpus_data(results),
+            **content["calls"].get(corpus, NO_CALLS),
+            **answer_data(results.evaluation, summaries[corpus], shots),
+            "has_clips": bool(own_clips),
+        }
+        corpora.append(data)
+    charts = {"digits": DIGITS, "corpora": corpora}
+    assets = files("callshot.report.page") / "assets"
+    licence, *texts = [
+        (assets / name).read_text(encoding="utf-8")
+        for name in (LICENCE, *STYLES, *SCRIPTS)
+    ]
+    styles, scripts = texts[: len(STYLES)], texts[len(STYLES) :]
+    has_differences = any(
+        len(results.evaluation.differences) for results in all_results
+    )
+    text = get_template("page.html").render(
+        content,
+        all_results=all_results,
+        summaries=summaries,
+        title=title,
+        policy=POLICY.format(scripts=_hashes(scripts), styles=_hashes(styles)),
+        styles=styles,
+        scripts=scripts,
+        licence=licence,
+        headings=HEADINGS,
+        figures=FIGURES,
+        later_figures=LATER_FIGURES,
+        has_differences=has_differences,
+        max_items=MAX_ITEMS,
+        **{function.__name__: function for function in PARTS},
+        data={"data": to_json(charts), "clips": to_json(clips)},
+    )
+    with explain_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)

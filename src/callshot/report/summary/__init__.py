@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from callshot.errors import printable
 from callshot.records import CorpusResults
 from callshot.report.summary.context import Context
-from callshot.report.summary.first_screen import (
+from callshot.report.summary.sentences import (
+    QUESTIONS,
     Card,
     Headline,
+    describe_licences,
     write_cards,
     write_headline,
 )
-from callshot.report.summary.sentences import QUESTIONS, describe_licences
 
 __all__ = ["Card", "Headline", "Summary", "write_summary"]
 

@@ -30,6 +30,7 @@ from callshot.report.choices import (
 from callshot.report.summary.context import say
 from callshot.report.tables.table import (
     MISSING,
+    PAPER_SHOTS,
     Cell,
     Column,
     Note,
@@ -40,7 +41,6 @@ from callshot.report.tables.table import (
 
 TABLE_METRICS = ("auroc", "map")  # in the order of the columns
 IS_SHOWN = pl.col("metric").is_in(TABLE_METRICS)
-PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 UNDERLINES = {"logistic": 1, "recurrent": 2}  # lines by kind of baseline
 SPREADS = {
     "per-query": "the paper's: over bootstrap samples, in which each query has its own support set",

@@ -1,14 +1,29 @@
-"""Tables: columns, rows of cells and notes."""
+"""Tables of columns, rows of cells and notes, and their writers: LaTeX, Markdown, CSV, HTML."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from math import isfinite
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+import rich.table
+from jinja2 import Environment, PackageLoader, Template
+from markupsafe import Markup
+from rich.text import Text
+
+from callshot.errors import printable
+from callshot.records import CorpusResults
+from callshot.records.frames import Shots
+from callshot.records.table_files import format_csv
+from callshot.report.templates import clean, make_environment
+from callshot.results import explain_errors
 
 MISSING = "–"
+PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 Note = tuple[str, str]  # a mark, and its text
 
 
@@ -164,3 +179,269 @@ def safe_names(names: Sequence[str], default: str = "corpus") -> list[str]:
             candidate = f"{name}-{count}"
         unique.append(candidate)
     return unique
+
+
+# Characters that LaTeX would obey, or take for an argument or a ligature.
+LATEX_ESCAPES = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "_&%#{}$"},
+        **{character: f"{{{character}}}" for character in "[]*`"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\texttt{\char34}",
+        "⋆": r"\ensuremath{\star}",
+        "−": r"\ensuremath{-}",
+        "\N{REPLACEMENT CHARACTER}": "{[}?{]}",  # LuaLaTeX does not accept it
+    }
+)
+LIGATURE = re.compile(r"([-',])(?=\1)")
+SYMBOLS = {"k": "$k$", "k*": r"$k^\star$"}
+LONG_WORD = 16
+MAX_RUN = 5  # characters of a long word that stay together
+
+
+def escape_latex(text: str) -> str:
+    r"""Return a text as LaTeX.
+
+    Long words may be broken without a hyphen, because names in files have none.
+
+    >>> print(escape_latex("50 %_a\\b"), escape_latex("é⋆"), escape_latex("象"))
+    50 \%\_a\textbackslash{}b é\ensuremath{\star} 象
+    """
+    words = []
+    for word in printable(text).split(" "):
+        size = MAX_RUN if len(word) > LONG_WORD else LONG_WORD
+        runs = [word[start : start + size] for start in range(0, len(word), size)]
+        escaped = [LIGATURE.sub(r"\1{}", run.translate(LATEX_ESCAPES)) for run in runs]
+        words.append(r"\allowbreak{}".join(escaped))
+    return " ".join(words)
+
+
+def escape_prose(text: str) -> str:
+    """Return a sentence of callshot as LaTeX, with its k and k* as mathematics.
+
+    >>> escape_prose("100 % at k = 4, k* = 5")
+    '100 \\\\% at $k$ = 4, $k^\\\\star$ = 5'
+    """
+    parts = re.split(r"(?<![\w-])(k\*|k)(?!\w)", text)
+    return "".join(SYMBOLS.get(part) or escape_latex(part) for part in parts)
+
+
+# A backslash does not stop tags, entities, formulas, mentions and (:name:) emoji.
+ENTITIES = {character: f"&#{ord(character)};" for character in "<>&$@"}
+BACKSLASHES = {character: f"\\{character}" for character in r"\`*_[]|~#"}
+MARKDOWN_ESCAPES = str.maketrans({**ENTITIES, **BACKSLASHES})
+UNDERLINE = ("%s", "<ins>%s</ins>", "<ins>**%s**</ins>")
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text as Markdown."""
+    escaped = printable(text).translate(MARKDOWN_ESCAPES)
+    return re.sub(r":(?=\w)", "&#58;", escaped)
+
+
+@cache
+def _get_template(name: str) -> Template:
+    environment = Environment(
+        loader=PackageLoader("callshot.report.tables"),
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["latex"] = escape_latex
+    environment.filters["prose"] = escape_prose
+    environment.filters["markdown"] = escape_markdown
+    return environment.get_template(name)
+
+
+MAX_COLUMNS = 9  # side by side
+LINE = 60  # characters; with fewer, a table is narrower than the line
+MIN_WIDTH = 7  # characters of a column
+MAX_WIDTH = 24
+LATEX_DOCUMENT = r"""%% XeLaTeX and LuaLaTeX show more letters than pdfLaTeX.
+\documentclass[a4paper]{article}
+\usepackage[margin=2cm]{geometry}
+\usepackage{iftex}
+\ifPDFTeX\IfFileExists{lmodern.sty}{\usepackage[T1]{fontenc}\usepackage{lmodern}}{}\fi
+\usepackage{array,booktabs,longtable}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+def to_latex(table: Table) -> str:
+    r"""Return a table as LaTeX that needs the packages array, booktabs and longtable.
+
+    The names of blocks are rows of their own, not a column.
+
+    >>> from callshot.report.tables.table import Column, number
+    >>> columns = [Column("k"), Column("mAP")]
+    >>> table = Table("t", "A & B", columns, [[number(1, 0), number(0.5, underline=1)]])
+    >>> print("\n".join(to_latex(table).splitlines()[3:7]))
+    \caption{A \& B}\label{tab:t} \\
+    \toprule
+    $k$ & mAP \\
+    \midrule
+    """
+    lead = 1 if table.blocks else 0  # the column that leads the rows
+    parts = [[lead]]  # columns; groups stay together
+    for _, group in column_groups(table.columns):
+        if group[0] > lead:
+            width = len(parts[-1])
+            if width > 1 and width + len(group) > MAX_COLUMNS:
+                parts.append([lead])
+            parts[-1] += group
+    return _get_template("table.tex").render(
+        table=table,
+        parts=[_describe_part(table, part) for part in parts],
+        is_number=number_columns(table),
+    )
+
+
+def to_document(names: Iterable[str]) -> str:
+    """Return a document that shows the tables in the files of these names, each on its own page."""
+    inputs = [rf"\input{{{name}}}\clearpage" for name in names]
+    return LATEX_DOCUMENT % "\n".join(inputs)
+
+
+def _describe_part(table: Table, indices: list[int]) -> tuple[Any, ...]:
+    """Return some columns, their shares of the line, and their groups."""
+    columns = [table.columns[index] for index in indices]
+    widths = []
+    for index in indices:
+        texts = [table.columns[index].name, *(row[index].text for row in table.rows)]
+        longest = max(map(len, texts))
+        widths.append(min(max(longest, MIN_WIDTH), MAX_WIDTH))
+    line = max(LINE, sum(widths))
+    shares = [width / line for width in widths]
+    return indices, columns, shares, list(column_groups(columns))
+
+
+def to_markdown(table: Table) -> str:
+    """Return a table with its title above and its notes below.
+
+    GitHub shows `<ins>` underlined and has no double underline: such cells are bold, too.
+
+    >>> from callshot.report.tables.table import Cell, Column
+    >>> rows = [[Cell("4", 4, 2, "⋆")]]
+    >>> print(to_markdown(Table("t", "Two", [Column("a|b")], rows, notes=[("⋆", "k* = 4")])))
+    **Two**
+    <BLANKLINE>
+    | a\\|b |
+    | ---: |
+    | <ins>**4**</ins><sup>⋆</sup> |
+    <BLANKLINE>
+    - ⋆ k\\* = 4
+    - Bold and underlined stands for underlined twice here.
+    <BLANKLINE>
+    """
+    text = _get_template("table.md").render(
+        table=table, is_number=number_columns(table), underline=UNDERLINE
+    )
+    return text.rstrip() + "\n"
+
+
+@cache
+def _get_html() -> Any:
+    environment = make_environment("callshot.report.tables", clean, autoescape=True)
+    return environment.get_template("table.html").module
+
+
+def to_html(table: Table, name: str) -> Markup:
+    """Return a table in a box that scrolls, with its caption and notes; `name` is its id."""
+    # A column with any number in it is aligned and sorted as numbers.
+    classes = ["n" if is_number else "" for is_number in number_columns(table)]
+    groups = list(column_groups(table.columns))
+    return Markup(_get_html().table(table, name, classes, groups))
+
+
+def to_csv(table: Table) -> str:
+    """Return a table as CSV; a shared heading stands before the heading of a column.
+
+    >>> from callshot.report.tables.table import Cell, Column, number
+    >>> columns = [Column("k"), Column("mAP", "mfcc, v2")]
+    >>> print(to_csv(Table("t", "", columns, [[Cell("1", 1), number(0.12345)]])))
+    k,"mfcc, v2 mAP"
+    1,0.12345
+    <BLANKLINE>
+    """
+    rows: list[list[object]] = [[column.whole for column in table.columns]]
+    for cells in table.rows:
+        values: list[object] = []
+        for cell in cells:
+            value = (
+                cell.value if isinstance(cell.value, int | None) else float(cell.value)
+            )
+            is_missing = cell.text == MISSING and bool(
+                values
+            )  # a label may look like it
+            text = None if is_missing else cell.text
+            values.append(text if value is None else value)
+        rows.append(values)
+    return format_csv(rows)
+
+
+def to_terminal(table: Table) -> rich.table.Table:
+    """Return the rows of a table for a terminal; the foot is pale, a row with a mark bold."""
+    shown = rich.table.Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)
+    )
+    for column, is_number in zip(table.columns, number_columns(table), strict=True):
+        heading = Text(printable(column.whole))
+        justify: Any = "right" if is_number else "left"
+        shown.add_column(heading, justify=justify, overflow="fold")
+    first_foot = len(table.rows) - table.foot
+    for number, row in enumerate(table.rows):
+        style = "dim" if number >= first_foot else ""
+        if any(cell.mark for cell in row):
+            style = "bold"
+        texts = [f"{cell.text} {cell.mark}".rstrip() for cell in row]
+        shown.add_row(*(Text(printable(text)) for text in texts), style=style)
+    return shown
+
+
+FORMATS = {".tex": to_latex, ".md": to_markdown, ".csv": to_csv}
+DOCUMENT = "tables.tex"
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[str]:
+    """Write tables in each format, and the document `tables.tex`; return the file names."""
+    texts = {}
+    for table in tables:
+        for suffix, convert in FORMATS.items():
+            texts[f"{table.name}{suffix}"] = convert(table)
+    latex_files = [name for name in texts if name.endswith(".tex")]
+    texts[DOCUMENT] = to_document(latex_files)
+    with explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            path = folder / name
+            path.write_bytes(text.encode("utf-8"))
+    return list(texts)
+
+
+def build_tables(
+    all_results: Sequence[CorpusResults],
+    *,
+    shots: Shots = PAPER_SHOTS,
+    spread: str = "per-query",
+) -> list[Table]:
+    """Build the tables of the study, then the tables of each corpus; their names are unique."""
+    built = [build(all_results) for build in STUDY_TABLES]
+    names = safe_names([results.corpus for results in all_results])
+    for results, name in zip(all_results, names, strict=True):
+        for build in CORPUS_TABLES:
+            table = build(results, shots, spread)
+            if table is not None:
+                built.append(replace(table, name=f"{table.name}-{name}"))
+    return [table for table in built if table is not None]
