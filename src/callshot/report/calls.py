@@ -270,8 +270,9 @@ def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
     edges_hz = np.linspace(0, top_hz, ROWS + 1)
     levels = measure_spectrogram(signal, rate_hz, edges_hz, COLUMNS, window_s)
     below = np.clip((levels.max() - levels) / RANGE_DB, 0.0, 1.0)
-    pixels = (255 * below).astype(np.uint8)
-    image = Image.fromarray(pixels // 16 * 17).quantize(16, dither=Image.Dither.NONE)
+    shades = (255 * below).astype(np.uint8) // 16
+    image = Image.fromarray(shades).convert("P")
+    image.putpalette(np.repeat(np.arange(16, dtype=np.uint8) * 17, 3).tobytes())
     content = io.BytesIO()
     image.save(content, "PNG", optimize=True)
     return base64.b64encode(content.getvalue()).decode("ascii")

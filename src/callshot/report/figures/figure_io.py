@@ -186,7 +186,7 @@ def _save_png(figure: "Figure", file: BinaryIO) -> None:
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     palette_image = image.quantize(
-        256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+        256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
     )
     metadata = PngImagePlugin.PngInfo()
     metadata.add_text("Software", CREATOR)
