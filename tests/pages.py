@@ -1,6 +1,7 @@
 """Studies for pages: results with everything around them, hostile names included."""
 
 from dataclasses import replace
+from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,40 @@ from corpus_results import make_baselines, make_corpus_results, make_tables
 HOSTILE = "<script>alert(1)</script>"
 QUOTED = """it's "quoted" & <b>bold</b>.wav"""
 LONG = "a very long rumble with overlapping harmonics and a name of sixty"
+VOID = {"meta", "link", "img"}
 BASELINE_VALUES = (("logistic", "LR", 0.81), ("recurrent", "GRU", 0.86))
+
+
+class Reader(HTMLParser):
+    """What a page holds: its elements, by kind, with attributes and the text directly inside."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str], list[str]]] = []
+        self.open: list[tuple[str, dict[str, str], list[str]]] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {[kind for kind, *_ in self.open]}"
+
+    def handle_starttag(self, tag, attrs):
+        one = (tag, {k: v or "" for k, v in attrs}, [])
+        self.found.append(one)
+        if tag not in VOID:
+            self.open.append(one)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        for _, _, text in self.open:
+            text.append(data)
+
+    def kinds(self, *names):
+        return [
+            (attributes, "".join(text))
+            for kind, attributes, text in self.found
+            if kind in names
+        ]
 
 
 def make_study(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from callshot.records.frames import CONFUSION
 from callshot.report.page import write_page
 from callshot.report.summary import Summary, write_summary
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
+from pages import Reader
 from summaries import LATE, RISING, class_budget, make, make_trained, with_rare
 
 WORSE = tuple(mean - 0.1 for mean in RISING)
@@ -30,31 +30,16 @@ NEXT = re.compile(r"From (\d+) to \d+ examples")
 TEXTS = {"lead", "detail", "card", "first-curve"}
 
 
-class FirstScreen(HTMLParser):
+class FirstScreen:
     """The texts of the first screen, by the class of their element, and the data of the page."""
 
     def __init__(self, page: str) -> None:
-        super().__init__()
         self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
-        self.open: list[tuple[str, str]] = []
-        self.feed(page)
-        (data,) = re.findall(r'id="data">(.*?)</script>', page)
-        self.data = json.loads(data)
-
-    def handle_starttag(self, tag, attrs):
-        class_ = dict(attrs).get("class") or ""
-        if tag not in ("meta", "link", "img"):
-            self.open.append((tag, class_))
-        if class_ in TEXTS:
-            self.texts[class_].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop()[0] == tag
-
-    def handle_data(self, data):
-        for _, class_ in self.open:
-            if class_ in TEXTS:
-                self.texts[class_][-1] += f"{data} "
+        for _, attributes, text in Reader(page).found:
+            if attributes.get("class") in TEXTS:
+                self.texts[attributes["class"]].append(" ".join(text))
+            if attributes.get("id") == "data":
+                self.data = json.loads("".join(text))
 
 
 def with_decisions(results: CorpusResults) -> CorpusResults:

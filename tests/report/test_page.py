@@ -3,7 +3,6 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import permutations
 from math import nan
@@ -38,45 +37,13 @@ from corpus_results import make_corpus_results, make_rows, replace_frames
 from pages import (
     HOSTILE,
     QUOTED,
+    Reader,
     make_study,
     write_study,
 )
 from summaries import class_budget
 
 ASSETS = files("callshot.report.page") / "assets"
-VOID = {"meta", "link", "img"}
-
-
-class Reader(HTMLParser):
-    """What a page holds: its elements, by kind, with attributes and the text directly inside."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str], list[str]]] = []
-        self.open: list[tuple[str, dict[str, str], list[str]]] = []
-        self.feed(text)
-        self.close()
-        assert not self.open, f"never closed: {[kind for kind, *_ in self.open]}"
-
-    def handle_starttag(self, tag, attrs):
-        one = (tag, {k: v or "" for k, v in attrs}, [])
-        self.found.append(one)
-        if tag not in VOID:
-            self.open.append(one)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop()[0] == tag
-
-    def handle_data(self, data):
-        for _, _, text in self.open:
-            text.append(data)
-
-    def kinds(self, *names):
-        return [
-            (attributes, "".join(text))
-            for kind, attributes, text in self.found
-            if kind in names
-        ]
 
 
 @pytest.fixture(scope="module")
