@@ -38,17 +38,11 @@ from pages import (
     HOSTILE,
     QUOTED,
     Reader,
-    make_study,
     write_study,
 )
 from summaries import class_budget
 
 ASSETS = files("callshot.report.page") / "assets"
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    return make_study(tmp_path_factory.mktemp("study"))
 
 
 @pytest.fixture(scope="module")

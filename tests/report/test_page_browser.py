@@ -7,17 +7,12 @@ from itertools import combinations
 import pytest
 
 from callshot.report.page import format_change
-from pages import HOSTILE, LONG, QUOTED, make_study, write_study
+from pages import HOSTILE, LONG, QUOTED, write_study
 
 LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}
 DARK_INK = "rgb(230, 229, 225)"
 LIGHT_INK = "rgb(29, 31, 33)"
-
-
-@pytest.fixture(scope="session")
-def study(tmp_path_factory):
-    return make_study(tmp_path_factory.mktemp("study"))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-import pytest
 import soundfile
 
 from callshot.records import no_progress
@@ -21,28 +20,14 @@ from callshot.results import EarlierFiles
 from callshot.tables.evaluation_files import read_frame
 from corpus_results import (
     SMALL,
-    make_baselines,
     make_corpus_results,
     make_tables,
-    make_trained_results,
     replace_frames,
 )
 from rows_of_spans import make_row, make_spans
 
 CLASSIFIERS = ["centroid", "cosine", "cl2n", "logistic"]
 ALONE = ({}, None, EarlierFiles(), no_progress)  # no sounds, no workers
-
-
-@pytest.fixture(scope="module")
-def trained():
-    row = ("corpus", "", "end-to-end", "AERD", "all", "map", 0.7)
-    categories = {"rumble": "low", "roar": "low", "trumpet": "high"}
-    return make_trained_results(
-        protocol=replace(SMALL, shots=(1, 2, 5)),
-        more_baselines=make_baselines(row),
-        categories=categories,
-        classifiers=CLASSIFIERS[:3],
-    )
 
 
 def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(

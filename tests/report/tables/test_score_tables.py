@@ -17,11 +17,9 @@ from callshot.report.tables.score_tables import (
     score_table,
 )
 from corpus_results import (
-    SMALL,
     make_baselines,
     make_corpus_results,
     make_rows,
-    make_trained_results,
     replace_frames,
 )
 from report.tables.paper_tables import (
@@ -227,14 +225,6 @@ def test_a_baseline_has_scores_choices_and_crossovers():
 
 
 # Classifiers
-
-
-@pytest.fixture(scope="module")
-def trained():
-    return make_trained_results(
-        protocol=replace(SMALL, shots=(1, 2, 5), shared_draws=120, total_samples=120),
-        classifiers=("centroid", "cosine", "cl2n"),
-    )
 
 
 def test_every_encoder_has_a_block_with_the_reference_first_and_the_best_underlined(
