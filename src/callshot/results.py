@@ -180,10 +180,9 @@ class OutputFolder:
         """
         with explain_errors(self.folder):
             self.path.mkdir(parents=True, exist_ok=True)
-            checksums = {}
-            for name in make_files(self.path):
-                sync_file(self.path / name)
-                checksums[name] = sha256_file(self.path / name)
+            made = make_files(self.path)
+            digests = map_requests(self._seal, made, together=True)
+            checksums = dict(zip(made, digests, strict=True))
             content = {**provenance, "files": checksums}
             if self.owner:
                 content["set"] = self.owner
@@ -193,6 +192,11 @@ class OutputFolder:
             write_atomic(self.path / self.provenance_name, format_provenance(content))
             self._replace(names)
         return [self.folder / name for name in names]
+
+    def _seal(self, name: str) -> str:
+        """Bring a staged file to the disk; return its sha256."""
+        sync_file(self.path / name)
+        return sha256_file(self.path / name)
 
     def _replace(self, names: Sequence[str]) -> None:
         """Replace the earlier set by staged files; after Ctrl-C, on a disk, all the same."""
