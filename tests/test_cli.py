@@ -383,9 +383,12 @@ def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(
     assert "NUMBA_CACHE_DIR" not in os.environ
 
 
-@pytest.mark.parametrize(
-    ("out", "problem"),
-    [
+def test_results_do_not_go_to_folders_of_others(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    for out, problem in (
         ("/", "out: / is the root of a disk"),
         ("", "out: expected the name of a folder, got an empty one"),
         (
@@ -393,19 +396,10 @@ def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(
             "out: .callshot is in .callshot, where callshot stores the steps",
         ),
         ("home", "is your home folder"),
-    ],
-)
-def test_results_do_not_go_to_folders_of_others(
-    out, problem, table, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    evaluate(table, out, code=2)
-    assert problem in capsys.readouterr().err
-    if out == "home":
-        evaluate(table, "home/results")
+    ):
+        evaluate(table, out, code=2)
+        assert problem in capsys.readouterr().err
+    evaluate(table, "home/results")
 
 
 def test_quiet_commands_show_our_messages_and_no_noise_of_libraries():

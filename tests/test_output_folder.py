@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -184,23 +185,16 @@ def test_names_that_are_known_before_are_checked_before_any_work(tmp_path):
     assert contents(tmp_path) == {"curve.csv": "mine"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "link/a.txt",
-        "../precious/a.txt",
-        "tables/../../precious/a.txt",
-        "{precious}/a.txt",
-    ],
-)
-def test_a_listed_name_that_leads_out_of_the_folder_is_ignored(tmp_path, name):
+def test_a_listed_name_that_leads_out_of_the_folder_is_ignored(tmp_path):
     precious = tmp_path / "precious"
     out = tmp_path / "results"
     write(out, ONE)
     precious.mkdir()
     (precious / "a.txt").write_text("x")
     (out / "link").symlink_to(precious)
-    edit_provenance(out, {name.format(precious=precious): sha256("x")})
+    names = ["link/a.txt", "../precious/a.txt", "tables/../../precious/a.txt"]
+    listed = dict.fromkeys([*names, f"{precious}/a.txt"], sha256("x"))
+    edit_provenance(out, listed)
     write(out, TWO)
     assert (precious / "a.txt").read_text() == "x"
     (out / "link").unlink()
@@ -349,27 +343,20 @@ def test_folders_that_were_made_for_nothing_are_removed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
+def test_an_error_of_the_disk_is_explained_before_any_work(tmp_path, monkeypatch):
+    for code, message in (
         (errno.EACCES, "no permission to write; choose another folder"),
         (errno.EROFS, "the file system is read-only; choose another folder"),
         (errno.ENOSPC, "the disk is full; free some space"),
         (errno.EIO, "Input/output error; choose another folder"),
-    ],
-)
-def test_an_error_of_the_disk_is_explained_before_any_work(
-    tmp_path, monkeypatch, code, message
-):
-    def fail(*_, **__):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(Path, "mkdir", fail)
-    with pytest.raises(OutputError, match=message) as caught:
-        recover(tmp_path)
-    assert str(caught.value).startswith(
-        f"{tmp_path}: cannot write results, nothing was changed"
-    )
+    ):
+        error = OSError(code, os.strerror(code))
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "mkdir", Mock(side_effect=error))
+            with pytest.raises(OutputError, match=message) as caught:
+                recover(tmp_path)
+        start = f"{tmp_path}: cannot write results, nothing was changed"
+        assert str(caught.value).startswith(start)
 
 
 @pytest.mark.parametrize(

@@ -54,24 +54,13 @@ def test_a_step_is_not_done_when_its_result_was_changed_or_removed(source, out):
     assert not step.is_done()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        '{"files": 3}',
-        '{"files": {}}',
-        "null",
-        '{"key": "x", "seconds": "y", "files": {}}',
-        "[" * 100000,
-    ],
-)
-def test_a_step_with_a_damaged_record_is_not_done(source, out, text):
+def test_a_step_with_a_damaged_record_is_not_done(source, out):
     step = copy_step(out, source)
-    step.run(no_progress)
-    (out / RECORD_FILE).write_text(text)
-    assert not step.is_done()
+    texts = ["", "{", "[]", "null", '{"files": 3}', '{"files": {}}', "[" * 100000]
+    for text in (*texts, '{"key": "x", "seconds": "y", "files": {}}'):
+        step.run(no_progress)
+        (out / RECORD_FILE).write_text(text)
+        assert not step.is_done()
 
 
 def test_a_step_that_fails_leaves_no_record(source, out):

@@ -108,37 +108,22 @@ def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_fo
     assert len(pl.read_csv(tmp_path / "crossovers.csv")) == len(trained.crossovers)
 
 
-@pytest.mark.parametrize(
-    ("changes", "choice", "match"),
-    [
-        (
-            {"seed": 7},
-            {},
-            "seed: expected 5 as in .*, got 7; only results of the same draws",
-        ),
+def test_an_option_that_differs_from_the_evaluation_is_an_error(
+    tables, results, tmp_path
+):
+    groups = tmp_path / "groups.csv"
+    groups.write_text(CATEGORIES)
+    for changes, choice, match in (
+        ({"seed": 7}, {}, "seed: expected 5 as in .*, got 7; only results of the same"),
         ({}, {"folds": 3}, "folds: the folds of .* are used"),
         ({}, {"corpus": "zebras"}, "corpus: its name in .* is 'herd"),
-        ({}, {"fold_file": "folds.csv"}, "folds: the folds of .* are used"),
-        ({}, {"categories": "groups.csv"}, "groups.csv: .* was made from another file"),
-    ],
-)
-def test_an_option_that_differs_from_the_evaluation_is_an_error(
-    tables, results, tmp_path, changes, choice, match
-):
-    (tmp_path / "groups.csv").write_text(CATEGORIES)
-    for name in ("fold_file", "categories"):
-        if name in choice:
-            choice = {name: tmp_path / choice[name]}
-    protocol = protocol_of_results(results, changes)
-    with pytest.raises((InputError, OptionError), match=match):
-        train_baseline_files(
-            tables,
-            tmp_path / "out",
-            LOGISTIC,
-            protocol,
-            choice=choice,
-            against=results,
-        )
+        ({}, {"fold_file": tmp_path / "f.csv"}, "folds: the folds of .* are used"),
+        ({}, {"categories": groups}, "groups.csv: .* was made from another file"),
+    ):
+        protocol = protocol_of_results(results, changes)
+        words = (tables, tmp_path / "out", LOGISTIC, protocol)
+        with pytest.raises((InputError, OptionError), match=match):
+            train_baseline_files(*words, choice=choice, against=results)
 
 
 def test_baselines_are_compared_with_the_centroid_alone(tables, tmp_path):
