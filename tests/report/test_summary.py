@@ -265,12 +265,8 @@ def test_reduced_scoring_is_for_baselines_that_read_audio_or_have_no_other_score
         match = re.search("beats (logistic|GRU|AERD)", line)
         if match:
             found.append((match[1], "reduced scoring" in line))
-    assert found == [
-        ("logistic", False),
-        ("GRU", True),
-        ("AERD", False),
-        ("AERD", True),
-    ]
+    names = ("logistic", "GRU", "AERD", "AERD")
+    assert found == list(zip(names, (False, True, False, True), strict=True))
     rows = [
         baseline(0.1, scoring="reduced", metric=metric) for metric in ("map", "auroc")
     ]

@@ -134,33 +134,26 @@ def test_damaged_keys_are_ignored(tmp_path, only_once):
         (tmp_path / "work/keys.json").write_text(notes)
 
 
-DIFFERENT = [
+FRAMES = ({"a": [1, 2]}, {"b": [1, 2]}, {"a": [1, None]}, {"a": ["1", "2"]})
+FRAMES += ({"a": [[1], [2]]}, {"a": [[1, 2], []]})
+VALUES = [
     (),
-    ((),),
-    ([],),
-    ("a", "b"),
-    ("ab",),
-    (["a", "b"],),
-    (1,),
-    (1.0,),
-    (True,),
-    (None,),
-    (float("nan"),),
-    ({"a": 1},),
-    ({1: "a"},),
-    (np.zeros(2),),
-    (np.zeros((1, 2)),),
-    (np.zeros(2, np.float32),),
-    (pl.DataFrame({"a": [1, 2]}),),
-    (pl.DataFrame({"b": [1, 2]}),),
-    (pl.DataFrame({"a": [1, None]}),),
-    (pl.DataFrame({"a": ["1", "2"]}),),
-    (pl.DataFrame({"a": [[1], [2]]}),),
-    (pl.DataFrame({"a": [[1, 2], []]}),),
-    (FigurePage("p", compose),),
-    (FigurePage("q", compose),),
-    (FigurePage("p", compose_title),),
+    [],
+    "ab",
+    ["a", "b"],
+    1,
+    1.0,
+    True,
+    None,
+    float("nan"),
+    {"a": 1},
+    {1: "a"},
 ]
+VALUES += [np.zeros(2), np.zeros((1, 2)), np.zeros(2, np.float32)]
+VALUES += map(pl.DataFrame, FRAMES)
+VALUES += [FigurePage("p", compose), FigurePage("q", compose)]
+DIFFERENT = [(), ("a", "b"), (FigurePage("p", compose_title),)]
+DIFFERENT += [(value,) for value in VALUES]
 
 
 def test_different_contents_have_different_keys_and_equal_ones_the_same():
