@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from callshot.detection.events import (
     complete_events,
@@ -9,6 +10,7 @@ from callshot.detection.events import (
     read_events,
     rename_recordings,
 )
+from callshot.detection.exports import export_events
 from callshot.errors import InputError
 from recordings_with_events import make_events, make_recordings
 
@@ -23,6 +25,18 @@ def test_confidence_is_a_score_and_missing_numbers_are_null(tmp_path):
     header = "recording,start_s,end_s,label,Confidence"
     path = write(tmp_path / "d.csv", header, "a.wav,0,1,roar,0.5", "a.wav,2,3,roar,NA")
     assert read_events(path).events["score"].to_list() == [0.5, None]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_columns_that_are_not_known_are_kept_and_written_again(tmp_path, suffix):
+    path = tmp_path / f"events.{suffix}"
+    frame = make_events().with_columns(observer=pl.lit("Ada"))
+    write = frame.write_csv if suffix == "csv" else frame.write_parquet
+    write(path)
+    events = read_events(path).events
+    assert_frame_equal(events, frame)
+    file, _ = export_events(events, "csv", tmp_path / "out")
+    assert_frame_equal(read_events(file).events, frame)
 
 
 def test_a_row_with_a_wrong_number_or_verdict_is_a_reject(tmp_path):

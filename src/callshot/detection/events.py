@@ -6,10 +6,12 @@ that `callshot segment` reads. A row is an event or a reject.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
+from polars import selectors
 
 from callshot.corpus.annotations import (
     AnnotationFile,
@@ -18,7 +20,7 @@ from callshot.corpus.annotations import (
     recognise,
 )
 from callshot.corpus.annotations.delimited import normalize_name
-from callshot.corpus.annotations.rows import reject_row
+from callshot.corpus.annotations.rows import other_cells, reject_row
 from callshot.corpus.annotations.text import (
     MISSING,
     RowError,
@@ -37,7 +39,7 @@ from callshot.records import Recording, Reject, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import read_parquet
 from callshot.results import check_result
-from callshot.spans import Spans
+from callshot.spans import READING_DEFAULTS, Spans
 from callshot.vectors import check_columns
 
 Row = dict[str, Any]  # an event, by the names of its columns
@@ -52,6 +54,9 @@ NUMBERS = {
     "low_freq_hz": ("lowfreqhz",),
     "high_freq_hz": ("highfreqhz",),
 }
+# Columns that are parsed, or say how calls are read; all others are kept as they are.
+PARSED = {*chain(*NUMBERS.values()), "runnerup", "clock", "confirmed"}
+READING = {*READING_DEFAULTS, "is_whole"}
 VERDICTS = {
     "true": True,
     "yes": True,
@@ -200,9 +205,13 @@ def _read_named(
 
 
 def _parse_cells(annotation: Row) -> Row:
-    """Parse the columns of EVENTS (score, distance, …) among the other columns of an annotation."""
+    """Parse the columns of EVENTS (score, distance, …) of an annotation; keep its other columns."""
     cells = {normalize_name(name): cell for name, cell in annotation.items()}
-    row = {}
+    row = {
+        name: cell
+        for name, cell in other_cells(annotation).items()
+        if normalize_name(name) not in PARSED and name not in READING
+    }
     for name, synonyms in NUMBERS.items():
         cell = next((cells[one] for one in synonyms if one in cells), None)
         text = "" if cell is None else str(cell)
@@ -221,7 +230,7 @@ def _parse_cells(annotation: Row) -> Row:
 def _read_parquet_rows(
     path: Path, annotation_options: AnnotationOptions
 ) -> AnnotationFile:
-    """Read events from Parquet: recording, times, label, and other columns of EVENTS if there."""
+    """Read events from Parquet: recording, times, label, and all other columns but lists."""
     frame = read_parquet(path)
     check_columns(path, frame.columns, REQUIRED)
     annotation_file = AnnotationFile(
@@ -233,7 +242,7 @@ def _read_parquet_rows(
     )
     types = {name: EVENTS[name] for name in EVENTS if name in frame.columns}
     try:
-        frame = frame.select(*types).cast(pl.Schema(types))
+        frame = frame.select(~selectors.nested()).cast(types)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
