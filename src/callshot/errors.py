@@ -8,8 +8,8 @@
     ├── ClusterError    a cluster cannot be reached, is lost, or its workers differ
     └── RequestError    the page of a review asks for what cannot be
 
-A message is one line: the file, the column and the row it is about, what was wanted, what was
-found, and what mends it.
+A message is one line: the file, the column and the row it is about, what was expected, what was
+found, and how to fix it.
 """
 
 import math
@@ -143,7 +143,7 @@ class ClusterError(CallshotError):
 
 
 class RequestError(CallshotError):
-    """The page of a review asks for what cannot be; `status` is that of HTTP."""
+    """The page of a review makes an impossible request; `status` is the one of HTTP."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)

@@ -298,9 +298,9 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
 def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:
     """Share a lock with other processes until the returned file is closed.
 
-    `when_alone` is called first if nobody else holds the lock; others wait until it returns. It is
-    never called where the lock file cannot be written, nor on Windows and file systems without
-    shared locks. The result is None if the lock file can be neither made nor read.
+    `when_alone` is called first if no other process holds the lock; others wait until it returns.
+    It is never called where the lock file cannot be written, nor on Windows and file systems
+    without shared locks. The result is None if the lock file can be neither made nor read.
     """
     for mode in ("ab", "rb"):
         try:
@@ -331,7 +331,7 @@ def _lock_file(stream: BinaryIO, *, alone: bool) -> bool:
 
 
 def is_inside(folder: Path, name: str) -> bool:
-    """Return whether a relative name, as a file of somebody else gives it, stays inside a folder.
+    """Return whether a relative name from a foreign file stays inside a folder.
 
     Absolute names, `..`, links to folders outside and names with a NUL are outside. The last part
     may be a link: files are replaced and removed, never written through.
@@ -358,7 +358,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_new_file(path: Path, what: str, is_own: Callable[[Path], bool]) -> None:
-    """Check, before any work, that a file can be written and replaces none of somebody else.
+    """Check, before any work, that a file can be written and replaces no foreign file.
 
     `what` names what the file will be; `is_own` returns whether a file is an earlier one of those.
     """
@@ -435,7 +435,7 @@ def check_results_folder(name: str) -> Path:
 def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
     """Check, before any work, that a folder for results is new, empty, or has results already.
 
-    So results never end up among files of somebody else. Unfinished results count, as a killed run
+    So results never end up among foreign files. Unfinished results count, as a killed run
     leaves them. A store has no folders.
 
     Raises

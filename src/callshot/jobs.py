@@ -1,6 +1,6 @@
 """Independent pieces of work: in threads of this process, or on a cluster.
 
-A `Pool` of threads ends with the program: after Ctrl-C nobody waits for a long task. A package
+A `Pool` of threads ends with the program: after Ctrl-C it does not wait for long tasks. A package
 writes a `Job`; `callshot.distributed` runs it on other processes and machines. An item may run
 twice, at the same time or again after its worker died: its function must be idempotent.
 """
@@ -90,9 +90,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an item: the value that its function returned, or why there is none.
+    """The outcome of an item: the value that its function returned, or why there is none.
 
-    The value is that of the last try: what a worker wrote before it died is there already.
+    It is the value of the last try: what a worker wrote before it died is there already.
     """
 
     number: int
@@ -104,7 +104,7 @@ class Cluster(Protocol):
     """Processes that work on items; `callshot.distributed.open_cluster` makes one."""
 
     def run(self, job: Job) -> Iterator[Outcome]:
-        """Yield what became of each item, in the order in which they end."""
+        """Yield the outcome of each item, in the order in which they end."""
 
     def add_audio(self, seconds: float) -> None:
         """Count audio that was worked on, for the table at the end."""

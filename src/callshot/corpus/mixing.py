@@ -75,7 +75,7 @@ def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
 def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> Signal:
     """Return the background with a call in its middle, at a signal-to-noise ratio.
 
-    The level is that of the background. A background that is shorter than the call is repeated. If
+    The background keeps its level. A background that is shorter than the call is repeated. If
     it is silent in the band of the call, the call keeps its level.
 
     >>> tone = np.sin(np.arange(800) / 2).astype(np.float32)
@@ -149,7 +149,7 @@ def load_spans(
     ahead: int = 32,
     prepare: Callable[[Row, Signal], Any] | None = None,
 ) -> LoadedAudio:
-    """Load the audio of spans in order, as `load_audio` does; mix those that ask for it."""
+    """Load the audio of spans in order, as `load_audio` does; mix spans that have a background."""
     if MIXED not in spans.frame.columns:
         yield from load_audio(spans, threads=threads, ahead=ahead, prepare=prepare)
         return
@@ -217,7 +217,7 @@ def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
 def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]]:
     """Return the quieter half of spans of a folder, and the lengths of its recordings.
 
-    Audio is read as that of the first span of `like`.
+    Audio is read like the first span of `like`.
     """
     library = find_recordings(folder)
     readable, errors = probe_recordings(library, None, no_progress)

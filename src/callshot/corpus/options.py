@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.annotations.delimited import find_columns
-from callshot.corpus.annotations.rows import AnnotationOptions
-from callshot.corpus.annotations.text import (
+from callshot.corpus.annotations.rows import (
+    AnnotationOptions,
     list_names,
     quote,
     read_table,

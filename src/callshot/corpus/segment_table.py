@@ -212,7 +212,7 @@ def _find_input(root: Path, file: str) -> Path:
 
 
 def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
-    """Yield what became of the files that segments were made from."""
+    """Verify the files that segments were made from; yield the state of each."""
     for entry in provenance.get("inputs", ()):
         path = _find_input(root, entry["file"])
         expected = entry["sha256"]

@@ -21,7 +21,6 @@ import polars as pl
 from callshot.corpus.annotations import NO_LABEL, AnnotationOptions
 from callshot.corpus.annotations.rows import other_cells, reject_row
 from callshot.corpus.audio import load_audio
-from callshot.corpus.corpus_annotations import read_corpus_annotations
 from callshot.corpus.options import (
     PAPER_MINIMUM_S,
     Corpus,
@@ -36,6 +35,7 @@ from callshot.corpus.recordings import (
     Recordings,
     find_recordings,
     probe_recordings,
+    read_corpus_annotations,
     warn_left_out,
 )
 from callshot.errors import InputError, check_options, count_text

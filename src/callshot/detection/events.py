@@ -20,19 +20,22 @@ from callshot.corpus.annotations import (
     recognise,
 )
 from callshot.corpus.annotations.delimited import normalize_name
-from callshot.corpus.annotations.rows import other_cells, reject_row
-from callshot.corpus.annotations.text import (
+from callshot.corpus.annotations.rows import (
     MISSING,
     RowError,
+    other_cells,
     parse_number,
     quote,
+    reject_row,
 )
-from callshot.corpus.corpus_annotations import (
+from callshot.corpus.recordings import (
     CorpusAnnotations,
+    Library,
     find_input_files,
+    find_recordings,
+    probe_recordings,
     read_corpus_annotations,
 )
-from callshot.corpus.recordings import Library, find_recordings, probe_recordings
 from callshot.corpus.segments import make_calls, to_seconds
 from callshot.errors import InputError
 from callshot.records import Recording, Reject, no_progress

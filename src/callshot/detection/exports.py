@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from callshot.corpus.annotations import audacity, raven
-from callshot.corpus.annotations.text import add_times
+from callshot.corpus.annotations.rows import add_times
 from callshot.corpus.audio import SUFFIXES
 from callshot.detection.events import RecordingFolder
 from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock

@@ -58,7 +58,7 @@ SETTINGS: Mapping[str, Any] = {
     "distributed.deploy.lost-worker-timeout": "1000h",
     "distributed.admin.low-level-log-length": 0,
     "distributed.logging": {"distributed": "critical"},
-    # Pages of Dask ask nobody for a certificate; without routes there are none.
+    # Pages of Dask ask for no certificate; without routes there are no pages.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
@@ -92,7 +92,7 @@ class DaskCluster:
         return len(list_workers(self.client))
 
     def run(self, job: Job) -> Iterator[Outcome]:
-        """Yield what became of each item, in the order in which they end."""
+        """Yield the outcome of each item, in the order in which they end."""
         if not job.items:
             return iter(())
         if job.needs_gpu and not list_workers(self.client, needs_gpu=True):
@@ -222,8 +222,8 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
             silence_logs=logging.CRITICAL,
             local_directory=scratch,
             env={"POLARS_MAX_THREADS": str(each)},
-            preload=["callshot.distributed.preload"],
-            preload_nanny=["callshot.distributed.preload"],
+            preload=["callshot.distributed.worker"],
+            preload_nanny=["callshot.distributed.worker"],
         )
     except ImportError:
         raise OptionError(MISSING.format("cryptography")) from None

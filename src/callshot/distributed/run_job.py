@@ -1,4 +1,4 @@
-"""A job and a client of Dask come in; what became of each item goes out, as items end.
+"""A job and a client of Dask come in; the outcome of each item goes out, as items end.
 
 Dask distributes the tasks, of several items each, and runs those of a worker that died again. If
 that happens to a task too often, its items are tried alone, with nothing else running; only an item
@@ -91,7 +91,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class _Task:
-    """Items that are one task; `workers` are those that may have it, all if there are none."""
+    """Items that are one task; `workers` may run it; if empty, all may."""
 
     numbers: Sequence[int]
     workers: Sequence[str] = ()
@@ -99,7 +99,7 @@ class _Task:
 
 
 class JobRun:
-    """The items of a job that are with the scheduler, and those that come later.
+    """The items of a job that are with the scheduler, and the ones that come later.
 
     restore    starts workers again that are gone for good, where we started them
     addresses  of all workers, of those with a GPU if the job needs one
@@ -138,7 +138,7 @@ class JobRun:
         self.seen_s = time.monotonic()  # when there were workers
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield what became of each item; take the rest back if the caller stops."""
+        """Yield the outcome of each item; cancel the rest if the caller stops."""
         try:
             self._count_workers()
             self._submit(self._first_tasks())

@@ -2,9 +2,15 @@
 
 A process has one open model and works on one task at a time, whatever number of threads Dask gives
 it: the model uses those.
+
+Dask imports this module when it starts a process of `local:N`, and calls `dask_setup`. A terminal
+sends Ctrl-C to all processes; it is left to the client. A worker ignores it, and ends with the
+program. In the client, the thread that starts workers blocks it: they inherit that from their
+first moment, while a worker that imports modules would print where it was.
 """
 
 import pickle
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -104,7 +110,7 @@ def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
 def _open(work: Work, threads: int, address: str) -> Any:
     """Return what the job needs, or the error with which this worker refuses its tasks.
 
-    An error of storage or of a disk may pass: it is tried again, and another worker may have none.
+    An error of storage or of a disk may be transient, or of this worker alone: it is retried.
     """
     for name, actual in find_versions().items():
         expected = work.versions.get(name)
@@ -132,3 +138,11 @@ def _open(work: Work, threads: int, address: str) -> Any:
             if is_known and not is_of_disk:
                 return WorkerUnfit(f"worker {address}: {reason}")
     return OpeningFailed(address, reason)
+
+
+def dask_setup(started: Any) -> None:
+    """Ignore Ctrl-C in a worker, and block it in the thread of a nanny, which starts workers."""
+    if type(started).__name__ != "Nanny":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    elif hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

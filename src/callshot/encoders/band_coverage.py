@@ -280,7 +280,7 @@ def measure_coverage(
 def _coverage_rows(
     spec: EncoderSpec, speeds: Sequence[float], spectra: CallSpectra, rate_hz: int
 ) -> Iterator[dict[str, object]]:
-    """Yield a row for each speed of an encoder, and for those that auto would choose."""
+    """Yield a row for each speed of an encoder, and for the speeds that auto would choose."""
     auto_speeds = []
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())

@@ -81,7 +81,7 @@ class EmbedOptions:
     """How an encoder is opened, and where its vectors are kept.
 
     encoder_options
-             those that differ from the defaults of the encoder, as text
+             options that differ from the defaults of the encoder, as text
     store    folder in which embeddings are kept; by default the user's cache
     device   "cpu" or "cuda"
     threads  of the model; by default one for each core

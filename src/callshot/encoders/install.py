@@ -142,7 +142,7 @@ def download_weights(
     """Download the weights of an encoder that are not here yet; return lines for people.
 
     `torch` requests those for torch. With `replace_first`, they are downloaded again, and are kept
-    even if they differ from those that were trusted first.
+    even if they differ from the files that were trusted first.
     """
     weights = spec.torch_weights[:1] if torch else spec.weights
     name = spec.weights_name

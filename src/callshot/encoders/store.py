@@ -294,7 +294,7 @@ class Store:
 
 
 def list_shards(folder: Path, *, sequences: bool = False) -> list[Path]:
-    """Return the shards of a folder by name; with `sequences` only those that have them."""
+    """Return the shards of a folder by name; with `sequences`, only shards that have them."""
     ending = f"{SEQUENCES}.npy" if sequences else ".npy"
     paths = sorted(folder.glob(f"shard-*{ending}"))
     return [path for path in paths if CHUNK_NAME.fullmatch(path.name)]

@@ -21,12 +21,10 @@ from callshot.records.evaluation import (
     Evaluation,
     Folds,
     Inspection,
-    TransferEvaluation,
-)
-from callshot.records.segmentation import (
     Recording,
     Reject,
     Segmentation,
+    TransferEvaluation,
 )
 from callshot.records.terms import (
     BASELINE_KINDS,

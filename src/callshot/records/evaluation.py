@@ -1,4 +1,7 @@
-"""Folds, classes and episodes of the protocol, and results: of evaluations, and of a corpus."""
+"""Recordings, segments, folds, classes and episodes, and the results of evaluations and corpora.
+
+Below the dataclasses is how an evaluation looks in a notebook: a plot, a short text, a table.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +12,164 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.records import frames, notebook
+from callshot.errors import check_choice, count_text
+from callshot.records import frames
 from callshot.records.frames import Frame, empty_default, unique_values
-from callshot.records.segmentation import Reject, Segmentation
-from callshot.records.terms import reference_classifier
+from callshot.records.terms import METRIC_NAMES, preferred_spread, reference_classifier
 from callshot.spans import IntArray, Spans
 from callshot.vectors import Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One audio file.
+
+    `path` is relative to the audio folder, with `/`. `rate_hz` is the rate it is read at.
+    It is as long as it can be decoded. `announced_s` is its length in the header, if that differs;
+    with `is_estimate` the header has none, as in many MP3 files, and this is what programs guess.
+    """
+
+    path: str
+    frames: int
+    rate_hz: float
+    channels: int
+    kind: str
+    announced_s: float | None = None
+    is_estimate: bool = False
+
+    @property
+    def duration_s(self) -> float:
+        """Its length in seconds."""
+        return self.frames / self.rate_hz
+
+    def shorten(self, frames: int) -> "Recording":
+        """Return the recording as one that ends after some frames."""
+        announced_s = self.announced_s or self.duration_s
+        return replace(self, frames=frames, announced_s=announced_s, is_estimate=False)
+
+    def describe_length(self) -> str:
+        """Return a note if the header has another length, nothing otherwise.
+
+        >>> Recording("a.wav", 98400, 8000.0, 1, "WAV PCM_16", 20.0).describe_length()
+        'used 12.3 of 20.0 s: the file is cut short or damaged after 12.30 s; copy it again'
+        """
+        if self.announced_s is None or self.is_estimate:
+            return ""
+        if self.announced_s > self.duration_s:
+            return (
+                f"used {self.duration_s:.1f} of {self.announced_s:.1f} s: the file is cut short "
+                f"or damaged after {self.duration_s:.2f} s; copy it again"
+            )
+        return (
+            f"its header announces {self.announced_s:.1f} s, but the file has "
+            f"{self.duration_s:.1f} s of sound; all of it is used"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row of a file that was left out, or (`row` None) a whole file. A row of `rejects.csv`."""
+
+    file: str
+    row: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """The annotations of a corpus after segmentation: each is a segment or a reject.
+
+    `calls` are all annotations on a recording, also those too short for a segment. `sources` are
+    formats, how each was recognised, and how many files. `skipped_files` are files left out.
+    `audio` is the folder that the paths of segments are relative to. `duplicates` are the segments
+    whose audio is also in another recording: group, segment, recording and label. Calls shorter
+    than `min_length_s` are rejects.
+    """
+
+    recordings: Sequence[Recording]
+    annotated: frozenset[str]
+    sources: Sequence[tuple[str, str, int]]
+    annotation_count: int
+    calls: Spans
+    segments: Spans
+    rejects: Sequence[Reject]
+    skipped_files: Sequence[Reject]
+    notes: Sequence[str]
+    audio: str = ""
+    duplicates: Sequence[tuple[int, str, str, str]] = ()
+    min_length_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"Segmentation({count_text(len(self.segments), 'segment')} of "
+            f"{count_text(len(self.recordings), 'recording')}, "
+            f"{count_text(len(self.rejects), 'reject')})"
+        )
+
+
+SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
+
+
+def plot_curves(
+    curve: pl.DataFrame, metric: str, spread: str | None, ax: Any = None
+) -> Any:
+    """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
+    from matplotlib import pyplot
+
+    check_choice("metric", metric, list(METRIC_NAMES))
+    spread = spread or preferred_spread(curve["spread"])
+    check_choice("spread", spread, unique_values(curve, "spread"))
+    if ax is None:
+        _, ax = pyplot.subplots()
+    points = curve.filter(metric=metric, spread=spread, scoring="all")
+    lines = points.partition_by("encoder", "classifier", maintain_order=True)
+    for number, rows in enumerate(lines):
+        name, classifier = rows.select("encoder", "classifier").row(0)
+        if classifier != "centroid":
+            name += f", {classifier}"
+        k = rows["k"]
+        (line,) = ax.plot(k, rows["mean"], label=name)
+        color = line.get_color()
+        ax.fill_between(k, rows["p01"], rows["p99"], color=color, alpha=0.2)
+        label = "chance" if number == 0 else None
+        ax.plot(k, rows["chance"], color="grey", linestyle=":", label=label)
+    ax.set_xlabel("examples per call type (k)")
+    ax.set_ylabel(METRIC_NAMES[metric])
+    ax.legend()
+    return ax
+
+
+def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
+    """Return a short table: mAP of every curve with its 98 % interval at a few k."""
+    spread = preferred_spread(curve["spread"])
+    points = curve.filter(metric="map", spread=spread, scoring="all")
+    evaluated = points["k"].unique().sort().to_list()
+    shots = [k for k in SHOWN_SHOTS if k in evaluated] or evaluated
+    rows = []
+    for line in points.partition_by("encoder", "classifier", maintain_order=True):
+        name = ", ".join(line.select("encoder", "classifier").row(0))
+        cells = {f"mAP, {spread}": name}
+        for k in shots:
+            point = line.filter(k=k).select("mean", "p01", "p99")
+            mean, low, high = point.row(0)
+            interval = f"[{low:.2f}–{high:.2f}]"
+            cells[f"k = {k}"] = f"{mean:.2f} {interval}"
+        rows.append(cells)
+    return pl.DataFrame(rows)
+
+
+def show_whole_tables() -> pl.Config:
+    """Return how polars prints these tables, as a context: all of them, and nothing around."""
+    return pl.Config(
+        tbl_formatting="NOTHING",
+        tbl_hide_column_data_types=True,
+        tbl_hide_dataframe_shape=True,
+        tbl_rows=-1,
+        tbl_cols=-1,
+        tbl_width_chars=-1,
+        fmt_str_lengths=1000,
+    )
+
 
 TARGET_EXAMPLES = "examples of {}"  # what a transfer is compared with
 
@@ -188,7 +343,7 @@ class Evaluation:
         -------
         matplotlib.axes.Axes
         """
-        return notebook.plot_curves(self.curve, metric, spread, ax)
+        return plot_curves(self.curve, metric, spread, ax)
 
     def _describe(self) -> str:
         return (
@@ -200,15 +355,15 @@ class Evaluation:
         text = f"Evaluation of {self._describe()}"
         if self.curve.is_empty():
             return text
-        with notebook.show_whole_tables():
-            return f"{text}\n{notebook.summarise_curves(self.curve)}"
+        with show_whole_tables():
+            return f"{text}\n{summarise_curves(self.curve)}"
 
     def _repr_html_(self) -> str:
         text = f"<p>{escape(self._describe())}</p>"
         if self.curve.is_empty():
             return text
-        with notebook.show_whole_tables():
-            return text + notebook.summarise_curves(self.curve)._repr_html_()
+        with show_whole_tables():
+            return text + summarise_curves(self.curve)._repr_html_()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -298,7 +453,7 @@ class TransferEvaluation(Evaluation):
         """Draw the curves of the transfer, and those within both corpora; see `Evaluation`."""
         name = pl.format("{}, {} → {}", "encoder", "source_corpus", "target_corpus")
         curve = self.join_frames("curve").with_columns(encoder=name)
-        return notebook.plot_curves(curve, metric, spread, ax)
+        return plot_curves(curve, metric, spread, ax)
 
     def _describe(self) -> str:
         return f"examples from {self.source_corpus}, queries from {super()._describe()}"

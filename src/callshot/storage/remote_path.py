@@ -11,8 +11,8 @@ Files that must be on the disk, and files on their way to a store:
     home()/remote/<16 hex digits>/NAME    a copy, by its URL and version; checked, never changed
     home()/uploads/                       files that are being written
 
-Copies may be removed at any time. Beyond a limit ($CALLSHOT_COPIES_GB, by default 20) those that
-were not used for longest go first.
+Copies may be removed at any time. Beyond a limit ($CALLSHOT_COPIES_GB, by default 20) the
+least recently used ones are removed.
 """
 
 import hashlib
@@ -580,7 +580,7 @@ def staging_folder() -> Path:
 
 
 def upload_file(source: Path, target: RemotePath) -> None:
-    """Write a whole file to a store; nobody sees a part of it."""
+    """Upload a file to a store; it appears there only when it is whole."""
     if target.protocol in WEB:
         raise OSError(None, READ_ONLY, str(target))
     store, place = target.find_store()

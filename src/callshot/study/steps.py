@@ -21,8 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from callshot.corpus.corpus_annotations import find_input_files
-from callshot.corpus.recordings import AUDIO_SUFFIXES
+from callshot.corpus.recordings import AUDIO_SUFFIXES, find_input_files
 from callshot.errors import InputError, OutputError
 from callshot.fewshot.dataset import describe_equal
 from callshot.files import sha256_file, sha256_text, write_atomic

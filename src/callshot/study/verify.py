@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from callshot.corpus.corpus_annotations import DAMAGED_MANIFEST
+from callshot.corpus.recordings import DAMAGED_MANIFEST
 from callshot.corpus.segment_table import verify_inputs
 from callshot.corpus.segments import audio_root
 from callshot.detection.exports import MANIFEST as EXPORT_INFO

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.corpus.annotations.text import read_table
+from callshot.corpus.annotations.rows import read_table
 from callshot.errors import InputError
 from callshot.records import (
     BASELINE_KINDS,

@@ -8,30 +8,39 @@
 A file of spans is the `segments.parquet` of `callshot segment`, or a CSV: recording (or path),
 label, start_s and end_s (without them a row is a whole recording), and optionally segment, labels
 and fold, as in a table.
+
+The vector of a span is the one of the window with the same times; else the mean of the windows
+whose centre lies in the span (its start included, its end not); else the vector of the window with
+the largest overlap, the first of equals. Windows are not weighted. Spans and windows may name
+recordings differently: `match_recordings` decides which names mean the same.
 """
 
 import zipfile
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from callshot.chunks import Rows
+from callshot.corpus.recordings import Library
 from callshot.corpus.segments import overlapping_labels
 from callshot.errors import InputError, OptionError, count_text
-from callshot.records import Reject
+from callshot.records import IntArray, Reject
 from callshot.records.table_files import describe_parquet, open_npz, read_parquet
 from callshot.spans import Spans, name_spans
-from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
 from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.fold_files import read_csv_records
-from callshot.tables.hoplite import find_hoplite, read_hoplite
-from callshot.tables.window_pooling import (
-    Vector,
+from callshot.tables.tool_windows import (
+    TEXT_SUFFIX,
     WindowReaders,
-    pool_spans,
+    find_hoplite,
+    read_analyzer,
+    read_hoplite,
 )
 from callshot.vectors import (
     Vectors,
@@ -43,6 +52,9 @@ from callshot.vectors import (
     text_column,
 )
 
+SAME_TIME_S = 1e-6
+NO_OVERLAP = "no window overlaps it"
+NO_RECORDING = "no windows of its recording"
 KINDS = ("auto", "arrays", "hoplite", "birdnet-analyzer")
 SPAN_COLUMNS = (
     "path",
@@ -57,6 +69,7 @@ SPAN_COLUMNS = (
 LISTED_NAMES = 8
 IMPOSSIBLE_TIMES = "it does not end after its start, or starts before the recording"
 
+Vector = NDArray[np.floating]
 Outcomes = list[Vector | str]
 """The vector of each row, or why it has none."""
 
@@ -296,3 +309,109 @@ def _read_labels(path: Path, rows: pl.DataFrame) -> list[str]:
     """Return the label of each row; it may be empty."""
     labels = text_column(path, rows["label"]).fill_null("")
     return [label.strip() for label in labels]
+
+
+def pool_spans(
+    spans: pl.DataFrame, readers: WindowReaders, source: Path
+) -> tuple[list[Vector | str], str]:
+    """Return the vector of each span (path, start_s, end_s), or why it has none; and a note.
+
+    `source` has the windows; those of a recording are read when a span needs them, one recording
+    at a time.
+    """
+    matches = match_recordings(spans["path"].to_list(), readers, source)
+    start_s = spans["start_s"].to_list()
+    end_s = spans["end_s"].to_list()
+    outcomes: list[Vector | str] = []
+    rows_of = defaultdict[str, list[int]](list)
+    for row, path in enumerate(spans["path"]):
+        recording, reason = matches[path]
+        outcomes.append(reason)
+        if not reason:
+            rows_of[recording].append(row)
+    total = 0
+    used = 0
+    for recording, rows in rows_of.items():
+        windows = readers[recording]()
+        is_used = np.zeros(len(windows), bool)
+        for row in rows:
+            used_rows = choose_windows(windows, start_s[row], end_s[row])
+            is_used[used_rows] = True
+            outcomes[row] = NO_OVERLAP
+            if used_rows.size > 0:
+                mean = windows["vector"][used_rows].mean(axis=0, dtype=np.float64)
+                outcomes[row] = mean.astype(np.float32)
+        total += is_used.size
+        used += int(is_used.sum())
+    note = (
+        f"labelled: {len(rows_of):,} of {count_text(len(readers), 'recording')}; "
+        f"used: {used:,} of their {count_text(total, 'window')}"
+    )
+    return outcomes, note
+
+
+def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
+    """Return the rows of the windows that stand for a span; none where no window overlaps it.
+
+    >>> from callshot.tables.tool_windows import make_windows
+    >>> start = np.arange(0.0, 12.0, 3.0)
+    >>> windows = make_windows(start, start + 3, np.zeros((4, 2), np.float32))
+    >>> for times in ((3, 6), (1, 8), (2.5, 4), (20, 21)):
+    ...     print(choose_windows(windows, *times).tolist())
+    [1]
+    [0, 1, 2]
+    [1]
+    []
+    """
+    starts_s = windows["start_s"]
+    ends_s = windows["end_s"]
+    distance_s = np.abs(starts_s - start_s) + np.abs(ends_s - end_s)
+    same = np.flatnonzero(distance_s < SAME_TIME_S)
+    if same.size > 0:
+        return same
+    centre_s = (starts_s + ends_s) / 2
+    inside = np.flatnonzero((start_s <= centre_s) & (centre_s < end_s))
+    if inside.size > 0:
+        return inside
+    overlap_s = np.minimum(ends_s, end_s) - np.maximum(starts_s, start_s)
+    longest_s = overlap_s.max(initial=0)
+    if longest_s > 0:
+        return np.flatnonzero(overlap_s == longest_s)[:1]
+    return np.flatnonzero([])
+
+
+def match_recordings(
+    names: Sequence[str], recordings: Collection[str], source: Path
+) -> dict[str, tuple[str, str]]:
+    """Return for each name the recording it means and "", or "" and why there is none.
+
+    A name means a recording as in an annotation file (`Library.find`), if no other name means the
+    same.
+
+    >>> names = ["/card/A/x.WAV", "y.wav", "b/y.wav", "z.wav"]
+    >>> matches = match_recordings(names, ["a/x", "y"], Path("hoplite"))
+    >>> for recording, reason in matches.values():
+    ...     print(recording or reason)
+    a/x
+    y
+    several names match its recording 'y'
+    no windows of its recording (no recording z.wav under hoplite)
+    """
+    library = Library(source, tuple(recordings))
+    matches = {}
+    claimants = defaultdict[str, list[str]](list)
+    for name in dict.fromkeys(names):
+        try:
+            recording = library.find(name)
+        except InputError as error:
+            matches[name] = ("", f"{NO_RECORDING} ({error})")
+            continue
+        matches[name] = (recording, "")
+        claimants[recording].append(name)
+    for recording, rivals in claimants.items():
+        depth = len(PureWindowsPath(recording).parts)
+        exact = [name for name in rivals if len(PureWindowsPath(name).parts) == depth]
+        for name in rivals if len(rivals) > 1 else []:
+            if exact != [name]:
+                matches[name] = ("", f"several names match its recording {recording!r}")
+    return matches

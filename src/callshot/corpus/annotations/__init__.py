@@ -2,8 +2,8 @@
 reject.
 
 A format is a module of this package with a tuple FORMATS, which has everything that is known about
-it. `rows` has options, rows and rejects, the same for all formats; `text` decodes files, splits
-lines and tables, and parses numbers and times.
+it. `rows` decodes files, splits lines and tables, parses numbers and times, and makes rows and
+rejects, the same for all formats.
 """
 
 from importlib import import_module
@@ -11,16 +11,14 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from callshot.corpus.annotations.rows import (
+    HEAD_BYTES,
     NO_LABEL,
     AnnotationFile,
     AnnotationOptions,
     Format,
+    RowError,
     check_row,
     describe_annotation_options,
-)
-from callshot.corpus.annotations.text import (
-    HEAD_BYTES,
-    RowError,
     quote,
     read_text,
     split_lines,

@@ -6,15 +6,13 @@ A line that begins with a backslash holds the lowest and highest frequency of th
 from pathlib import Path
 
 from callshot.corpus.annotations.rows import (
+    FREQUENCIES,
     AnnotationFile,
     AnnotationOptions,
     Format,
+    RowError,
     Rows,
     check_writable,
-)
-from callshot.corpus.annotations.text import (
-    FREQUENCIES,
-    RowError,
     join_cells,
     parse_cell,
     parse_number,

@@ -16,18 +16,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from callshot.corpus.annotations.rows import (
+    FREQUENCIES,
     SYNONYMS,
     AnnotationFile,
     AnnotationOptions,
-    Format,
-    Rows,
-    extra_columns,
-)
-from callshot.corpus.annotations.text import (
-    FREQUENCIES,
     Cell,
+    Format,
     RowError,
+    Rows,
     add_times,
+    extra_columns,
     find_delimiter,
     list_names,
     parse_cell,
@@ -209,7 +207,7 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 
 def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
-    """Find callshot's columns: those that the user gave, then those with a known name.
+    """Find callshot's columns: the ones that the user gave, then the ones with a known name.
 
     Of the times, keep start and end, start and duration, or frames.
     """

@@ -18,16 +18,14 @@ from callshot.corpus.annotations.delimited import (
     normalize_name,
 )
 from callshot.corpus.annotations.rows import (
+    FREQUENCIES,
     AnnotationFile,
     AnnotationOptions,
     Format,
     Rows,
+    add_times,
     check_writable,
     extra_columns,
-)
-from callshot.corpus.annotations.text import (
-    FREQUENCIES,
-    add_times,
     join_cells,
     list_names,
     quote,

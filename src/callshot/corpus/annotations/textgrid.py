@@ -17,9 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions, Format
-from callshot.corpus.annotations.text import (
+from callshot.corpus.annotations.rows import (
     NUMBER,
+    AnnotationFile,
+    AnnotationOptions,
+    Format,
     list_names,
     quote,
     read_text,

@@ -1,8 +1,7 @@
 """A synthetic corpus to learn and test on: a seed and a scale → recordings with annotations.
 
 plan             which calls are in which recording, and when      seed, scale, options → plans
-call_synthesis   the waveform of one call                          type, caller → samples
-soundscape       distance, microphone, weather, birds, engines     calls → recording
+sounds           calls; distance, microphone, weather, engines     plans → samples
 corpus           recordings and annotations, written to a folder   plans → files
 site             long recordings of a site, to find calls in (`callshot synth --soundscape`)
 

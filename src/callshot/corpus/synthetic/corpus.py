@@ -9,16 +9,17 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from callshot.corpus.synthetic.call_synthesis import (
+from callshot.corpus.synthetic.plan import RATES_HZ, RecordingPlan, plan_corpus
+from callshot.corpus.synthetic.sounds import (
     CALL_TYPES,
     Samples,
     draw_band_hz,
     draw_caller,
+    draw_soundscape,
+    mix_soundscape,
     stream,
     synthesise_call,
 )
-from callshot.corpus.synthetic.plan import RATES_HZ, RecordingPlan, plan_corpus
-from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OutputError, check_range
 from callshot.files import error_reason, make_folder, write_atomic
 from callshot.jobs import Pool

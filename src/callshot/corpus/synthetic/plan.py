@@ -18,7 +18,7 @@ from math import ceil
 
 import numpy as np
 
-from callshot.corpus.synthetic.call_synthesis import (
+from callshot.corpus.synthetic.sounds import (
     CALL_TYPES,
     Random,
     draw_band_hz,
@@ -272,7 +272,7 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
             clock = next_hour
     weights = np.array([weight for *_, weight in pieces])
     counts = [0] * len(pieces)
-    if weights.any():  # otherwise only hours of the day in which nobody calls
+    if weights.any():  # otherwise only hours of the day without calls
         hours = options.recordings * options.minutes / 60
         count = round(options.calls_per_hour * hours)
         shares = weights / sum(weights.tolist())

@@ -18,12 +18,6 @@ import soundfile
 from scipy import fft
 
 from callshot.corpus.annotations import delimited, list_rows, raven
-from callshot.corpus.synthetic.call_synthesis import (
-    Random,
-    Samples,
-    stream,
-    synthesise_call,
-)
 from callshot.corpus.synthetic.corpus import CorpusSummary, Pcm, prepare_folder, to_pcm
 from callshot.corpus.synthetic.plan import (
     RecordingPlan,
@@ -31,11 +25,13 @@ from callshot.corpus.synthetic.plan import (
     plan_examples,
     plan_recordings,
 )
-from callshot.corpus.synthetic.soundscape import (
+from callshot.corpus.synthetic.sounds import (
     BLOCK_S,
     DISTANCES_M,
     FADE_S,
     NOISES_DB,
+    Random,
+    Samples,
     SyntheticSite,
     count_blocks,
     draw_conditions,
@@ -44,6 +40,8 @@ from callshot.corpus.synthetic.soundscape import (
     make_background,
     mix_soundscape,
     record_call,
+    stream,
+    synthesise_call,
 )
 from callshot.errors import OptionError, check_options, check_range
 from callshot.files import atomic_path, make_folder, write_atomic
@@ -107,9 +105,9 @@ def synthesise_soundscape(
     start : datetime or str, optional
         When the first recording begins, e.g. "2026-03-02T05:30"; by default midnight of that day.
     snr_db : float or sequence of float, optional
-        The signal-to-noise ratios of calls, each equally often: the power of a call over that of
-        the background, both in the span and the frequency band of its annotation. By default 0, 6
-        and 12 dB.
+        The signal-to-noise ratios of calls, each equally often: the power of a call over the power
+        of the background, both in the span and the frequency band of its annotation. By default
+        0, 6 and 12 dB.
     threads, progress
         Threads, all cores by default; a function that gets shares of the work.
     **options

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from callshot.encoders.onnx import (
+from callshot.encoders.models.onnx import (
     ONNX_PACKAGES,
     OPENED,
     cut_graph,
@@ -47,7 +47,7 @@ WIDTH = 768
 RATE_HZ = 16_000
 FIELD = 400  # samples in the receptive field of a frame
 STRIDE = 320  # samples from frame to frame
-LONGEST_S = 60.0  # the paper's longest segment has 44 s
+MAX_S = 60.0  # the paper's longest segment has 44 s
 VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
 CUDNN_BATCH = 4  # signals in a batch from which on cuDNN is faster
 LAYERS = 12
@@ -233,9 +233,9 @@ class HubertModel:
     def encode_batch(self, signals: Float32Array) -> Float32Array:
         """Return the frames of signals of one length; each is scaled by itself."""
         count, samples = signals.shape
-        if samples > LONGEST_S * RATE_HZ:
+        if samples > MAX_S * RATE_HZ:
             raise InputError(
-                f"HuBERT: expected at most {LONGEST_S:g} s, got {samples / RATE_HZ:.1f} s; "
+                f"HuBERT: expected at most {MAX_S:g} s, got {samples / RATE_HZ:.1f} s; "
                 "cut it shorter"
             )
         prepared = np.empty(signals.shape, np.float32)
@@ -347,7 +347,7 @@ PATTERN = "hubert-base-lN"
 
 
 def match_name(name: str) -> EncoderSpec | None:
-    """Return the encoder of a layer, if the name is that of one."""
+    """Return the encoder of `hubert-base-lN`, None for other names."""
     match = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
     if match is None or int(match[1]) > LAYERS:
         return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.onnx import open_windows
+from callshot.encoders.models.onnx import open_windows
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import (
     Weight,

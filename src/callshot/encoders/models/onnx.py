@@ -2,11 +2,12 @@
 
     file → session → model(windows, float32 (n, samples)) → vectors, float32 (n, dimension)
 
-ONNX Runtime computes every output that a file declares, even if nobody asks for it: `cut_graph`
-cuts a file to the outputs that are needed. Its wheels from 1.29 on send telemetry by default; every
-session here switches that off.
+ONNX Runtime computes every output that a file declares, requested or not: `cut_graph` cuts a file
+to the outputs that are needed. Its wheels from 1.29 on send telemetry by default; every session
+here switches that off. Any ONNX model of waveforms is an encoder: `onnx:PATH`.
 """
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ import numpy as np
 
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import explain_errors, import_package
-from callshot.encoders.windows import Float32Array, Model
+from callshot.encoders.windows import Float32Array, Model, WindowOptions
 from callshot.errors import InputError, OptionError, printable, suggest
 from callshot.files import atomic_path, check_regular_file
 
@@ -287,3 +288,31 @@ def _import_runtime() -> Any:
     runtime = import_package("onnxruntime", "onnx")
     runtime.disable_telemetry_events()  # other code may have imported it before
     return runtime
+
+
+PATTERN = "onnx:PATH"
+PREFIX = "onnx:"
+
+
+def match_name(name: str) -> EncoderSpec | None:
+    """Return the encoder of `onnx:PATH`, None for other names; options must be given."""
+    if not name.startswith(PREFIX):
+        return None
+    path = Path(name.removeprefix(PREFIX))
+    return EncoderSpec(
+        name=f"{PREFIX}{path.name}",
+        title=f"the ONNX model {path}",
+        dimension=1,
+        rate_hz=1,
+        load=f"{__name__}:load_onnx",
+        licence="its own",
+        loudness_effect="depends on the model",
+        windowing=WindowOptions(rate_hz=1, window_s=1.0, normalisation="none"),
+        options={"path": str(path.absolute()), "output": "", "dimension": 1},
+        limits={"dimension": (1, math.inf)},
+        required=("rate_hz", "window_s", "dimension"),
+        extra="onnx",
+        packages=ONNX_PACKAGES,
+        gpu=True,
+        parallel=True,
+    )

@@ -1,13 +1,22 @@
-"""A perch-hoplite database in; readers of the windows of its recordings and its annotations out.
+"""Windows that other tools embedded: a database or files in, a reader for each recording out.
 
-The layout follows perch-hoplite 1.0: SQLite, with the vectors in `usearch.index`. Nothing is
-written. Views and virtual tables are not accepted as tables, so that no foreign query runs.
+perch-hoplite 1.0: SQLite, with the vectors in `usearch.index`. Nothing is written. Views and
+virtual tables are not accepted as tables, so that no foreign query runs.
+
+BirdNET-Analyzer; versions 1 write the first of these, versions 2 the others, with a perch-hoplite
+database beside them:
+
+    x.birdnet.embeddings.txt           a line per window: start and end in seconds and
+                                       comma-separated numbers, separated by tabs
+    x_0.0_3.0.birdnet.embeddings.txt   one window, its times in the name, comma-separated numbers
+    any.csv                            file_path, start, end, embedding (comma-separated numbers)
 """
 
+import re
 import sqlite3
 import struct
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,12 +25,17 @@ from urllib.parse import quote
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from callshot.chunks import Rows
 from callshot.encoders.weights import import_package
 from callshot.errors import InputError, count_text, printable
 from callshot.files import check_regular_file, error_reason, explain_unreadable
-from callshot.tables.window_pooling import WindowReaders, make_windows
+from callshot.records import FloatArray
+from callshot.tables.embedding_tables import explain_read_errors
+from callshot.tables.fold_files import read_csv_records
+
+WindowReaders = Mapping[str, Callable[[], Rows]]  # by the name of the recording
 
 SQLITE_NAME = "hoplite.sqlite"
 USEARCH_NAME = "usearch.index"
@@ -48,6 +62,22 @@ SPANS: dict[str, Any] = {
     "end_s": pl.Float64,
     "label": pl.String,
 }
+
+
+def make_windows(
+    start_s: FloatArray, end_s: FloatArray, vectors: NDArray[np.floating]
+) -> Rows:
+    """Return the windows of one recording: start_s, end_s and vector."""
+    dtype = [
+        ("start_s", "<f8"),
+        ("end_s", "<f8"),
+        ("vector", "<f4", vectors.shape[1:]),
+    ]
+    rows = np.zeros(len(vectors), dtype)
+    rows["start_s"] = start_s
+    rows["end_s"] = end_s
+    rows["vector"] = vectors
+    return rows
 
 
 def find_hoplite(source: Path) -> Path | None:
@@ -117,7 +147,7 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
         )
     readers = {}
     for part in windows.filter(has_vector).partition_by("path", maintain_order=True):
-        readers[part["path"][0]] = partial(_read_windows, path, index, part)
+        readers[part["path"][0]] = partial(_read_vectors, path, index, part)
     return readers, annotations.with_columns(recording="path"), notes
 
 
@@ -165,7 +195,7 @@ def _read_spans(
     return pl.DataFrame(spans, SPANS, orient="row")
 
 
-def _read_windows(path: Path, index: Any, windows: pl.DataFrame) -> Rows:
+def _read_vectors(path: Path, index: Any, windows: pl.DataFrame) -> Rows:
     """Return the windows of a recording with their vectors, which must be finite."""
     keys = windows["row"].to_numpy()
     # Asked for float32, USearch 2.26 returns zeros for vectors in float16.
@@ -196,3 +226,85 @@ def open_usearch(path: Path) -> Any:
             f"{path}: expected an index of USearch with one float16 or float32 vector per key"
         )
     return index
+
+
+Line = tuple[str, Sequence[str]]  # where it is, and its start, end and vector
+
+TEXT_SUFFIX = ".birdnet.embeddings.txt"
+TIMED_NAME = re.compile(r"(.+)_(\d+\.\d+)_(\d+\.\d+)")
+COLUMNS = ("file_path", "start", "end", "embedding")
+
+
+def read_analyzer(source: Path) -> WindowReaders:
+    """Return readers of the recordings in a file, or in the text files under a folder, by name.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "x.birdnet.embeddings.txt"
+    >>> _ = path.write_text("0.0\\t3.0\\t0.5,1.5\\n3.0\\t6.0\\t1.0,2.0\\n")
+    >>> read_analyzer(path.parent)["x"]()["vector"].tolist()
+    [[0.5, 1.5], [1.0, 2.0]]
+    """
+    lines = defaultdict[str, list[Line]](list)
+    if source.suffix.lower() == ".csv":
+        for number, row in enumerate(read_csv_records(source, COLUMNS), 1):
+            name, *fields = [row[column] for column in COLUMNS]
+            lines[name].append((f"{source}: row {number}", fields))
+        return {name: partial(_read_windows, rows) for name, rows in lines.items()}
+
+    files = defaultdict[str, list[Path]](list)
+    is_folder = source.is_dir()
+    for path in sorted(source.rglob(f"*{TEXT_SUFFIX}")) if is_folder else [source]:
+        name = path.relative_to(source if is_folder else source.parent).as_posix()
+        name = name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
+        timed = TIMED_NAME.fullmatch(name)
+        files[name if timed is None else timed[1]].append(path)
+    if not files:
+        raise InputError(
+            f"{source}: expected files that end in {TEXT_SUFFIX}, got none"
+        )
+    return {name: partial(_read_text_files, paths) for name, paths in files.items()}
+
+
+def _read_text_files(paths: Sequence[Path]) -> Rows:
+    return _read_windows(_text_lines(paths))
+
+
+def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
+    for path in paths:
+        timed = TIMED_NAME.fullmatch(path.name.removesuffix(TEXT_SUFFIX))
+        with explain_read_errors(path):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            fields = text.split("\t")
+            if timed is not None and len(fields) == 1:
+                fields = [timed[2], timed[3], text]
+            if text:
+                yield f"{path}: line {number}", fields
+
+
+def _read_windows(lines: Iterable[Line]) -> Rows:
+    """Read windows from text; raise if one has not as many finite numbers as the first."""
+    rows = []
+    width = 2
+    for place, fields in lines:
+        try:
+            start, end, vector = fields
+            numbers = [float(text) for text in (start, end, *vector.split(","))]
+        except ValueError as error:
+            raise InputError(
+                f"{place}: expected start, end and the numbers of a vector ({error})"
+            ) from None
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(np.array(numbers, np.float32)).all()
+        if not is_finite:
+            raise InputError(f"{place}: expected finite numbers")
+        rows.append(numbers)
+        width = len(rows[0])
+        if len(numbers) != width:
+            raise InputError(
+                f"{place}: expected {width - 2} numbers as in the first line, "
+                f"got {len(numbers) - 2}"
+            )
+    table = np.array(rows).reshape(len(rows), width)
+    return make_windows(table[:, 0], table[:, 1], table[:, 2:].astype(np.float32))
