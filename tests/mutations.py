@@ -75,64 +75,37 @@ def seeds() -> list[Seed]:
         "recording,start_s,end_s,label,fold,note\n"
         'a.wav,0.5,2,rumble,0,"x, ""y"""\nb.wav,1,2.5,"ro\nar",1,\n'
     )
+    tabs = "Sound_file\tStart_time\tEnd_time\tCall_type\na.wav\t0,5\t2\trürf\n"
+    clips = "path;label;recording\r\na.wav;roar;g1\r\nb.wav;rumble;g2\r\n"
+    excel = "Datei;Start (ms);Dauer;Art\r\na.wav;1234,5;0:01,5;Lö–we\r\n"
+    r = '"sound.files"\t"start"\t"end"\t"label"\n"a.wav"\t0.5\t"00:00:02"\t"roar"\n'
+    labels = "0.5\t2.5\trumble\n\\\t10.5\t200\n3\t4\troar\tagain\n5\t5\tpoint\n"
     builtin_seeds = [
         Seed("csv", "calls.csv", table.encode()),
-        Seed(
-            "csv",
-            "calls.tsv",
-            "Sound_file\tStart_time\tEnd_time\tCall_type\na.wav\t0,5\t2\trürf\n".encode(
-                "latin-1"
-            ),
-        ),
-        Seed(
-            "csv",
-            "clips.csv",
-            b"\xef\xbb\xbfpath;label;recording\r\na.wav;roar;g1\r\nb.wav;rumble;g2\r\n",
-        ),
-        Seed(
-            "csv",
-            "excel.csv",
-            "Datei;Start (ms);Dauer;Art\r\na.wav;1234,5;0:01,5;Lö–we\r\n".encode(
-                "cp1252"
-            ),
-        ),
-        Seed(
-            "csv",
-            "r.txt",
-            b'"sound.files"\t"start"\t"end"\t"label"\n"a.wav"\t0.5\t"00:00:02"\t"roar"\n',
-        ),
+        Seed("csv", "calls.tsv", tabs.encode("latin-1")),
+        Seed("csv", "clips.csv", clips.encode("utf-8-sig")),
+        Seed("csv", "excel.csv", excel.encode("cp1252")),
+        Seed("csv", "r.txt", r.encode()),
         Seed("raven", "a.Table.1.selections.txt", RAVEN.encode()),
-        Seed(
-            "raven",
-            "b.selections.txt",
-            GERMAN.encode(),
-        ),
-        Seed(
-            "audacity",
-            "a.txt",
-            b"0.5\t2.5\trumble\n\\\t10.5\t200\n3\t4\troar\tagain\n5\t5\tpoint\n",
-        ),
+        Seed("raven", "b.selections.txt", GERMAN.encode()),
+        Seed("audacity", "a.txt", labels.encode()),
         Seed("textgrid", "a.TextGrid", GRID.encode()),
         Seed("textgrid", "b.TextGrid", SHORT.encode("utf-16")),
         Seed("textgrid", "c.TextGrid", GRID.encode("latin-1")),
     ]
-    crowsetta_seeds = [
+    if not find_spec("crowsetta"):
+        return builtin_seeds
+    notmat = _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab")
+    simple = b"onset_s,offset_s,label\n0.5,1.25,a\n1.5,2.25,b\n"
+    return [
+        *builtin_seeds,
         Seed("birdsong-recognition-dataset", "Annotation.xml", XML.encode()),
-        Seed(
-            "notmat",
-            "a.cbin.not.mat",
-            _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab"),
-        ),
+        Seed("notmat", "a.cbin.not.mat", notmat),
         Seed("timit", "sa1.phn", b"0 7812 h#\n7812 9507 sh\n9507 10610 iy\n"),
         Seed("generic-seq", "bird1.csv", GENERIC.encode()),
-        Seed(
-            "simple-seq",
-            "simple.csv",
-            b"onset_s,offset_s,label\n0.5,1.25,a\n1.5,2.25,b\n",
-        ),
+        Seed("simple-seq", "simple.csv", simple),
         Seed("yarden", "annotation.mat", yarden_mat()),
     ]
-    return builtin_seeds + (crowsetta_seeds if find_spec("crowsetta") else [])
 
 
 def _mat(**variables: object) -> bytes:
@@ -171,30 +144,14 @@ def _flip(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     return raw[:position] + bytes([rng.randrange(256)]) + raw[position + 1 :]
 
 
+INSERTIONS = [b'"', b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\t", b",", b";"]
+INSERTIONS += [b"\r", b"\n", b"\\", b"!", b"<", "\u2028\x85␛␉".encode()]
+
+
 def _insert(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     position = rng.randrange(len(raw) + 1)
-    insertions = (
-        b'"',
-        b"\0",
-        b"\xef\xbb\xbf",
-        b"\xff\xfe",
-        b"\xfe\xff",
-        b"\t",
-        b",",
-        b";",
-        b"\r",
-        b"\n",
-        b"\\",
-        b"!",
-        b"<",
-    )
-    insertion = rng.choice(
-        (
-            *insertions,
-            "\u2028\x85␛␉".encode(),
-            bytes(rng.randrange(256) for _ in range(8)),
-        )
-    )
+    noise = bytes(rng.randrange(256) for _ in range(8))
+    insertion = rng.choice([*INSERTIONS, noise])
     return raw[:position] + insertion * rng.choice((1, 1, 2, 1000)) + raw[position:]
 
 
@@ -217,9 +174,7 @@ def _swap_lines(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     lines = raw.split(b"\n")
     first = rng.randrange(len(lines))
     second = rng.randrange(len(lines))
-    line = lines[first]
-    lines[first] = lines[second]
-    lines[second] = line
+    lines[first], lines[second] = lines[second], lines[first]
     return b"\n".join(lines)
 
 
@@ -227,23 +182,14 @@ def _splice(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     return raw[: rng.randrange(len(raw) + 1)] + other[rng.randrange(len(other) + 1) :]
 
 
+NUMBERS = [b"9" * 400, b"1e999", b"-1", b"nan", b"inf", b"1e-99999999999", b"0x10"]
+NUMBERS += ["１２".encode(), b"", b"1_0", b"7" * 200_000, b"-0.0", b"1,5", b"1e308"]
+
+
 def _blow_up(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     spans = [match.span() for match in re.finditer(rb"[0-9]+", raw)] or [(0, 0)]
     start, end = rng.choice(spans)
-    numbers = (
-        b"9" * 400,
-        b"1e999",
-        b"-1",
-        b"nan",
-        b"inf",
-        b"1e-99999999999",
-        b"0x10",
-        "１２".encode(),
-        b"",
-        b"1_0",
-    )
-    number = rng.choice((*numbers, b"7" * 200_000, b"-0.0", b"1,5", b"1e308"))
-    return raw[:start] + number + raw[end:]
+    return raw[:start] + rng.choice(NUMBERS) + raw[end:]
 
 
 Mutation = Callable[[bytes, bytes, random.Random], bytes]

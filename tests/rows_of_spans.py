@@ -106,3 +106,8 @@ def write_annotations(rows: Iterable[Annotation], path: Path, format: str) -> No
             row["in_frames"] = True
         spans.append(row)
     annotations.write_annotations(Spans.from_rows(spans, COLUMNS), path, format)
+
+
+def list_calls(file: Any) -> list[tuple[Any, ...]]:
+    """Return recording, start, end and label of each annotation of a file."""
+    return [(one.path, one.start_s, one.end_s, one.label) for one in file.annotations]

@@ -52,11 +52,8 @@ def record_badly(path: Path, kind: str) -> Path:
 
 def noise(frames: int, channels: int = 1, seed: int = 0) -> Signal:
     """Return noise as (frames, channels)."""
-    return (
-        np.random.default_rng(seed)
-        .uniform(-0.7, 0.7, (frames, channels))
-        .astype(np.float32)
-    )
+    random = np.random.default_rng(seed)
+    return random.uniform(-0.7, 0.7, (frames, channels)).astype(np.float32)
 
 
 def write_audio(
@@ -84,4 +81,13 @@ def write_float_wav(path: Path, signal: Signal, rate_hz: int = 16000) -> Path:
 def truncate(path: Path, share: float) -> Path:
     """Keep only the first share of a file."""
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    return path
+
+
+def damage_middle(path: Path) -> Path:
+    """Replace 6000 bytes in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 6000] = np.random.default_rng(0).bytes(6000)
+    path.write_bytes(content)
     return path

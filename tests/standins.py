@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from callshot.encoders.catalogue import ENCODERS
-from callshot.encoders.onnx import cut_graph
+from callshot.encoders.models.onnx import cut_graph
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import Weight
 
@@ -209,22 +209,10 @@ def reference_birdnet_v3(path: Path, windows: NDArray[Any]) -> NDArray[np.float6
 
 
 def reference_perch_v2(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Compute the embedding of the stand-in: the mean over its cells."""
-    return perch_v2_cells(path, windows).mean(axis=(1, 2))
-
-
-def perch_v2_cells(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Compute the spatial embedding of the stand-in, cell by cell: n × 16 × 4 × dimension."""
+    """Compute the embedding of the stand-in: the mean over its 64 cells."""
     body = read_weights(path)["body"].astype(np.float64)
-    result = np.empty((len(windows), 16, 4, body.shape[1]))
-    for n, window in enumerate(windows.astype(np.float64)):
-        for cell in range(64):
-            block = window[2500 * cell : 2500 * (cell + 1)]
-            sizes = [
-                abs(block[start : start + 50].mean()) for start in range(0, 2500, 50)
-            ]
-            result[n, cell // 4, cell % 4] = np.array(sizes) @ body
-    return result
+    blocks = windows.astype(np.float64).reshape(len(windows), 64, 50, 50)
+    return (np.abs(blocks.mean(axis=3)) @ body).mean(axis=1)
 
 
 def perch_v1(path: Path) -> Path:

@@ -33,10 +33,6 @@ from callshot.files import (
 posix = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no such signals or locks"
 )
-not_root = pytest.mark.skipif(
-    hasattr(os, "geteuid") and os.geteuid() == 0,
-    reason="the superuser may write everywhere",
-)
 
 
 def names(folder):
@@ -48,10 +44,7 @@ def child(script, *arguments):
     """Run a Python script in another process, and end it with the block."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             yield process
@@ -70,34 +63,29 @@ def dead_pid():
     return process.pid
 
 
-# Atomic writes
-
-
 def test_text_and_bytes_are_written_whole_and_nothing_else_stays(tmp_path):
-    write_atomic(tmp_path / "a.txt", "ä\nb\n")
-    write_atomic(tmp_path / "b.bin", b"\0\1")
-    write_atomic(tmp_path / "c.bin", memoryview(b"\2"))
+    long = "é" * 120 + ".parquet"  # as the file system allows
+    contents = {
+        "a.txt": "ä\nb\n",
+        "b.bin": b"\0\1",
+        "c.bin": memoryview(b"\2"),
+        long: "x",
+    }
+    for name, content in contents.items():
+        write_atomic(tmp_path / name, content)
     assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa4\nb\n"
     assert (tmp_path / "b.bin").read_bytes() == b"\0\1"
     assert (tmp_path / "c.bin").read_bytes() == b"\2"
-    assert names(tmp_path) == ["a.txt", "b.bin", "c.bin"]
-
-
-def test_the_temporary_path_is_hidden_in_the_same_folder_with_the_same_suffix(tmp_path):
-    target = tmp_path / "table.parquet"
-    with atomic_path(target) as temporary:
-        assert temporary.parent == tmp_path
-        assert temporary.name.startswith(".table.")
-        assert temporary.suffix == ".parquet"
-        temporary.write_bytes(b"x")
-        assert not target.exists()
-    assert target.read_bytes() == b"x"
+    assert names(tmp_path) == sorted(contents)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
 def test_a_failure_keeps_the_old_file_and_removes_the_temporary_one(tmp_path, error):
     def write_half():
         with atomic_path(target) as temporary:
+            assert temporary.parent == tmp_path
+            assert temporary.name.startswith(".a.")
+            assert temporary.suffix == ".txt"
             temporary.write_text("half")
             raise error
 
@@ -109,12 +97,6 @@ def test_a_failure_keeps_the_old_file_and_removes_the_temporary_one(tmp_path, er
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path):
-    target = tmp_path / ("é" * 120 + ".parquet")
-    write_atomic(target, "x")
-    assert target.read_text() == "x"
-
-
 def test_a_full_disk_is_one_error_with_a_hint_and_keeps_the_old_file(
     tmp_path, monkeypatch
 ):
@@ -124,10 +106,9 @@ def test_a_full_disk_is_one_error_with_a_hint_and_keeps_the_old_file(
     target = tmp_path / "a.txt"
     target.write_text("old")
     monkeypatch.setattr(os, "fsync", full)
-    expected = (
-        r"a\.txt: cannot be written \(No space left on device\); free some disk space"
-    )
-    with pytest.raises(OutputError, match=expected):
+    with pytest.raises(
+        OutputError, match=r"\(No space left .*\); free some disk space"
+    ):
         write_atomic(target, "new")
     assert target.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
@@ -156,26 +137,13 @@ def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path, name):
     assert names(tmp_path) == ["file", "folder"]
 
 
-@not_root
-def test_a_folder_without_write_permission_is_an_output_error(tmp_path):
-    folder = tmp_path / "locked"
-    folder.mkdir()
-    folder.chmod(0o500)
-    with pytest.raises(OutputError, match=r"cannot be written \(Permission denied\)"):
-        write_atomic(folder / "a.txt", "x")
-    folder.chmod(0o700)
-
-
 def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
     target = tmp_path / "a.txt"
     synced: list[bool] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(target.exists()))
     write_atomic(target, "x")
-    assert synced[0] is False
-    assert sys.platform == "win32" or synced == [
-        False,
-        True,
-    ]  # the file, then its folder
+    # The file, then its folder
+    assert synced == ([False] if sys.platform == "win32" else [False, True])
 
 
 ENDLESS = """
@@ -191,14 +159,13 @@ for number in range(10**9):
 @posix
 def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path):
     target = tmp_path / "a.txt"
-    for delay_s in (0.0, 0.002, 0.005):
-        with child(ENDLESS, target) as process:
-            assert read_line(process) == "0"
-            time.sleep(delay_s)
-            process.send_signal(signal.SIGKILL)
-        content = target.read_text()
-        assert len(content) == 100_000
-        assert len(set(content)) == 1
+    with child(ENDLESS, target) as process:
+        assert read_line(process) == "0"
+        time.sleep(0.003)
+        process.send_signal(signal.SIGKILL)
+    content = target.read_text()
+    assert len(content) == 100_000
+    assert len(set(content)) == 1
     remove_unfinished(tmp_path)
     assert names(tmp_path) == ["a.txt"]
 
@@ -206,14 +173,8 @@ def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path):
 def test_only_unfinished_files_of_dead_processes_are_removed(tmp_path):
     dead = dead_pid()
     removed = [f".a.{dead}-01234567.part.parquet", f".b.part.{dead}-89abcdef.part"]
-    kept = [
-        f".a.{os.getpid()}-01234567.part.parquet",
-        f"a.{dead}-01234567.part",
-        f".a.{dead}.part",
-        ".a.x-01234567.part",
-        ".a.part",
-        "a.parquet",
-    ]
+    kept = [f".a.{os.getpid()}-01234567.part.parquet", f"a.{dead}-01234567.part"]
+    kept += [f".a.{dead}.part", ".a.x-01234567.part", ".a.part", "a.parquet"]
     for name in (*removed, *kept):
         (tmp_path / name).touch()
     remove_unfinished(tmp_path, "b*")
@@ -245,25 +206,15 @@ def test_the_next_write_of_a_file_removes_what_killed_processes_left(tmp_path):
     assert names(tmp_path) == sorted(["a[1].txt", *kept])
 
 
-# Checksums
-
-
 def test_checksums_are_those_of_sha256(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"abc")
     digest = sha256(b"abc").hexdigest()
     assert sha256_file(tmp_path / "a.csv") == sha256_text("abc") == digest
-    assert describe_file(tmp_path / "a.csv", role="table") == {
-        "file": "a.csv",
-        "sha256": digest,
-        "role": "table",
-    }
-
-
-def test_a_file_name_that_is_not_utf8_has_a_checksum():
+    expected = {"file": "a.csv", "sha256": digest, "role": "table"}
+    assert describe_file(tmp_path / "a.csv", role="table") == expected
+    # A name that is not UTF-8
     assert sha256_text(os.fsdecode(b"\xff")) == sha256(b"\xff").hexdigest()
 
-
-# Locks
 
 HOLDER = """
 import sys
@@ -285,6 +236,8 @@ def test_a_lock_excludes_another_process_until_that_ends(tmp_path):
         process.wait()
         with hold_lock(lock, timeout_s=10):
             pass
+    with pytest.raises(OutputError, match="cannot be locked"), hold_lock(lock / "x"):
+        pass
 
 
 def test_a_lock_excludes_another_thread_and_is_free_after_an_error(tmp_path):
@@ -311,15 +264,6 @@ def test_a_lock_excludes_another_thread_and_is_free_after_an_error(tmp_path):
     assert refused == [True, False]
 
 
-def test_a_lock_that_cannot_be_made_is_an_output_error(tmp_path):
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(OutputError, match=r"\.lock: cannot be locked"),
-        hold_lock(tmp_path / "file" / ".lock"),
-    ):
-        pass
-
-
 SHARER = """
 import sys
 from pathlib import Path
@@ -335,49 +279,24 @@ def test_whoever_shares_a_lock_first_is_alone_and_the_others_are_not(tmp_path):
     lock = tmp_path / ".lock"
     calls: list[str] = []
     with child(SHARER, lock) as process:
-        assert read_line(process) == "alone"
-        assert read_line(process) == "shared"
+        assert [read_line(process), read_line(process)] == ["alone", "shared"]
         stream = share_lock(lock, lambda: calls.append("alone"))
-        assert stream is not None
         assert calls == []
     with stream, child(SHARER, lock) as process:
         assert read_line(process) == "shared"
-    again = share_lock(lock, lambda: calls.append("alone"))
-    assert again is not None
-    again.close()
+    share_lock(lock, lambda: calls.append("alone")).close()
+    assert calls == ["alone"]
+    assert share_lock(tmp_path, lambda: calls.append("alone")) is None
     assert calls == ["alone"]
 
 
-def test_a_lock_that_cannot_be_opened_is_not_shared(tmp_path):
-    calls: list[str] = []
-    assert share_lock(tmp_path, lambda: calls.append("alone")) is None
-    assert calls == []
-
-
-@not_root
-def test_a_lock_that_can_only_be_read_is_shared_but_nobody_is_alone(tmp_path):
-    lock = tmp_path / ".lock"
-    lock.touch(0o400)
-    calls: list[str] = []
-    stream = share_lock(lock, lambda: calls.append("alone"))
-    assert stream is not None
-    stream.close()
-    assert calls == []
-
-
-# Processes
-
-
-def test_this_process_is_alive_and_one_that_ended_is_not():
+def test_this_process_is_alive_and_one_that_ended_is_not(monkeypatch):
     assert is_process_alive(os.getpid())
-    assert not is_process_alive(dead_pid())
-    for pid in (0, -1, 10**30):
+    for pid in (dead_pid(), 0, -1, 10**30):
         assert not is_process_alive(pid)
 
-
-def test_a_process_of_another_user_is_alive(monkeypatch):
     def deny(pid, number):
-        raise PermissionError
+        raise PermissionError  # a process of another user
 
     monkeypatch.setattr(os, "kill", deny)
     monkeypatch.setattr(sys, "platform", "linux")
@@ -385,8 +304,7 @@ def test_a_process_of_another_user_is_alive(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("handle", "code", "alive"),
-    [(0, 0, False), (7, 259, True), (7, 0, False), (7, 1, False)],
+    ("handle", "code", "alive"), [(0, 0, False), (7, 259, True), (7, 1, False)]
 )
 def test_windows_is_asked_without_sending_a_signal(monkeypatch, handle, code, alive):
     closed: list[int] = []
@@ -400,16 +318,12 @@ def test_windows_is_asked_without_sending_a_signal(monkeypatch, handle, code, al
         GetExitCodeProcess=exit_code,
         CloseHandle=closed.append,
     )
-    monkeypatch.setattr(
-        ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False
-    )
+    windll = SimpleNamespace(kernel32=kernel32)
+    monkeypatch.setattr(ctypes, "windll", windll, raising=False)
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(os, "kill", None)
     assert files.is_process_alive(123) is alive
     assert closed == [handle] * bool(handle)
-
-
-# Paths
 
 
 def test_names_are_inside_a_folder_unless_they_lead_out_of_it(tmp_path):
@@ -430,9 +344,6 @@ def make_links(tmp_path):
     (folder / "link").symlink_to("/etc/passwd")
     (tmp_path / "folder").symlink_to(folder)
     return tmp_path / "folder"
-
-
-# Reasons
 
 
 @pytest.mark.parametrize(

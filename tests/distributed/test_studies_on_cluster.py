@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import callshot
-from callshot.errors import ClusterError, OptionError
+from callshot.errors import ClusterError
 from callshot.fewshot.protocol import make_protocol
 from callshot.study.file_steps import evaluate_files
 from callshot.study.run import run_study
@@ -56,50 +54,6 @@ def test_a_study_has_the_same_files_with_and_without_a_cluster(
     items = cluster.usage.items
     assert run_study(read_study(path), cluster=cluster) == []
     assert cluster.usage.items == items
-
-
-def test_a_study_on_a_gpu_is_refused_on_a_cluster_before_anything_runs(
-    tmp_path, cluster
-):
-    make_corpus(tmp_path / "recordings")
-    study = read_study(write_study(tmp_path / "study.toml"))
-    with pytest.raises(OptionError, match="on a cluster, evaluations run on CPUs"):
-        run_study(study, device="cuda", cluster=cluster)
-    assert not study.work.exists()
-
-
-def test_a_transfer_has_the_same_numbers_with_and_without_a_cluster(cluster):
-    source = draw_corpus(recordings=10, seed=0)
-    options = {
-        "queries": draw_corpus(recordings=10, seed=1),
-        "centre": True,
-        "shots": "1,2,all",
-        "draws": 5,
-        "bootstraps": 20,
-        "shared_draws": 10,
-        "total_samples": 10,
-        "permutations": 9,
-        "device": "cpu",
-    }
-    plain = callshot.evaluate(*source[:2], groups=source[2], **options)
-    result = callshot.evaluate(
-        *source[:2], groups=source[2], cluster=cluster, **options
-    )
-    assert plain.within_source is not None
-    for name in ("curve", "values", "per_class", "ties", "differences", "budget"):
-        assert getattr(result, name).equals(getattr(plain, name)), name
-    assert result.within_target.values.equals(plain.within_target.values)
-    assert result.notes == plain.notes
-
-
-def draw_corpus(recordings, seed):
-    """Return vectors, labels and recordings of calls of three types."""
-    rng = np.random.default_rng(seed)
-    labels = ["rumble", "roar", "trumpet"] * 10
-    vectors = rng.normal(size=(30, 4))
-    vectors += [[1.5 * (label == "roar")] * 4 for label in labels]
-    groups = [f"{seed} r{number % recordings}" for number in range(30)]
-    return vectors, labels, groups
 
 
 @dataclass

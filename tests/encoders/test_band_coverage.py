@@ -9,7 +9,6 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.api import evaluate
 from callshot.encoders.band_coverage import (
     MAX_SPANS,
     CallSpectra,
@@ -109,13 +108,6 @@ def test_speeds_are_octaves_half_of_the_way_to_the_band_of_the_encoder(hz, spec)
         assert min(speeds) >= 1 or max(speeds) <= 1
 
 
-def test_an_encoder_without_a_band_needs_a_number():
-    with pytest.raises(OptionError, match="speed=auto needs the band"):
-        choose_speeds(find_encoder("random"), 440)
-    with pytest.raises(OptionError, match="speed=auto is chosen from segments"):
-        open_encoder(find_encoder("mfcc", {"speed": "auto"}))
-
-
 def test_speeds_are_chosen_from_segments_at_equal_steps():
     count = 4 * MAX_SPANS
     spans = make_spans([make_row("a.wav", n, n + 1) for n in range(count)])
@@ -135,7 +127,7 @@ def write_tones(folder, hz, count=6):
 
 
 @pytest.mark.parametrize(("hz", "speeds"), [(50, "2+4"), (900, "1"), (5000, "0.5+1")])
-def test_auto_embeds_as_the_chosen_speeds_do(tmp_path, hz, speeds):
+def test_auto_embeds_as_the_chosen_speeds_do_and_a_note_says_so(tmp_path, hz, speeds):
     audio = write_tones(tmp_path, hz)
     store = tmp_path / "store"
     auto, _ = embed(audio, "mfcc", EmbedOptions({"speed": "auto"}, store))
@@ -143,16 +135,12 @@ def test_auto_embeds_as_the_chosen_speeds_do(tmp_path, hz, speeds):
     assert auto.encoder == "mfcc[speed=auto]"
     np.testing.assert_array_equal(auto.matrix, fixed.matrix)
     assert auto.note.endswith(f"energy of the calls lies: {fixed.encoder}")
-
-
-def test_the_choice_is_a_note_in_the_table_and_in_the_results(tmp_path):
-    audio = write_tones(tmp_path, 50, count=8)
-    table, _ = embed(audio, "mfcc", EmbedOptions({"speed": "auto"}, tmp_path / "s"))
-    write_table(table, tmp_path / "t.parquet")
-    table = read_table(tmp_path / "t.parquet")
-    labelled = table.with_columns(label=["a", "b"] * 4, labels=[()] * 8)
-    result = evaluate(labelled, folds=2, shots=[1], spread="shared", permutations=0)
-    assert table.note in result.notes
+    write_table(auto, tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").note == auto.note
+    with pytest.raises(OptionError, match="speed=auto needs the band"):
+        choose_speeds(find_encoder("random"), hz)
+    with pytest.raises(OptionError, match="speed=auto is chosen from segments"):
+        open_encoder(find_encoder("mfcc", {"speed": "auto"}))
 
 
 def test_windows_and_padding_are_counted():

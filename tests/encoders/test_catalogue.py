@@ -10,7 +10,7 @@ import pytest
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import ENCODERS, find_encoder, list_specs
 from callshot.encoders.install import match_files
-from callshot.encoders.spec import EncoderSpec, apply_options, fingerprint
+from callshot.encoders.spec import apply_options, fingerprint
 from callshot.errors import InputError, OptionError
 
 NAMES = [spec.name for spec in ENCODERS]
@@ -49,31 +49,21 @@ def test_every_layer_of_hubert_is_an_encoder_and_all_share_their_weights():
     assert len({json.dumps(fingerprint(spec, {})) for spec in specs}) == 12
 
 
+VALUES = (
+    "remainder=drop normalisation=peak mel=htk normalise=false precision=bfloat16 "
+    "top_db=none window_s=2 rate_hz=24000 layer=3 n_fft=512 bands=64 coefficients=13 "
+    "dimension=7 pooling=max speed=2 top_hz=8000 padding=right hop_s=0.5"
+)
+OTHER_VALUES = dict(pair.split("=") for pair in VALUES.split())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_can_be_changed_and_changes_the_fingerprint(name):
     spec = find_encoder(name)
-    other_values = {
-        "padding": "none" if name == "mfcc" else "right",
-        "remainder": "drop",
-        "normalisation": "peak",
-        "mel": "htk",
-        "normalise": "false",
-        "precision": "bfloat16",
-        "top_db": "none",
-        "hop_s": "0.02" if name == "mfcc" else "0.5",
-        "window_s": "2",
-        "rate_hz": "24000",
-        "layer": "3",
-        "n_fft": "512",
-        "bands": "64",
-        "coefficients": "13",
-        "dimension": "7",
-        "pooling": "max",
-        "speed": "2",
-        "top_hz": "8000",
-    }
+    of_mfcc = {"padding": "none", "hop_s": "0.02"} if name == "mfcc" else {}
+    values = OTHER_VALUES | of_mfcc
     for option in spec.all_options():
-        changed = apply_options(spec, {option: other_values[option]})
+        changed = apply_options(spec, {option: values[option]})
         assert changed.all_options()[option] != spec.all_options()[option], option
         assert fingerprint(changed, {}) != fingerprint(spec, {})
 
@@ -106,26 +96,10 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
 @pytest.mark.parametrize(
     ("name", "choices", "message"),
     [
-        (
-            "perch-v2",
-            {"normalization": "peak"},
-            "no option 'normalization'; did you mean normalisation",
-        ),
-        (
-            "perch-v2",
-            {"padding": "left"},
-            "padding: expected one of centre, right, wrap",
-        ),
-        (
-            "perch-v2",
-            {"window_s": "long"},
-            "window_s: expected a value like 5.0, got 'long'",
-        ),
-        (
-            "perch-v2",
-            {"window_s": "none"},
-            "window_s: expected a value like 5.0, got 'none'",
-        ),
+        ("perch-v2", {"normalization": "x"}, "no option 'normalization'; did you mean"),
+        ("perch-v2", {"padding": "left"}, "padding: expected one of centre, right, w"),
+        ("perch-v2", {"window_s": "long"}, "expected a value like 5.0, got 'long'"),
+        ("perch-v2", {"window_s": "none"}, "expected a value like 5.0, got 'none'"),
         ("hubert-base-l2", {"normalise": "maybe"}, "expected a value like True"),
         ("random", {"dimension": "1.5"}, "expected a value like 40"),
         ("random", {"dimension": "0"}, "dimension: expected 1 or more, got 0"),
@@ -148,51 +122,29 @@ def test_adjacent_windows_stay_adjacent_if_the_window_changes():
     assert (overlapping.windowing.window_s, overlapping.windowing.hop_s) == (2.0, 1.0)
 
 
-def test_an_encoder_of_another_package_does_not_replace_one_of_callshot(monkeypatch):
-    spec = replace(find_encoder("random"), name="mfcc")
-    monkeypatch.setattr(catalogue, "my_spec", spec, raising=False)
-    entry = EntryPoint(
-        "mfcc", "callshot.encoders.catalogue:my_spec", "callshot.encoders"
-    )
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
-    assert find_encoder("mfcc").load.endswith("load_mfcc")
-    with pytest.raises(InputError, match="two packages define this name"):
-        list_specs()
-
-
 def test_an_onnx_model_of_the_user_needs_rate_window_and_dimension():
-    choices = {
-        "rate_hz": "22050",
-        "window_s": "2.5",
-        "dimension": "16",
-        "padding": "right",
-    }
-    spec = find_encoder("onnx:dir/model.onnx", choices)
-    assert spec.windowing is not None
+    choices = {"rate_hz": "22050", "window_s": "2.5", "dimension": "16"}
+    spec = find_encoder("onnx:dir/model.onnx", choices | {"padding": "right"})
+    windowing = spec.windowing
     assert (spec.rate_hz, spec.dimension) == (22050, 16)
-    assert (spec.windowing.window, spec.windowing.padding) == (55125, "right")
-    assert spec.windowing.hop == spec.windowing.window
+    assert (windowing.window, windowing.hop) == (55125, 55125)
+    assert windowing.padding == "right"
     assert spec.options["path"] == str(Path("dir/model.onnx").absolute())
 
 
-def test_encoders_of_other_packages_join_the_catalogue(monkeypatch):
-    spec = EncoderSpec(
-        name="mine",
-        title="my own",
-        dimension=3,
-        rate_hz=16000,
-        load="callshot.encoders.models.random:load_random",
-        licence="MIT",
-        loudness_effect="does not change it",
-        options={"dimension": 3},
-    )
-    monkeypatch.setattr(catalogue, "my_spec", spec, raising=False)
-    entry = EntryPoint(
-        "mine", "callshot.encoders.catalogue:my_spec", "callshot.encoders"
-    )
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
-    assert list_specs()[-1] is spec
-    assert find_encoder("mine").dimension == 3
+def test_encoders_of_other_packages_join_the_catalogue_and_replace_none(monkeypatch):
+    for name in ("mine", "mfcc"):
+        spec = replace(find_encoder("random"), name=name, dimension=3)
+        monkeypatch.setattr(catalogue, "my_spec", spec, raising=False)
+        place = "callshot.encoders.catalogue:my_spec"
+        entry = EntryPoint(name, place, "callshot.encoders")
+        monkeypatch.setattr(catalogue, "entry_points", lambda group, one=entry: [one])
+        if name == "mine":
+            assert list_specs()[-1] is spec
+            assert find_encoder("mine").load == spec.load
+    assert find_encoder("mfcc").load.endswith("load_mfcc")
+    with pytest.raises(InputError, match="two packages define this name"):
+        list_specs()
 
 
 @pytest.mark.parametrize(
@@ -219,26 +171,14 @@ def test_a_broken_entry_point_is_an_error_with_its_package(monkeypatch, load, me
 
 def test_files_are_matched_to_weights_by_suffix_content_or_order(tmp_path):
     hubert = find_encoder("hubert-base-l2")
-    perch = find_encoder("perch-v1")
     files = [Path("a.safetensors"), Path("b.onnx"), Path("c.bin")]
-    assert [(weight.file, file) for weight, file in match_files(hubert, files)] == [
-        ("model.safetensors", files[0]),
-        ("model.onnx", files[1]),
-        ("pytorch_model.bin", files[2]),
-    ]
+    names = ["model.safetensors", "model.onnx", "pytorch_model.bin"]
+    pairs = [(weight.file, file) for weight, file in match_files(hubert, files)]
+    assert pairs == list(zip(names, files, strict=True))
     (tmp_path / "model.safetensors").touch()
-    assert [weight.file for weight, _ in match_files(hubert, [tmp_path])] == [
-        "model.safetensors"
-    ]
-    assert [file for _, file in match_files(perch, files[:2])] == [
-        files[0],
-        files[1],
-        files[1],
-    ]
-    message = (
-        r"expected one of model\.onnx, pytorch_model\.bin, model\.safetensors, "
-        "or a folder with one of them"
-    )
+    assert [one.file for one, _ in match_files(hubert, [tmp_path])] == names[:1]
+    perch = [file for _, file in match_files(find_encoder("perch-v1"), files[:2])]
+    assert perch == [files[0], files[1], files[1]]
     for wrong in (Path("hubert.pt"), tmp_path / "missing"):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=r"expected one of .*, or a folder with"):
             match_files(hubert, [wrong])

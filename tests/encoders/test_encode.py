@@ -4,11 +4,20 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import standins
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder, pool
+from callshot.encoders.encode import (
+    Encoder,
+    PreparedSegment,
+    frame_energies,
+    open_encoder,
+    pool,
+)
+from callshot.encoders.spec import POOLINGS
 from callshot.encoders.weights import find_weight, import_weight
 from callshot.errors import InputError, OptionError
 
@@ -36,31 +45,23 @@ def encoder(request, tmp_path_factory):
     name = request.param.split()[0]
     choices = VARIANTS[request.param]
     spec = find_encoder(name, choices)
+    weights = [find_weight(spec.weights_name, weight) for weight in spec.weights]
     with pytest.MonkeyPatch.context() as patch:
-        if any(
-            find_weight(spec.weights_name, weight) is None for weight in spec.weights
-        ):
+        if None in weights:
             if name not in STANDINS:
-                pytest.skip(
-                    f"the weights of {name} are not here: callshot encoders get {name}"
-                )
+                pytest.skip(f"no weights of {name}: callshot encoders get {name}")
             folder = tmp_path_factory.mktemp("home")
             patch.setenv("CALLSHOT_HOME", str(folder))
             patch.setattr(catalogue, "ENCODERS", standins.unpinned(name))
             spec = find_encoder(name, choices)
-            import_weight(
-                spec.weights_name,
-                spec.weights[0],
-                STANDINS[name](folder / "standin.onnx"),
-            )
+            model = STANDINS[name](folder / "standin.onnx")
+            import_weight(spec.weights_name, spec.weights[0], model)
         yield open_encoder(spec, threads=min(2, os.cpu_count() or 1))
 
 
 def make_sound(seconds, seed=0):
-    samples = round(seconds * RATE_HZ)
-    return (
-        np.random.default_rng(seed).normal(scale=0.1, size=samples).astype(np.float32)
-    )
+    random = np.random.default_rng(seed)
+    return random.normal(scale=0.1, size=round(seconds * RATE_HZ)).astype(np.float32)
 
 
 def compute_vectors(encoder, *signals):
@@ -85,15 +86,10 @@ def test_vectors_are_finite_float32_of_the_right_dimension(encoder):
 
 
 def test_the_same_audio_gives_the_same_bits_and_other_audio_does_not(encoder):
-    first = make_sound(1.5)
-    again = make_sound(1.5)
-    other = make_sound(1.5, seed=1)
-    np.testing.assert_array_equal(
-        compute_vectors(encoder, first), compute_vectors(encoder, again)
-    )
-    assert not np.allclose(
-        compute_vectors(encoder, first), compute_vectors(encoder, other)
-    )
+    first = compute_vectors(encoder, make_sound(1.5))
+    again = compute_vectors(encoder, make_sound(1.5))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, compute_vectors(encoder, make_sound(1.5, seed=1)))
 
 
 def test_a_segment_has_the_same_vector_alone_and_in_a_batch(encoder):
@@ -108,14 +104,13 @@ def test_a_segment_has_the_same_vector_alone_and_in_a_batch(encoder):
 def test_each_window_gives_one_vector(encoder):
     if encoder.spec.windowing is None:
         pytest.skip("takes segments whole")
-    prepared = [
-        encoder.prepare(make_sound(seconds), RATE_HZ)
-        for seconds in list_lengths(encoder)
-    ]
+    sounds = [make_sound(seconds) for seconds in list_lengths(encoder)]
+    prepared = [encoder.prepare(sound, RATE_HZ) for sound in sounds]
     assert [segment.windows for segment in prepared] == [1, 1, 2, 3]
-    assert [one.shape for one in encoder.encode(prepared)] == [
-        (n, encoder.spec.dimension) for n in (1, 1, 2, 3)
-    ]
+    shapes = [(n, encoder.spec.dimension) for n in (1, 1, 2, 3)]
+    assert [one.shape for one in encoder.encode(prepared)] == shapes
+    slower = encoder.prepare(make_sound(1), 8000)
+    assert slower.input.shape[1] == encoder.spec.windowing.window
 
 
 def test_a_louder_segment_does_what_the_row_says(encoder):
@@ -133,27 +128,6 @@ def test_a_louder_segment_does_what_the_row_says(encoder):
     elif level != "not measured":
         assert level == "gives an unrelated vector"
         assert change.max() > 0.1
-
-
-def test_segments_at_another_rate_are_resampled(encoder):
-    if encoder.spec.windowing is not None:
-        assert (
-            encoder.prepare(make_sound(1), 8000).input.shape[1]
-            == encoder.spec.windowing.window
-        )
-
-
-def test_the_vector_of_mfcc_is_the_mean_of_its_sequence():
-    spec = find_encoder("mfcc")
-    frames = open_encoder(spec, sequences=True).encode(
-        [PreparedSegment(make_sound(2.0))]
-    )[0]
-    assert frames.shape == (201, 40)
-    np.testing.assert_allclose(
-        pool(frames),
-        open_encoder(spec).encode([PreparedSegment(make_sound(2.0))])[0][0],
-        atol=1e-3,
-    )
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda"])
@@ -180,22 +154,16 @@ def test_options_reach_the_model():
     assert random.encode([PreparedSegment(make_sound(1.0))])[0].shape == (1, 7)
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        (np.full((1, 40), np.nan, np.float32), "returned NaN or infinity"),
-        (
-            np.zeros((1, 3), np.float32),
-            r"expected vectors of 40 dimensions, got shape \(1, 3\)",
-        ),
-    ],
-)
-def test_the_output_of_a_model_is_checked(output, message):
+def test_the_output_of_a_model_is_checked():
     spec = find_encoder("mfcc")
-    with pytest.raises(InputError, match=message):
-        Encoder(spec, lambda signal: output, {}).encode(
-            [PreparedSegment(make_sound(1.0))]
-        )
+    outputs = {
+        "returned NaN or infinity": np.full((1, 40), np.nan, np.float32),
+        r"of 40 dimensions, got shape \(1, 3\)": np.zeros((1, 3), np.float32),
+    }
+    for message, output in outputs.items():
+        encoder = Encoder(spec, lambda signal, output=output: output, {})
+        with pytest.raises(InputError, match=message):
+            encoder.encode([PreparedSegment(make_sound(1.0))])
 
 
 def test_the_windows_of_a_long_segment_are_encoded_in_batches():
@@ -216,37 +184,144 @@ def test_the_windows_of_a_long_segment_are_encoded_in_batches():
 
 def test_the_content_of_an_onnx_model_is_in_the_fingerprint(tmp_path):
     pytest.importorskip("onnxruntime")
-    onnx = pytest.importorskip("onnx")
-    from onnx import TensorProto, helper
-
-    def save_model(path, factor):
-        node = helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1)
-        scale = helper.make_node("Mul", ["mean", "factor"], ["embedding"])
-        graph = helper.make_graph(
-            [node, scale],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1600])],
-            [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", 1])],
-            [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
-        )
-        onnx.save(
-            helper.make_model(
-                graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8
-            ),
-            path,
-        )
-        return path
-
     choices = {"rate_hz": "16000", "window_s": "0.1", "dimension": "1"}
-    single = open_encoder(
-        find_encoder(f"onnx:{save_model(tmp_path / 'a.onnx', 1.0)}", choices)
-    )
-    double = open_encoder(
-        find_encoder(f"onnx:{save_model(tmp_path / 'b.onnx', 2.0)}", choices)
-    )
-    assert single.fingerprint["weights"] != double.fingerprint["weights"]
     signal = make_sound(0.25) + np.float32(1)
-    mean = compute_vectors(single, signal)[0, 0]
-    assert compute_vectors(double, signal)[0, 0] == pytest.approx(2 * mean, rel=1e-6)
+    prints = []
+    means = []
+    for factor in (1.0, 2.0):
+        graph = standins.Graph()
+        graph.node("ReduceMean", ["x"], "mean", axes=[1], keepdims=1)
+        graph.node("Mul", ["mean", graph.weight("f", np.float32([factor]))], "y")
+        path = graph.save(
+            tmp_path / f"{factor}.onnx", {"x": ["n", 1600]}, {"y": ["n", 1]}
+        )
+        encoder = open_encoder(find_encoder(f"onnx:{path}", choices))
+        prints.append(encoder.fingerprint["weights"])
+        means.append(compute_vectors(encoder, signal)[0, 0])
+    assert prints[0] != prints[1]
+    assert means[1] == pytest.approx(2 * means[0], rel=1e-6)
     # Two whole windows, and one that is half zeros
-    assert mean == pytest.approx((1 + 1 + 0.5) / 3, abs=0.02)
+    assert means[0] == pytest.approx((1 + 1 + 0.5) / 3, abs=0.02)
+
+
+values = st.floats(-100, 100, width=32)
+
+
+def pool_literally(vectors, pooling, share, energy):
+    """Pool lists of numbers, one dimension after the other."""
+    largest = max(share)
+    share = [one / largest for one in share]
+    if pooling == "mean":
+        weights = [1.0 for _ in vectors]
+    elif pooling == "energy":
+        weights = energy
+    elif pooling == "norm":
+        lengths = [sum(x * x for x in vector) for vector in vectors]
+        weights = [one * length for one, length in zip(share, lengths, strict=True)]
+    else:
+        weights = share
+    if sum(weights) == 0:
+        weights = [1.0 for _ in vectors]
+    pooled = []
+    for column in zip(*vectors, strict=True):
+        pairs = list(zip(column, weights, strict=True))
+        mean = sum(x * weight for x, weight in pairs) / sum(weights)
+        if pooling == "max":
+            pooled.append(max(mean + weight * (x - mean) for x, weight in pairs))
+        else:
+            pooled.append(mean)
+    return pooled
+
+
+@st.composite
+def windows_of_a_segment(draw):
+    count = draw(st.integers(1, 5))
+    vectors = draw(st.lists(st.tuples(values, values), min_size=count, max_size=count))
+    share = draw(st.lists(st.floats(0.01, 1), min_size=count, max_size=count))
+    energy = draw(
+        st.lists(st.sampled_from([0.0, 0.5, 7.0]), min_size=count, max_size=count)
+    )
+    return vectors, share, energy
+
+
+@settings(max_examples=100, deadline=None)
+@given(windows=windows_of_a_segment(), pooling=st.sampled_from(POOLINGS))
+def test_every_pooling_equals_its_literal_version(windows, pooling):
+    vectors, share, energy = windows
+    pooled = pool(
+        np.array(vectors, np.float32), pooling, np.array(share), np.array(energy)
+    )
+    assert pooled.dtype == np.float32
+    expected = pool_literally(vectors, pooling, share, energy)
+    np.testing.assert_allclose(pooled, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_one_window_is_its_own_vector_whatever_its_padding(pooling):
+    window = np.array([[1.5, -2.0, 0.0]], np.float32)
+    pooled = pool(window, pooling, np.array([0.1]), np.array([0.3]))
+    np.testing.assert_allclose(pooled, window[0], rtol=1e-6)
+
+
+def loudness_encoder(pooling, **choices):
+    """Return an encoder whose model gives the peak of each window and a constant."""
+    spec = find_encoder("birdnet-v2.4", {"pooling": pooling, "window_s": "1"} | choices)
+
+    def model(windows):
+        vectors = np.zeros((len(windows), spec.dimension), np.float32)
+        vectors[:, 0] = np.abs(windows).max(axis=1)
+        vectors[:, 1] = 1
+        return vectors
+
+    return Encoder(spec, model, {})
+
+
+def embed(encoder, signal):
+    prepared = encoder.prepare(signal, RATE_HZ)
+    (output,) = encoder.encode([prepared])
+    return encoder.pool(prepared, output)
+
+
+@pytest.mark.parametrize("padding", ["centre", "right", "wrap"])
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [("mean", 0.5), ("audio", 1 / 1.25), ("max", 1.0), ("energy", 1.0)],
+)
+def test_a_window_with_little_audio_counts_little(pooling, expected, padding):
+    """One second at a level of 1, then a quarter of a second of silence."""
+    signal = np.zeros(RATE_HZ * 5 // 4, np.float32)
+    signal[: RATE_HZ - 200] = 1
+    encoder = loudness_encoder(pooling, padding=padding, rate_hz=str(RATE_HZ))
+    vector = embed(encoder, signal)
+    assert vector[0] == pytest.approx(expected, abs=1e-6)
+    assert vector[1] == pytest.approx(1, abs=1e-6)
+
+
+def test_padding_adds_no_energy():
+    encoder = loudness_encoder("energy", padding="wrap", rate_hz=str(RATE_HZ))
+    signal = np.full(RATE_HZ * 3 // 2, 0.5, np.float32)
+    prepared = encoder.prepare(signal, RATE_HZ)
+    assert prepared.share.tolist() == [1, 0.5]
+    assert prepared.energy.tolist() == [RATE_HZ / 4, RATE_HZ / 8]
+
+
+def test_frames_are_weighted_by_the_energy_of_their_part_of_the_segment():
+    signal = np.arange(10, dtype=np.float32)
+    parts = [0 + 1 + 4, 9 + 16 + 25, 36 + 49 + 64 + 81]
+    assert frame_energies(signal, 3).tolist() == parts
+    assert frame_energies(signal[:1], 1).tolist() == [0]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_mfcc_is_pooled_over_its_frames(pooling):
+    rng = np.random.default_rng(0)
+    signal = rng.normal(scale=0.1, size=RATE_HZ).astype(np.float32)
+    signal[: RATE_HZ // 2] *= 0.01
+    frames = open_encoder(find_encoder("mfcc"), sequences=True)
+    (output,) = frames.encode([frames.prepare(signal, RATE_HZ)])
+    energy = frame_energies(signal, len(output))
+    expected = pool_literally(
+        output.tolist(), pooling, [1.0] * len(output), energy.tolist()
+    )
+    pooled = embed(open_encoder(find_encoder("mfcc", {"pooling": pooling})), signal)
+    np.testing.assert_allclose(pooled, expected, rtol=1e-4, atol=1e-3)

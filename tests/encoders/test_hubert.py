@@ -1,7 +1,9 @@
 """HuBERT: a layer is the same if it is cut, exported or built; signals are not padded."""
 
+import hashlib
 import shutil
-import warnings
+import sys
+from typing import Any
 
 import numpy as np
 import onnx
@@ -9,21 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callshot.encoders import encode
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.encode import PreparedSegment, open_encoder, used_weights
+from callshot.encoders.models import hubert
 from callshot.encoders.models.hubert import (
     cut_hubert,
     export_hubert,
     open_hubert,
     open_hubert_torch,
 )
+from callshot.encoders.weights import import_weight, torch_has_cuda, weight_folder
 from callshot.errors import InputError, OptionError
-from standins import hubert, read_weights, reference_hubert
+from standins import hubert as save_hubert
+from standins import read_weights, reference_hubert
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    return hubert(tmp_path_factory.mktemp("published") / "model.onnx")
+    return save_hubert(tmp_path_factory.mktemp("published") / "model.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +41,8 @@ def layer_2(published):
 
 
 def make_signal(samples=8000, level=0.1, mean=0.0):
-    return (mean + level * np.random.default_rng(samples).normal(size=samples)).astype(
-        np.float32
-    )
+    random = np.random.default_rng(samples)
+    return (mean + level * random.normal(size=samples)).astype(np.float32)
 
 
 # Cutting
@@ -54,17 +61,12 @@ def test_a_cut_equals_that_layer_of_the_reference(published, tmp_path, layer):
     )
 
 
-@pytest.mark.parametrize("layer", [0, 13])
-def test_a_layer_that_hubert_base_does_not_have_is_an_error(published, tmp_path, layer):
-    with pytest.raises(InputError, match=f"expected layer {layer} of an ONNX export"):
-        cut_hubert(published, tmp_path / "cut.onnx", layer)
-
-
 def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(tmp_path):
-    with pytest.raises(
-        InputError, match=r"expected layer 5 of .* got layers \[1, 2, 3\]"
-    ):
-        cut_hubert(hubert(tmp_path / "m.onnx", layers=3), tmp_path / "cut.onnx", 5)
+    short = save_hubert(tmp_path / "m.onnx", layers=3)
+    for layer in (0, 5):
+        message = rf"expected layer {layer} of an ONNX export .* got layers \[1, 2, 3\]"
+        with pytest.raises(InputError, match=message):
+            cut_hubert(short, tmp_path / "cut.onnx", layer)
     text = "(float[n, s] x) => (float[n, s] y) { y = Abs(x) }"
     onnx.save(onnx.parser.parse_model(HEAD + text), tmp_path / "other.onnx")
     with pytest.raises(InputError, match=r"got layers \[\]"):
@@ -72,11 +74,9 @@ def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(tmp_path):
 
 
 def test_a_file_of_another_width_is_an_error_and_leaves_no_file(tmp_path):
-    large = hubert(tmp_path / "large.onnx", layers=3, width=1024)
-    with pytest.raises(
-        InputError,
-        match=r"large\.onnx: cut at layer 2, .*is not HuBERT base .*got \(49, 1024\)",
-    ):
+    large = save_hubert(tmp_path / "large.onnx", layers=3, width=1024)
+    message = r"large\.onnx: cut at layer 2, .*is not HuBERT base .*got \(49, 1024\)"
+    with pytest.raises(InputError, match=message):
         cut_hubert(large, tmp_path / "cut.onnx", 2)
     assert [entry.name for entry in tmp_path.iterdir()] == ["large.onnx"]
 
@@ -93,31 +93,20 @@ def test_a_signal_has_a_frame_for_each_full_receptive_field(layer_2, samples):
     assert np.isfinite(frames).all()
 
 
-@pytest.mark.parametrize("samples", [0, 399])
-def test_a_signal_without_a_full_receptive_field_is_an_error(layer_2, samples):
-    with pytest.raises(
-        InputError, match=f"expected at least 400 samples, got {samples}"
+def test_a_signal_that_is_too_short_too_long_or_not_finite_is_an_error(layer_2):
+    model = open_hubert(layer_2, normalise=False)
+    for samples, message in (
+        (0, "expected at least 400 samples, got 0"),
+        (399, "expected at least 400 samples, got 399"),
+        (961_000, "at most 60 s, got 60.1 s"),  # it would fill the memory
     ):
-        open_hubert(layer_2)(np.zeros(samples, np.float32))
-
-
-def test_a_signal_that_would_fill_the_memory_is_an_error(layer_2, monkeypatch):
-    model = open_hubert(layer_2)
-    with pytest.raises(InputError, match=r"at most 60 s, got 60\.1 s"):
-        model(make_signal(961_000))
-    monkeypatch.setattr("callshot.encoders.models.hubert.LONGEST_S", 0.5)
-    with pytest.raises(InputError, match=r"at most 0\.5 s"):
-        model(make_signal(8001))
-    assert model(make_signal(8000)).shape == (24, 768)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_signal_that_is_not_finite_is_an_error(layer_2, bad):
-    damaged = make_signal()
-    damaged[100] = bad
-    for normalise in (True, False):
+        with pytest.raises(InputError, match=message):
+            model(np.zeros(samples, np.float32))
+    for bad in (np.nan, np.inf):
+        damaged = make_signal()
+        damaged[100] = bad
         with pytest.raises(InputError, match="sample 100: expected a finite number"):
-            open_hubert(layer_2, normalise=normalise)(damaged)
+            model(damaged)
 
 
 def test_normalising_removes_level_and_mean_and_does_not_change_the_input(layer_2):
@@ -168,33 +157,11 @@ def hidden_state(torch, model, audio, layer):
     """Return a hidden state as Hugging Face's example computes it."""
     from transformers import Wav2Vec2FeatureExtractor
 
-    values = Wav2Vec2FeatureExtractor(do_normalize=True)(
-        audio, sampling_rate=16000, return_tensors="pt"
-    ).input_values
+    extract = Wav2Vec2FeatureExtractor(do_normalize=True)
+    values = extract(audio, sampling_rate=16000, return_tensors="pt").input_values
     with torch.inference_mode():
-        return np.array(
-            model(values, output_hidden_states=True).hidden_states[layer][0].numpy()
-        )
-
-
-def export_whole(torch, model, path):
-    """Export all layers with the exporter of the published file."""
-    axes = {
-        "input_values": {0: "batch_size", 1: "sequence_length"},
-        "last_hidden_state": {0: "batch_size", 1: "frames"},
-    }
-    names = {"input_names": ["input_values"], "output_names": ["last_hidden_state"]}
-    with warnings.catch_warnings(action="ignore"):
-        torch.onnx.export(
-            model,
-            (torch.randn(1, 16000),),
-            path,
-            dynamo=False,
-            opset_version=14,
-            dynamic_axes=axes,
-            **names,
-        )
-    return path
+        states = model(values, output_hidden_states=True).hidden_states
+    return np.array(states[layer][0].numpy())
 
 
 def assert_equals_layer(torch, random_model, model, layer):
@@ -203,25 +170,10 @@ def assert_equals_layer(torch, random_model, model, layer):
         assert np.abs(model(make_signal(samples)) - expected).max() <= 1e-5
 
 
-def test_a_cut_layer_equals_the_hidden_state_of_the_whole_model(
-    torch, random_model, tmp_path
-):
-    whole = export_whole(torch, random_model, tmp_path / "whole.onnx")
-    for layer in (2, 4):
-        cut_hubert(whole, tmp_path / "cut.onnx", layer)
-        assert_equals_layer(
-            torch, random_model, open_hubert(tmp_path / "cut.onnx"), layer
-        )
-
-
 def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(torch, random_model):
     for layer in (1, 2, 4):
-        assert_equals_layer(
-            torch,
-            random_model,
-            open_hubert_torch(random_model.weights, layer, device="cpu"),
-            layer,
-        )
+        built = open_hubert_torch(random_model.weights, layer, device="cpu")
+        assert_equals_layer(torch, random_model, built, layer)
 
 
 def test_signals_of_one_length_are_encoded_together_as_they_are_alone(
@@ -268,9 +220,8 @@ def test_weights_as_torch_saved_them_give_the_same_bits_as_safetensors(
     torch, random_model, tmp_path, rename
 ):
     tensors = {rename(key): value for key, value in random_model.state_dict().items()}
-    model = open_hubert_torch(
-        save_weights(torch, random_model, tmp_path, tensors), 2, device="cpu"
-    )
+    path = save_weights(torch, random_model, tmp_path, tensors)
+    model = open_hubert_torch(path, 2, device="cpu")
     expected = open_hubert_torch(random_model.weights, 2, device="cpu")
     assert np.array_equal(model(make_signal()), expected(make_signal()))
 
@@ -278,10 +229,8 @@ def test_weights_as_torch_saved_them_give_the_same_bits_as_safetensors(
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # a CPU without bfloat16
 def test_half_precision_is_near_float32_and_other_bits(torch, random_model):
     golden = open_hubert_torch(random_model.weights, 2, device="cpu")(make_signal())
-    model = open_hubert_torch(
-        random_model.weights, 2, device="cpu", precision="bfloat16"
-    )
-    frames = model(make_signal())
+    options = {"device": "cpu", "precision": "bfloat16"}
+    frames = open_hubert_torch(random_model.weights, 2, **options)(make_signal())
     assert frames.dtype == np.float32
     error = np.linalg.norm(frames - golden) / np.linalg.norm(golden)
     assert 1e-6 < error < 0.05
@@ -295,42 +244,160 @@ class Malicious:
 def test_a_pickle_with_code_is_an_error_and_the_code_does_not_run(
     torch, random_model, tmp_path
 ):
-    path = save_weights(
-        torch, random_model, tmp_path, random_model.state_dict() | {"code": Malicious()}
-    )
-    with pytest.raises(
-        InputError, match=r"pytorch_model\.bin: cannot be read as weights of HuBERT"
-    ):
+    tensors = random_model.state_dict() | {"code": Malicious()}
+    path = save_weights(torch, random_model, tmp_path, tensors)
+    with pytest.raises(InputError, match="cannot be read as weights of HuBERT"):
         open_hubert_torch(path, 2, device="cpu")
 
 
 def test_missing_damaged_or_other_weights_are_errors(torch, random_model, tmp_path):
-    (tmp_path / "half.safetensors").write_bytes(
-        random_model.weights.read_bytes()[:100_000]
-    )
-    some = {
-        name: value
-        for name, value in random_model.state_dict().items()
-        if "layers.1.attention" not in name
-    }
-    shapes = {name: value[:1] for name, value in random_model.state_dict().items()}
+    half = random_model.weights.read_bytes()[:100_000]
+    (tmp_path / "half.safetensors").write_bytes(half)
     for name in ("missing", "half"):
         with pytest.raises(
-            InputError, match=rf"{name}\.safetensors: cannot be read as weights"
+            InputError, match=rf"{name}\.safetensors: cannot be read as"
         ):
             open_hubert_torch(tmp_path / f"{name}.safetensors", 2, device="cpu")
-    for tensors, message in (
-        (some, r"8 tensors of HuBERT missing, the first is encoder\.layers\.1"),
-        (shapes, "size mismatch"),
-    ):
+    state = random_model.state_dict()
+    some = {name: state[name] for name in state if "layers.1.attention" not in name}
+    shapes = {name: value[:1] for name, value in state.items()}
+    missing = r"8 tensors of HuBERT missing, the first is encoder\.layers\.1"
+    for tensors, message in ((some, missing), (shapes, "size mismatch")):
+        path = save_weights(torch, random_model, tmp_path, tensors)
         with pytest.raises(InputError, match=message):
-            open_hubert_torch(
-                save_weights(torch, random_model, tmp_path, tensors), 2, device="cpu"
-            )
+            open_hubert_torch(path, 2, device="cpu")
 
 
-def test_cuda_is_an_error_if_torch_finds_none(torch, random_model):
-    if torch.cuda.is_available():
-        pytest.skip("this torch has CUDA")
-    with pytest.raises(OptionError, match="torch finds no cuda"):
-        open_hubert_torch(random_model.weights, 2)
+SPEC = find_encoder("hubert-base-l2")
+WEIGHTS = {weight.file: weight for weight in (*SPEC.weights, *SPEC.torch_weights)}
+ONNX = "model.onnx"
+SAFE = "model.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights")
+    (folder / SAFE).write_bytes(b"weights for torch")
+    return {ONNX: save_hubert(folder / ONNX), SAFE: folder / SAFE}
+
+
+def import_weights(files, *names):
+    for name in names:
+        import_weight(SPEC.weights_name, WEIGHTS[name], files[name])
+
+
+def make_sound(samples=8000):
+    random = np.random.default_rng(samples)
+    return random.normal(scale=0.1, size=samples).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("present", "device", "gpu", "used"),
+    [
+        ((ONNX,), "cpu", False, ONNX),
+        ((SAFE,), "cpu", False, SAFE),
+        ((ONNX, SAFE), "cpu", True, ONNX),
+        ((ONNX, SAFE), "cuda", True, SAFE),
+        ((ONNX, SAFE), "cuda", False, ONNX),
+        ((ONNX,), "cuda", True, ONNX),
+        ((SAFE,), "cuda", False, SAFE),
+    ],
+)
+def test_weights_for_torch_are_used_if_they_are_alone_or_torch_has_a_gpu(
+    files, monkeypatch, present, device, gpu, used
+):
+    import_weights(files, *present)
+    monkeypatch.setattr(encode, "torch_has_cuda", lambda: gpu)
+    assert used_weights(SPEC, device) == (WEIGHTS[used],)
+
+
+def test_on_a_gpu_torch_runs_its_weights_and_they_are_in_the_fingerprint(
+    files, monkeypatch
+):
+    opened: list[Any] = []
+
+    def open_torch(weights, layer, **options):
+        opened.append((weights.name, layer, options))
+        return lambda signal: np.zeros((1, 768), np.float32)
+
+    import_weights(files, ONNX, SAFE)
+    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
+    monkeypatch.setattr(encode, "torch_has_cuda", lambda: True)
+    monkeypatch.setattr(hubert, "open_hubert_torch", open_torch)
+    encoder = open_encoder(
+        find_encoder("hubert-base-l5", {"normalise": "false"}), device="cuda", threads=3
+    )
+    options = {"normalise": False, "mean": True, "threads": 3}
+    options["precision"] = "float32"
+    assert opened == [(SAFE, 5, options)]
+    assert encoder.fingerprint["weights"] == {
+        SAFE: hashlib.sha256(files[SAFE].read_bytes()).hexdigest()
+    }
+
+
+@pytest.mark.parametrize("present", [ONNX, SAFE])
+def test_without_a_gpu_the_error_says_what_to_do_before_any_file_is_made(
+    files, monkeypatch, present
+):
+    import_weights(files, present)
+    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
+    monkeypatch.setattr(hubert, "has_cuda", lambda: False)
+    message = "device: cuda needs a torch .*get hubert-base-l2 --torch.* use cpu"
+    with pytest.raises(OptionError, match=message):
+        open_encoder(SPEC, device="cuda")
+    assert not (weight_folder(SPEC.weights_name) / "derived").exists()
+
+
+@pytest.mark.parametrize(("present", "device"), [(ONNX, "cuda"), (SAFE, "cpu")])
+def test_half_precision_without_torch_on_a_gpu_is_an_error(
+    files, monkeypatch, present, device
+):
+    import_weights(files, present)
+    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
+    monkeypatch.setattr(encode, "torch_has_cuda", lambda: True)
+    half = find_encoder("hubert-base-l2", {"precision": "float16"})
+    with pytest.raises(OptionError, match="precision=float16 needs --device cuda, a t"):
+        open_encoder(half, device=device)
+
+
+@pytest.mark.parametrize("present", [ONNX, SAFE])
+def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
+    files, monkeypatch, present
+):
+    exported: list[str] = []
+    devices: list[str] = []
+    open_hubert = hubert.open_hubert
+
+    def export(weights, target, layer):
+        exported.append(weights.name)
+        hubert.cut_hubert(files[ONNX], target, layer)
+
+    def open_on_cpu(path, *, device="cpu", **options):
+        devices.append(device)
+        return open_hubert(path, **options)
+
+    import_weights(files, present)
+    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
+    monkeypatch.setattr(hubert, "export_hubert", export)
+    monkeypatch.setattr(hubert, "open_hubert", open_on_cpu)
+    monkeypatch.setattr(hubert, "has_cuda", lambda: True)
+    sound = [PreparedSegment(make_sound())]
+    outputs = [
+        open_encoder(SPEC, device=one).encode(sound)[0] for one in ("cpu", "cuda")
+    ]
+    assert exported == ([SAFE] if present == SAFE else [])
+    assert devices[-2:] == ["cpu", "cuda"]
+    assert outputs[0].shape == (24, 768)
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_without_torch_there_is_no_gpu_and_nothing_is_imported(monkeypatch):
+    monkeypatch.setattr("callshot.encoders.weights.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert torch_has_cuda() is False

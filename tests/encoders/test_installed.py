@@ -98,20 +98,11 @@ def test_listing_encoders_imports_no_framework_and_writes_nothing(tmp_path):
         "frameworks = {'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'};"
         "print(*frameworks & set(sys.modules))"
     )
-    environment = {
-        "HOME": str(tmp_path),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "PATH": "",
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-    }
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=True,
-    )
-    assert process.stdout.strip() == ""
+    folders = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {"PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    command = [sys.executable, "-c", code]
+    output = subprocess.check_output(command, env=folders | environment, text=True)
+    assert output.strip() == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,11 +127,8 @@ def test_other_options_and_other_models_have_no_references():
 
 def test_a_vector_that_differs_from_its_reference_is_an_error(monkeypatch):
     spec = find_encoder("mfcc")
-    wrong = {
-        name: vector + np.float32(1) for name, vector in read_references(spec).items()
-    }
+    references = read_references(spec)
+    wrong = {name: vector + np.float32(1) for name, vector in references.items()}
     monkeypatch.setattr(install, "read_references", lambda spec: wrong)
-    with pytest.raises(
-        InputError, match="its vector for tone differs from the reference by"
-    ):
+    with pytest.raises(InputError, match="vector for tone differs from the reference"):
         list(check_encoder(spec))

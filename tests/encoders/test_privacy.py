@@ -99,21 +99,12 @@ def folders(tmp_path):
 
 def run_watched(code, folders, sealed, commands=()):
     """Run code; return its events, and the files in folders that must stay empty."""
-    environment = {name: str(folders / place) for name, place in FORBIDDEN.items()} | {
-        "CALLSHOT_HOME": str(folders / "callshot")
-    }
-    environment |= {
-        name: os.environ[name]
-        for name in ("PATH", "PYTHONPATH", "SYSTEMROOT")
-        if name in os.environ
-    }
-    command = [
-        sys.executable,
-        "-B",
-        "-c",
-        WATCH + code + REPORT,
-        json.dumps([sealed, commands, str(TESTS)]),
-    ]
+    environment = {name: str(folders / place) for name, place in FORBIDDEN.items()}
+    environment["CALLSHOT_HOME"] = str(folders / "callshot")
+    for name in ("PATH", "PYTHONPATH", "SYSTEMROOT"):
+        environment |= {name: os.environ[name]} if name in os.environ else {}
+    arguments = json.dumps([sealed, commands, str(TESTS)])
+    command = [sys.executable, "-B", "-c", WATCH + code + REPORT, arguments]
     process = subprocess.run(
         [*SEAL, *command] if sealed else command,
         cwd=folders / "here",
@@ -143,34 +134,19 @@ def segments(tmp_path_factory):
 
 
 def commands(name, segments, folders, tmp_path):
-    """Return the commands of a user: get the weights, if any, check, and embed."""
+    """Return the commands of a user: get the weights, check, and embed."""
     if name in STANDINS:
         pytest.importorskip("onnxruntime")
         weight = STANDINS[name](tmp_path / "model.onnx")
     else:
         spec = find_encoder(name)
-        weight = (
-            find_weight(spec.weights_name, spec.weights[0]) if spec.weights else None
-        )
-        if spec.weights and weight is None:
-            pytest.skip(
-                f"the weights of {name} are not here: callshot encoders get {name}"
-            )
-    embed = [
-        "embed",
-        str(segments),
-        "-o",
-        str(folders / "out" / "table.parquet"),
-        "--sequence",
-        "--quiet",
-        "-e",
-    ]
-    get = (
-        []
-        if weight is None
-        else [["encoders", "get", name, "--from", str(weight), "--quiet"]]
-    )
-    return [*get, ["encoders"], ["encoders", "check", name], [*embed, name]]
+        weight = find_weight(spec.weights_name, spec.weights[0])
+        if weight is None:
+            pytest.skip(f"no weights of {name}: callshot encoders get {name}")
+    get = ["encoders", "get", name, "--from", str(weight), "--quiet"]
+    embed = ["embed", str(segments), "-e", name, "--sequence", "--quiet", "-o"]
+    table = str(folders / "out" / "table.parquet")
+    return [get, ["encoders"], ["encoders", "check", name], [*embed, table]]
 
 
 @pytest.mark.parametrize("name", NAMES)

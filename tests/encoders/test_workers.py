@@ -13,7 +13,7 @@ from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.install import import_weights
 from callshot.encoders.store import Store
-from callshot.encoders.workers import Workers, default_threads
+from callshot.encoders.workers import Workers
 from callshot.errors import InputError
 from rows_of_spans import make_row, make_spans
 from sounds import record
@@ -46,11 +46,18 @@ def run_all(encoder, segments):
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("parallel", [True, False])
 def test_outputs_are_whole_and_in_order(count, parallel):
+    sizes = []
+
+    def model(windows):
+        sizes.append(len(windows))
+        return first_two(windows)
+
     segments = [make_windows(n, value=n) for n in (1, 4, 5, 13)]
     spec = replace(PERCH, parallel=parallel)
-    outputs = run_all(make_encoder(first_two, count, spec), segments)
+    outputs = run_all(make_encoder(model, count, spec), segments)
     for segment, output in zip(segments, outputs, strict=True):
         np.testing.assert_array_equal(output, segment.input[:, :2])
+    assert (sizes == [1] * 23) == parallel  # a window is alone in the model
 
 
 def test_two_threads_are_in_the_model_at_the_same_time():
@@ -85,17 +92,6 @@ def test_one_thread_runs_a_model_that_allows_no_more(changes):
         assert all(output().shape == (1, 2) for output in outputs)
     assert len(threads) == 1
     assert sizes == [8, 8, 4]  # windows of several segments together
-
-
-def test_a_window_is_alone_in_the_model():
-    sizes = []
-
-    def model(windows):
-        sizes.append(len(windows))
-        return first_two(windows)
-
-    run_all(make_encoder(model, 3), [make_windows(n) for n in (1, 2, 10)])
-    assert sizes == [1] * 13
 
 
 @pytest.mark.parametrize("parallel", [True, False])
@@ -155,11 +151,6 @@ def test_an_interrupt_drops_what_has_not_begun_and_waits_for_nothing():
     assert len(begun) <= 2
 
 
-def test_by_default_there_is_a_thread_for_each_core(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
-    assert default_threads() == 3
-
-
 @pytest.fixture
 def library(tmp_path):
     lengths = [1.0, 7.5, 11.0, 5.0, 5.0, 0.5]
@@ -178,16 +169,14 @@ def test_the_store_has_the_same_bytes_for_any_number_of_threads(
     folder, segments = library
     monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
     monkeypatch.setattr(catalogue, "ENCODERS", standins.unpinned("perch-v2"))
-    makers = {"perch-v2": standins.perch_v2, "hubert-base-l2": standins.hubert}
+    make = {"perch-v2": standins.perch_v2, "hubert-base-l2": standins.hubert}[name]
     spec = find_encoder(name)
-    if name in makers:
-        import_weights(spec, [makers[name](folder / "model.onnx")])
+    import_weights(spec, [make(folder / "model.onnx")])
     contents = []
     for threads in (1, 3):
         encoder = open_encoder(spec, threads=threads)
         assert encoder.workers == threads
-        place = folder / f"store-{threads}"
-        with Store(place, encoder.fingerprint) as store:
+        with Store(folder / f"store-{threads}", encoder.fingerprint) as store:
             keys, rejects = embed_spans(segments, encoder, store, threads=2)
             contents.append((keys, store.vectors(keys).tobytes()))
         assert rejects == []
@@ -239,6 +228,9 @@ def test_a_batch_of_whole_segments_has_a_limit_of_samples(monkeypatch):
     model = LengthModel()
     run_in_batches(model, make_signals(*[10] * 7), size=64)
     assert model.batches == [(3, 10), (3, 10), (1, 10)]
+    model = LengthModel()
+    run_all(make_encoder(model, 1, MFCC), make_signals(5, 5, 5))  # on the CPU
+    assert model.batches == [(1, 5)] * 3
 
 
 def test_a_whole_segment_that_fails_does_not_change_those_of_its_batch():
@@ -251,9 +243,3 @@ def test_a_whole_segment_that_fails_does_not_change_those_of_its_batch():
         assert outputs[0]().shape == outputs[2]().shape == (3, 2)
         with pytest.raises(InputError, match="loud"):
             outputs[1]()
-
-
-def test_on_the_cpu_whole_segments_stay_alone():
-    model = LengthModel()
-    run_all(make_encoder(model, 1, MFCC), make_signals(5, 5, 5))
-    assert model.batches == [(1, 5)] * 3

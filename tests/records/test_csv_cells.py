@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.corpus.segment_table import (
-    read_rejects,
-    write_duplicates,
-    write_rejects,
-)
+from callshot.corpus.segment_table import read_rejects, write_duplicates, write_rejects
 from callshot.records import Reject
 from callshot.records.table_files import (
     format_csv,
     protect_text,
-    restore_frame,
     restore_text,
     write_csv,
     write_csv_frame,
@@ -51,24 +46,6 @@ def test_numbers_stay_numbers(number, whole):
     assert (float(cells[0]), int(cells[1])) == (number, whole)
     for text in ("-1", "+2.5", "-1e-5", "-.5"):
         assert protect_text(text) == text
-
-
-@given(st.lists(TEXTS, min_size=1, max_size=4))
-def test_rows_come_back(cells):
-    text = format_csv([("a",), cells])
-    _, *rows = csv.reader(io.StringIO(text, newline=""))
-    if any(cells):
-        assert [restore_text(cell) for cell in rows[0]] == cells
-
-
-def test_a_frame_comes_back_and_has_the_cells_of_rows(tmp_path):
-    texts = [*FORMULAS, "roar", "-1.5", ""]
-    frame = pl.DataFrame({"label": texts, "value": [-0.5] * len(texts)})
-    write_csv_frame(frame, tmp_path / "a.csv")
-    raw = pl.read_csv(tmp_path / "a.csv")
-    assert raw["value"].to_list() == [-0.5] * len(texts)
-    assert raw["label"].to_list() == [protect_text(text) for text in texts]
-    assert restore_frame(raw).equals(frame)
 
 
 def list_cells(path):

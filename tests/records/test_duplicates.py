@@ -1,6 +1,7 @@
-"""Equal contents in several recordings are found, and their recordings become one."""
+"""Equal contents in several recordings, and summaries of samples."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from callshot.records.duplicates import (
     find_equal_vectors,
     group_recordings,
 )
+from callshot.records.frames import PERCENTILE_NAMES, PERCENTILES, summarise_samples
 from callshot.vectors import Vectors
 
 CONTENT = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcd")), max_size=12)
@@ -75,3 +77,15 @@ def test_vectors_are_equal_to_the_last_bit_and_minus_zero_is_zero():
 def test_no_duplicates_give_no_note():
     groups = np.array([-1, -1])
     assert list(describe_duplicates(groups, ["a", "b"], "audio")) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 101, 1000])
+def test_percentiles_are_those_of_numpy(count):
+    rng = np.random.default_rng(count)
+    samples = rng.normal(size=(20, count))
+    samples[5:10] = np.round(samples[5:10], 1)
+    samples[10, 0] = np.nan
+    found = summarise_samples(samples)
+    expected = np.percentile(samples, PERCENTILES, axis=1)
+    for name, values in zip(PERCENTILE_NAMES, expected, strict=True):
+        np.testing.assert_array_equal(found[name], values)

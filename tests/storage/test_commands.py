@@ -7,6 +7,7 @@ import soundfile
 
 from callshot.cli import app
 from callshot.errors import CallshotError
+from rows_of_spans import make_row, make_spans
 from stores import BUCKET, SECRET, serve_files, upload
 
 URL = f"s3://{BUCKET}"
@@ -87,70 +88,45 @@ def test_the_chain_of_commands_writes_the_same_files_to_a_bucket_and_to_a_disk(
     assert remote.equals(pl.read_parquet(calls / "segments/segments.parquet"))
 
 
-def test_annotated_recordings_on_a_web_server_become_segments_and_embeddings(
-    calls, store, tmp_path
-):
-    with serve_files(calls) as url:
-        call("segment {0}/in --annotations {0}/in --out {1}/web -q", url, tmp_path)
-        call(
-            "embed {0}/web/segments.parquet --encoder mfcc --out {0}/web.parquet --store {1} -q",
-            tmp_path,
-            store,
-        )
-    call("segment {0}/in --annotations {0}/in --out {1}/disk -q", calls, tmp_path)
-    call(
-        "embed {0}/disk/segments.parquet --encoder mfcc --out {0}/disk.parquet --store {1} -q",
-        tmp_path,
-        store,
-    )
-    tables = [pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("web", "disk")]
-    assert len(tables[0]) == 16
-    assert tables[0].equals(tables[1])
-
-
 @pytest.mark.parametrize(
     "line",
     [
         "init {0}/in --out {1}/study.toml",
         "run {0}/study.toml",
+        "run {1}/url.toml",
         "review {0}/scan",
         "synth {0}/corpus",
-        "embed {1}/segments.parquet --encoder mfcc --store {0}/store --out {1}/a.parquet",
+        "embed {1}/x.parquet --encoder mfcc --store {0}/store --out {1}/a.parquet",
         "cluster slurm --workers 1 --hours 1 --out {0}/job.sh -- index a --out b",
     ],
 )
 def test_commands_that_work_on_a_disk_only_refuse_urls_in_one_line(
-    bucket, calls, tmp_path, monkeypatch, line
+    bucket, tmp_path, monkeypatch, line
 ):
     monkeypatch.chdir(tmp_path)
-    bucket.pipe_file(f"{BUCKET}/scan/scan.json", b"{}")
-    bucket.pipe_file(f"{BUCKET}/study.toml", b"")
-    bucket.pipe_file(f"{BUCKET}/in/a.wav", b"RIFF")
-    if "segments.parquet" in line:
-        call("segment {0}/in --annotations {0}/in --out {1} -q", calls, tmp_path)
-    with pytest.raises(
-        CallshotError, match=r"^s3://\S+: expected a path on this machine"
-    ) as e:
+    for name in ("scan/scan.json", "study.toml", "in/a.wav"):
+        bucket.pipe_file(f"{BUCKET}/{name}", b"{}")
+    (tmp_path / "url.toml").write_text(f'[corpus.calls]\naudio = "{URL}/in"\n')
+    make_spans([make_row("a.wav")]).frame.write_parquet(tmp_path / "x.parquet")
+    message = r"s3://\S+: expected a path on this machine"
+    with pytest.raises(CallshotError, match=message) as caught:
         call(line, URL, tmp_path)
-    assert "\n" not in str(e.value)
+    assert "\n" not in str(caught.value)
     assert not (tmp_path / "s3:").exists()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "segment {1}/in --annotations {1}/in --out {0}/out",
-        "learn {1}/in --encoder mfcc --window 1 --out {0}/model.npz",
-    ],
-)
-def test_a_web_server_takes_no_results(calls, line):
-    refusal = pytest.raises(CallshotError, match="a web server takes no files")
-    with serve_files(calls) as url, refusal:
-        call(line, url, calls)
-
-
-def test_a_study_with_a_url_in_it_is_refused_in_one_line(tmp_path):
-    study = tmp_path / "study.toml"
-    study.write_text('[corpus.calls]\naudio = "s3://bucket/in"\n')
-    with pytest.raises(CallshotError, match="s3://bucket/in: expected a path on this"):
-        call("run {0}", study)
+def test_recordings_on_a_web_server_are_read_and_it_takes_no_results(calls, tmp_path):
+    lines = [
+        "segment {0}/in --annotations {0}/in --out {1} -q",
+        "embed {1}/segments.parquet --encoder mfcc --out {1}.parquet --store {1}-store -q",
+    ]
+    tables = []
+    with serve_files(calls) as url:
+        for place, out in ((url, tmp_path / "web"), (calls, tmp_path / "disk")):
+            for line in lines:
+                call(line, place, out)
+            tables.append(pl.read_parquet(out.with_suffix(".parquet")))
+        with pytest.raises(CallshotError, match="a web server takes no files"):
+            call("segment {1}/in --annotations {1}/in --out {0}/out", url, calls)
+    assert len(tables[0]) == 16
+    assert tables[0].equals(tables[1])

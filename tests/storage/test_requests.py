@@ -66,41 +66,6 @@ def test_learn_asks_once_for_what_a_recording_is(bucket, tmp_path):
     assert audio.count("GET") <= 2 * 4
 
 
-def test_learn_sees_a_recording_that_has_changed(bucket, tmp_path):
-    learned = {}
-    for place, seeds in (("one", (1, 2)), ("other", (1, 3))):
-        for name, seed in zip("ab", seeds, strict=True):
-            write_calls(tmp_path / place, name, seed)
-        upload(bucket, tmp_path / place, f"{BUCKET}/in")
-        for folder in (f"{URL}/in", tmp_path / place):
-            options = {"window_s": 1, "store": tmp_path / "store"}
-            learned[str(folder), place] = learn(
-                folder, "mfcc", **options
-            ).model.examples.matrix
-    first, plain, second, other = learned.values()
-    assert first.tobytes() == plain.tobytes()
-    assert second.tobytes() == other.tobytes()
-    assert second.tobytes() != first.tobytes()
-
-
-def test_a_range_is_as_long_as_what_is_expected(bucket, monkeypatch):
-    bucket.pipe_file(f"{BUCKET}/x", bytes(10**6))
-    ranges = []
-    real = RangeReader._request
-
-    def request(self, start, end):
-        ranges.append(end - start)
-        return real(self, start, end)
-
-    monkeypatch.setattr(RangeReader, "_request", request)
-    with to_path(f"{URL}/x").open("rb") as stream:
-        stream.expect(0.2)
-        stream.seek(300_000)
-        while stream.tell() < 500_000:
-            stream.read(8000)
-    assert ranges == [200_000]
-
-
 class StoredBytes:
     """A file of 100 bytes in a store, whose version stays the same when it is written again."""
 
@@ -239,16 +204,6 @@ def test_files_of_all_runs_that_ended_early_are_replaced(bucket):
     assert "a.csv" in list_names(bucket)  # removed only after all uploads
     write_results("third", names=("b.csv", "d.csv"))
     assert list_names(bucket) == ["b.csv", "d.csv", "facts.json"]
-
-
-def test_files_that_were_not_made_again_are_removed_later_if_that_failed(bucket):
-    write_results("first")
-    refuse(bucket, "DELETE", "out/b.csv")
-    with pytest.raises(OutputError, match="not all results are written"):
-        write_results("second", names=("a.csv",))
-    bucket.proxy.reset()
-    write_results("third", names=("a.csv",))
-    assert list_names(bucket) == ["a.csv", "facts.json"]
 
 
 def test_a_set_of_many_results_is_listed_a_few_times(bucket):

@@ -1,15 +1,18 @@
 """Recordings, index and results in a bucket: the same as on a disk, whatever the network does."""
 
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
+import s3fs
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 
 from callshot import index_recordings, open_index, scan
 from callshot.corpus.recordings import find_recordings
 from callshot.detection.index import index_files
 from callshot.detection.index import index_recordings as indexing
 from callshot.errors import InputError, OutputError
-from callshot.storage import requests, to_path
+from callshot.storage import local_copy, remote_path, requests, to_path
 from cluster_jobs import ClusterHere
 from sounds import record
 from stores import BUCKET, SECRET, serve_files, upload
@@ -24,24 +27,6 @@ def read_rows(index):
 
 def make_index(recordings, out, **options):
     return index_recordings(recordings, out, "mfcc", window_s=1, **options)
-
-
-# The same as on a disk
-
-
-def test_an_index_in_a_bucket_has_the_rows_of_one_on_a_disk_and_reads_audio_once(
-    bucket, local, tmp_path
-):
-    record(local / "a.wav", 40, 16000, seed=1)
-    upload(bucket, local, f"{BUCKET}/in")
-    result = make_index(f"{URL}/in", f"{URL}/index")
-    sent = bucket.proxy.sent
-    size = sum(path.stat().st_size for path in local.rglob("*.*"))
-    assert result.added == ["a.wav", "site/b.flac", "site/c.ogg"]
-    assert result.rejects == []
-    expected = make_index(local, tmp_path / "index")
-    assert read_rows(result.index) == read_rows(expected.index)
-    assert size <= sent <= size * 1.05
 
 
 def test_spans_of_a_long_recording_read_its_bytes_about_once(
@@ -62,9 +47,14 @@ def test_spans_of_a_long_recording_read_its_bytes_about_once(
     assert read_rows(result.index) == read_rows(expected.index)
 
 
-def test_a_second_run_adds_only_what_is_new_or_changed(bucket, local):
+def test_a_second_run_adds_only_what_is_new_or_changed(bucket, local, tmp_path):
     upload(bucket, local, f"{BUCKET}/in")
-    make_index(f"{URL}/in", f"{URL}/index")
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    size = sum(path.stat().st_size for path in local.rglob("*.*"))
+    assert size <= bucket.proxy.sent <= size * 1.05  # audio is read once
+    assert result.added == ["a.wav", "site/b.flac", "site/c.ogg"]
+    expected = make_index(local, tmp_path / "index")
+    assert read_rows(result.index) == read_rows(expected.index)
     assert make_index(f"{URL}/in", f"{URL}/index").added == []
     record(local / "a.wav", 6, 16000, seed=9)  # of the same size
     record(local / "z.wav", 3, 16000, seed=10)
@@ -79,29 +69,21 @@ def test_a_run_goes_on_with_the_files_of_one_that_ended_early(
 ):
     monkeypatch.setattr(indexing, "SPAN_WINDOWS", 2)
     upload(bucket, local, f"{BUCKET}/in")
-
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("callshot.detection.index.index_recordings.write_indexed", fail)
-        with pytest.raises(KeyboardInterrupt):
-            make_index(f"{URL}/in", f"{URL}/index")
+    write_indexed = indexing.write_indexed
+    monkeypatch.setattr(indexing, "write_indexed", None)
+    with pytest.raises(TypeError):
+        make_index(f"{URL}/in", f"{URL}/index")
+    monkeypatch.setattr(indexing, "write_indexed", write_indexed)
     first = set(bucket.find(f"{BUCKET}/index"))
     assert len([name for name in first if name.endswith(".npy")]) == 3
     written = []
-    monkeypatch.setattr(
-        indexing,
-        "write_span",
-        lambda *parts: written.append(parts) or index_files.write_span(*parts),
-    )
+    write = index_files.write_span
+    write_noted = lambda *parts: written.append(parts) or write(*parts)  # noqa: E731
+    monkeypatch.setattr(indexing, "write_span", write_noted)
     result = make_index(f"{URL}/in", f"{URL}/index")
     assert len(written) == 5  # three of b.flac, two of c.ogg
     expected = make_index(local, tmp_path / "index")
     assert read_rows(result.index) == read_rows(expected.index)
-
-
-# Failures
 
 
 @pytest.mark.parametrize("kind", ["503", "cut"])
@@ -186,37 +168,6 @@ def test_two_writers_at_once_leave_an_index_that_can_be_read(
     assert len(read_rows(index)) == 3
 
 
-def test_signatures_are_not_written_to_files_of_results(bucket, local, tmp_path):
-    from callshot.study.file_steps import segment_files
-
-    (local / "a.csv").write_text("recording,start_s,end_s,label\na.wav,1,3,call\n")
-    with serve_files(local) as url:
-        signed = Path(
-            f"{url}/a.csv?X-Amz-Signature=SIGNED"
-        )  # as the command line has it
-        segment_files(local, to_path(f"{URL}/segments"), signed)
-    facts = bucket.cat_file(f"{BUCKET}/segments/segments.json").decode()
-    assert f"{url}/a.csv" in facts
-    names = bucket.find(f"{BUCKET}/segments")
-    assert len(names) > 2
-    for name in names:
-        assert b"SIGNED" not in bucket.cat_file(name)
-
-
-def test_a_damaged_file_of_an_index_in_a_bucket_is_a_reject(bucket, local):
-    upload(bucket, local, f"{BUCKET}/in")
-    make_index(f"{URL}/in", f"{URL}/index")
-    names = [name for name in bucket.find(f"{BUCKET}/index") if name.endswith(".npy")]
-    content = bytearray(bucket.cat_file(names[0]))
-    content[-1] ^= 1
-    bucket.pipe_file(names[0], bytes(content))
-    with pytest.raises(InputError, match="differs from the checksum in its name"):
-        read_rows(open_index(f"{URL}/index"))
-
-
-# Bad input
-
-
 def test_a_bucket_without_permission_is_one_line(bucket, local):
     upload(bucket, local, f"{BUCKET}/in")
     bucket.proxy.fault = lambda method, path, number: "403"
@@ -232,27 +183,17 @@ def test_a_bucket_without_permission_is_one_line(bucket, local):
         assert SECRET not in str(caught.value)
 
 
-def test_one_recording_without_permission_is_a_reject(bucket, local):
-    upload(bucket, local, f"{BUCKET}/in")
-    bucket.proxy.fault = lambda method, path, number: (
-        "403" if path.endswith("a.wav") else ""
-    )
-    result = make_index(f"{URL}/in", f"{URL}/index")
-    assert len(result.added) == 2
-    assert "no permission" in result.rejects[0].reason
-
-
 def test_empty_and_missing_buckets_and_folders_are_one_line_each(
     bucket, local, tmp_path
 ):
-    with pytest.raises(
-        InputError, match="s3://recorders: no recordings in this folder"
-    ):
-        make_index(URL, tmp_path / "index")
-    missing = "no such file, folder or bucket; expected a folder of recordings"
+    out = tmp_path / "index"
+    with pytest.raises(InputError, match="s3://recorders: no recordings in this fold"):
+        make_index(URL, out)
     for place in ("s3://absent", "s3://absent/in", f"{URL}/absent"):
-        with pytest.raises(InputError, match=f"{place}: {missing}"):
-            make_index(place, tmp_path / "index")
+        with pytest.raises(
+            InputError, match=f"{place}: no such file, folder or bucket"
+        ):
+            make_index(place, out)
     with pytest.raises(OutputError, match=r"s3://absent/index: cannot be written to"):
         make_index(local, "s3://absent/index")
     with pytest.raises(InputError, match="s3://recorders/in: expected an index"):
@@ -286,3 +227,96 @@ def test_names_that_lead_elsewhere_are_rejects_and_never_opened(bucket):
         assert reject.file.startswith(f"{URL}/in/")
         assert reject.file.isprintable()
         assert "rename it" in reject.reason
+
+
+def test_a_wrong_address_is_one_line(bucket, local, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    s3fs.S3FileSystem.clear_instance_cache()
+    for act, kind in (
+        (lambda: make_index(f"{URL}/in", tmp_path / "index"), InputError),
+        (lambda: make_index(local, f"{URL}/index"), OutputError),
+        (lambda: open_index(f"{URL}/index"), InputError),
+    ):
+        with pytest.raises(kind, match=r"^s3://recorders/in.*127\.0\.0\.1:1") as caught:
+            act()
+        assert "\n" not in str(caught.value)
+        assert SECRET not in str(caught.value)
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_a_recording_that_is_gone_after_the_listing_is_a_reject(bucket, local):
+    upload(bucket, local, f"{BUCKET}/in")
+    done = []
+
+    def remove(method, path, number):
+        if method == "GET" and path.endswith("in/a.wav") and not done:
+            done.append(number)
+            bucket.rm_file(f"{BUCKET}/in/a.wav")
+        return ""
+
+    bucket.proxy.fault = remove
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    assert result.added == ["site/b.flac", "site/c.ogg"]
+    (reject,) = result.rejects
+    assert reject.reason == "a.wav: cannot be read (no such file, folder or bucket)"
+
+
+def test_an_index_whose_files_are_refused_half_way_is_completed_later(bucket, local):
+    upload(bucket, local, f"{BUCKET}/in")
+    writes = []
+
+    def refuse(method, path, number):
+        is_entry = method == "PUT" and path.endswith("recording.json")
+        writes.extend([number] if is_entry else [])
+        return "403" if is_entry and len(writes) > 1 else ""
+
+    bucket.proxy.fault = refuse
+    with pytest.raises(OutputError, match=r"recording.json: .*no permission") as caught:
+        make_index(f"{URL}/in", f"{URL}/index")
+    assert "\n" not in str(caught.value)
+    bucket.proxy.reset()
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    assert result.added == ["site/b.flac", "site/c.ogg"]
+    assert len(result.index.recordings) == 3
+
+
+def test_odd_names_on_a_web_server_are_read(tmp_path):
+    names = ["a b.wav", "c#1.wav", "d?x.wav", "e%2Ff.wav", "ü.wav", "g&h;i.wav"]
+    for seed, name in enumerate(names):
+        record(tmp_path / "in" / name, 2, 16000, seed=seed)
+    with serve_files(tmp_path) as url:
+        result = make_index(f"{url}/in", tmp_path / "index")
+    assert result.rejects == []
+    assert len(result.added) == len(names)
+
+
+@pytest.mark.parametrize("name", ["../../x", "%2e%2e%2fx"])
+def test_a_copy_never_leaves_its_folder(bucket, tmp_path, name):
+    bucket.call_s3("put_object", Bucket=BUCKET, Key=f"in/{name}", Body=b"content")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    with suppress(OSError):
+        local_copy(to_path(f"{URL}/in") / name)
+    copies = remote_path.home() / "remote"
+    for path in {path for path in tmp_path.rglob("*") if path.is_file()} - before:
+        assert path.parent.parent == copies
+
+
+def test_a_listing_of_many_files_takes_a_request_for_each_thousand(bucket):
+    backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    for number in range(1200):
+        backend.put_object(BUCKET, f"in/{number % 7}/{number:05d}.wav", b"RIFF")
+    bucket.proxy.reset()
+    library = find_recordings(to_path(f"{URL}/in"))
+    assert len(library.paths) == 1200
+    assert bucket.proxy.requests < 10
+
+
+def test_a_damaged_file_of_an_index_in_a_bucket_is_an_error(bucket, local):
+    upload(bucket, local, f"{BUCKET}/in")
+    make_index(f"{URL}/in", f"{URL}/index")
+    names = [name for name in bucket.find(f"{BUCKET}/index") if name.endswith(".npy")]
+    content = bytearray(bucket.cat_file(names[0]))
+    content[-1] ^= 1
+    bucket.pipe_file(names[0], bytes(content))
+    with pytest.raises(InputError, match="differs from the checksum in its name"):
+        read_rows(open_index(f"{URL}/index"))

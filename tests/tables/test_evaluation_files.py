@@ -27,10 +27,9 @@ from callshot.records.frames import (
     TIES,
     values_frame,
 )
-from callshot.records.table_files import protect_text, write_csv_frame
+from callshot.records.table_files import write_csv_frame
 from callshot.tables import evaluation_files as results
 from callshot.tables.evaluation_files import (
-    FOLDS,
     describe_evaluation,
     merge_results,
     open_results,
@@ -141,19 +140,6 @@ def test_values_have_one_row_per_shot_and_sample_and_join_with_their_curves(tmp_
     assert table.join(curve, on=[*CURVE_KEY, "k"]).height == 6
 
 
-def test_labels_keep_their_commas_quotes_line_breaks_and_spaces(tmp_path):
-    write(tmp_path)
-    head, *body = rows(tmp_path / "folds.csv")
-    assert head == ["segment", "recording", "label", "fold"]
-    protected = [protect_text(label) for label in LABELS]
-    assert [row[2] for row in body] == protected
-    assert [row[1] for row in body] == ["a", "a,b", "c", "d", "e"]
-    assert [row[3] for row in body] == ["0", "1", "0", "1", "-1"]
-    assert pl.read_csv(tmp_path / "folds.csv")["label"].to_list() == protected
-    frame = read_frame(tmp_path / "folds.csv", FOLDS)
-    assert frame["label"].to_list() == LABELS
-
-
 def test_a_write_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch):
     write(tmp_path)
     before = contents(tmp_path)
@@ -177,19 +163,14 @@ def write_with_provenance(folder, evaluation):
         write_results(output, evaluation, describe_evaluation(evaluation, FEW, [], {}))
 
 
+FRAMES = "curve per_class confusion ties chance_test partitions values"
+
+
 def assert_same(one, other):
     """Compare everything but the vectors and overlapping labels of segments; NaN equals NaN."""
     for name in ("corpus", "complete_shots", "queries", "classes", "notes"):
         assert getattr(one, name) == getattr(other, name), name
-    for name in (
-        "curve",
-        "per_class",
-        "confusion",
-        "ties",
-        "chance_test",
-        "partitions",
-        "values",
-    ):
+    for name in FRAMES.split():
         frame = getattr(one, name)
         assert frame.schema == getattr(other, name).schema
         assert frame.equals(getattr(other, name)), name
@@ -203,22 +184,18 @@ def make_strange_table(labels=("a", "b", "c"), seed=3, encoder="mfcc"):
     """Return a small corpus with names that a CSV file has to quote."""
     table = random_corpus(seed, classes=len(labels), size=2, integers=False)
     names = {f"c{i}": name for i, name in enumerate(labels)}
-    return replace(
-        table.with_columns(
-            label=[names[name] for name in table.label],
-            labels=[tuple(names[name] for name in row) for row in table.labels],
-            segment=[
-                f'{name}, "take\n{i % 3}"' for i, name in enumerate(table.segment)
-            ],
-        ),
-        encoder=encoder,
+    renamed = table.with_columns(
+        label=[names[name] for name in table.label],
+        labels=[tuple(names[name] for name in row) for row in table.labels],
+        segment=[f'{name}, "take\n{i % 3}"' for i, name in enumerate(table.segment)],
     )
+    return replace(renamed, encoder=encoder)
 
 
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, min_size=3, max_size=3, unique=True), st.integers(0, 50), words)
 def test_an_evaluation_reads_back_as_it_was_written(tmp_path, labels, seed, encoder):
     table = make_strange_table(labels, seed, encoder)
@@ -235,21 +212,28 @@ def test_every_kind_of_evaluation_reads_back(tmp_path):
     assert two_encoders.notes
     assert two_encoders.folds.proof
     table = random_corpus(3, classes=3, size=3, integers=False)
-    repeated = evaluate_tables([table], replace(FEW, repeat_folds=3), corpus="herd")
+    more = replace(FEW, repeat_folds=3, permutations=0)
+    repeated = evaluate_tables([table], more, corpus="herd")
     assert not repeated.partitions.is_empty()
+    assert repeated.chance_test.is_empty()
     table = make_strange_table(["x", "y"])
-    untested = evaluate_tables([table], replace(FEW, permutations=0), corpus="herd")
-    assert untested.chance_test.is_empty()
-    both = table.with_columns(labels=[("x", "y")] * len(table))
-    undefined = evaluate_few([both])
+    undefined = evaluate_few([table.with_columns(labels=[("x", "y")] * len(table))])
     assert undefined.curve["mean"].is_nan().any()
-    for number, one in enumerate((two_encoders, repeated, untested, undefined)):
+    for number, one in enumerate((two_encoders, repeated, undefined)):
         write_with_provenance(tmp_path / f"{number}", one)
         assert_same(read_results(tmp_path / f"{number}"), one)
 
 
 def test_a_file_that_was_changed_or_removed_is_an_error(tmp_path):
-    write_with_provenance(tmp_path, evaluate_few([make_strange_table()]))
+    evaluation = evaluate_few([make_strange_table()])
+
+    def draw(path):
+        path.with_suffix(".png").write_bytes(b"a picture")
+        return [path.with_suffix(".png")]
+
+    facts = describe_evaluation(evaluation, FEW, [], {})
+    with open_results(tmp_path) as output:
+        write_results(output, evaluation, facts, draw)
     segments = read_results(tmp_path).segments
     assert segments["labels"] == [[]] * len(segments)
     assert segments.source == str(tmp_path / "folds.csv")
@@ -262,27 +246,9 @@ def test_a_file_that_was_changed_or_removed_is_an_error(tmp_path):
         with pytest.raises(InputError, match=f"{name}: damaged, by its SHA-256"):
             read_results(tmp_path)
         path.unlink()
-        gone = rf"{name}: missing, by its SHA-256 in provenance\.json"
-        with pytest.raises(InputError, match=gone):
+        with pytest.raises(InputError, match=f"{name}: missing, by its SHA-256 in pro"):
             read_results(tmp_path)
         path.write_bytes(content)
-
-
-def test_figures_are_checked_if_they_were_drawn(tmp_path):
-    evaluation = evaluate_few([make_strange_table()])
-
-    def draw(path):
-        path.with_suffix(".png").write_bytes(b"a picture")
-        return [path.with_suffix(".png")]
-
-    with open_results(tmp_path) as output:
-        write_results(
-            output, evaluation, describe_evaluation(evaluation, FEW, [], {}), draw
-        )
-    assert_same(read_results(tmp_path), evaluation)
-    (tmp_path / "sweep.png").write_bytes(b"another picture")
-    with pytest.raises(InputError, match=r"sweep\.png: damaged"):
-        read_results(tmp_path)
 
 
 def test_a_folder_without_results_is_an_error(tmp_path):
@@ -332,45 +298,23 @@ def test_merged_evaluations_equal_a_joint_one_to_the_byte(tmp_path):
     assert_same(merge_results([merged]), merged)
 
 
-def test_notes_on_the_corpus_are_merged_into_one():
-    tables = make_tables(["roar", "Roar", "rumble"], encoders=("a", "b"))
-    together = evaluate_few(tables)
-    merged = merge_results([evaluate_few([table]) for table in tables])
-    assert sum("differ only in space or case" in note for note in merged.notes) == 1
-    assert merged.notes == together.notes
-
-
-def test_baselines_and_refinement_read_back_as_they_were(tmp_path):
-    baselines = make_baselines(
-        (
-            "herd",
-            "a, b",
-            "logistic",
-            LABELS[0],
-            "all",
-            "map",
-            0.1 + 0.2,
-            "C = 1, 10; 'x'",
-        ),
-        ("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0),
-    ).drop("samples")
+def test_frames_read_back_as_they_were(tmp_path):
+    row = ("herd", "a, b", "logistic", LABELS[0], "all", "map", 0.1 + 0.2, "C = 1; 'x'")
+    other = ("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0)
+    baselines = make_baselines(row, other).drop("samples")
+    schema = dict(baselines.schema)
     key = ("herd", "a", "all", "map")
-    steps = make_rows(
-        REFINEMENT, *((*key, step, 1 / 3, 1e22) for step in (0, 1, 100_000))
-    )
-    for frame, schema in (
-        (baselines, dict(baselines.schema)),
-        (steps, REFINEMENT),
-        (baselines.clear(), dict(baselines.schema)),
-    ):
-        write_csv_frame(frame, tmp_path / "table.csv")
-        assert read_frame(tmp_path / "table.csv", schema).equals(frame)
-
-
-def test_a_crossover_that_does_not_exist_is_an_empty_cell(tmp_path):
+    steps = [(*key, step, 1 / 3, 1e22) for step in (0, 1, 100_000)]
     key = ("herd", "a", "LR", "all", "all", "map", "shared")
     crossovers = make_rows(CROSSOVERS, (*key, 3, None), (*key, 0, 7))
-    write_csv_frame(crossovers, tmp_path / "crossovers.csv")
-    ends = [row[-2:] for row in rows(tmp_path / "crossovers.csv")]
+    path = tmp_path / "table.csv"
+    for frame, columns in (
+        (baselines, schema),
+        (make_rows(REFINEMENT, *steps), REFINEMENT),
+        (baselines.clear(), schema),
+        (crossovers, CROSSOVERS),
+    ):
+        write_csv_frame(frame, path)
+        assert read_frame(path, columns).equals(frame)
+    ends = [cells[-2:] for cells in rows(path)]
     assert ends == [["k_mean", "k_clear"], ["3", ""], ["0", "7"]]
-    assert read_frame(tmp_path / "crossovers.csv", CROSSOVERS).equals(crossovers)

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.hoplite import open_usearch, read_hoplite
-from callshot.tables.imports import import_embeddings
-from callshot.tables.window_pooling import (
+from callshot.tables.imports import (
     choose_windows,
-    make_windows,
+    import_embeddings,
     match_recordings,
     pool_spans,
 )
+from callshot.tables.tool_windows import make_windows, open_usearch
 from test_cli import run
 
 # An index that USearch 2.26.6 saved: float16, four dimensions, keys 1 to 6, of which 4 was removed.
@@ -75,82 +74,62 @@ def spans_csv(folder, text):
     return path
 
 
-# Arrays
-
-
-def test_an_array_and_its_rows_make_a_table(tmp_path):
-    result = load(arrays(tmp_path))
+@pytest.mark.parametrize("name", ["", "embedding", "arr_0", "anything"])
+def test_an_array_and_its_rows_make_a_table(tmp_path, name):
+    source = arrays(tmp_path)
+    if name:
+        source = tmp_path / "x.npz"
+        np.savez(source, **{name: VECTORS, "rate": np.array([16000])})
+    result = load(source)
     assert result.table.matrix.dtype == np.float32
     np.testing.assert_array_equal(result.table.matrix, VECTORS)
     assert result.table.segment == ("s0", "s1", "s2", "s3")
     assert result.table.labels == (("roar", "bark"), ("bark",), ("roar",), ("bark",))
-    assert result.table.fold is not None
     assert result.table.fold.tolist() == [0, 0, 1, 1]
     assert result.rejects == []
-
-
-@pytest.mark.parametrize("name", ["embedding", "embeddings", "arr_0", "anything"])
-def test_an_npz_file_with_one_matrix_gives_the_same_table(tmp_path, name):
-    arrays(tmp_path)
-    columns: dict[str, Any] = {name: VECTORS, "rate": np.array([16000])}
-    np.savez(tmp_path / "x.npz", **columns)
-    np.testing.assert_array_equal(load(tmp_path / "x.npz").table.matrix, VECTORS)
-
-
-def test_half_precision_becomes_single_and_integers_double(tmp_path):
-    assert (
-        load(arrays(tmp_path, VECTORS.astype(np.float16))).table.matrix.dtype
-        == np.float32
-    )
-    assert (
-        load(arrays(tmp_path, np.arange(8).reshape(4, 2))).table.matrix.dtype
-        == np.float64
-    )
+    for dtype, expected in ((np.float16, np.float32), (np.int64, np.float64)):
+        matrix = load(arrays(tmp_path, (4 * VECTORS).astype(dtype))).table.matrix
+        assert matrix.dtype == expected
 
 
 def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(tmp_path):
     result = load(arrays(tmp_path, rows="recording,label\na,x\na, \nb,\nb,y\n"))
-    assert [(reject.row, reject.reason) for reject in result.rejects] == [
-        (2, "no label"),
-        (3, "no label"),
-    ]
+    rejects = [(reject.row, reject.reason) for reject in result.rejects]
+    assert rejects == [(2, "no label"), (3, "no label")]
     np.testing.assert_array_equal(result.table.matrix, VECTORS[[0, 3]])
     assert result.table.segment == ("a#0", "b#1")
 
 
-def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path):
-    check_error(
-        r"x\.npy: .*4 vectors and 1 row in .*x\.csv",
-        arrays(tmp_path, rows="recording,label\na,x\n"),
-    )
-    nan = VECTORS.copy()
-    nan[2, 1] = np.nan
-    check_error(r"x\.npy: row 3: expected finite", arrays(tmp_path, nan))
-    check_error(
-        r"x\.npy: expected numbers.*\(2, 2, 3\)",
-        arrays(tmp_path, VECTORS.reshape(2, 2, 3)),
-    )
-    check_error(
-        r"x\.npy: expected numbers.*<U1", arrays(tmp_path, np.full((4, 2), "a"))
-    )
-    check_error(r"x\.npy: expected numbers.*\(4, 0\)", arrays(tmp_path, VECTORS[:, :0]))
-    np.save(tmp_path / "x.npy", np.array([[{}]] * 4, object), allow_pickle=True)
-    check_error(r"x\.npy: cannot be read \(it has pickled objects", tmp_path / "x.npy")
-    check_error(
-        r"column label is missing", arrays(tmp_path, rows="recording\na\na\na\na\n")
-    )
-    check_error(
-        r"column segment, row 2: expected ids that differ, got .s.",
-        arrays(tmp_path, rows="segment,recording,label\n" + "s,a,x\n" * 4),
-    )
-    check_error(
-        r"no vector has a label",
-        arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4),
-    )
-    (tmp_path / "x.csv").unlink()
-    check_error(r"x\.csv: cannot be read \(No such file", tmp_path / "x.npy")
+NAN = VECTORS * [[1], [1], [np.nan], [1]]
+REPEATED = "segment,recording,label\n" + "s,a,x\n" * 4
+
+
+@pytest.mark.parametrize(
+    ("match", "content"),
+    [
+        (
+            r"x\.npy: .*4 vectors and 1 row in .*x\.csv",
+            {"rows": "recording,label\na,x\n"},
+        ),
+        (r"x\.npy: row 3: expected finite", {"vectors": NAN}),
+        (r"expected numbers.*\(2, 2, 3\)", {"vectors": VECTORS.reshape(2, 2, 3)}),
+        (r"expected numbers.*<U1", {"vectors": np.full((4, 2), "a")}),
+        (r"expected numbers.*\(4, 0\)", {"vectors": VECTORS[:, :0]}),
+        (r"it has pickled objects", {"vectors": np.array([[{}]] * 4, object)}),
+        ("column label is missing", {"rows": "recording\n" + "a\n" * 4}),
+        ("column segment, row 2: expected ids that differ", {"rows": REPEATED}),
+        ("no vector has a label", {"rows": "recording,label\n" + "a,\n" * 4}),
+    ],
+)
+def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path, match, content):
+    check_error(match, arrays(tmp_path, **content))
+
+
+def test_an_array_needs_its_rows_and_one_matrix(tmp_path):
     np.savez(tmp_path / "two.npz", a=VECTORS, b=VECTORS)
     check_error(r"two\.npz: expected one matrix", tmp_path / "two.npz")
+    np.save(tmp_path / "x.npy", VECTORS)
+    check_error(r"x\.csv: cannot be read \(No such file", tmp_path / "x.npy")
 
 
 @given(
@@ -173,40 +152,20 @@ def test_damaged_arrays_end_in_a_table_or_one_error(
     load_or_error(path)
 
 
-# Spans and windows
-
-
 def windows(*times, dimensions=2):
     start_s, end_s = np.array(times, np.float64).reshape(-1, 2).T
-    return make_windows(
-        start_s,
-        end_s,
-        np.arange(len(times) * dimensions, dtype=np.float32).reshape(-1, dimensions),
-    )
-
-
-def make_frame(spans):
-    schema = {
-        "path": pl.String,
-        "start_s": pl.Float64,
-        "end_s": pl.Float64,
-        "label": pl.String,
-    }
-    return pl.DataFrame(spans, schema, orient="row")
+    numbers = np.arange(len(times) * dimensions, dtype=np.float32)
+    return make_windows(start_s, end_s, numbers.reshape(-1, dimensions))
 
 
 def choose_slowly(windows, start_s, end_s):
     """Choose windows for a span, one at a time."""
-    times = list(
-        zip(windows["start_s"].tolist(), windows["end_s"].tolist(), strict=True)
-    )
+    times = [(float(row["start_s"]), float(row["end_s"])) for row in windows]
     same = [n for n, time in enumerate(times) if time == (start_s, end_s)]
     inside = [n for n, (a, b) in enumerate(times) if start_s <= (a + b) / 2 < end_s]
-    best, most = [], 0.0
-    for n, (a, b) in enumerate(times):
-        overlap = min(b, end_s) - max(a, start_s)
-        if overlap > most:
-            best, most = [n], overlap
+    overlaps = [min(b, end_s) - max(a, start_s) for a, b in times]
+    most = max(overlaps, default=0)
+    best = [overlaps.index(most)] if most > 0 else []
     return same or inside or best
 
 
@@ -222,44 +181,14 @@ def test_the_windows_of_a_span_are_those_of_a_plain_loop(times, start_s, length_
 
 
 def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows():
-    some = windows((0, 3), (3, 6), (6, 9))
-    (vector, exact, none), note = pool_spans(
-        make_frame([("x.wav", 1, 5, "a"), ("x.wav", 3, 6, "a"), ("x.wav", 9, 12, "a")]),
-        {"x": lambda: some},
-        Path("x"),
-    )
-    assert isinstance(vector, np.ndarray)
+    spans = {"path": ["x.wav"] * 3, "start_s": [1.0, 3, 9], "end_s": [5.0, 6, 12]}
+    readers = {"x": lambda: windows((0, 3), (3, 6), (6, 9)), "other": None}
+    (vector, exact, none), note = pool_spans(pl.DataFrame(spans), readers, Path("x"))
     assert vector.tolist() == [1.0, 2.0]
     assert vector.dtype == np.float32
-    assert isinstance(exact, np.ndarray)
     assert exact.tolist() == [2.0, 3.0]
     assert none == "no window overlaps it"
-    assert note == "labelled: 1 of 1 recording; used: 2 of their 3 windows"
-
-
-@pytest.mark.parametrize(
-    ("name", "sources", "expected"),
-    [
-        ("a/x.wav", ["a/x", "b/x"], "a/x"),
-        ("/media/card/a/x.wav", ["a/x", "x"], "a/x"),
-        ("x.wav", ["a/x.flac"], "a/x.flac"),
-        ("D:\\field\\a\\X.WAV", ["a/x.wav"], "a/x.wav"),
-        ("x.wav", ["x.wav", "x.mp3"], "x.wav"),
-        ("a/x.mp3", ["x.wav", "x.mp3"], "x.mp3"),
-        ("X.wav", ["x.wav", "X.wav"], "X.wav"),
-        ("2024.05.01.wav", ["2024.05.01", "2024.05"], "2024.05.01"),
-        ("Cafe\u0301.wav", ["Caf\u00e9"], "Caf\u00e9"),
-        ("x.wav", ["a/x", "b/x"], None),
-        ("c/x.wav", ["a/x"], None),
-        ("ax.wav", ["x"], None),
-    ],
-)
-def test_a_name_means_the_recording_with_the_same_end_of_the_path(
-    name, sources, expected
-):
-    source, reason = match_recordings([name], sources, Path("x"))[name]
-    assert source == (expected or "")
-    assert bool(reason) == (expected is None)
+    assert note == "labelled: 1 of 2 recordings; used: 2 of their 3 windows"
 
 
 def test_two_names_of_one_recording_are_ambiguous_unless_one_is_exact():
@@ -267,9 +196,6 @@ def test_two_names_of_one_recording_are_ambiguous_unless_one_is_exact():
     assert [source for source, _ in result.values()] == ["", ""]
     result = match_recordings(["x.wav", "b/x.wav"], ["x"], Path("x"))
     assert [source for source, _ in result.values()] == ["x", ""]
-
-
-# BirdNET-Analyzer
 
 
 def birdnet(folder, *lines, name="x"):
@@ -286,87 +212,55 @@ SPANS = (
 )
 
 
-def test_a_row_with_impossible_times_leaves_the_labels_of_others(tmp_path):
-    birdnet(tmp_path / "e", *LINES)
-    spans = SPANS.partition("x.wav,20")[0] + "x.wav,9,2,roar\n"
-    result = load(tmp_path / "e", spans_csv(tmp_path, spans))
-    assert result.table.labels == (("roar", "bark"), ("bark", "roar"))
-    assert len(result.rejects) == 1
-
-
-def test_text_files_of_a_folder_are_joined_with_spans(tmp_path):
+def test_spans_are_joined_with_the_text_files_of_a_folder(tmp_path):
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", *LINES, name="sub/unlabelled")
-    result = load(tmp_path / "e", spans_csv(tmp_path, SPANS))
-    assert result.table.matrix.tolist() == [[1.25, 2.75], [2.0, 4.0]]
-    assert result.table.segment == ("x.wav@0-6", "x.wav@4-5")
-    assert result.table.recording == ("x.wav", "x.wav")
-    assert result.table.labels == (("roar", "bark"), ("bark", "roar"))
-    assert [(reject.row, reject.reason) for reject in result.rejects] == [
-        (3, "no window overlaps it"),
-        (
-            4,
-            f"no windows of its recording (no recording z.wav under {tmp_path / 'e'})",
-        ),
-    ]
+    more = "x.wav,9,2,roar\nx.wav,4,5,bark\nx.wav,-1,3,roar\nx.wav,0,3,\nx.wav,0,1,a\n"
+    spans = spans_csv(tmp_path, SPANS + more)
+    result = load(tmp_path / "e", spans)
+    assert result.table.matrix.tolist()[:2] == [[1.25, 2.75], [2.0, 4.0]]
+    assert result.table.segment[:2] == ("x.wav@0-6", "x.wav@4-5 bark")
+    assert set(result.table.labels[1]) == {"bark", "roar"}
+    reasons = {reject.row: reject.reason for reject in result.rejects}
+    assert reasons[3] == "no window overlaps it"
+    assert reasons[4].startswith("no windows of its recording (no recording z.wav und")
+    assert reasons[6] == "the same span and label are there already"
+    assert reasons[5] == reasons[7] != reasons[8] == "no label"
     assert result.notes == ["labelled: 1 of 2 recordings; used: 2 of their 3 windows"]
+    whole = load(tmp_path / "e", spans_csv(tmp_path, "recording,label\nx.wav,roar\n"))
+    assert whole.table.matrix.tolist() == [[3.5, 4.5]]
+    assert whole.table.segment == ("x.wav",)
 
 
 def test_all_file_formats_of_the_analyzer_give_the_same_vectors(tmp_path):
     spans = spans_csv(tmp_path, SPANS)
     expected = load(birdnet(tmp_path, *LINES), spans).table
-    for line in LINES:
-        start, end, numbers = line.split("\t")
+    rows = ["file_path,start,end,embedding"]
+    for start, end, numbers in (line.split("\t") for line in LINES):
         birdnet(tmp_path / "single", numbers, name=f"x_{start}_{end}")
-    rows = [
-        f'/data/x.wav,{start},{end},"{numbers}"\n'
-        for start, end, numbers in (line.split("\t") for line in LINES)
-    ]
-    (tmp_path / "all.csv").write_text("file_path,start,end,embedding\n" + "".join(rows))
+        rows.append(f'/data/x.wav,{start},{end},"{numbers}"')
+    (tmp_path / "all.csv").write_text("\n".join(rows))
     for source in (tmp_path / "single", tmp_path / "all.csv"):
         np.testing.assert_array_equal(load(source, spans).table.matrix, expected.matrix)
 
 
 def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path):
-    frame = pl.DataFrame(
-        {
-            "segment": ["p", "q"],
-            "recording": ["herd", "herd"],
-            "path": ["a/x.wav", "a/x.wav"],
-            "start_s": [0.0, 6.0],
-            "end_s": [6.0, 9.0],
-            "label": ["roar", "bark"],
-            "labels": [["roar", "bark"], ["bark"]],
-            "fold": [0, 0],
-        }
-    )
-    frame.write_parquet(tmp_path / "segments.parquet", metadata={"corpus": "mine"})
+    columns = {
+        "segment": ["p", "q"],
+        "recording": ["herd"] * 2,
+        "path": ["a/x.wav"] * 2,
+    }
+    columns |= {"start_s": [0.0, 6.0], "end_s": [6.0, 9.0], "label": ["roar", "bark"]}
+    columns |= {"labels": [["roar", "bark"], ["bark"]], "fold": [0, 0]}
+    path = tmp_path / "segments.parquet"
+    pl.DataFrame(columns).write_parquet(path, metadata={"corpus": "mine"})
     birdnet(tmp_path / "e", *LINES, name="a/x")
-    result = load(tmp_path / "e", tmp_path / "segments.parquet")
+    result = load(tmp_path / "e", path)
     assert result.corpus == "mine"
     assert result.table.segment == ("p", "q")
     assert result.table.recording == ("herd", "herd")
     assert result.table.labels == (("roar", "bark"), ("bark",))
     assert result.table.matrix.tolist() == [[1.25, 2.75], [8.0, 8.0]]
-
-
-def test_without_times_a_row_is_a_whole_recording(tmp_path):
-    result = load(
-        birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n")
-    )
-    assert result.table.matrix.tolist() == [[3.5, 4.5]]
-    assert result.table.segment == ("x.wav",)
-
-
-def test_empty_and_repeated_spans_are_rejects(tmp_path):
-    text = (
-        "recording,start_s,end_s,label\n"
-        "x,0,3,roar\nx,0,3,roar\nx,3,3,roar\nx,-1,3,roar\nx,0,3,\nx,0,3,bark\n"
-    )
-    result = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, text))
-    assert [reject.row for reject in result.rejects] == [2, 3, 4, 5]
-    assert len({reject.reason for reject in result.rejects}) == 3
-    assert result.table.labels == (("roar", "bark"), ("bark", "roar"))
 
 
 @pytest.mark.parametrize(
@@ -384,67 +278,44 @@ def test_a_bad_line_is_an_error_with_its_number(tmp_path, line, match):
     check_error(match, birdnet(tmp_path, LINES[0], line), spans_csv(tmp_path, SPANS))
 
 
-def test_bad_spans_and_sources_are_errors(tmp_path):
+COMMA = 'recording,start_s,end_s,label\nx,"1,5",2,a\n'
+
+
+@pytest.mark.parametrize(
+    ("match", "text"),
+    [
+        ("column start_s, row 1: expected seconds, got '1,5'", COMMA),
+        ("column end_s is missing", "recording,start_s,label\nx,1,a\n"),
+        ("column recording is missing", "label\na\n"),
+        ("column recording, row 1: expected text", "recording,label\n,a\n"),
+        ("no vector has a label; .*no windows of its rec", "recording,label\nz,a\n"),
+        ("the file has no rows", "recording,label\n"),
+        ("vectors of one length, 2 as the first, got 3", "recording,label\nx,a\ny,b\n"),
+    ],
+)
+def test_bad_spans_are_errors(tmp_path, match, text):
+    birdnet(tmp_path / "e", *LINES)
+    birdnet(tmp_path / "e", "0\t3\t1,2,3", name="y")
+    check_error(match, tmp_path / "e", spans_csv(tmp_path, text))
+
+
+def test_bad_sources_are_errors(tmp_path):
     source = birdnet(tmp_path, *LINES)
-    check_error(
-        "column start_s, row 1: expected seconds, got '1,5'",
-        source,
-        spans_csv(tmp_path, 'recording,start_s,end_s,label\nx,"1,5",2,a\n'),
-    )
-    check_error(
-        "column end_s is missing",
-        source,
-        spans_csv(tmp_path, "recording,start_s,label\nx,1,a\n"),
-    )
-    check_error(
-        "column recording is missing", source, spans_csv(tmp_path, "label\na\n")
-    )
-    check_error(
-        "column recording, row 1: expected text",
-        source,
-        spans_csv(tmp_path, "recording,label\n,a\n"),
-    )
-    check_error(
-        "no vector has a label; .*no windows of its recording",
-        source,
-        spans_csv(tmp_path, "recording,label\nz,a\n"),
-    )
-    check_error(
-        "the file has no rows", source, spans_csv(tmp_path, "recording,label\n")
-    )
+    spans = spans_csv(tmp_path, SPANS)
     (tmp_path / "segments.parquet").write_bytes(b"PAR1 not")
-    check_error(
-        r"segments\.parquet: cannot be read", source, tmp_path / "segments.parquet"
-    )
+    check_error("cannot be read", source, tmp_path / "segments.parquet")
     check_error("got no such file", tmp_path / "gone")
-    (tmp_path / "empty").mkdir()
-    check_error("got none in it", tmp_path / "empty")
-    check_error(
-        "got none",
-        tmp_path / "empty",
-        spans_csv(tmp_path, SPANS),
-        kind="birdnet-analyzer",
-    )
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    check_error("got none in it", empty)
+    check_error("got none", empty, spans, kind="birdnet-analyzer")
     (tmp_path / "all.csv").write_text("file_path,start,end\nx,0,3\n")
-    check_error(
-        "column embedding is missing", tmp_path / "all.csv", spans_csv(tmp_path, SPANS)
-    )
+    check_error("column embedding is missing", tmp_path / "all.csv", spans)
     with pytest.raises(OptionError, match=r"segments: .* has no labels"):
         load(source)
     with pytest.raises(OptionError, match="kind: expected auto, arrays"):
         load(source, kind="perch")
 
-
-def test_recordings_with_vectors_of_other_lengths_are_errors(tmp_path):
-    birdnet(tmp_path / "e", *LINES)
-    birdnet(tmp_path / "e", "0\t3\t1,2,3", name="y")
-    spans = spans_csv(tmp_path, "recording,label\nx,a\ny,b\n")
-    check_error(
-        "vectors of one length, 2 as the first, got 3 for row 2", tmp_path / "e", spans
-    )
-
-
-# perch-hoplite
 
 NEW_TABLES = """
 CREATE TABLE hoplite_metadata (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -505,9 +376,8 @@ def new_database(folder, **rows):
         ],
     }
     write_database(folder, NEW_TABLES, **(tables | rows))
-    usearch(
-        folder, [8, 7, 6, 5, 4, 3, 2, 1], [[key, key / 2] for key in range(8, 0, -1)]
-    )
+    keys = [8, 7, 6, 5, 4, 3, 2, 1]
+    usearch(folder, keys, [[key, key / 2] for key in keys])
     return folder
 
 
@@ -524,34 +394,28 @@ def test_an_index_that_usearch_saved_is_read(tmp_path):
 
 
 def test_annotations_of_a_database_become_segments(tmp_path):
-    result = load(new_database(tmp_path / "db"))
-    assert result.table.segment == (
-        "a/x.wav@2.5-7.5",
-        "a/x.wav@5-10",
-        "a/y.wav@0-5 roar",
-    )
+    folder = new_database(tmp_path / "db")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = load(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    names = ("a/x.wav@2.5-7.5", "a/x.wav@5-10", "a/y.wav@0-5 roar")
+    assert result.table.segment == names
     assert result.table.label == ("roar", "bark", "roar")
     assert result.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
     assert result.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
     assert result.table.matrix.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
-    assert [(reject.row, reject.reason) for reject in result.rejects] == [
-        (4, "the same span and label are there already")
-    ]
+    rejects = [(reject.row, reject.reason) for reject in result.rejects]
+    assert rejects == [(4, "the same span and label are there already")]
     assert result.notes[0] == "2 negative or uncertain annotations ignored"
-
-
-def test_a_file_of_spans_replaces_the_annotations_with_a_note(tmp_path):
     spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,6,rumble\n")
-    result = load(new_database(tmp_path / "db") / "hoplite.sqlite", spans)
-    assert result.table.matrix.tolist() == [[1.5, 0.75]]
-    assert any("4 annotations of the database ignored" in note for note in result.notes)
-
-
-def test_reading_a_database_changes_no_file(tmp_path):
-    folder = new_database(tmp_path / "db")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    load(folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    other = load(folder / "hoplite.sqlite", spans)
+    assert other.table.matrix.tolist() == [[1.5, 0.75]]
+    assert any("4 annotations of the database ignored" in note for note in other.notes)
+    usearch(folder, [1, 2, 3, 4], np.full((4, 2), 0.1), "f32")
+    part = load(folder)
+    assert part.table.matrix.tolist() == [[np.float32(0.1)] * 2] * 2
+    assert part.rejects[0].reason.startswith("no windows of its recording")
+    assert "4 windows without a vector in usearch.index" in part.notes
 
 
 def test_rows_in_the_write_ahead_log_are_read(tmp_path):
@@ -566,11 +430,9 @@ def test_rows_in_the_write_ahead_log_are_read(tmp_path):
 
 
 def test_recordings_of_the_same_name_at_two_sites_are_two_recordings(tmp_path):
-    folder = new_database(
-        tmp_path / "db",
-        deployments=[(1, "pan", "herd", None, None), (2, "river", "herd", None, None)],
-        recordings=[(1, "x.wav", None, 1), (2, "x.wav", None, 2)],
-    )
+    sites = [(1, "pan", "herd", None, None), (2, "river", "herd", None, None)]
+    recordings = [(1, "x.wav", None, 1), (2, "x.wav", None, 2)]
+    folder = new_database(tmp_path / "db", deployments=sites, recordings=recordings)
     assert load(folder).table.recording == (
         "herd/pan/x.wav",
         "herd/pan/x.wav",
@@ -578,67 +440,37 @@ def test_recordings_of_the_same_name_at_two_sites_are_two_recordings(tmp_path):
     )
 
 
-def test_windows_without_a_vector_are_counted_and_their_labels_rejected(tmp_path):
-    folder = new_database(
-        tmp_path / "db",
-        annotations=[
-            (1, 1, floats(0, 5), "a", 1, "me"),
-            (2, 2, floats(0, 5), "b", 1, "me"),
-        ],
-    )
-    usearch(folder, [1, 2, 3, 4], np.ones((4, 2)))
-    result = load(folder)
-    assert result.table.label == ("a",)
-    (reject,) = result.rejects
-    assert reject.row == 2
-    assert reject.reason.startswith("no windows of its recording")
-    assert "4 windows without a vector in usearch.index" in result.notes
+@pytest.mark.parametrize(
+    ("match", "rows"),
+    [
+        (
+            "annotation 7: expected a start and an end in seconds, got b'12345'",
+            {"annotations": [(7, 1, b"12345", "x", 1, "me")]},
+        ),
+        (
+            "window 3: expected a start and an end .* got 'no'",
+            {"windows": [(3, 1, "no")]},
+        ),
+        ("window 3: expected finite", {"windows": [(3, 1, floats(np.nan, 1))]}),
+        ("window 3: its recording 9 is not", {"windows": [(3, 9, floats(0, 1))]}),
+        ("annotation 1: its recording 9", {"annotations": [(1, 9, b"", "x", 1, "")]}),
+        ("the database has no annotations; .*--segments", {"annotations": []}),
+    ],
+)
+def test_bad_rows_of_a_database_are_errors_with_their_id(tmp_path, match, rows):
+    check_error(match, new_database(tmp_path / "a", **rows))
 
 
-def test_indexes_of_single_precision_are_read_and_other_types_are_errors(tmp_path):
-    folder = new_database(tmp_path / "db")
-    usearch(folder, range(1, 9), np.full((8, 2), 0.1), "f32")
-    assert load(folder).table.matrix[0].tolist() == [np.float32(0.1)] * 2
-    usearch(folder, range(1, 9), np.ones((8, 2)), "i8")
-    check_error(r"usearch\.index: expected .* float16 or float32", folder)
-
-
-def test_bad_rows_of_a_database_are_errors_with_their_id(tmp_path):
-    check_error(
-        "annotation 7: expected a start and an end in seconds, got b'12345'",
-        new_database(tmp_path / "a", annotations=[(7, 1, b"12345", "x", 1, "me")]),
-    )
-    check_error(
-        "window 3: expected a start and an end in seconds, got 'no'",
-        new_database(tmp_path / "b", windows=[(3, 1, "no")]),
-    )
-    check_error(
-        "window 3: expected finite times",
-        new_database(tmp_path / "c", windows=[(3, 1, floats(np.nan, 1))]),
-    )
-    check_error(
-        "window 3: its recording 9 is not",
-        new_database(tmp_path / "d", windows=[(3, 9, floats(0, 1))]),
-    )
-    check_error(
-        "annotation 1: its recording 9 is not",
-        new_database(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")]),
-    )
-    check_error(
-        "the database has no annotations; .*--segments",
-        new_database(tmp_path / "f", annotations=[]),
-    )
-    check_error(
-        "expected the tables of perch-hoplite.*got other",
-        write_database(tmp_path / "g", "CREATE TABLE other (id)"),
-    )
-    check_error(
-        r"perch-hoplite 0\.1; migrate it .*99_migrate_db\.ipynb",
-        write_database(tmp_path / "i", "CREATE TABLE hoplite_embeddings (id)"),
-    )
+def test_other_databases_and_indexes_are_errors(tmp_path):
+    other = write_database(tmp_path / "g", "CREATE TABLE other (id)")
+    check_error("expected the tables of perch-hoplite.*got other", other)
+    old = write_database(tmp_path / "i", "CREATE TABLE hoplite_embeddings (id)")
+    check_error(r"perch-hoplite 0\.1; migrate it .*99_migrate_db\.ipynb", old)
     folder = new_database(tmp_path / "h")
     usearch(folder, range(1, 9), np.full((8, 2), 1e30))  # infinite as float16
     check_error("window 1: its vector is not finite", folder)
+    usearch(folder, range(1, 9), np.ones((8, 2)), "i8")
+    check_error(r"usearch\.index: expected .* float16 or float32", folder)
     (folder / "usearch.index").unlink()
     check_error(r"usearch\.index: cannot be read \(No such file", folder)
 
@@ -671,50 +503,21 @@ def test_damaged_databases_end_in_a_table_or_one_error(
     load_or_error(folder, kind="hoplite")
 
 
-def test_only_the_recordings_that_are_labelled_are_read(tmp_path):
-    readers, *_ = read_hoplite(new_database(tmp_path / "db"))
-
-    def never():
-        raise AssertionError
-
-    outcomes, _ = pool_spans(
-        make_frame([("a/x.wav", 0, 5, "a")]),
-        {**readers, "a/y.wav": never},
-        tmp_path,
-    )
-    assert isinstance(outcomes[0], np.ndarray)
-
-
-# The command
-
-
 def test_the_command_writes_a_readable_table_and_prints_what_is_not_in_it(
     tmp_path, capsys
 ):
     birdnet(tmp_path / "e", *LINES)
-    run(
-        "import",
-        tmp_path / "e",
-        "--segments",
-        spans_csv(tmp_path, SPANS),
-        "--out",
-        tmp_path / "birdnet.parquet",
-    )
+    out = tmp_path / "birdnet.parquet"
+    spans = spans_csv(tmp_path, SPANS)
+    run("import", tmp_path / "e", "--segments", spans, "--out", out)
     output = capsys.readouterr().out
     assert "left out, 1 (row 3): no window overlaps it" in output
     assert "2 segments of 2 dimensions" in output
-    table = read_table(tmp_path / "birdnet.parquet")
+    table = read_table(out)
     assert table.encoder == "birdnet"
     assert table.matrix.dtype == np.float32
     assert table.matrix.tolist() == [[1.25, 2.75], [2.0, 4.0]]
-    run(
-        "import",
-        arrays(tmp_path),
-        "--out",
-        tmp_path / "t.parquet",
-        "--encoder",
-        "perch",
-        "--quiet",
-    )
+    out = tmp_path / "t.parquet"
+    run("import", arrays(tmp_path), "--out", out, "--encoder", "perch", "--quiet")
     assert capsys.readouterr().out == ""
-    assert read_table(tmp_path / "t.parquet").encoder == "perch"
+    assert read_table(out).encoder == "perch"

@@ -8,163 +8,115 @@ import pytest
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.errors import InputError, OptionError
 from mutations import XML, yarden_mat
-from rows_of_spans import read_annotations
+from rows_of_spans import list_calls, read_annotations
 
 crowsetta = pytest.importorskip("crowsetta")
 EXAMPLES = Path(crowsetta.__file__).parent / "examples"
 
 
-def read_with_crowsetta(name, format, **options):
+def read_with_crowsetta(path, format, **options):
     with warnings.catch_warnings(action="ignore"):  # of its own, about pandas
-        return crowsetta.formats.by_name(format).from_file(EXAMPLES / name, **options)
+        return crowsetta.formats.by_name(format).from_file(path, **options)
 
 
-def read_example(name, format="auto", **annotation_options):
-    annotation_file = read_annotations(
-        EXAMPLES / name, format, AnnotationOptions(**annotation_options)
-    )
-    assert [
-        annotation.row
-        for annotation in annotation_file.rejects
-        if "point in time" not in annotation.reason
-    ] == []
-    return annotation_file
+def list_boxes(raven):
+    return [(None, one.onset, one.offset, one.label) for one in raven.to_bbox()]
 
 
-def facts(annotation_file):
+def list_segments(annots):
     return [
-        (annotation.start_s, annotation.end_s, annotation.label)
-        for annotation in annotation_file.annotations
+        (str(one.notated_path), segment.onset_s, segment.offset_s, segment.label)
+        for one in annots
+        for segment in one.seq.segments
     ]
 
 
-def boxes(annotation_file):
-    bands = [
-        (annotation.extra["low_freq_hz"], annotation.extra["high_freq_hz"])
-        for annotation in annotation_file.annotations
-    ]
+def list_notes(songs):
     return [
-        (*fact, *band) for fact, band in zip(facts(annotation_file), bands, strict=True)
-    ]
-
-
-def test_raven_reads_as_crowsetta_reads_it():
-    name = "Recording_1_Segment_02.Table.1.selections.txt"
-    expected = read_with_crowsetta(name, "raven", annot_col="Species").to_bbox()
-    assert boxes(read_example(name)) == [
-        (b.onset, b.offset, b.label, b.low_freq, b.high_freq) for b in expected
-    ]
-
-
-def test_textgrid_reads_as_crowsetta_reads_it():
-    expected = read_with_crowsetta("AVO-maea-basic.TextGrid", "textgrid")
-    names = tuple(tier.name for tier in expected.tiers)
-    annotation_file = read_example("AVO-maea-basic.TextGrid", tiers=names)
-    intervals = [
-        (annotation.xmin, annotation.xmax, annotation.text)
-        for tier in expected.tiers[1:]
-        for annotation in tier.intervals
-    ]
-    assert facts(annotation_file) == intervals
-    assert len(annotation_file.rejects) == len(expected.tiers[0].points)
-    with pytest.raises(OptionError, match="not clear which are call types: 'Samoan'"):
-        read_example("AVO-maea-basic.TextGrid")
-
-
-@pytest.mark.parametrize("format", ["auto", "generic-seq"])
-def test_generic_seq_reads_as_crowsetta_reads_it(format):
-    expected = read_with_crowsetta("bird1.csv", "generic-seq").annots
-    annotation_file = read_example("bird1.csv", format)
-    assert facts(annotation_file) == [
-        (s.onset_s, s.offset_s, s.label)
-        for annot in expected
-        for s in annot.seq.segments
-    ]
-    assert [annotation.path for annotation in annotation_file.annotations] == [
-        str(annot.notated_path) for annot in expected for _ in annot.seq.segments
-    ]
-
-
-def test_notmat_reads_as_crowsetta_reads_it():
-    name = "gy6or6_baseline_230312_0808.138.cbin.not.mat"
-    expected = read_with_crowsetta(name, "notmat")
-    assert facts(read_example(name)) == list(
-        zip(expected.onsets, expected.offsets, expected.labels, strict=True)
-    )
-
-
-def test_timit_reads_as_crowsetta_reads_it_in_frames():
-    expected = read_with_crowsetta("sa1.phn", "timit")
-    annotation_file = read_example("sa1.phn")
-    assert facts(annotation_file) == list(
-        zip(expected.begin_samples, expected.end_samples, expected.text, strict=True)
-    )
-    assert all(annotation.in_frames for annotation in annotation_file.annotations)
-
-
-def test_birdsong_reads_as_crowsetta_reads_it_in_frames():
-    songs = read_with_crowsetta("Annotation.xml", "birdsong-recognition-dataset")
-    expected = [
-        (song.wav_file, s.position, s.position + s.length, s.label)
+        (song.wav_file, note.position, note.position + note.length, note.label)
         for song in songs.sequences
-        for s in song.syls
+        for note in song.syls
     ]
-    annotation_file = read_example("Annotation.xml")
-    assert [
-        (annotation.path, annotation.start_s, annotation.end_s, annotation.label)
-        for annotation in annotation_file.annotations
-    ] == expected
-    assert all(annotation.in_frames for annotation in annotation_file.annotations)
 
 
-def test_yarden_reads_as_crowsetta_reads_it(tmp_path):
+def zip_columns(names):
+    def list_rows(file):
+        starts, ends, labels = (getattr(file, name) for name in names.split())
+        return [(None, *row) for row in zip(starts, ends, labels, strict=True)]
+
+    return list_rows
+
+
+RAVEN = "Recording_1_Segment_02.Table.1.selections.txt"
+NOTMAT = "gy6or6_baseline_230312_0808.138.cbin.not.mat"
+# The file, crowsetta's name of the format, and how its own calls are listed.
+FILES = [
+    (RAVEN, "raven", list_boxes),
+    ("bird1.csv", "generic-seq", lambda songs: list_segments(songs.annots)),
+    (NOTMAT, "notmat", zip_columns("onsets offsets labels")),
+    ("sa1.phn", "timit", zip_columns("begin_samples end_samples text")),
+    ("Annotation.xml", "birdsong-recognition-dataset", list_notes),
+]
+
+
+@pytest.mark.parametrize(("name", "format", "list_expected"), FILES)
+def test_a_file_is_read_as_crowsetta_reads_it(name, format, list_expected):
+    options = {"annot_col": "Species"} if format == "raven" else {}
+    expected = read_with_crowsetta(EXAMPLES / name, format, **options)
+    for asked in ("auto", format):
+        file = read_annotations(EXAMPLES / name, asked)
+        assert list_calls(file) == list_expected(expected)
+        assert not file.rejects
+        in_frames = format in ("timit", "birdsong-recognition-dataset")
+        assert {one.in_frames for one in file.annotations} == {in_frames}
+    if format == "raven":
+        bands = [(one.low_freq, one.high_freq) for one in expected.to_bbox()]
+        names = ("low_freq_hz", "high_freq_hz")
+        assert bands == [tuple(map(one.extra.get, names)) for one in file.annotations]
+
+
+def test_a_textgrid_is_read_as_crowsetta_reads_it():
+    path = EXAMPLES / "AVO-maea-basic.TextGrid"
+    points, *tiers = read_with_crowsetta(path, "textgrid").tiers
+    names = tuple(tier.name for tier in (points, *tiers))
+    file = read_annotations(path, "auto", AnnotationOptions(tiers=names))
+    assert list_calls(file) == [
+        (None, one.xmin, one.xmax, one.text) for tier in tiers for one in tier.intervals
+    ]
+    assert len(file.rejects) == len(points.points)
+    with pytest.raises(OptionError, match="not clear which are call types: 'Samoan'"):
+        read_annotations(path)
+
+
+def test_yarden_is_read_as_crowsetta_reads_it(tmp_path):
     path = tmp_path / "annotation.mat"
     path.write_bytes(yarden_mat())
-    annotations = read_annotations(path, "yarden").annotations
-    expected = (
-        crowsetta.formats.by_name("yarden").from_file(path).to_annot(round_times=False)
-    )
-    assert [
-        (annotation.path, annotation.start_s, annotation.end_s, annotation.label)
-        for annotation in annotations
-    ] == [
-        (str(annot.notated_path), s.onset_s, s.offset_s, s.label)
-        for annot in expected
-        for s in annot.seq.segments
-    ]
-    assert len(annotations) == 4
+    expected = read_with_crowsetta(path, "yarden").to_annot(round_times=False)
+    calls = list_calls(read_annotations(path, "yarden"))
+    assert calls == list_segments(expected)
+    assert len(calls) == 4
 
 
-def test_a_crowsetta_failure_is_an_error_in_one_line(tmp_path):
-    for name, format in (
-        ("a.phn", "timit"),
-        ("a.csv", "generic-seq"),
-        ("a.txt", "timit"),
-        ("a.csv", "simple-seq"),
-    ):
-        (tmp_path / name).write_text("1 2\n3\n")
-        with pytest.raises(
-            InputError, match=f"{name}: crowsetta cannot read it as {format}"
-        ) as caught:
-            read_annotations(tmp_path / name, format)
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("a.phn", "timit"), ("a.csv", "generic-seq"), ("a.csv", "simple-seq")],
+)
+def test_a_crowsetta_failure_is_an_error_in_one_line(tmp_path, name, format):
+    (tmp_path / name).write_text("1 2\n3\n")
+    message = f"{name}: crowsetta cannot read it as {format}"
+    with pytest.raises(InputError, match=message) as caught:
+        read_annotations(tmp_path / name, format)
+    assert "\n" not in str(caught.value)
 
 
-def test_xml_entities_are_an_error(tmp_path):
-    lines = [
-        '<!ENTITY a0 "ha">',
-        *(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12)),
-    ]
-    text = XML.replace(
-        "\n<Sequences>", f"\n<!DOCTYPE Sequences [{' '.join(lines)}]>\n<Sequences>"
-    )
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp037"])
+def test_xml_entities_are_an_error(tmp_path, encoding):
+    entities = ['<!ENTITY a0 "ha">']
+    entities += [f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12)]
+    doctype = f"\n<!DOCTYPE Sequences [{' '.join(entities)}]>\n<Sequences>"
+    text = XML.replace("\n<Sequences>", doctype).replace("UTF-8", encoding)
     text = text.replace("<Label>0<", "<Label>&a11;<")
-    for encoding in ("utf-8", "utf-16", "cp037"):
-        raw = text.replace("UTF-8", encoding).encode(encoding)
-        (tmp_path / "Annotation.xml").write_bytes(raw)
-        with pytest.raises(
-            InputError, match=r"Annotation\.xml: crowsetta cannot read it"
-        ):
-            read_annotations(
-                tmp_path / "Annotation.xml", "birdsong-recognition-dataset"
-            )
+    path = tmp_path / "Annotation.xml"
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(InputError, match="crowsetta cannot read it"):
+        read_annotations(path, "birdsong-recognition-dataset")
