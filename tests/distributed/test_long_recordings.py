@@ -60,9 +60,7 @@ def test_spans_have_the_bytes_of_a_recording_that_is_read_in_one_go(
 
 
 @pytest.mark.parametrize("kind", ["mp3", "GSM610", "no length"])
-def test_a_recording_that_cannot_be_sought_gives_the_same_index(
-    tmp_path, kind
-):
+def test_a_recording_that_cannot_be_sought_gives_the_same_index(tmp_path, kind):
     names = {"mp3": "a.mp3", "GSM610": "a.wav", "no length": "a.flac"}
     options = {"subtype": kind} if kind == "GSM610" else {}
     path = record(tmp_path / "audio" / names[kind], 20.0, 16000, **options)

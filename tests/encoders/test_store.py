@@ -266,14 +266,6 @@ def test_a_process_verifies_a_shard_once_and_again_when_it_is_written_to(
     assert str(first) in note
 
 
-def test_a_shard_that_was_removed_is_an_error(tmp_path):
-    fill(tmp_path, range(10))
-    with Store(tmp_path, ENCODER) as store:
-        shard_files(tmp_path)[0].unlink()
-        with pytest.raises(InputError, match="the shard is gone; run again"):
-            store.vectors([name(1)])
-
-
 @pytest.fixture
 def read_only(tmp_path, monkeypatch):
     """A store on read-only media, with a damaged shard."""
