@@ -40,6 +40,8 @@ from sounds import record
 
 pytest.importorskip("distributed")
 RATE_HZ = 16000
+RECORDINGS = 24
+KILLS = 3
 
 
 @pytest.fixture(scope="module")
@@ -384,8 +386,6 @@ def test_a_scheduler_that_runs_is_found_by_its_address(tmp_path, cluster, monkey
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
-    import psutil
-
     folder = tmp_path / "audio"
     folder.mkdir()
     record(folder / "a.wav", 300.0, RATE_HZ)
@@ -410,11 +410,6 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
     assert len(lines) == 2  # the first has the number of workers
     psutil.wait_procs(children, timeout=10)
     assert not [child for child in children if child.is_running()]
-
-
-pytest.importorskip("distributed")
-RECORDINGS = 24
-KILLS = 3
 
 
 def list_workers():
