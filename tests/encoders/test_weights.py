@@ -141,6 +141,12 @@ def test_a_weight_is_imported_from_a_wheel_a_tar_a_folder_or_itself(tmp_path, ki
     assert list_files(path.parent) == [path.name, f"{path.name}.weight.json"]
 
 
+def test_an_archive_cannot_fill_the_disk(tmp_path):
+    archive = wheel(tmp_path / "a.whl")
+    with pytest.raises(InputError, match="expected at most 5 bytes, got more"):
+        import_weight("test-v1", pypi(size=5), archive)
+
+
 def test_a_model_that_ends_like_a_zip_file_is_not_an_archive(tmp_path):
     model = (
         b"model" + wheel(tmp_path / "a.whl").read_bytes()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from callshot.errors import CallshotError, InputError, OptionError
@@ -174,6 +174,7 @@ lengths = st.integers(1, 12).map(lambda n: n / 2)
 
 
 @given(st.lists(st.tuples(halves, lengths), max_size=12), halves, lengths)
+@example([(0.5, 1.0), (0.0, 4.0)], 0.0, 2.0)  # the second has its centre at the end
 def test_the_windows_of_a_span_are_those_of_a_plain_loop(times, start_s, length_s):
     some = windows(*((a, a + b) for a, b in times))
     chosen = choose_windows(some, start_s, start_s + length_s)
