@@ -241,6 +241,15 @@ def test_bad_audio_is_a_reject_and_other_recordings_are_segmented(tmp_path, kind
         assert [Path(one.file).name for one in unread] == ["bad.wav"]
 
 
+def test_a_path_in_annotations_cannot_leave_the_folder(tmp_path):
+    record(tmp_path / "secret.wav", seconds=10)
+    (tmp_path / "audio").mkdir()
+    names = ("../secret.wav", str(tmp_path / "secret.wav"), "x.wav")
+    result = segment_rows(tmp_path / "audio", *((name, 1, 3, "a") for name in names))
+    assert result.segments.paths == ["x.wav"]
+    assert all("no recording" in reason for reason in reasons(result))
+
+
 def test_annotations_in_frames_are_converted_by_the_rate_of_the_recording(tmp_path):
     record(tmp_path / "x.wav", seconds=10)
     (tmp_path / "x.phn").write_text("8000 24000 roar\n24000 32000 blow\n")

@@ -1,6 +1,7 @@
 """Recordings, index and results in a bucket: the same as on a disk, whatever the network does."""
 
 import re
+from pathlib import Path
 
 import pytest
 import s3fs
@@ -13,6 +14,7 @@ from callshot.detection.index import index_files
 from callshot.detection.index import index_recordings as indexing
 from callshot.errors import InputError, OutputError
 from callshot.storage import requests, to_path
+from callshot.study.file_steps import segment_files
 from cluster_jobs import ClusterHere
 from sounds import record
 from stores import BUCKET, SECRET, serve_files, upload
@@ -268,6 +270,19 @@ def test_a_listing_of_many_files_takes_a_request_for_each_thousand(bucket):
     library = find_recordings(to_path(f"{URL}/in"))
     assert len(library.paths) == 1200
     assert bucket.proxy.requests < 10
+
+
+def test_signatures_are_not_written_to_files_of_results(bucket, local):
+    (local / "a.csv").write_text("recording,start_s,end_s,label\na.wav,1,3,call\n")
+    with serve_files(local) as url:
+        signed = Path(f"{url}/a.csv?X-Amz-Signature=SIGNED")  # as the command line does
+        segment_files(local, to_path(f"{URL}/segments"), signed)
+    facts = bucket.cat_file(f"{BUCKET}/segments/segments.json").decode()
+    assert f"{url}/a.csv" in facts
+    names = bucket.find(f"{BUCKET}/segments")
+    assert len(names) > 2
+    for name in names:
+        assert b"SIGNED" not in bucket.cat_file(name)
 
 
 def test_a_damaged_file_of_an_index_in_a_bucket_is_an_error(bucket, local):
