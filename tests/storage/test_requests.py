@@ -105,6 +105,13 @@ def test_ranges_are_kept_only_where_every_change_gives_another_version(
     assert last == expected
 
 
+def test_a_file_that_became_shorter_while_it_was_read_is_an_error():
+    forget_ranges()
+    reader = RangeReader(StoredBytes(b"", is_exact=True))
+    with pytest.raises(OSError, match="became shorter while it was read"):
+        reader.read(1)
+
+
 def write_results(text, *, names=("a.csv", "b.csv"), provenance="facts.json", owner=""):
     def make_files(folder):
         for name in names:
