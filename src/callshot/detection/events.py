@@ -243,7 +243,9 @@ def _read_parquet_rows(
         # The other options are about columns of text.
         AnnotationOptions(keep_early=annotation_options.keep_early),
     )
-    types = {name: EVENTS[name] for name in EVENTS if name in frame.columns}
+    types: dict[Any, Any] = {
+        name: EVENTS[name] for name in EVENTS if name in frame.columns
+    }
     try:
         frame = frame.select(~selectors.nested()).cast(types)
     except pl.exceptions.PolarsError as error:

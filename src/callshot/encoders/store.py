@@ -99,7 +99,8 @@ class Store:
         self.folder = Path(folder) / sha256_text(text)[:16]
         self.notes: list[str] = []
         self.keeps_sequences = sequences
-        self._buffer: list[tuple[str, str, Vector, Vector | None]] = []
+        # By the row that it will have in the next shard.
+        self._buffer: dict[int, tuple[str, str, Vector, Vector | None]] = {}
         self._buffer_rows = 0
         self._buffer_bytes = 0
         self._buffer_start_s = 0.0
@@ -178,7 +179,8 @@ class Store:
         if not self._buffer:
             self._buffer_start_s = time.monotonic()
         self._keys.setdefault(source, key)
-        self._places.setdefault(key, (len(self._shards), self._buffer_rows))
+        row = self._buffer_rows
+        self._places.setdefault(key, (len(self._shards), row))
         self._buffer_rows += 1
         self._buffer_bytes += ROW_BYTES + vector.nbytes
         frames = None  # models reuse their buffers: a copy
@@ -186,7 +188,7 @@ class Store:
             frames = np.array(sequence, np.float32)
             self._buffer_rows += len(frames)
             self._buffer_bytes += frames.nbytes
-        self._buffer.append((source, key, np.array(vector, np.float32), frames))
+        self._buffer[row] = (source, key, np.array(vector, np.float32), frames)
         is_old = time.monotonic() - self._buffer_start_s >= FLUSH_AFTER_S
         if is_old or self._buffer_bytes >= SHARD_BYTES:
             self.flush()
@@ -203,7 +205,7 @@ class Store:
         prefix = f"shard-{time.time_ns():020d}"
         shard = write_chunk(self.folder, prefix, rows, suffix)
         self._append_shard(shard, rows)
-        self._buffer = []
+        self._buffer = {}
         self._buffer_rows = 0
         self._buffer_bytes = 0
 
@@ -214,7 +216,11 @@ class Store:
         vectors = np.empty((len(keys), 0), np.float32)
         for number in np.unique(shards).tolist():
             in_shard = shards == number
-            block = self._read(number)["vector"][rows[in_shard]]
+            if number == len(self._shards):
+                buffered = [self._buffer[row] for row in rows[in_shard].tolist()]
+                block = np.stack([vector for _, _, vector, _ in buffered])
+            else:
+                block = self._read(number)["vector"][rows[in_shard]]
             if vectors.shape[1] == 0:
                 vectors = np.empty((len(keys), block.shape[1]), np.float32)
             vectors[in_shard] = block
@@ -251,7 +257,7 @@ class Store:
 
     def _make_rows(self) -> Rows:
         """Return the buffer as rows of a shard, each embedding followed by its frames."""
-        sources, keys, vectors, _ = zip(*self._buffer, strict=True)
+        sources, keys, vectors, _ = zip(*self._buffer.values(), strict=True)
         dtype = np.dtype(
             [
                 ("source", f"S{max(len(source.encode()) for source in sources)}"),
@@ -261,13 +267,11 @@ class Store:
             ]
         )
         rows = np.zeros(self._buffer_rows, dtype)
-        position = 0
-        for source, key, vector, sequence in self._buffer:
+        for position, (source, key, vector, sequence) in self._buffer.items():
             frames = 0 if sequence is None else len(sequence)
             rows[position] = (source.encode(), key.encode(), frames, vector)
             if sequence is not None:
                 rows["vector"][position + 1 : position + 1 + frames] = sequence
-            position += 1 + frames
         return rows
 
     def _map_shard(self, shard: Path, damage: str = "") -> Rows | None:
