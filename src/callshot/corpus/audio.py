@@ -81,7 +81,7 @@ class Reader(FrameReader):
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         check_channel_rule(channel_rule)
         recording = self.recording
-        channel = None  # the mean of all
+        channel = None  # from 0; None is the mean of all
         if channel_rule != "mean":
             number = 1 if channel_rule == "first" else int(channel_rule)
             if number > recording.channels:
@@ -92,11 +92,12 @@ class Reader(FrameReader):
             raise self.error(
                 f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
             )
-        ratio = Fraction(recording.rate_hz) / rate_hz  # how many frames a sample lasts
-        first = max(0, round(start_s * rate_hz))
-        samples = math.ceil(recording.frames / ratio)
-        last = min(round(end_s * rate_hz), samples)
-        if first >= last:
+        # Frames are those of the file, samples those of the result at `rate_hz`.
+        ratio = Fraction(recording.rate_hz) / rate_hz  # frames per sample
+        sample_count = math.ceil(recording.frames / ratio)  # of the whole recording
+        first_sample = max(0, round(start_s * rate_hz))
+        last_sample = min(round(end_s * rate_hz), sample_count)
+        if first_sample >= last_sample:
             reason = f"the recording is {recording.duration_s:.3f} s long"
             if note := recording.describe_length():
                 reason += f" ({note})"
@@ -105,26 +106,32 @@ class Reader(FrameReader):
                 f"{reason}"
             )
         if ratio == 1:
-            return np.concatenate(list(self._read_channel(first, last, channel)))
+            blocks = self._read_channel(first_sample, last_sample, channel)
+            return np.concatenate(list(blocks))
+        # The resampler needs a margin on both sides; after the end of the file it is silence.
         sample_margin = max(MARGIN, math.ceil(MARGIN / ratio))
         frame_margin = max(MARGIN, math.ceil(MARGIN * ratio))
-        begin = _find_aligned_sample(first - sample_margin, ratio)
-        stop = math.ceil(last * ratio) + frame_margin
-        end = min(stop, recording.frames)
+        begin_sample = _find_aligned_sample(first_sample - sample_margin, ratio)
+        begin_frame = round(begin_sample * ratio)
+        stop_frame = math.ceil(last_sample * ratio) + frame_margin
+        end_frame = min(stop_frame, recording.frames)
         stream = soxr.ResampleStream(
             recording.rate_hz, rate_hz, 1, dtype="float32", quality="VHQ"
         )
-        blocks = self._read_channel(round(begin * ratio), end, channel)
+        blocks = self._read_channel(begin_frame, end_frame, channel)
         parts = [stream.resample_chunk(block) for block in blocks]
-        silence = np.zeros(stop - end, np.float32)
+        silence = np.zeros(stop_frame - end_frame, np.float32)
         parts.append(stream.resample_chunk(silence, last=True))
-        resampled = np.concatenate(parts)
-        return resampled[first - begin : last - begin]
+        resampled = np.concatenate(parts)  # from `begin_sample` on
+        return resampled[first_sample - begin_sample : last_sample - begin_sample]
 
     def read_decodable(
         self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
     ) -> Signal:
-        """Return a span as `read` does; if the file is damaged within it, the part before that."""
+        """Return a span as `read` does; if the file is damaged within it, the part before that.
+
+        Raises DamagedAudio if nothing of the span is before the damage.
+        """
         read = partial(
             self.read, start_s, end_s, rate_hz=rate_hz, channel_rule=channel_rule
         )
@@ -134,7 +141,7 @@ class Reader(FrameReader):
             whole = self.recording
             if damage.end_frame <= start_s * whole.rate_hz:
                 raise
-            # For this span only: where a file can be sought, later ones may be decoded.
+            # Shorten the recording while this span is read: spans after the damage may be readable.
             self.recording = whole.shorten(damage.end_frame)
             try:
                 return read()
@@ -144,7 +151,11 @@ class Reader(FrameReader):
     def _read_channel(
         self, first: int, last: int, channel: int | None
     ) -> Iterator[Signal]:
-        """Yield frames `first` to `last` as one channel, in blocks."""
+        """Yield the frames from `first` up to `last` as one channel, in blocks.
+
+        `channel` counts from 0; None is the mean of all channels. Raises InputError at the first
+        sample that is not finite.
+        """
         for position, block in self.read_blocks(first, last):
             if channel is None:
                 # In float64, so that the mean of equal channels is that channel.
@@ -162,16 +173,21 @@ class Reader(FrameReader):
 
 
 def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
-    """Return the last sample up to the given one that coincides with a frame, or nearly does."""
+    """Return the last sample up to the given one that coincides with a frame of the file.
+
+    `ratio` is how many frames a sample lasts. If no sample nearby coincides with a frame, return
+    the one that is nearest to a frame.
+    """
     if sample <= 0:
         return 0
-    step = ratio.denominator
+    step = ratio.denominator  # every so many samples, one coincides with a frame
     if step <= GRID:
         return sample // step * step
 
     def distance(candidate: int) -> int:
-        frames = candidate * ratio.numerator
-        return min(frames % step, -frames % step)
+        """Return how far a sample is from the nearest frame, in 1 / step of a frame."""
+        position = candidate * ratio.numerator
+        return min(position % step, -position % step)
 
     candidates = range(max(0, sample - GRID), sample + 1)
     return min(candidates, key=distance)
@@ -227,7 +243,9 @@ def normalise_peak(signal: Signal, peak_dbfs: float) -> Signal:
 
 
 def read_span(reader: Reader, span: Row) -> Signal:
-    """Return the audio of a row of spans, with its collar, as its columns ask.
+    """Return the audio of one span with its collar on both sides.
+
+    The columns of its row give the rate, the channel, and the level of the peak, if it is scaled.
 
     >>> import soundfile, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.wav"
@@ -297,15 +315,15 @@ def load_audio(
         raise OptionError(
             f"expected at least 1 thread and 1 span ahead, got {threads} and {ahead}"
         )
-    # The recording that each thread has open.
+    # By thread: the recording that it has open, as (path, source rate), and its reader.
     readers: dict[int, tuple[object, Reader]] = {}
-    # Rows of spans, about how many samples they have, and their audio.
+    # Spans that are being read, in order: row, about how many samples it has, and its audio.
     pending = deque[tuple[int, float, Future[Any]]]()
-    waiting = 0.0  # samples
+    pending_samples = 0.0
     with Pool(threads, thread_name_prefix="callshot-audio") as pool:
 
         def read(span: Row) -> Any:
-            """Return the audio of a span, prepared, or the error."""
+            """Return the audio of a span, prepared, or the error; runs in a thread of the pool."""
             pool.check_stopped()
             thread = threading.get_ident()
             key = (span["path"], span["source_rate_hz"])
@@ -326,13 +344,13 @@ def load_audio(
             samples = length_s * span["rate_hz"]
             samples = min(max(0.0, samples), MAX_PENDING_SAMPLES)  # 0 if NaN
             while pending and (
-                len(pending) >= ahead or waiting + samples > MAX_PENDING_SAMPLES
+                len(pending) >= ahead or pending_samples + samples > MAX_PENDING_SAMPLES
             ):
-                first, size, future = pending.popleft()
-                waiting -= size
+                first, first_samples, future = pending.popleft()
+                pending_samples -= first_samples
                 yield first, future.result()
             pending.append((row, samples, pool.submit(read, span)))
-            waiting += samples
+            pending_samples += samples
         for first, _, future in pending:
             yield first, future.result()
     for _, reader in readers.values():

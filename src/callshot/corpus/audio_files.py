@@ -110,7 +110,11 @@ class MendedFile:
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a byte; only the end itself is far away, a tag before it is where it is."""
+        """Go to a byte.
+
+        To hide its size, the end of a file that is not WAV seems to be ENDLESS_BYTES away.
+        Positions before the end are true: libsndfile looks for tags there.
+        """
         if self._size_offset is None and (offset, whence) == (0, io.SEEK_END):
             self._position = ENDLESS_BYTES
         else:
@@ -120,10 +124,11 @@ class MendedFile:
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer."""
+        """Fill a buffer with the next bytes; return their number."""
         target = memoryview(buffer).cast("B")
         count = int(self._file.readinto(target))
         if self._size_offset is not None:
+            # Replace those of the four bytes of the size that are in the buffer.
             for index in range(4):
                 place = self._size_offset + index - self._position
                 if 0 <= place < count:
@@ -137,7 +142,11 @@ class MendedFile:
 
 
 def find_unfinished_data(file: BinaryIO) -> int | None:
-    """Return where a WAV header has the size of its data, if sound goes on after them."""
+    """Return the offset of the size of the data chunk in a WAV header, if that size is too small.
+
+    It is too small if sound goes on after the chunk, because a recorder did not finish the header.
+    Return None for all other files.
+    """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     head = file.read(12)
@@ -164,7 +173,7 @@ def find_unfinished_data(file: BinaryIO) -> int | None:
 
 
 def _is_sound(file: BinaryIO, position: int, size: int) -> bool:
-    """Return whether sound follows at a position, and no chunk, tag or padding."""
+    """Return whether the bytes from a position on are sound: no chunk, no tag, not only zeros."""
     file.seek(position)
     start = file.read(9)
     # Chunks of odd length should be followed by a byte; some programs leave it out.
@@ -179,7 +188,11 @@ def _is_sound(file: BinaryIO, position: int, size: int) -> bool:
 
 
 def count_missing_bytes(file: BinaryIO) -> int | None:
-    """Return how many bytes an MP3 file lacks by its header, None if that counts no frames."""
+    """Return how many bytes an MP3 file lacks, compared with its Xing, Info or VBRI header.
+
+    Return None if it has no such header, or one without a number of frames: then the length that
+    libsndfile gives is an estimate.
+    """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     position = 0
@@ -221,7 +234,7 @@ class FrameReader:
         self._name = name
         self._position = 0
         self._cache: deque[Block] = deque()  # the latest frames of a sequential file
-        self._stream: RangeReader | None = None  # of a file behind a URL
+        self._stream: RangeReader | None = None  # of a remote file
         # Makes of the file what libsndfile can read to its end.
         self._mend: Callable[[Any], Any] | None = None
         if not is_remote(path):
@@ -244,7 +257,10 @@ class FrameReader:
         return InputError(f"{self._name}: {text}")
 
     def read_blocks(self, first: int, last: int) -> Iterator[Block]:
-        """Yield the frames from `first` up to `last` in blocks."""
+        """Yield the frames from `first` up to `last` in blocks.
+
+        Raises DamagedAudio if they cannot be decoded to the end.
+        """
         try:
             if self._cache and first >= self._cache[0][0]:
                 for position, block in [*self._cache]:
@@ -255,6 +271,7 @@ class FrameReader:
                         yield first, part
                         first += len(part)
             if first < last:
+                # How many frames are read in order before `first` is reached.
                 ahead = 0  # a seek reads little, in some places
                 if self._is_sequential:
                     is_behind = first < self._position
@@ -283,11 +300,16 @@ class FrameReader:
             ) from None
 
     def _expect(self, frames: int) -> None:
-        """Tell the reader of a file behind a URL how much will be read in order."""
+        """Tell the reader of a remote file that so many frames will be read in order."""
         if self._stream is not None:
             self._stream.expect(frames / self.recording.frames)
 
     def _describe(self, source_rate_hz: float | None) -> Recording:
+        """Return what is known about the recording; `source_rate_hz` replaces its rate.
+
+        If the length in the header is missing or wrong, find the true one, and open the file so
+        that libsndfile reads all of it.
+        """
         handle = self._handle
         rate_hz = float(handle.samplerate if source_rate_hz is None else source_rate_hz)
         low_hz, high_hz = RATES_HZ
@@ -297,14 +319,15 @@ class FrameReader:
                 f"expected a rate of {low_hz:,.0f} to {high_hz:,.0f} Hz, "
                 f"got {rate_hz:g} Hz {origin}"
             )
-        announced = None
+        announced = None  # the number of frames in the header
         if handle.frames < UNKNOWN_FRAMES:
             announced = handle.frames
+            # libsndfile cuts it to the size of the file, and logs the number of bytes announced.
             for expected, found in ANNOUNCED_BYTES.findall(handle.extra_info)[:1]:
                 if int(expected) < STREAMED_BYTES:
                     scaled = handle.frames * int(expected) // max(1, int(found))
                     announced = max(handle.frames, scaled)
-        missing: int | None = 0
+        missing: int | None = 0  # bytes of an MP3 file; None: its length is an estimate
         if handle.format == "MP3":
             with self._open_apart(self._open_bytes) as file:
                 missing = count_missing_bytes(file)
@@ -330,6 +353,7 @@ class FrameReader:
         )
 
     def _reopen(self, mend: Callable[[Any], Any]) -> None:
+        """Open the file again through `mend`, such as MendedFile."""
         self._mend = mend
         self._handle.close()
         self._handle = self._open()
@@ -337,7 +361,9 @@ class FrameReader:
     def _measure(self, frames: int, is_wrong: bool) -> int:
         """Return how many frames can be decoded, where a header says `frames`.
 
-        Files without a right number are decoded once; the end of a FLAC file is searched for.
+        If that number is missing or wrong (`is_wrong`), the file is decoded once. In a FLAC file
+        that was cut short, the last good frame is found by bisection. Numbers are kept for the
+        next time that the same version of a file is opened.
         """
         is_unknown = is_wrong or frames >= UNKNOWN_FRAMES
         if not is_unknown and self._handle.format != "FLAC":
@@ -367,7 +393,10 @@ class FrameReader:
         return count
 
     def _decode(self, position: int, last: int, size: int) -> int:
-        """Decode frames up to `last` in blocks; return where that ends, or an earlier damage."""
+        """Decode from `position` up to `last`, in blocks of `size` frames, and drop the audio.
+
+        Return the frame where decoding ended: `last`, the end of the file, or damage before it.
+        """
         with (
             self._open_apart(self._open) as handle,
             suppress(soundfile.SoundFileError),  # the damage
@@ -386,7 +415,7 @@ class FrameReader:
 
     @property
     def starts_anywhere(self) -> bool:
-        """Whether any frame is found, and is the same, without reading those before it."""
+        """Whether reading may start at any frame, and gives the same samples as from the start."""
         handle = self._handle
         if self._is_sequential or handle.frames >= UNKNOWN_FRAMES:
             return False
@@ -397,6 +426,7 @@ class FrameReader:
         return self._handle.format in SEQUENTIAL_FORMATS
 
     def _move_to(self, frame: int) -> None:
+        """Make `frame` the next one to be read: by a seek, or by reading up to it."""
         is_behind = self._is_sequential and frame < self._position
         if self._handle.closed or is_behind:
             self._handle.close()
@@ -411,7 +441,10 @@ class FrameReader:
             self._read_block(frame)
 
     def _read_block(self, last: int) -> Signal:
-        """Return the next frames, at most up to `last`."""
+        """Return the next frames as (frames, channels), at most up to `last`.
+
+        Those of a sequential file stay in the cache for some seconds.
+        """
         size = SEQUENTIAL_BLOCK_FRAMES if self._is_sequential else BLOCK_FRAMES
         count = min(size, last - self._position)
         block: Signal = self._handle.read(count, dtype="float32", always_2d=True)
@@ -429,10 +462,11 @@ class FrameReader:
         return block
 
     def _is_damaged(self, frame: int) -> bool:
+        """Return whether one frame cannot be decoded."""
         return self._decode(frame, frame + 1, 1) <= frame
 
     def _check_stream(self) -> None:
-        """Raise what happened to a file behind a URL, which libsndfile takes for its end."""
+        """Raise the error that reading a remote file had; libsndfile takes it for the end."""
         if self._stream is None or self._stream.error is None:
             return
         error = self._stream.error
@@ -443,7 +477,7 @@ class FrameReader:
 
     @contextmanager
     def _open_apart(self, open_file: Callable[[], Any]) -> Iterator[Any]:
-        """Open the file once more; what is open stays as it is."""
+        """Open the file a second time with `open_file`; what is open stays where it is."""
         stream = self._stream
         self._stream = None
         try:
@@ -454,6 +488,10 @@ class FrameReader:
             self._stream = stream
 
     def _open(self) -> "_SoundFile":
+        """Open the file in libsndfile: by its path, or through a stream that is mended or remote.
+
+        Raises InputError if libsndfile cannot read it as audio.
+        """
         if self._mend is not None:
             source = self._mend(self._open_bytes())
         elif is_remote(self._path):
@@ -476,7 +514,7 @@ class FrameReader:
             raise self.error(f"libsndfile cannot read it as audio: {reason}") from None
 
     def _open_bytes(self) -> Any:
-        """Open the file to read its bytes."""
+        """Open the file to read its bytes; of a remote one, this becomes the stream in use."""
         try:
             if not is_remote(self._path):
                 return self._path.open("rb")

@@ -59,7 +59,9 @@ def mix_example(
 
 
 def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
-    """Return `count` numbers below `backgrounds`, different ones while there are enough.
+    """Draw `count` of the numbers below `backgrounds`, without repeats while there are enough.
+
+    The name of a call is the seed: the same name always has the same backgrounds.
 
     >>> choose_backgrounds("a.wav at 1.00 s", 3, 100)
     [37, 34, 83]
@@ -87,12 +89,12 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
     size = max(len(call), len(background))
     window = np.resize(background, size)
     start = (len(window) - len(call)) // 2
-    covered = slice(start, start + len(call))
-    energy = _spectrum(call)
-    band = find_band(energy, rate_hz / len(call))
-    call_energy = energy[band].sum()
-    noise = _spectrum(window[covered])
-    noise_energy = noise[band].sum()
+    covered = slice(start, start + len(call))  # while the call lasts
+    call_spectrum = _energy_spectrum(call)
+    band = find_band(call_spectrum, rate_hz / len(call))
+    call_energy = call_spectrum[band].sum()
+    noise_spectrum = _energy_spectrum(window[covered])
+    noise_energy = noise_spectrum[band].sum()
     if call_energy == 0:
         raise InputError(
             "a silent example cannot be mixed into the background of a site"
@@ -101,20 +103,20 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
     if noise_energy != 0:
         ratio = 10 ** (snr_db / 10)
         gain = np.sqrt(ratio * noise_energy / call_energy)
-    fade = round(FADE_S * rate_hz)
-    length = min(fade, len(call) // 2)
-    rising = (np.arange(length) + 0.5) / max(length, 1)
+    # Fade the call in and out.
+    fade = min(round(FADE_S * rate_hz), len(call) // 2)
+    rising = (np.arange(fade) + 0.5) / max(fade, 1)
     falling = rising[::-1]
     faded = call.astype(np.float32)
-    faded[:length] *= rising
-    faded[len(call) - length :] *= falling
+    faded[:fade] *= rising
+    faded[len(call) - fade :] *= falling
     mixed = window.astype(np.float32)
     mixed[covered] += np.float32(gain) * faded
     return mixed
 
 
-def _spectrum(signal: Signal) -> FloatArray:
-    """Return the energy at each frequency; the mean of the signal does not count."""
+def _energy_spectrum(signal: Signal) -> FloatArray:
+    """Return the energy of a signal in each bin of its Fourier transform, without its mean."""
     spectrum = scipy.fft.rfft(signal.astype(np.float64))
     energy = np.abs(spectrum) ** 2
     energy[0] = 0.0
@@ -122,7 +124,9 @@ def _spectrum(signal: Signal) -> FloatArray:
 
 
 def find_band(energy: FloatArray, step_hz: float) -> slice:
-    """Return the bins that have 90 % of the energy, at least a third of an octave.
+    """Return the bins from the 5 % to the 95 % frequency of a call, at least a third of an octave.
+
+    `energy` is the energy in each bin, from 0 Hz on; bins are `step_hz` apart.
 
     >>> energy = np.zeros(1000)
     >>> energy[500] = 1.0
@@ -174,7 +178,7 @@ def load_spans(
 
 
 def background_spans(spans: Spans) -> Spans:
-    """Return the background that spans are mixed into, at the level of its recordings."""
+    """Return the background of each mixed span as spans; its level is not changed."""
     frame = spans.frame.select("rate_hz", "channel_rule").with_columns(
         recording=spans.frame["background_path"],
         start_s=spans.frame["background_start_s"],
@@ -184,15 +188,17 @@ def background_spans(spans: Spans) -> Spans:
 
 
 def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
-    """Return each span once for each ratio, one after the other, in background of a folder.
+    """Return a mixed span for each span and each signal-to-noise ratio, span by span.
 
-    Their column `segment` is unique; `mixed_from` is the row of the span. Which background a span
-    gets depends on its name alone.
+    The background is a quiet part of the recordings in `folder`; which part, depends on the name
+    of the span alone. In the result, `segment` is unique, and `mixed_from` is the row of the span
+    in `spans`. No audio is mixed yet: `load_spans` does that.
     """
     quiet, durations_s = find_quiet_spans(folder, spans)
     starts = list(zip(quiet.paths, quiet["start_s"], strict=True))
     rows = []
     for number, span in enumerate(spans.rows()):
+        # The background is as long as the call, and moved to an earlier time if the recording ends.
         length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
         chosen = choose_backgrounds(span["segment"], len(snrs_db), len(quiet))
         for background, snr_db in zip(chosen, snrs_db, strict=True):
@@ -215,9 +221,10 @@ def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
 
 
 def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]]:
-    """Return the quieter half of spans of a folder, and the lengths of its recordings.
+    """Find background: the quieter half of spans that are spread over the recordings in a folder.
 
-    Audio is read like the first span of `like`.
+    Return them, and the length of each recording by its path. Rate and channel are those of the
+    first span of `like`.
     """
     library = find_recordings(folder)
     readable, errors = probe_recordings(library, None, no_progress)
@@ -256,10 +263,10 @@ def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]
 def distribute_spans(
     durations_s: Sequence[float], length_s: float
 ) -> list[tuple[int, float]]:
-    """Return the number of a recording and the start of each of 256 spans.
+    """Spread 256 spans of a length evenly over recordings; return (recording, start_s) of each.
 
-    Recordings have spans by their lengths, none if they are shorter than a span. The spans of short
-    recordings overlap.
+    `recording` is its number in `durations_s`. Recordings have spans in proportion to their
+    lengths, none if they are shorter than a span. The spans of short recordings overlap.
 
     >>> spans = distribute_spans([60.0, 0.5, 180.0], 1.0)
     >>> [number for number, _ in spans].count(0)
@@ -271,10 +278,12 @@ def distribute_spans(
     lengths_s[lengths_s < length_s] = 0.0
     if not lengths_s.any():
         return []
+    # Equal steps through all recordings, one after the other.
     ends_s = np.cumsum(lengths_s)
     positions = (np.arange(SPANS) + 0.5) / SPANS
     times_s = positions * ends_s[-1]
     numbers = np.searchsorted(ends_s, times_s, side="right")
+    # A time at a share of its recording becomes the start at that share of the possible starts.
     own_s = lengths_s[numbers]
     shares = 1 - (ends_s[numbers] - times_s) / own_s
     starts_s = shares * (own_s - length_s)
@@ -282,7 +291,7 @@ def distribute_spans(
 
 
 def choose_quieter(powers: Mapping[int, float]) -> list[int]:
-    """Return the quieter half of spans, by number, in order.
+    """Return the numbers of the quieter half of spans, sorted; `powers` has the power of each.
 
     >>> choose_quieter({0: 3.0, 4: 1.0, 7: 2.0})
     [4, 7]

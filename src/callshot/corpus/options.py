@@ -100,9 +100,10 @@ class Corpus:
         } or None
 
     def spell(self, label: str) -> str:
-        """Return a label as the corpus spells it: lower case, no `?`, one joint between words.
+        """Return a label as the corpus spells it.
 
-        Digits are dropped if that gives a label in the list.
+        If it has the letters of a label in the list, that is returned. Other labels become lower
+        case, without punctuation, with the corpus's joint between words.
 
         >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2")
         'longroar-rumble'
@@ -146,7 +147,7 @@ CORPORA = {
 
 
 def read_renames(path: Path) -> dict[str, str]:
-    """Return the new label of each label in a file; empty for labels that are left out."""
+    """Read the new label of each label from a table; it is empty for labels that are left out."""
     _, ((line, header), *rows) = read_table(path, [])
     columns = find_columns(header, COLUMNS)
     if len(columns) < len(COLUMNS):
@@ -180,7 +181,10 @@ def make_annotation_options(
     exclude: Sequence[Path] = (),
     **options: Any,
 ) -> AnnotationOptions:
-    """Return how annotations are read; `rename` may be a file, which is then no annotation file."""
+    """Return the options of reading annotations from the forms that a user may give them in.
+
+    `rename` may be a file of new labels, which is then excluded from the annotation files.
+    """
     excluded = tuple(exclude)
     if isinstance(rename, str | Path):
         excluded += (Path(rename),)
@@ -195,10 +199,11 @@ def make_annotation_options(
 
 
 def read_source(given: Given, exclude: Sequence[Path] = ()) -> dict[str, Any]:
-    """Return how recordings are read and segmented, as `segment_corpus` takes it.
+    """Return the keyword arguments of `segment_corpus` for the options that a user gave.
 
-    `given` are options of the command line, of a study file or of Python. Those of the segmentation
-    that are not given have the defaults of a known corpus.
+    `given` comes from the command line, a study file or Python. Options of cutting segments that
+    are not given have the defaults of the corpus, if it is a known one. `exclude` has paths that
+    hold no annotations.
     """
     name = given.get("corpus")
     corpus = None if name is None else find_corpus(name)
@@ -240,7 +245,7 @@ def rename_label(label: str, renames: Mapping[str, str]) -> str:
 def describe_renaming(
     labels: Collection[str], renames: Mapping[str, str]
 ) -> Iterator[str]:
-    """Describe which labels are renamed, and what may be a typing error in the list."""
+    """Yield notes: which labels are renamed, and which in the list no call has, maybe misspelt."""
     used = renames.keys() & set(map(normalize_label, labels))
     if used:
         yield f"labels renamed: {list_names(sorted(used))}"

@@ -74,16 +74,18 @@ class Library:
     _by_ending: PathIndex = field(default_factory=lambda: defaultdict(list), repr=False)
 
     def __post_init__(self) -> None:
+        """Index the paths by all their endings, with and without suffix."""
         for path in self.paths:
             for ending in _list_endings(path):
                 self._by_ending[ending].append(path)
                 self._by_ending[_drop_suffix(ending)].append(path)
 
     def find(self, name: str) -> str:
-        """Return the recording that a name means; one of the two ends in the other.
+        """Return the path of the recording that a name in an annotation file means.
 
-        Case, the suffix of an audio file and the encoding of accents do not matter. A file of the
-        same name in another folder is another recording.
+        The name ends in the path, or else the path ends in the name. Case, the suffix of an audio
+        file and the encoding of accents do not matter. A file of the same name in another folder
+        is another recording.
 
         >>> library = Library(Path("."), ("a/x.wav", "b/x.wav", "y.flac"))
         >>> library.find("/media/card/a/X.WAV")
@@ -92,15 +94,17 @@ class Library:
         text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/"))
         _, _, inner = text.removeprefix("./").rpartition("../")
         endings = _list_endings(inner)
+        # The name ends in the whole path of a recording: the longest such path.
         for ending in endings:
             stem = _drop_suffix(ending)
-            fitting = self._find_ending(ending)
-            whole = [one for one in fitting if _drop_suffix(_normalise(one)) == stem]
+            paths = self._find_ending(ending)
+            whole = [path for path in paths if _drop_suffix(_normalise(path)) == stem]
             if whole:
                 return self._choose(name, whole)
-        within = self._find_ending(endings[0])
-        if within:
-            return self._choose(name, within)
+        # Or the path of a recording ends in the whole name.
+        longer = self._find_ending(endings[0])
+        if longer:
+            return self._choose(name, longer)
         hint = ""
         for namesake in self._find_ending(endings[-1])[:1]:
             hint = f"; {namesake} has the same file name but is in another folder"
@@ -109,10 +113,11 @@ class Library:
     def pair(self, file: PurePosixPath) -> str:
         """Return the recording of an annotation file, by its name: `x.wav` for `x.Table.1.txt`.
 
-        The recording may have its suffix there: `x.wav.txt`. The longest stem wins, then a
-        recording in a folder of the same name. `file` is relative to the folder of annotations, or
-        a name alone if all of them are in one folder. If annotations and recordings are both in
-        several folders, those of the folders must match too.
+        The name of the file may include the suffix of the recording: `x.wav.txt`. If several
+        recordings fit, the one with the longest stem is meant, then one in the same folder, then
+        one in a folder of the same name. `file` is relative to the folder of annotations, or a
+        name alone if all annotations are in one folder. If annotations and recordings are both in
+        several folders, the names of their folders must match too.
 
         >>> library = Library(Path("."), ("x.wav", "x.1.wav"))
         >>> library.pair(PurePosixPath("labels/x.1.Table.1.selections.txt"))
@@ -123,7 +128,7 @@ class Library:
         # `rec_2.txt` does not belong to `rec.wav`.
         stems = [name[: match.start()] for match in INFIX.finditer(name)]
         paths: list[str] = []
-        for stem in [*stems, name]:
+        for stem in [*stems, name]:  # from short to long: the last that fits is kept
             paths = self._by_ending.get(stem, paths)
         if not paths:
             raise InputError(
@@ -147,12 +152,16 @@ class Library:
         return len({PurePosixPath(path).parent for path in self.paths}) > 1
 
     def _find_ending(self, name: str) -> list[str]:
-        """Return the paths that end in a name, except for case and suffix."""
+        """Return the paths that end in a normalised name, or do so without its suffix."""
         return (
             self._by_ending.get(name) or self._by_ending.get(_drop_suffix(name)) or []
         )
 
     def _choose(self, name: str, paths: Iterable[str]) -> str:
+        """Return the one path that a name means; raise InputError if it may mean several.
+
+        A path that the name ends in as written, with case and suffix, goes before others.
+        """
         found = sorted(set(paths))
         exact = [path for path in found if name.endswith(path)]
         if len(exact) == 1:
@@ -165,9 +174,10 @@ class Library:
 
 
 def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
-    """List the audio files under a folder, or the one file given.
+    """Find the audio files under a folder; a single audio file is a library of one.
 
-    Links that lead outside the folder are left out unless they are to be followed.
+    Links that lead outside the folder are left out unless they are to be followed. Audio that
+    callshot cannot read, and folders that cannot be read, become rejects.
 
     >>> import tempfile
     >>> find_recordings(Path(tempfile.mkdtemp())).paths
@@ -266,7 +276,7 @@ def window_spans(
 
 
 def warn_left_out(reasons: Sequence[str], noun: str, plural: str = "") -> None:
-    """Warn that something was left out; say how much, and why the first."""
+    """Warn how many things were left out, with the reason of the first; `noun` names them."""
     if reasons:
         count = count_text(len(reasons), noun, plural)
         warnings.warn(f"{count} left out, the first: {reasons[0]}", stacklevel=3)
@@ -275,11 +285,12 @@ def warn_left_out(reasons: Sequence[str], noun: str, plural: str = "") -> None:
 def probe_recordings(
     library: Library, source_rate_hz: float | None, progress: Progress
 ) -> tuple[Recordings, Errors]:
-    """Read the header of every recording; return the readable ones, and the errors."""
+    """Read the header of every recording; return those of readable ones, and errors, by path."""
     recordings = {}
     errors = {}
 
     def read_header(path: str) -> Recording | InputError:
+        """Return the header of a recording, or the error, so that others are still read."""
         try:
             return probe(library.root / path, path, source_rate_hz)
         except InputError as error:
@@ -297,18 +308,23 @@ def probe_recordings(
 
 
 def unmatched_folders(name: str, path: str) -> str:
-    """Return the leading folders of a name that the path it means does not have.
+    """Return the leading folders in the name of a recording that its path does not have.
 
     >>> unmatched_folders("D:/site2/X.wav", "x.wav")
     'd:/site2'
     """
     parts = _normalise(name.strip().replace("\\", "/")).split("/")
-    extra = len(parts) - 1 - path.count("/")
+    extra = (
+        len(parts) - 1 - path.count("/")
+    )  # folders in the name − folders in the path
     return "/".join(parts[:extra])
 
 
 def check_exists(path: Path, expected: str) -> None:
-    """Raise InputError if a path of the user does not exist or cannot be used."""
+    """Raise InputError if a path that the user gave does not exist or cannot be used.
+
+    `expected` says in the message what the path should be.
+    """
     try:
         str(path).encode()
         path.stat()
@@ -319,10 +335,11 @@ def check_exists(path: Path, expected: str) -> None:
 
 
 def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
-    """Yield the files under a folder by name, except in hidden folders.
+    """Yield the files under a folder, sorted by name in each folder; skip hidden folders.
 
-    Folders that cannot be read are yielded too, and folders that are links unless they are entered:
-    with `follow_links`, those that lead outside `folder`, each once.
+    Folders that cannot be read are yielded too, so that the caller can report them. A link to a
+    folder is entered only with `follow_links`, and only if its target neither contains nor lies in
+    a folder that was entered before, so that no file comes twice; otherwise the link is yielded.
     """
     if is_remote(folder):
         with explain_unreadable(str(folder)):
@@ -341,7 +358,7 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     )
     for parent, folders, names in walk:
         visible = sorted(name for name in folders if not name.startswith("."))
-        folders.clear()
+        folders.clear()  # os.walk enters the folders that are put back
         for name in visible:
             path = Path(parent, name)
             if not path.is_symlink():
@@ -362,7 +379,7 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
 
 
 def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str | None:
-    """Return why a file is not read, None if it is.
+    """Return the reason why a file under `folder` must be skipped, None if it can be read.
 
     Hidden files (such as macOS's `._x.wav`), broken links and links that lead outside the folder,
     names that are not UTF-8, and anything that is not a regular file are skipped.
@@ -399,7 +416,7 @@ def _normalise(name: str) -> str:
 
 
 def _list_endings(path: str) -> list[str]:
-    """Return a path with all its folders, with fewer of them, and at last its name alone."""
+    """Return the normalised endings of a path, longest first: `a/b/x`, `b/x`, `x`."""
     parts = _normalise(path).split("/")
     return ["/".join(parts[n:]) for n in range(len(parts))]
 
@@ -446,7 +463,12 @@ class CorpusAnnotations:
     notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, file: AnnotationFile, relative_path: PurePosixPath) -> set[str]:
-        """Add the rows of a file; return the recordings that it annotates."""
+        """Add the rows of a file; return the recordings that it annotates.
+
+        A row that names its recording belongs to that one. Other rows belong to the recording that
+        fits `relative_path`, the path of the file in the folder of annotations. So does a file
+        without rows: its recording is annotated, and has no calls.
+        """
         self.recognised[file.format, file.reason] += 1
         self.rejects += file.rejects
         self.notes.update(file.notes)
@@ -494,6 +516,7 @@ def read_corpus_annotations(
         excluded = annotation_options.exclude
         files = [*find_input_files(path, exclude=excluded, follow_links=follow_links)]
         if annotations is None and library.is_single:
+            # One recording was given: keep the files beside it that belong to no other recording.
             neighbours = find_recordings(library.root, follow_links=follow_links)
             beside = [file for file in files if file.parent == library.root]
             files = []
@@ -524,7 +547,7 @@ def read_corpus_annotations(
 
 
 def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:
-    """Label each whole recording with the name of its folder."""
+    """Label each whole recording with the name of its folder; `origin` says why, in a note."""
     labelled = CorpusAnnotations(library)
     folders = set()
     for path in library.paths:
@@ -558,9 +581,14 @@ def _read_folder(
     annotation_options: AnnotationOptions,
     progress: Progress,
 ) -> None:
-    """Read the files that hold annotations; note why not if a suffix suggests that one does."""
-    formats = defaultdict[str, dict[str, Path]](dict)  # of each recording
-    likely = set()
+    """Read those of `files` that hold annotations into `read`.
+
+    Files that are not read are noted with the reason, if their suffix is that of annotations.
+    Raise InputError if a recording is annotated in two formats.
+    """
+    # By recording: the first file of each format that annotates it.
+    formats = defaultdict[str, dict[str, Path]](dict)
+    likely = set()  # by their suffixes
     for path in files:
         if path.name.lower().endswith(ANNOTATION_SUFFIXES):
             likely.add(path)
@@ -603,29 +631,33 @@ def _read_folder(
 
 
 def _reject_namesakes(read: CorpusAnnotations) -> None:
-    """Reject annotations that fit a recording only without their folders, if others fit better.
+    """Reject rows whose name has folders that the recording's path lacks, if they are ambiguous.
 
-    `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one of them.
+    That is, if other rows name the same recording with other folders: `site1/x.wav` and
+    `site2/x.wav` are two recordings, even if the library has only one `x.wav`. The folder of the
+    library itself may be in a name. Recordings that were found by their file name alone are noted.
     """
-    # What rows call a recording, with the folders that its path does not have.
-    names = defaultdict[str, dict[str, str]](dict)
+    # By path of a recording: each name that rows give it → its folders that the path lacks.
+    unmatched = defaultdict[str, dict[str, str]](dict)
     for row in read.rows:
         path = row["path"]
         name = row["path_written"] or ""
-        names[path][name] = unmatched_folders(name, path)
-    root = read.library.root.absolute().name.casefold()
+        unmatched[path][name] = unmatched_folders(name, path)
+    root_name = read.library.root.absolute().name.casefold()
     rows = []
-    guesses: dict[str, str] = {}
+    guesses: dict[str, str] = {}  # path of a recording → the first such name
     for row in read.rows:
         path = row["path"]
         name = row["path_written"] or ""
-        folders = names[path][name]
-        if not folders or folders.rpartition("/")[2] == root:
+        folders = unmatched[path][name]
+        if not folders or folders.rpartition("/")[2] == root_name:
             rows.append(row)
             continue
         guesses.setdefault(path, name)
         others = [
-            other for other in names[path] if other and names[path][other] != folders
+            other
+            for other, other_folders in unmatched[path].items()
+            if other and other_folders != folders
         ]
         if others:
             reason = (
@@ -636,7 +668,8 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
         else:
             rows.append(row)
     read.rows = rows
-    for first in [*guesses.values()][:1]:
+    if guesses:
+        first = next(iter(guesses.values()))
         count = count_text(len(guesses), "recording")
         read.notes[f"{count} found by file name only, the first from {first}"] += 1
 
@@ -648,10 +681,10 @@ def find_input_files(
     exclude: Iterable[Path] = (),
     follow_links: bool = False,
 ) -> Iterator[Path]:
-    """Yield the files that may hold annotations, or (`audio`) sound, but no output of callshot.
+    """Yield the files of a folder that a user may have put there, without output of callshot.
 
-    `exclude` lists files and folders to ignore. Outputs are known by their names and checksums in
-    a manifest.
+    Audio files are yielded only with `audio`. `exclude` lists files and folders to ignore. A file
+    is output if a manifest of callshot beside it lists its name with its checksum.
     """
     ignored = {path.absolute() for path in exclude}
     visited = set()

@@ -177,7 +177,8 @@ def describe_inputs(
 ) -> list[dict[str, str]]:
     """Return role, file and sha256 of every annotation file and of all recordings with segments.
 
-    `root` is the folder of the recordings, if it is open already.
+    `root` is the folder of the recordings, if the caller has it open already. Paths of files below
+    it are relative to it.
     """
     root = root or to_path(segmentation.audio)
     calls = segmentation.calls
@@ -186,7 +187,9 @@ def describe_inputs(
         *((reject.file, reject.row) for reject in segmentation.rejects),
     ]
     files = set()
-    for name in {file for file, row in rows if row is not None}:
+    for name in {
+        file for file, row in rows if row is not None
+    }:  # without a row: no annotations
         path = to_path(name).absolute()
         if path.is_relative_to(root):
             path = path.relative_to(root)
@@ -212,7 +215,10 @@ def _find_input(root: Path, file: str) -> Path:
 
 
 def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
-    """Verify the files that segments were made from; yield the state of each."""
+    """Yield for each file that segments were made from whether it is ok, missing or damaged.
+
+    `provenance` lists their checksums under `inputs`; `root` is the folder of the recordings.
+    """
     for entry in provenance.get("inputs", ()):
         path = _find_input(root, entry["file"])
         expected = entry["sha256"]
@@ -238,7 +244,8 @@ def inspect_corpus(
 ) -> Inspection:
     """Read the headers and annotations of a folder, and find the labels that folds would evaluate.
 
-    Folds in the annotations are used as they are. `options` are those of `segment_corpus`.
+    Folds in the annotations are used as they are; otherwise there are as many as given, or as the
+    corpus has. `options` are those of `segment_corpus`.
     """
     segmentation = segment_corpus(
         audio, annotations, corpus=corpus, check=False, **options
@@ -247,19 +254,20 @@ def inspect_corpus(
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
     label = segmentation.segments["label"]
     recording = segmentation.segments["recording"]
-    number = len(set(recording))
-    assignment = None
+    recording_count = len(set(recording))
+    assignment = None  # the fold of each recording
     annotated = given_folds(segmentation.segments)
     if annotated is not None:
         assignment = check_folds(recording, annotated)
-    elif number >= folds:
+    elif recording_count >= folds:
         assignment = make_folds(label, recording, folds)
     classes = []
     if assignment is not None:
         classes = count_classes(label, assignment, recording)
     pairs = set(zip(label, recording, strict=True))
+    # A label can be in n folds if it is in n recordings.
     counts = Counter(name for name, _ in pairs).values()
-    numbers = range(2, min(MAX_FOLDS, number) + 1)
+    numbers = range(2, min(MAX_FOLDS, recording_count) + 1)
     return Inspection(
         segmentation=segmentation,
         possible={n: sum(count >= n for count in counts) for n in numbers},

@@ -111,6 +111,7 @@ def segment_corpus(
         )
 
     def spell(label: str) -> str:
+        """Return the label of a segment: renamed by the user, then spelt as the corpus does."""
         renamed = rename_label(label, renames)
         return renamed if corpus is None else corpus.spell(renamed)
 
@@ -226,6 +227,7 @@ def read_spans(
 
 
 def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:
+    """Sort rejects by file and row; whole files come before their rows."""
     return sorted(rejects, key=lambda reject: (reject.file, reject.row or 0))
 
 
@@ -245,10 +247,11 @@ def make_calls(
 ) -> tuple[Spans, list[Reject]]:
     """Turn rows of annotations into calls: spans in seconds on recordings that can be read.
 
-    Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
-    Calls are sorted by path, start, end and label; they keep all cells of their annotations.
+    Annotations beyond the end of a recording, on an unreadable one (in `errors`), in two groups of
+    recordings, and duplicates are rejects. `spell` returns the label of a call. Calls are sorted by
+    path, start, end and label; they keep all cells of their annotations.
     """
-    # A file belongs to the recording that most rows name.
+    # A file belongs to the group of recordings that most rows name; else it is its own group.
     pairs = [(row["path"], row["recording"]) for row in annotations if row["recording"]]
     groups: dict[str, str] = {}
     for (path, name), _ in Counter(sorted(pairs)).most_common():
@@ -301,10 +304,10 @@ def make_calls(
 
 
 def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
-    """Return start and end in seconds; raise InputError if the recording ends before.
+    """Return start and end of an annotation in seconds; raise InputError if it is beyond the end.
 
-    A span that reaches beyond the decodable end of a recording is shortened to it, if its header
-    announces more or has no exact length.
+    A header may announce a longer recording than can be decoded. A span that fits the announced
+    length, but not the true one, is shortened to the true end.
     """
     length_s = recording.duration_s
     start_s, end_s = to_seconds(annotation, recording)
@@ -321,29 +324,34 @@ def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
 
 
 def to_seconds(annotation: Row, recording: Recording) -> tuple[float, float]:
-    """Return start and end of a row in seconds; one without an end is on the whole recording."""
-    unit = recording.rate_hz if annotation.get("in_frames") else 1.0
+    """Return start and end of an annotation in seconds.
+
+    Times of an annotation with `in_frames` are numbers of frames. Without an end it is on the whole
+    recording.
+    """
+    per_second = recording.rate_hz if annotation.get("in_frames") else 1.0
     end_s = recording.duration_s
     if annotation["end_s"] is not None:
-        end_s = annotation["end_s"] / unit
-    return annotation["start_s"] / unit, end_s
+        end_s = annotation["end_s"] / per_second
+    return annotation["start_s"] / per_second, end_s
 
 
 def cut_segments(
     calls: Spans, options: SegmentationOptions, recordings: Recordings
 ) -> tuple[Spans, list[Reject]]:
-    """Make a segment of every call that is long enough. `calls` are sorted by path and start.
+    """Make a segment of every call that is long enough; the others become rejects.
 
-    The label of a segment is that of its own call, which covers its centre. Its labels are those of
-    all calls that overlap it, also of short ones.
+    `calls` are sorted by path and start. The label of a segment is the one of its own call, which
+    covers its centre. Its `labels` are those of all calls that overlap it, also of short ones. With
+    the option `with_collar`, the collar counts for the length, as far as it is in the recording.
     """
     lengths_s = calls.durations_s
-    last_s = np.array([recordings[path].duration_s for path in calls.paths])
+    recording_ends_s = np.array([recordings[path].duration_s for path in calls.paths])
     times_s = calls.frame.select("start_s", "end_s")
     starts_s, ends_s = times_s.to_numpy().T
     if options.with_collar:
         from_s = np.maximum(starts_s - options.collar_s, 0.0)
-        to_s = np.minimum(ends_s + options.collar_s, last_s)
+        to_s = np.minimum(ends_s + options.collar_s, recording_ends_s)
         lengths_s = to_s - from_s
     is_long = lengths_s >= options.min_length_s - ROUNDING_S
     rejects = []
@@ -352,9 +360,10 @@ def cut_segments(
         reason = f"shorter than {options.min_length_s:g} s: {length_s:.6g} s"
         call = calls.frame.row(row, named=True)
         note = recordings[call["path"]].describe_length()
-        if note and ends_s[row] >= last_s[row]:
+        if note and ends_s[row] >= recording_ends_s[row]:
             reason += f" ({call['path']}: {note})"
         rejects.append(reject_row(call, reason))
+    # Before short calls are dropped, since their labels count too.
     names = overlapping_labels(calls)
     labels = pl.Series("labels", names, pl.List(pl.String))
     frame = calls.frame.with_columns(labels)
@@ -373,10 +382,11 @@ def cut_segments(
 
 
 def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
-    """Return the labels of all calls that overlap each call by more than 0 s, with its own.
+    """Return for each call the sorted labels of all calls that overlap it, with its own.
 
-    Interval stabbing: a label overlaps if more of its calls start before the end than end before
-    the start.
+    Calls overlap if they share more than 0 s of a recording. A call is overlapped by one with a
+    given label if more calls of that label start before its end than end before its start; both
+    numbers come from a binary search in sorted times.
 
     >>> times = [(0, 2, "roar"), (1, 3, "rumble"), (3, 4, "blow")]
     >>> rows = [{"recording": "a", "start_s": a, "end_s": b, "label": c} for a, b, c in times]
@@ -385,14 +395,15 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     """
     groups = pl.DataFrame({"path": calls.paths}).with_row_index("row").group_by("path")
     start_s, end_s = calls.frame.select("start_s", "end_s").to_numpy().T
-    label = np.array(calls["label"], object)
-    labels = [{name} for name in label]
+    own_label = np.array(calls["label"], object)
+    labels = [{name} for name in own_label]
     for group in groups.agg("row")["row"]:
-        rows = group.to_numpy()
+        rows = group.to_numpy()  # of the calls in one recording
+        # Calls that only touch do not overlap, whatever rounding does.
         lasts_s = end_s[rows] - ROUNDING_S
         firsts_s = start_s[rows] + ROUNDING_S
-        for name in set(label[rows]):
-            same = rows[label[rows] == name]
+        for name in set(own_label[rows]):
+            same = rows[own_label[rows] == name]
             starts_s = np.sort(start_s[same])
             ends_s = np.sort(end_s[same])
             started = np.searchsorted(starts_s, lasts_s, "left")
@@ -408,17 +419,20 @@ def check_audio(
     threads: int | None,
     progress: Progress,
 ) -> Segmentation:
-    """Read all segments; turn unreadable ones into rejects.
+    """Read the audio of all segments; turn unreadable ones into rejects.
 
-    Silence, clipping, and audio that is also in another recording are noted.
+    `segments` are those of the segmentation, still with the columns that rejects need. Silence,
+    clipping, damaged files, and audio that is also in another recording are noted.
     """
-    readable = []
+    readable = []  # rows of segments, with the peak and the checksum of each
     checksums = []
     rejects = [*segmentation.rejects]
     peaks = []
     lengths_s = {one.path: one.duration_s for one in segmentation.recordings}
-    damage: dict[str, None] = {}
-    unscaled = segments.with_columns(peak_dbfs=None)
+    damage: dict[str, None] = {}  # notes, each once and in order
+    unscaled = segments.with_columns(
+        peak_dbfs=None
+    )  # clipping shows before scaling only
     rows = list(unscaled.rows())
     with closing(load_audio(unscaled, threads=threads)) as signals:
         for number, signal in signals:
@@ -433,7 +447,7 @@ def check_audio(
             start_s = max(0.0, row["start_s"] - collar_s)
             end_s = min(row["end_s"] + collar_s, lengths_s[path])
             samples = (end_s - start_s) * row["rate_hz"]
-            if len(signal) < samples - 2:
+            if len(signal) < samples - 2:  # beyond rounding
                 damage[f"{path}: {DAMAGED}"] = None
             peak = np.abs(signal).max()
             peaks.append(float(peak))
@@ -450,7 +464,7 @@ def check_audio(
     if clipped:
         notes.append(f"{clipped:,} {of_segments} at full scale: may be clipped")
     notes += describe_duplicates(groups, kept["segment"], "audio")
-    numbered = kept.frame.select(
+    grouped = kept.frame.select(
         pl.Series("group", groups), "segment", "recording", "label"
     )
     return replace(
@@ -458,7 +472,7 @@ def check_audio(
         segments=kept,
         rejects=_sort_rejects(rejects),
         notes=notes,
-        duplicates=numbered.filter(pl.col("group") != NO_GROUP).rows(),
+        duplicates=grouped.filter(pl.col("group") != NO_GROUP).rows(),
     )
 
 
@@ -494,7 +508,7 @@ def check_any_segments(segmentation: Segmentation) -> None:
 
 
 def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:
-    """Return the rejects of each reason, the most frequent reason first."""
+    """Group rejects by reason, the most frequent reason first; values in reasons do not count."""
     by_reason = defaultdict[str, list[Reject]](list)
     for reject in rejects:
         # Without the values of a row: the first words without digits and quotes.
@@ -509,19 +523,24 @@ def describe_doubts(
     recordings: Recordings,
     corpus: Corpus | None,
 ) -> Iterator[str]:
-    """Describe what may be a mistake: short calls, labels that look alike, wrong headers."""
+    """Yield notes about possible mistakes.
+
+    They are a minimum length that most calls are below, labels that look alike, wrong headers, and
+    labels that a known corpus does not have.
+    """
     minimum_s = options.min_length_s
     lengths_s = np.sort(calls.durations_s)
     if 2 * (lengths_s < minimum_s).sum() > len(lengths_s):
+        # The largest round minimum that at most one call in 20 is below.
         limit_s = lengths_s[len(lengths_s) // 20]
-        lower = [step for step in ROUND_MINIMA_S if step <= limit_s]
+        lower = [minimum for minimum in ROUND_MINIMA_S if minimum <= limit_s]
         round_s = max(lower, default=0.0)
         yield (
             f"most calls are shorter than {minimum_s:g} s; "
             f"--min-length-s {round_s:g} would keep nearly all"
         )
     counts = Counter(calls["label"])
-    spellings = defaultdict[str, list[str]](list)
+    spellings = defaultdict[str, list[str]](list)  # of labels with the same letters
     for label in sorted(counts):
         letters = re.sub(r"[\W_]+", "", label).casefold()
         name = f"{label!r} ({count_text(counts[label], 'call')})"

@@ -29,12 +29,17 @@ def measure_spectrogram(
     width: int,
     window_s: float,
 ) -> FloatArray:
-    """Return the level of each pixel in dB; `edges_hz` are those of rows, from low to high."""
+    """Return the level of each pixel in dB as (height, width), the highest frequencies first.
+
+    `edges_hz` has the height + 1 edges of rows, from low to high; `window_s` is the length of a
+    frame.
+    """
     samples = len(signal)
     asked = round(window_s * rate_hz)
     window = min(max(asked, MIN_WINDOW), MAX_WINDOW)
+    # Each column is the mean of so many frames, at most half a window apart.
     needed = -(-samples * 2 // (width * window))
-    frames = max(1, min(MAX_FRAMES, needed))  # of which a column is the mean
+    frames = max(1, min(MAX_FRAMES, needed))
     count = width * frames
     odd_numbers = 2 * np.arange(count) + 1
     middles = odd_numbers * samples // (2 * count)
@@ -42,15 +47,17 @@ def measure_spectrogram(
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)
     first_samples = middles - window // 2 + window
     size = int(next_fast_len(2 * window, real=True))
-    shape = np.hanning(window + 2)[1:-1]
-    gain = 2 / shape.sum()  # of a sine
+    hann = np.hanning(window + 2)[1:-1]
+    gain = 2 / hann.sum()  # a sine at full scale has 0 dB
     edges = edges_hz * size / rate_hz  # in bins
-    columns = max(1, MAX_POINTS // (size * frames))  # a bounded amount of memory
+    columns = max(
+        1, MAX_POINTS // (size * frames)
+    )  # at once, so that memory is bounded
     parts = []
     step = columns * frames
     for starts in np.split(first_samples, range(step, count, step)):
         signals = windows[starts].astype(np.float64)
-        spectra = rfft(signals * shape, size)
+        spectra = rfft(signals * hann, size)
         squares = np.square(spectra.real) + np.square(spectra.imag)
         by_column = squares.reshape(-1, frames, squares.shape[1])
         power = gain**2 * by_column.mean(axis=1)
@@ -61,7 +68,12 @@ def measure_spectrogram(
 
 
 def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return the power of each pixel, height × width, from that of bins and the edges of rows."""
+    """Turn the power of bins into the power of rows, (height, width), the highest row first.
+
+    `bins` is (bins, width). `edges` has the height + 1 edges of rows from low to high, in bins. A
+    row is the mean of the bins in it, or is interpolated between two bins if there are none.
+    """
+    # Interpolate at the middle of every row.
     last = len(bins) - 1
     middles = (edges[:-1] + edges[1:]) / 2
     position = np.clip(middles, 0, last)
@@ -70,6 +82,8 @@ def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
     share = (position - below)[:, None]
     from_below = (1 - share) * bins[below]
     rows = from_below + share * bins[above]
+    # Replace rows that have bins by the mean of these. `reduceat` also sums from the end of each
+    # row to the start of the next, which is dropped, and needs a bin after the last limit.
     limits = np.ceil(edges).astype(int)  # a bin on an edge belongs to the upper band
     limits = np.minimum(limits, len(bins))
     counts = np.diff(limits)

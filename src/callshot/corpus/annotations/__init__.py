@@ -194,7 +194,10 @@ def write_annotations(spans: Spans, path: Path, format: str) -> None:
 
 
 def list_rows(spans: Spans) -> list[Row]:
-    """Return the rows of spans as writers take them; without `path`, the recording is the file."""
+    """Return the rows of spans in the columns that writers of formats expect.
+
+    Without a column `path`, `recording` names the audio file.
+    """
     rows = list(spans.frame.iter_rows(named=True))
     for row in rows:
         if "path" not in row:
@@ -213,7 +216,7 @@ def find_format(name: str) -> Format:
 
 def describe_formats() -> str:
     """Return the names of all formats as the help lists them."""
-    own = []
+    own = []  # formats that callshot reads without another package
     packages: dict[str, list[str]] = {}
     for row in reversed(FORMATS):
         if row.package:

@@ -25,7 +25,11 @@ FREQUENCY_MARK = "\\"
 
 
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
-    """Recognise a file whose first line and most others begin with two numbers and a tab."""
+    """Recognise a file whose first line is a label, and at least half of the others.
+
+    A label is start, end and text between tabs; lines of frequencies count as labels, but not as
+    the first.
+    """
     are_labels = []
     for line in split_lines(head):
         try:
@@ -41,7 +45,11 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 
 def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, str]:
-    """Return start, end and label; editors that trim lines remove the tab before an empty one."""
+    """Split a line into start, end and label; raise RowError if it is no label.
+
+    Editors that trim lines remove the tab before an empty label. It may be missing only if the
+    options have a label for such rows.
+    """
     cells = line.split("\t", 2)
     if len(cells) < (3 if options.label is None else 2):
         raise RowError(
@@ -55,8 +63,10 @@ def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, s
 
 def read(file: AnnotationFile) -> None:
     """Read a label track; a row is a label and the frequencies on the line below it."""
-    entries: list[tuple[str, str]] = []
-    previous = FREQUENCY_MARK
+    entries: list[
+        tuple[str, str]
+    ] = []  # the line of a label, the line of its frequencies
+    previous = FREQUENCY_MARK  # no label is before the first line
     for line in split_lines(read_text(file.path, file.notes)):
         if line.startswith(FREQUENCY_MARK) and not previous.startswith(FREQUENCY_MARK):
             entries[-1] = (previous, line)
@@ -75,6 +85,7 @@ def read(file: AnnotationFile) -> None:
                 _, *cells = [*frequencies.split("\t"), "", ""]
                 for name, cell in zip(FREQUENCIES, cells, strict=False):
                     value = parse_cell(cell, name)
+                    # Audacity writes −1 for a frequency that is not set.
                     is_missing = isinstance(value, float) and value < 0
                     extra[name] = None if is_missing else value
             file.add(number, label, start_s, end_s, extra)

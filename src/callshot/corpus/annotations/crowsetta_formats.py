@@ -33,9 +33,15 @@ def make_format(
     pattern: str = "",
     reason: str = "",
 ) -> Format:
-    """Return a format that crowsetta reads; without a pattern it is never recognised."""
+    """Return a format that crowsetta reads under this `name`.
+
+    `read_calls` yields the calls from what crowsetta read. A file is recognised, for the given
+    `reason`, by one of the `suffixes` and a content that begins with `pattern`; without a pattern
+    it is never recognised.
+    """
 
     def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
+        """Return the reason if the suffix and the first bytes of a file fit."""
         has_suffix = path.name.lower().endswith(suffixes)
         return reason if pattern and has_suffix and re.match(pattern, head) else None
 
@@ -44,7 +50,10 @@ def make_format(
 
 
 def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
-    """Let crowsetta's class of a name read a file; turn all its errors into InputError."""
+    """Let crowsetta read a file in its format `name`, and add the calls to the file.
+
+    All errors of crowsetta become InputError.
+    """
     path = file.path
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -83,7 +92,7 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
 
 
 def _list_notes(birdsong: Any) -> Calls:
-    """Yield the notes of Koumura's Annotation.xml, which count from the start of their sequence."""
+    """Yield the notes of Koumura's Annotation.xml; their times count from their sequence on."""
     for sequence in birdsong.sequences:
         for note in sequence.syls:
             start = sequence.position + note.position
@@ -92,7 +101,10 @@ def _list_notes(birdsong: Any) -> Calls:
 
 
 def _list_columns(names: tuple[str, str, str], in_frames: bool, song: Any) -> Calls:
-    """Yield the calls of one recording: labels, starts and ends are attributes."""
+    """Yield the calls of one recording.
+
+    `names` are the attributes of `song` that hold labels, starts and ends, an array each.
+    """
     columns = [getattr(song, name) for name in names]
     for label, start, end in zip(*columns, strict=True):
         yield label, start, end, None, in_frames

@@ -68,7 +68,10 @@ def normalize_name(name: str) -> str:
 def find_column(
     names: Sequence[str], synonyms: Iterable[str], exclude: Collection[int] = ()
 ) -> int | None:
-    """Return the index of the first wanted column, by exact or else by normalized name."""
+    """Return the index of the column with the first of the synonyms that there is, or None.
+
+    Names are compared exactly, or else normalised. Columns in `exclude` do not count.
+    """
     columns: dict[str, int] = {}
     for index, name in enumerate(names):
         if index not in exclude:
@@ -84,7 +87,10 @@ def find_column(
 def find_columns(
     names: Sequence[str], synonyms_by_key: Mapping[str, Iterable[str]]
 ) -> dict[str, int]:
-    """Find several columns, each by any of its names; missing ones are left out."""
+    """Return the index of each wanted column by its key; missing columns are left out.
+
+    `names` is the header, `synonyms_by_key` the names that each wanted column may have.
+    """
     columns = {}
     for key, synonyms in synonyms_by_key.items():
         column = find_column(names, synonyms)
@@ -120,13 +126,13 @@ class Table:
         """Return an error about the header."""
         return InputError(f"{self.path}: line {self.line}: {text}")
 
-    def find_given(self, name: str, hint: str) -> int:
-        """Return the column that the user gave for one of callshot's."""
-        column = find_column(self.names, [hint])
+    def find_given(self, name: str, given: str) -> int:
+        """Return the index of the column `given`, which the user gave for callshot's `name`."""
+        column = find_column(self.names, [given])
         if column is None:
-            nearest = suggest(hint, self.names)
+            nearest = suggest(given, self.names)
             raise self.error(
-                f"no column {quote(hint)}, given for {name}{nearest}; "
+                f"no column {quote(given)}, given for {name}{nearest}; "
                 f"available: {list_names(self.names)}"
             )
         return column
@@ -139,10 +145,10 @@ class Table:
         )
 
     def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
-        """Set the columns that hold something; all others are extra.
+        """Set which columns callshot uses, by its names; all others are extra.
 
-        A comma is before decimals where no number has a point; between commas, it might also be
-        between thousands.
+        Then decide whether a comma in a number is a decimal comma. It is not if any number of the
+        table has a point, nor if all commas in a table separated by commas may separate thousands.
         """
         self.columns = dict(columns)
         for index, name in enumerate(self.names):
@@ -154,10 +160,10 @@ class Table:
                 names = list_names([first, name])
                 raise self.error(f"columns {names} are both {typed}; remove one")
             self.extra[typed] = index
-        numbered = self.extra | self.columns
-        numbers = [numbered[name] for name in NUMBERS if name in numbered]
+        indices = self.extra | self.columns
+        numbers = [indices[name] for name in NUMBERS if name in indices]
         width = len(self.names)
-        texts = []
+        texts = []  # of all cells that hold numbers
         for cells in self.rows:
             if len(cells) >= width:
                 texts += [cells[index].strip() for index in numbers]
@@ -167,9 +173,10 @@ class Table:
             self.allow_comma &= not all(map(THOUSANDS.fullmatch, commas))
 
     def parse(self, file: AnnotationFile) -> list[ParsedRow]:
-        """Split the rows into cells.
+        """Return the rows as (number, cells by callshot's names, extra cells by their names).
 
-        Rows with another number of cells than the header are rejects; empty surplus is ignored.
+        Rows with another number of cells than the header become rejects of `file`; empty cells
+        beyond the header are ignored.
         """
         width = len(self.names)
         parsed = []
@@ -209,7 +216,8 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
     """Find callshot's columns: the ones that the user gave, then the ones with a known name.
 
-    Of the times, keep start and end, start and duration, or frames.
+    Return the index of each in the header `names`. If there are several ways to tell the times,
+    keep one: start and end, start and duration, or frames.
     """
     given = {name: [column] for name, column in options.columns.items()}
     columns = find_columns(names, given)
@@ -233,7 +241,10 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
 
 
 def read(file: AnnotationFile) -> None:
-    """Read a table; each row becomes an annotation or a reject."""
+    """Read a table; each row becomes an annotation or a reject.
+
+    Raise InputError if there is no label, or only one of start and end.
+    """
     options = file.options
     delimiter, lines = read_table(file.path, file.notes)
     line, header = lines[0]
@@ -251,6 +262,7 @@ def read(file: AnnotationFile) -> None:
             )
     if "label" not in columns and options.label is None:
         raise table.missing_label()
+    # Frequencies and folds are extra columns, under callshot's names for them.
     for name in TYPED.values():
         if name in columns:
             table.names[columns.pop(name)] = name
@@ -282,9 +294,11 @@ def add_rows(
     *,
     allow_whole: bool = True,
 ) -> None:
-    """Add rows to a file; one without times is on a whole recording, if that is allowed.
+    """Add the parsed rows of a table to a file; those that are not valid become rejects.
 
-    A column `offset_s` has the start in the file, where other times run on over several files.
+    Columns in `milliseconds` are in that unit. A row without times is on a whole recording, if
+    `allow_whole`. A column `offset_s` has the start of a call in its own file, where the other
+    times run on over several files.
     """
     times = [name for name in TIMES if name in table.columns]
     for number, cells, extra in rows:
@@ -312,7 +326,7 @@ def add_rows(
                 ]
                 if "duration_s" in times:
                     end_s = add_times(start_s, end_s)
-                for offset_s in offsets_s:  # as decimals
+                for offset_s in offsets_s:  # at most one; the length stays the same
                     end_s = add_times(offset_s, end_s, -start_s)
                     start_s = offset_s
             file.add(
@@ -328,10 +342,10 @@ def add_rows(
 
 
 def write(rows: Rows, path: Path) -> str:
-    """Return a CSV table with all columns; those without a meaning come last.
+    """Return a CSV table with all columns; those that callshot only copies come last.
 
-    The recording is in `recording`, or in `path` if that is the column of groups or if another
-    column could be mistaken for it.
+    The audio file is in the column `recording`. It is in `path` if `recording` holds groups of
+    files, or if the reader would take another column for the file.
     """
     has_path = {row["path"] is not None for row in rows}
     has_group = any(row["recording"] is not None for row in rows)
@@ -344,7 +358,7 @@ def write(rows: Rows, path: Path) -> str:
         )
     times = FRAMES if True in in_frames else SECONDS
     extra = extra_columns(rows, (*times, "label"), path)
-    columns = {}  # of the table, and of the rows
+    columns = {}  # name in the table → name in the rows
     if has_group:
         columns = {"path": "path", "recording": "recording"}
     elif True in has_path:

@@ -106,8 +106,9 @@ def read(file: AnnotationFile) -> None:
     if label is not None:
         columns["label"] = label
     table.assign(columns, "\t")
+    # These stay extra cells, and are also needed to find repeated views.
     views = {"Selection": ["Selection"], "View": ["View"]}
-    table.columns |= find_columns(table.names, views)  # they are extra cells too
+    table.columns |= find_columns(table.names, views)
     parsed = table.parse(file)
     for _, cells, _ in parsed:
         if "path" in cells and not cells["path"].strip():
@@ -135,7 +136,11 @@ def read(file: AnnotationFile) -> None:
 
 
 def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
-    """Find the labels: in the given column, under a usual name, or in the only unknown column."""
+    """Return the index of the column with the labels, None if all rows get the label of an option.
+
+    It is the column that the user gave, or one with a usual name, or the only column that Raven
+    does not write itself. A choice is noted; raise InputError if there is no such column.
+    """
     options = file.options
     if "label" in options.columns:
         return table.find_given("label", options.columns["label"])
@@ -155,9 +160,13 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
 
 
 def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:
-    """Return the rows that show a selection again; its first spectrogram is kept, if it has one."""
-    keys = {}
-    kept: dict[object, str] = {}
+    """Return the numbers of rows that list a selection again, for another view of the sound.
+
+    `selections` has the cells of each row by its number. The row with the first spectrogram of a
+    selection is kept, or the first row if it has none.
+    """
+    keys = {}  # of rows; rows of one selection have the same key
+    kept: dict[object, str] = {}  # the view that is kept of each selection, by its key
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
             view = cells["View"]
@@ -171,10 +180,11 @@ def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int
 def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     """Return a selection table; with many recordings, each row names its file.
 
-    With `sound`, the file of each recording and when it begins in all files in a row, times are
-    those of that row of files, as Raven counts them, and `Begin Path` with the offset has those of
-    each file: Raven trusts the first in a selection table, the second in a sound selection table.
-    Groups of recordings are not written.
+    With `sound`, the recordings are opened in Raven as one long sound: it has the file of each
+    recording, and the time at which that begins in the long sound. Times are then those of the
+    long sound, and `Begin Path` with the file offset locates a call in its own file: Raven uses the
+    former in a selection table, the latter in a sound selection table. Groups of recordings are
+    not written.
     """
     paths = {row["path"] for row in rows}
     check_writable(rows, path, is_one_recording=None in paths)

@@ -55,8 +55,10 @@ class RowError(Exception):
 
 
 def read_text(path: Path, notes: list[str], size: int = -1) -> str:
-    """Read a file, or its first bytes, as UTF-8, as UTF-16 with a byte order mark, or else as
-    Windows-1252, which is noted.
+    """Read a text file, or only its first `size` bytes.
+
+    The encoding is UTF-16 if there is a byte order mark, UTF-8 if the bytes are valid, or else
+    Windows-1252, which is added to `notes`.
     """
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait forever
@@ -78,7 +80,7 @@ def read_text(path: Path, notes: list[str], size: int = -1) -> str:
                 f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8"
             ) from None
     notes.append("not UTF-8: read as Windows-1252")
-    return raw.decode("cp1252", "replace")  # five bytes are undefined
+    return raw.decode("cp1252", "replace")  # five values of a byte are undefined in it
 
 
 def split_lines(text: str) -> list[str]:
@@ -115,7 +117,7 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def find_delimiter(text: str) -> tuple[str, list[str]]:
-    """Return the delimiter of a table, and its header."""
+    """Return the delimiter that gives a table the most columns, and the cells of its header."""
     headers = {}
     for delimiter in DELIMITERS:
         lines = io.StringIO(text, newline="")
@@ -129,9 +131,9 @@ def find_delimiter(text: str) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, notes: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
-    """Return the delimiter of a table, and its rows that are not empty, with the line of each.
+    """Read a table; return its delimiter, and the rows that are not empty, the header first.
 
-    The first row is the header.
+    A row is the number of the line that it begins on, from 1, and its cells.
     """
     text = read_text(path, notes)
     delimiter, _ = find_delimiter(text)
@@ -169,7 +171,10 @@ def parse_number(text: str, name: str, *, allow_comma: bool = True) -> float:
 def parse_time(
     text: str, name: str, *, allow_comma: bool = True, in_milliseconds: bool = False
 ) -> float:
-    """Parse a time, in seconds; hh:mm:ss and mm:ss are that in any column.
+    """Parse a time, and return it in seconds.
+
+    A number is in seconds, or with `in_milliseconds` in milliseconds; hh:mm:ss and mm:ss are
+    accepted either way. `name` is the column, for the RowError.
 
     >>> parse_time("01:02:03.5", "start_s"), parse_time("1500", "start_s", in_milliseconds=True)
     (3723.5, 1.5)
@@ -178,12 +183,13 @@ def parse_time(
     if match is None:
         number = parse_number(text, name, allow_comma=allow_comma)
         return number / 1000 if in_milliseconds else number
-    hours, minutes, seconds = match.groups(default="0")
-    seconds_s = Decimal(seconds.replace(",", "."))
-    if seconds_s >= 60 or (match[1] and int(minutes) >= 60):
+    hours_text, minutes_text, seconds_text = match.groups(default="0")
+    has_hours = match[1] is not None
+    minutes = int(minutes_text)
+    seconds = Decimal(seconds_text.replace(",", "."))
+    if seconds >= 60 or (has_hours and minutes >= 60):
         raise RowError(f"{name}: expected hh:mm:ss or mm:ss, got {quote(text)}")
-    whole_s = 3600 * int(hours) + 60 * int(minutes)
-    return float(whole_s + seconds_s)
+    return float(3600 * int(hours_text) + 60 * minutes + seconds)
 
 
 def add_times(*times_s: float) -> float:
@@ -326,7 +332,7 @@ class AnnotationFile:
 
     @contextmanager
     def rejecting(self, number: int) -> Iterator[None]:
-        """Turn a RowError into a reject."""
+        """Turn a RowError in the block into a reject of row `number`."""
         try:
             yield
         except RowError as error:
@@ -345,7 +351,12 @@ class AnnotationFile:
         recording: str | None = None,
         in_frames: bool = False,
     ) -> None:
-        """Add a row; raise RowError if it is not valid. `extra` are other columns of the file."""
+        """Add a row; raise RowError if it is not valid.
+
+        `number` is its row or line in the file, for messages. `extra` are other columns of the
+        file. With `in_frames`, start and end are numbers of frames. A missing label is replaced by
+        the one of the options, if they have one.
+        """
         is_filled = self.options.label is not None and not label.strip()
         row = {
             "path": path,
@@ -398,7 +409,11 @@ def other_cells(row: Row) -> dict[str, Cell]:
 
 
 def check_row(row: Row, *, keep_early: bool = False) -> None:
-    """Raise RowError if a row has impossible times or no label."""
+    """Raise RowError if a row has impossible times or no label.
+
+    Without an end it is on a whole recording, and must start at 0. With `keep_early` it may start
+    before its recording.
+    """
     start_s = row["start_s"]
     end_s = row["end_s"]
     if not math.isfinite(start_s) or not math.isfinite(end_s or 0.0):
@@ -419,7 +434,10 @@ def check_row(row: Row, *, keep_early: bool = False) -> None:
 
 
 def check_writable(rows: Rows, path: Path, *, is_one_recording: bool) -> None:
-    """Raise OutputError unless a format of seconds, maybe of one recording, can hold all rows."""
+    """Raise OutputError unless all rows fit into a format that needs start and end in seconds.
+
+    With `is_one_recording`, all rows must also be on the same recording.
+    """
     for number, row in enumerate(rows, start=1):
         if row["end_s"] is None or row.get("in_frames"):
             raise OutputError(
@@ -437,7 +455,10 @@ def check_writable(rows: Rows, path: Path, *, is_one_recording: bool) -> None:
 def extra_columns(
     rows: Rows, names: Sequence[str], path: Path, ignored: Collection[str] = ()
 ) -> list[str]:
-    """Return the columns that are not callshot's own; raise OutputError if one is in `names`."""
+    """Return the columns to write that are neither callshot's own nor `ignored`, in order.
+
+    Raise OutputError if one is empty or has the name of a column that the format has, in `names`.
+    """
     own = (*OWN_COLUMNS, *ignored)
     extra = {name: None for row in rows for name in row if name not in own}
     for name in extra:

@@ -73,7 +73,10 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 
 def read(file: AnnotationFile) -> None:
-    """Read the tiers that hold call types; labels on other tiers become extra cells."""
+    """Read the tiers that hold call types; each labelled interval becomes a row.
+
+    Labels on other tiers that overlap it become extra cells, one for each tier.
+    """
     tiers = _parse(file.path, read_text(file.path, file.notes))
     call_tiers, reason = _choose_tiers(file, tiers)
     others = [tier for tier in tiers if tier not in call_tiers]
@@ -83,7 +86,7 @@ def read(file: AnnotationFile) -> None:
         names = [tier.name for tier in others]
         note += f"; not {list_names(names)} (--tiers chooses others)"
     file.notes.append(note)
-    spans = []
+    spans = []  # of the labels on each other tier: the tier, starts and ends
     for other in others:
         starts_s = np.array([entry[1] for entry in other.entries])
         ends_s = np.array([entry[2] for entry in other.entries])
@@ -96,8 +99,8 @@ def read(file: AnnotationFile) -> None:
                 extra["tier"] = tier.name
             labels = defaultdict[str, list[str]](list)
             for other, starts_s, ends_s in spans:
-                is_inside = (starts_s < end_s) & (ends_s > start_s)
-                numbers = np.flatnonzero(is_inside)[:MAX_OVERLAPS]
+                is_overlapping = (starts_s < end_s) & (ends_s > start_s)
+                numbers = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
                 overlapping = [other.entries[number] for number in numbers]
                 texts = [text for *_, text in overlapping if text.strip()]
                 labels[f"tier {other.name}"] += texts
@@ -111,12 +114,14 @@ def read(file: AnnotationFile) -> None:
 def _parse(path: Path, text: str) -> list[Tier]:
     """Return the tiers of a TextGrid; raise InputError at the first token that does not fit."""
     line_ends = [match.end() for match in LINE_END.finditer(text)]
-    line = 1
+    line = 1  # of the token that was taken last
 
     def error(reason: str) -> InputError:
+        """Return an error at the current line."""
         return InputError(f"{path}: line {line}: {reason}")
 
     def split() -> Iterator[tuple[str, str]]:
+        """Yield kind and value of each text, number and flag; skip words that are for people."""
         nonlocal line
         for match in TOKEN.finditer(text):
             kind = match.lastgroup or ""
@@ -133,22 +138,24 @@ def _parse(path: Path, text: str) -> list[Tier]:
     tokens = split()
 
     def take(expected: str) -> str:
+        """Return the value of the next token, which must be of the expected kind."""
         kind, value = next(tokens)
         if kind != expected:
             raise error(f"expected the {expected}, got the {kind} {quote(value)}")
         return value
 
     def take_count() -> int:
+        """Return the next token, which must be a number of tiers or entries."""
         value = take("number")
         if COUNT.fullmatch(value) is None:
             raise error(f"expected a number of tiers or entries, got {quote(value)}")
         return int(value)
 
-    take("text")
+    take("text")  # ooTextFile
     if take("text") != "TextGrid":
         raise error("expected a TextGrid")
-    take("number")
-    take("number")
+    take("number")  # start
+    take("number")  # end
     if take("flag") != "exists":
         return []
     tiers = []
@@ -157,8 +164,8 @@ def _parse(path: Path, text: str) -> list[Tier]:
         if kind not in (INTERVALS, POINTS):
             raise error(f"expected {INTERVALS} or {POINTS}, got {quote(kind)}")
         tier = Tier(kind, take("text"), [])
-        take("number")
-        take("number")
+        take("number")  # start
+        take("number")  # end
         for _ in range(take_count()):
             start_s = float(take("number"))
             first_line = line
@@ -172,7 +179,12 @@ def _parse(path: Path, text: str) -> list[Tier]:
 
 
 def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], str]:
-    """Return the tiers with call types, and how they are known if that should be said."""
+    """Return the tiers that hold call types, and a remark how they were chosen, maybe empty.
+
+    These are, in this order: the tiers that the user named; those with labels known to the corpus;
+    the only interval tier; those whose name says so; the only tier with labels. Raise OptionError
+    if none of these decides.
+    """
     options = file.options
     if options.tiers:
         names = {name.casefold() for name in options.tiers}
@@ -187,7 +199,7 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         return named, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
     if options.is_known_label is not None:
-        votes = []
+        votes = []  # known labels on each tier
         for tier in intervals:
             known = [
                 entry for entry in tier.entries if options.is_known_label(entry[3])

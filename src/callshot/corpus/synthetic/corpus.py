@@ -161,9 +161,10 @@ def make_corpus(
 
 
 def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
-    """Write the README, and make folders of these names.
+    """Make a folder with folders of these names in it, and write its README.
 
-    Raise OutputError if there is anything but the same corpus.
+    Raise OutputError if it already has files, unless the same README shows that the same corpus is
+    written again.
     """
     check_no_url(folder)
     path = folder / "README.md"
@@ -182,17 +183,18 @@ def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
 
 
 def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) -> Pcm:
-    """Make the audio of one planned recording as (frames, channels).
+    """Synthesise one planned recording: its calls, the soundscape around them, and its channels.
+
+    Return 16 bit samples as (frames, channels).
 
     >>> make_recording(plan_corpus()[0], rate_hz=4000).dtype
     dtype('int16')
     """
     random = stream(seed, "scene", plan.number)
     soundscape = draw_soundscape(random)
-    # The callers by type of call, its usual caller first.
     caller_count = random.integers(1, 4)
     callers = [draw_caller(random) for _ in range(caller_count)]
-    choirs = {}
+    choirs = {}  # all callers by type of call, the usual caller of the type first
     for label in sorted(set(plan.calls["label"])):
         usual = random.integers(len(callers))
         choirs[label] = callers[usual:] + callers[:usual]
@@ -229,7 +231,7 @@ def to_pcm(samples: Samples) -> Pcm:
 
 
 def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
-    """Write the calls as a Raven selection table, every second one with two views of each."""
+    """Return the calls as a Raven selection table; every second table has two views of a call."""
     views = ["Spectrogram 1"]
     if plan.number % 2 == 1:
         views.insert(0, "Waveform 1")
@@ -248,10 +250,13 @@ def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
 
 
 def make_textgrid(plan: RecordingPlan, seed: int) -> str:
-    """Write the calls as a long Praat TextGrid, with a tier `call 2` if calls overlap."""
+    """Return the calls and some spoken notes as a long Praat TextGrid.
+
+    If calls overlap, the second of two is on a tier `call 2`.
+    """
     first = []
     second = []
-    free_s = 0.0  # on the first tier
+    free_s = 0.0  # the first tier is free from here on
     for call in plan.calls.rows():  # at most two overlap
         interval = (call["start_s"], call["end_s"], call["label"])
         if call["start_s"] < free_s:

@@ -106,15 +106,16 @@ class RecordingPlan:
 
 
 def _make_calls(rows: Iterable[Row], name: str) -> Spans:
+    """Return rows with start, end and label as spans of the recording `name`."""
     named = [{"recording": name, **row} for row in rows]
     return Spans.from_rows(named, ("recording", "start_s", "end_s", "label"))
 
 
 def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
-    """Plan every recording. `scale` multiplies the counts of the 12 types, each at least five.
+    """Plan every recording of a corpus.
 
-    The calls of a type are in at least five recordings, so that five folds grouped by recording all
-    have it.
+    `scale` multiplies the counts of the 12 types; each has at least five calls. The calls of a type
+    are in at least five recordings, so that each of five folds grouped by recording can have it.
 
     >>> plans = plan_corpus(seed=1, scale=0.1)
     >>> len(plans), sum(len(plan.calls) for plan in plans), plans[-1].calls["label"][0]
@@ -138,17 +139,17 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
     order = stream(seed, "overlaps").permutation(len(candidates))
     overlaps = {candidates[index] for index in order[:count]}
     plans = []
-    for number, labels in enumerate(recordings):
+    for number, calls in enumerate(recordings):
         random = stream(seed, "times", number)
         rows: list[Row] = []
-        free_s = random.uniform(1, 6)
-        last_s = 0.0
-        for i, index in enumerate(random.permutation(len(labels))):
-            label, is_short = labels[index]
+        free_s = random.uniform(1, 6)  # where the next call may start
+        last_s = 0.0  # where the latest call ends
+        for place, index in enumerate(random.permutation(len(calls))):
+            label, is_short = calls[index]
             limits_s = SHORT_S if is_short else CALL_TYPES[label]["duration_s"]
             length_s = random.uniform(*limits_s)
             start_s = free_s
-            if (number, i) in overlaps:
+            if (number, place) in overlaps:
                 share = random.uniform(0.4, 0.8)
                 previous = rows[-1]
                 previous_s = previous["end_s"] - previous["start_s"]
@@ -171,10 +172,10 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
 
 
 def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
-    """Return the calls of each recording, in no order.
+    """Draw which calls are in which recording; return those of each recording, in no order.
 
-    Clumps of calls go to different recordings, at random but first where there is most room: those
-    of each type, the rare ones, each short call.
+    Calls of a type come in clumps, each in another recording: at random, but rather where there is
+    room. Rare calls, and calls shorter than 1 s, are distributed one by one.
     """
     random = stream(seed, "labels")
     counts = {}
@@ -185,10 +186,10 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     short_count = round(SHORT_SHARE * total)
     short = random.choice(list(counts), short_count, p=label_shares)
     call_count = total + len(short)
-    size = ceil(call_count / CALLS_PER_RECORDING)
+    size = ceil(call_count / CALLS_PER_RECORDING)  # number of recordings
     busyness = random.random(size) ** 3  # some recordings are busier
     capacity = 0.7 + 1.9 * busyness
-    groups = []
+    groups = []  # lists of clumps; those of one list go to different recordings
     for label, count in counts.items():
         parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
         calls = [(label, False)] * count
@@ -242,7 +243,10 @@ class SiteOptions(SoundscapeOptions):
 
 
 def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
-    """Plan the recordings, with as many calls in all as `calls_per_hour` says.
+    """Plan the recordings of a site; `calls_per_hour` is the mean over all recordings.
+
+    Each recording is cut into pieces at full hours. A piece has calls in proportion to its length
+    and to the activity at that hour of the day; pieces under 30 s have none.
 
     >>> plans = plan_recordings(SiteOptions(recordings=2, minutes=30, calls_per_hour=12))
     >>> [plan.name for plan in plans], sum(len(plan.calls) for plan in plans)
@@ -254,7 +258,7 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
         options.start + number * timedelta(minutes=every_minutes)
         for number in range(options.recordings)
     ]
-    # The pieces of recordings within an hour of the clock: recording, start, end, weight.
+    # Number of the recording, start and end in it, and weight: the expected share of calls.
     pieces = []
     for number, clock in enumerate(starts):
         start_s = 0.0
@@ -299,6 +303,7 @@ def _plan_at_site(
     duration_s: float,
     rows: Iterable[Row],
 ) -> RecordingPlan:
+    """Return the plan of a recording whose name has the site and the clock time of its start."""
     name = f"SITE{options.seed}_{start:%Y%m%d_%H%M%S}"
     calls = _make_calls(rows, f"{name}.wav")
     return RecordingPlan(
@@ -319,7 +324,11 @@ def _draw_calls(
     *,
     first: int = 0,
 ) -> list[Row]:
-    """Draw lengths, times, ratios and bands of calls; their numbers begin with `first`."""
+    """Draw a call for each label within a span of a recording; return them by their starts.
+
+    Length, start, signal-to-noise ratio and frequency band are drawn. Unless calls may overlap,
+    there are 2 s between them. They are numbered from `first`.
+    """
     begin_s, end_s = span_s
     limits_s = [CALL_TYPES[label]["duration_s"] for label in labels]
     drawn_s = [random.uniform(*limits) for limits in limits_s]
@@ -334,9 +343,10 @@ def _draw_calls(
                 f"calls_per_hour: {len(labels)} calls do not fit into "
                 f"{end_s - begin_s:.0f} s; give fewer, or let them overlap (--overlap)"
             )
-        gaps_s = np.sort(random.uniform(0, free_s, len(labels)))
+        # Random points in the free time, in order; each call moves all later ones back.
+        points_s = np.sort(random.uniform(0, free_s, len(labels)))
         before_s = np.cumsum(taken_s) - taken_s
-        starts_s = begin_s + GAP_S + gaps_s + before_s
+        starts_s = begin_s + GAP_S + points_s + before_s
     # Each of the ratios is equally often, in random order.
     repeats = ceil(len(labels) / len(options.snr_db))
     snrs_db = options.snr_db * repeats
@@ -360,7 +370,9 @@ def _draw_calls(
 
 
 def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
-    """Plan the recordings with examples: some minutes each, on the days before the first recording.
+    """Plan recordings with examples of all types, one on each of the days before the first one.
+
+    A recording has up to four examples of each type, 15 s for each example.
 
     >>> plans = plan_examples(SiteOptions(types=2, examples=6))
     >>> [(plan.name, len(plan.calls)) for plan in plans]

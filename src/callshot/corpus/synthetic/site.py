@@ -211,7 +211,7 @@ def synthesise_soundscape(
 def _write_audio(
     path: Path, pieces: Iterable[Pcm], site: SyntheticSite, format: str
 ) -> None:
-    """Write audio piece by piece."""
+    """Write pieces of audio to one file of the given format, so that memory stays small."""
     with (
         atomic_path(path, errors=(soundfile.LibsndfileError,)) as temporary,
         soundfile.SoundFile(
@@ -231,7 +231,9 @@ def generate_recording(
 ) -> Iterator[Pcm]:
     """Yield the samples of a recording in pieces; threads of the pool work ahead.
 
-    A block fades into the next one. What a call that is not complete covers waits for its end.
+    Background is made in blocks, each of which fades into the next. A call is added when all of its
+    background is known, which decides its level; samples are held back while a call that covers
+    them is not added yet.
     """
     rate_hz = site.rate_hz
     conditions = draw_conditions(site.seed, recording)
@@ -255,11 +257,13 @@ def generate_recording(
 
     block_size = BLOCK_S * rate_hz
     size = round(recording.duration_s * rate_hz)
-    begin = 0  # the sample that the part being mixed begins with
+    begin = (
+        0  # the first sample that has not been yielded; `noise` and `calls` begin there
+    )
     noise = np.zeros(0, np.float32)
     calls = np.zeros(0, np.float32)
-    tail = np.zeros(FADE_S * rate_hz, np.float32)
-    waiting = deque[RecordedCall]()
+    tail = np.zeros(FADE_S * rate_hz, np.float32)  # the fade of the block before
+    waiting = deque[RecordedCall]()  # calls that are not added yet
     count = count_blocks(recording)
     ahead = pool.threads + 1
     blocks = deque(
@@ -305,7 +309,11 @@ def generate_recording(
 def _synthesise(
     site: SyntheticSite, recording: RecordingPlan, call: Row
 ) -> tuple[Random, Samples]:
-    """Make a call by one of the callers of the site, a chorus by several; return its stream too."""
+    """Make a call by one of the callers of the site, or a chorus by several.
+
+    Return the random stream of the call, for what is drawn later, and its sound before any
+    distance and noise.
+    """
     purpose = f"{recording.part} voice"
     random = stream(site.seed, purpose, recording.number, call["number"])
     order = random.permutation(len(site.callers))
@@ -332,7 +340,7 @@ def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> 
 
 
 def make_clip(site: SyntheticSite, recording: RecordingPlan, call: Row) -> Pcm:
-    """Make the clean clip of an example: the same call at another place, by another microphone."""
+    """Make the clean clip of an example: the same call near another microphone, with less noise."""
     _, dry = _synthesise(site, recording, call)
     margin = round(CLIP_MARGIN_S * site.rate_hz)
     random = stream(site.seed, "clips", recording.number, call["number"])

@@ -86,7 +86,7 @@ CHORUS_OTHERS = ("conflict roar", "conflict roar", "trumpet blast")
 
 
 def stream(seed: int, purpose: str, *numbers: int) -> Random:
-    """Return the random numbers of one purpose.
+    """Return the random generator of one purpose, which depends on these arguments only.
 
     >>> stream(0, "voice", 3, 1).random() == stream(0, "voice", 3, 1).random()
     True
@@ -123,7 +123,10 @@ def draw_slow_noise(
     scale: float = 1.0,
     dtype: type[np.floating[Any]] = np.float64,
 ) -> Samples:
-    """Draw noise that changes no faster than `points_hz`; its standard deviation is `scale`."""
+    """Draw noise that changes slowly: Gaussian points, `points_hz` per second, joined by lines.
+
+    Return `size` samples; the standard deviation of the points is `scale`.
+    """
     count = int(size / rate_hz * points_hz) + 3
     points = scale * random.standard_normal(count)
     step = dtype(points_hz / rate_hz)
@@ -135,7 +138,9 @@ def draw_slow_noise(
 def synthesise_call(
     label: str, callers: list[Caller], duration_s: float, rate_hz: int, random: Random
 ) -> Samples:
-    """Make one call by the first of the callers, or a chorus by all and more, with unit mean power.
+    """Make a call with unit mean power: by the first of the callers, or a chorus by all of them.
+
+    If a chorus has more callers than are given, others are drawn.
 
     >>> from numpy.random import default_rng
     >>> random = default_rng(0)
@@ -174,7 +179,7 @@ def synthesise_call(
 def _synthesise(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> Samples:
-    """Draw a source and its envelope, and filter them by the tract of the caller."""
+    """Make a call of `size` samples: a source with an envelope, filtered by the caller's tract."""
     source = _draw_source(call_type, caller, size, rate_hz, random)
 
     # The amplitude rises, decays and shimmers, and pulses if the type does.
@@ -232,7 +237,10 @@ def _synthesise(
 def _draw_source(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> Samples:
-    """Draw harmonics, made rough by a subharmonic, and breath noise."""
+    """Draw the source of a call: harmonics of a changing fundamental, with breath noise.
+
+    A subharmonic makes them rough.
+    """
     # The fundamental of every sample: range, pitch, contour, vibrato and jitter.
     low_hz, high_hz = call_type["f0_hz"]
     mean_hz = random.uniform(low_hz, high_hz)
@@ -269,7 +277,11 @@ def _draw_source(
 def read_wave(
     phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int
 ) -> Samples:
-    """Read a wave with as many harmonics as the rate allows, at the given phases (in cycles)."""
+    """Return a wave of many harmonics at the given phases, in cycles of its fundamental.
+
+    Harmonic n has amplitude n ** −tilt. There are as many as the rate allows where the fundamental
+    is at its `highest_hz`.
+    """
     harmonics = int(0.45 * rate_hz / highest_hz)
     harmonics = min(harmonics, WAVE_SIZE // 16)
     last = max(1, harmonics) + 1
@@ -283,20 +295,21 @@ def read_wave(
 
 
 def frequency_grid(samples: int, rate_hz: int) -> tuple[int, Samples]:
-    """Return a fast size of a Fourier transform of so many samples, and its frequencies."""
+    """Return a size at which the Fourier transform of `samples` is fast, and its frequencies."""
     size = fft.next_fast_len(samples, real=True)
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
     return size, frequency_hz.astype(np.float32)
 
 
 def apply_gain(samples: Samples, gain: Samples | Spectrum, size: int) -> Samples:
-    """Multiply the spectrum of samples, of a Fourier transform of this size, by a gain."""
+    """Filter samples: multiply their Fourier transform of this size by a gain for each bin."""
     spectrum = fft.rfft(samples, size) * gain
     filtered: Samples = fft.irfft(spectrum, size)
     return filtered[: samples.size]
 
 
 def _unit_power(samples: Samples) -> Samples:
+    """Scale samples to a mean power of 1; silence stays silence."""
     power = np.mean(samples**2) + np.float32(1e-20)
     scaled: Samples = samples / np.sqrt(power)
     return scaled
@@ -443,7 +456,7 @@ def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
 def _noise_gains(
     soundscape: Soundscape, frequency_hz: Samples, rate_hz: int
 ) -> dict[str, Samples]:
-    """Return the shape of each kind of noise at some frequencies."""
+    """Return the gain of each kind of noise at each frequency, as the microphone records it."""
     microphone = microphone_gain(frequency_hz, soundscape)
     insects_hz = min(soundscape["insects_hz"], 0.4 * rate_hz)
     detuning = frequency_hz / insects_hz - 1
@@ -460,7 +473,7 @@ def _noise_gains(
 def draw_birds(
     birds_per_s: float, birds_hz: float, size: int, rate_hz: int, random: Random
 ) -> Samples:
-    """Draw phrases of a few short whistles."""
+    """Draw `size` samples of bird song: phrases of some equal whistles, around `birds_hz`."""
     samples = np.zeros(size, np.float32)
     phrases = birds_per_s * size / rate_hz / 4
     for _ in range(random.poisson(phrases)):
@@ -515,10 +528,11 @@ def count_blocks(recording: "RecordingPlan") -> int:
 
 
 def draw_conditions(seed: int, recording: "RecordingPlan") -> Conditions:
-    """Draw the weather of a recording, and take what its days have.
+    """Draw the levels of all noise and birds in a recording, second by second.
 
     There is most wind in the afternoon; it changes from hour to hour, and in gusts. Insects are
-    loudest at night, and most birds sing at dawn, some at dusk.
+    loudest at night, and most birds sing at dawn, some at dusk. Showers and engines come from the
+    streams of the days, so that recordings of the same hour have the same ones.
     """
     size = count_blocks(recording) * BLOCK_S + FADE_S + 1
     random = stream(seed, f"{recording.part} weather", recording.number)
@@ -548,7 +562,7 @@ def draw_conditions(seed: int, recording: "RecordingPlan") -> Conditions:
     at_dusk = np.exp(-(from_dusk**2))
     birds_per_s = 0.02 + 0.8 * at_dawn + 0.3 * at_dusk
 
-    # Showers and engines belong to the day, or to the one before.
+    # A shower may have begun on the day before the recording.
     levels["rain"] = np.zeros(size, np.float32)
     engines = []
     end = recording.start + timedelta(seconds=recording.duration_s)
@@ -556,7 +570,7 @@ def draw_conditions(seed: int, recording: "RecordingPlan") -> Conditions:
     for day in range(day_before, end.toordinal() + 1):
         after_start = datetime.fromordinal(day) - recording.start
         begin_s = after_start.total_seconds()
-        of_day_s = second - begin_s
+        of_day_s = second - begin_s  # time of the day, of each second
         random = stream(seed, "showers", day)
         for _ in range(random.poisson(SHOWERS_PER_DAY)):
             start_s = random.uniform(0, DAY_S)
@@ -598,7 +612,7 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     random = stream(seed, "site")
     soundscape = draw_soundscape(random)
     callers = tuple(draw_caller(random) for _ in range(CALLERS))
-    # White noise through the gain of a kind of noise has unit power.
+    # Scale the gain of each kind of noise so that white noise through it has unit power.
     size = (BLOCK_S + FADE_S) * rate_hz
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
     frequency_hz = frequency_hz.astype(np.float32)
@@ -614,7 +628,10 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
 def make_background(
     site: SyntheticSite, recording: "RecordingPlan", conditions: Conditions, block: int
 ) -> Samples:
-    """Make a block and its fade into the next one, to which it has to be added."""
+    """Make the background of block number `block`: noise, rain, birds and engines.
+
+    The result is longer than a block by its fade, which has to be added to the next block.
+    """
     purpose = f"{recording.part} noise"
     random = stream(site.seed, purpose, recording.number, block)
     rate_hz = site.rate_hz
