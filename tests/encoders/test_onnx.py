@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.encoders.models.onnx import cut_graph, open_session, open_windows
+from callshot.encoders.models.onnx import cut_graph, open_session, open_window_model
 from callshot.encoders.weights import import_package
 from callshot.errors import CallshotError, InputError, OptionError
 from standins import Graph, perch_v2, read_weights
@@ -41,7 +41,7 @@ def save_model(folder, text, name="model.onnx"):
 
 def open_mean(path, **options):
     """Open the model MEAN."""
-    return open_windows(path, samples=8, dimension=1, **options)
+    return open_window_model(path, samples=8, dimension=1, **options)
 
 
 def make_windows(*shape):
@@ -170,7 +170,7 @@ def test_a_vector_does_not_depend_on_the_others_in_its_batch(tmp_path):
     graph.node("Tanh", ["hidden"], "active")
     graph.node("MatMul", ["active", graph.random_weight("second", 300, 70)], "vector")
     path = graph.save(tmp_path / "m.onnx", {"wave": ["n", 500]}, {"vector": ["n", 70]})
-    model = open_windows(path, samples=500, dimension=70)
+    model = open_window_model(path, samples=500, dimension=70)
     windows = make_windows(33, 500)
     together = model(windows)
     assert (together.dtype, together.shape) == (np.float32, (33, 70))
@@ -197,7 +197,7 @@ def test_an_output_is_chosen_by_name_or_by_its_dimension(tmp_path):
         shape = Constant <value = int64[3] {-1, 2, 4}> ()
         block = Reshape(wave, shape)
     }"""
-    open_model = partial(open_windows, save_model(tmp_path, text), samples=8)
+    open_model = partial(open_window_model, save_model(tmp_path, text), samples=8)
     windows = make_windows(3, 8)
     assert open_model(dimension=8, output="size")(windows).shape == (3, 8)
     assert open_model(dimension=1)(windows).shape == (3, 1)
@@ -233,7 +233,7 @@ def test_a_model_that_fails_on_its_input_is_an_error_in_one_line(tmp_path, capfd
         shape = Constant <value = int64[2] {-1, 4}> ()
         y = Reshape(x, shape)
     }"""
-    model = open_windows(save_model(tmp_path, text), samples=5, dimension=4)
+    model = open_window_model(save_model(tmp_path, text), samples=5, dimension=4)
     with pytest.raises(
         InputError, match=r"cannot be run on an input of shape \(1, 5\) \(.*\)$"
     ):

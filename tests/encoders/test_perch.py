@@ -11,7 +11,7 @@ from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import encoder_fingerprint, open_encoder
 from callshot.encoders.install import import_weights, list_needs, match_files
-from callshot.encoders.models.onnx import cut_graph, open_windows
+from callshot.encoders.models.onnx import cut_graph, open_window_model
 from callshot.encoders.models.perch import SAMPLES, convert_perch_v1, open_perch_v1
 from callshot.errors import InputError
 from standins import (
@@ -27,7 +27,7 @@ from standins import (
     unpinned,
 )
 
-open_perch_v2 = partial(open_windows, samples=SAMPLES, dimension=1536)
+open_perch_v2 = partial(open_window_model, samples=SAMPLES, dimension=1536)
 
 
 def make_windows(count):

@@ -23,9 +23,10 @@ def make_batch_file(
     hours: int = 24,
     gpu: bool = False,
 ) -> str:
-    """Return a batch file that runs a command, the words after `callshot`, on a cluster.
+    """Return the text of a batch file that runs a command of callshot on a cluster.
 
-    It asks for workers, the threads of each, the memory of each thread in GB, and hours.
+    `system` is slurm or pbs, `command` the words after `callshot`. The file asks for a number of
+    workers, `threads` for each worker, `memory` in GB for each thread, and hours.
     """
     numbers = {"workers": workers, "threads": threads, "memory": memory, "hours": hours}
     for name, number in numbers.items():

@@ -187,7 +187,11 @@ def _silence_logs() -> None:
 
 
 def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
-    """Start processes on this machine, which end with the stack, and with this process."""
+    """Start a cluster of `count` processes on this machine; return it.
+
+    They end when the stack is closed, or with this process. `threads` is for each process; by
+    default they share the cores evenly.
+    """
     from multiprocessing import resource_tracker
 
     import dask
@@ -237,10 +241,11 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
 
 
 def _complete_starts(stack: ExitStack) -> None:
-    """Send every process that starts its task before an Interrupt ends this one.
+    """Let every process that is being started get its task before an Interrupt ends this one.
 
-    Threads of Dask start processes, at any time: a worker that died is started again. One that
-    gets no task prints an error.
+    Threads of Dask start processes at any time: a worker that died is started again. A process
+    whose parent ends before it got its task prints an error. So starts hold a lock, which the end
+    of the stack takes for good after an Interrupt.
     """
     from multiprocessing.popen_spawn_posix import Popen
 
@@ -248,10 +253,12 @@ def _complete_starts(stack: ExitStack) -> None:
     is_starting = threading.Lock()
 
     def launch_alone(popen: Any, process: Any) -> None:
+        """Start a process as multiprocessing does, while holding the lock."""
         with is_starting:
             launch(popen, process)
 
     def end(kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the start that is under way after an Interrupt, or else undo the change."""
         if kind is not None and issubclass(kind, Interrupt):
             is_starting.acquire()  # for good: no other process starts
         else:
@@ -262,7 +269,10 @@ def _complete_starts(stack: ExitStack) -> None:
 
 
 def _restore_workers(cluster: Any, count: int) -> None:
-    """Start workers again whose process was killed while it started: Dask gives them up."""
+    """Start workers of a local cluster again that Dask gave up, up to `count` in all.
+
+    Dask gives up a worker whose process was killed while it started.
+    """
     workers = cluster.workers
     gone = ("closed", "failed")
     closed = [name for name, nanny in workers.items() if nanny.status.name in gone]
@@ -329,13 +339,15 @@ def _explain_silence(where: str) -> Iterator[None]:
 
 
 async def _check_versions(client: "Client", where: str) -> None:
-    """Raise ClusterError if a worker has no callshot: it would die of a task without a word.
+    """Raise ClusterError if a worker has no callshot, or another version.
 
-    One that works on a task answers, too; one that does not answer is not waited for.
+    Such a worker would die of a task without a message. Workers that are busy answer too; one that
+    does not answer within 10 s is not waited for.
     """
 
     # Needs no callshot: of inner functions, Dask sends the code.
     def find_version() -> str:
+        """Return the version of callshot on a worker."""
         try:
             from callshot.version import __version__ as found
         except ImportError:

@@ -126,11 +126,11 @@ class JobRun:
         self.ended = as_completed(
             loop=client.loop, with_results=True, raise_errors=False
         )
-        self.sent = 0
+        self.sent = 0  # number of tasks
         self.running: dict[Future, _Task] = {}
-        self.suspects: list[int] = []
-        self.later: list[int] = []
-        self.tries: Counter[int] = Counter()
+        self.suspects: list[int] = []  # items whose process died, to be tried alone
+        self.later: list[int] = []  # items that other processes work on
+        self.tries: Counter[int] = Counter()  # of items that failed
         self.left_out: set[str] = set()  # names of items
         self.addresses: list[str] = []
         self.failed: dict[str, str] = {}
@@ -138,7 +138,11 @@ class JobRun:
         self.seen_s = time.monotonic()  # when there were workers
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcome of each item; cancel the rest if the caller stops."""
+        """Yield the outcome of each item as items end; cancel the rest if the caller stops.
+
+        Items that ended a process are tried alone when nothing else runs; then come items that
+        other processes work on.
+        """
         try:
             self._count_workers()
             self._submit(self._first_tasks())
@@ -160,7 +164,10 @@ class JobRun:
                 future.release()
 
     def _count_workers(self) -> None:
-        """Look now and then which workers there are; send tasks again whose workers are gone."""
+        """Look every 2 s which workers there are; send tasks again whose workers are gone.
+
+        Raises ClusterError if there has been no worker that can run the job for 300 s.
+        """
         now_s = time.monotonic()
         if now_s - self.counted_s < COUNT_S:
             return
@@ -185,13 +192,13 @@ class JobRun:
         self._submit(replace(task, workers=self._others("")) for task in lost)
 
     def _first_tasks(self) -> Iterator[_Task]:
-        """Yield all items: short ones together, long ones alone."""
+        """Yield tasks of all items in order: short items together, long ones alone."""
         sizes = self.job.sizes
-        most = sum(sizes) / (TASKS_PER_WORKER * max(1, len(self.addresses)))
+        max_size = sum(sizes) / (TASKS_PER_WORKER * max(1, len(self.addresses)))
         numbers: list[int] = []
         size = 0.0
         for number, next_size in enumerate(sizes):
-            if numbers and (size + next_size > most or len(numbers) == MAX_ITEMS):
+            if numbers and (size + next_size > max_size or len(numbers) == MAX_ITEMS):
                 yield _Task(numbers)
                 numbers = []
                 size = 0.0
@@ -200,7 +207,7 @@ class JobRun:
         yield _Task(numbers)
 
     def _submit(self, tasks: Iterable[_Task]) -> None:
-        """Send tasks: those for the same workers together, which costs the scheduler less."""
+        """Send tasks to the scheduler; those for the same workers together, which costs it less."""
         together: dict[tuple[str, ...], list[_Task]] = {}
         for task in tasks:
             together.setdefault(tuple(task.workers), []).append(task)
@@ -228,7 +235,10 @@ class JobRun:
             self.ended.update(futures)
 
     def _others(self, worker: str) -> list[str]:
-        """Return the workers for another try: none, so any, unless some are to be avoided."""
+        """Return the workers that may try a task again: all but `worker` and those that failed.
+
+        The list is empty, which means any worker, if there is none to avoid.
+        """
         others = [
             address
             for address in self.addresses
@@ -237,7 +247,11 @@ class JobRun:
         return others if self.failed or worker else []
 
     def _receive(self, future: "Future", result: Any) -> Iterator[Outcome]:
-        """Finish a task, unless it was taken back."""
+        """Yield the outcomes of a task that ended, unless it was sent again meanwhile.
+
+        `result` is what `run_items` returned, or the error. Items that have to be tried again are
+        sent again; an error that concerns the whole job is raised.
+        """
         from distributed import KilledWorker
 
         if future not in self.running:
@@ -289,6 +303,11 @@ class JobRun:
     def _finish_item(
         self, number: int, state: str, value: Any, worker: str
     ) -> Iterator[Outcome]:
+        """Yield the outcome of an item by the report of a worker, or have it tried again.
+
+        `value` is the result, or the reason of a failure. A result that no worker can write ends
+        the job.
+        """
         if state == DONE:
             self.usage.items += 1
             yield Outcome(number, value)
@@ -297,8 +316,8 @@ class JobRun:
             self.later.append(number)
             return
         self.tries[number] += 1
-        most = MAX_WRITES if state == NOT_WRITTEN else MAX_TRIES
-        if self.tries[number] < most:
+        max_tries = MAX_WRITES if state == NOT_WRITTEN else MAX_TRIES
+        if self.tries[number] < max_tries:
             self._try_again(_Task([number], self._others(worker)))
         elif state == NOT_WRITTEN:
             raise OutputError(value)
@@ -306,10 +325,12 @@ class JobRun:
             yield self._leave_out(number, value)
 
     def _try_again(self, task: _Task) -> None:
+        """Send a task once more, and count that."""
         self.usage.retries += 1
         self._submit([task])
 
     def _leave_out(self, number: int, reason: str) -> Outcome:
+        """Return the outcome of an item that failed, and count that."""
         name = self.job.names[number]
         if name not in self.left_out:  # spans of a recording are one failure
             self.left_out.add(name)

@@ -70,9 +70,10 @@ def find_versions() -> dict[str, str]:
 
 
 def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
-    """Run the function of a job on items with their numbers; one that fails stops no other.
+    """Run the function of a job on the items of a task; one that fails stops no other.
 
-    The result is the address of the worker, and a report for each item.
+    `pickled` are the items with their numbers. The first task of a job opens what the job needs,
+    such as a model. Return the address of the worker, and a report for each item.
     """
     from distributed import get_worker
 
@@ -110,7 +111,9 @@ def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
 def _open(work: Work, threads: int, address: str) -> Any:
     """Return what the job needs, or the error with which this worker refuses its tasks.
 
-    An error of storage or of a disk may be transient, or of this worker alone: it is retried.
+    WorkerUnfit is for errors that end the job: other versions, a missing package, or an error of
+    callshot itself. Any other error, such as one of a disk, may be transient, or of this worker
+    alone: it is retried, and then becomes OpeningFailed.
     """
     for name, actual in find_versions().items():
         expected = work.versions.get(name)

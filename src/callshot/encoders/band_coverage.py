@@ -67,8 +67,11 @@ class CallSpectra:
     label: Sequence[str]
 
     def middle_hz(self) -> float:
-        """Return the frequency below which a call has half of its energy: the geometric mean."""
-        middles = []
+        """Return the frequency below which calls have half of their energy.
+
+        It is the geometric mean over calls; silent ones do not count.
+        """
+        middles = []  # logarithms
         for power in self.power[self.power.any(axis=1)]:
             below = np.concatenate([[0.0], np.cumsum(power)])
             middles.append(np.interp(0.5, below, np.log(EDGES_HZ)))
@@ -77,7 +80,7 @@ class CallSpectra:
         return float(np.exp(np.mean(middles)))
 
     def up_to(self, high_hz: float) -> "CallSpectra":
-        """Return the spectra without what lies above a frequency."""
+        """Return the spectra without the bins above a frequency, scaled to a sum of 1 again."""
         power = np.where(EDGES_HZ[1:] <= high_hz, self.power, 0.0)
         total = power.sum(axis=1, keepdims=True)
         return replace(self, power=power / np.where(total > 0, total, 1.0))
@@ -92,7 +95,7 @@ class CallSpectra:
 
 
 def measure_spectra(spans: Spans, threads: int | None = None) -> CallSpectra:
-    """Return the spectra of the spans that can be read."""
+    """Return the spectra of spans; those that cannot be read are left out."""
     powers = []
     durations_s = []
     labels = []
@@ -127,16 +130,20 @@ def call_spectrum(signal: Float32Array, rate_hz: int) -> FloatArray:
         signal.astype(np.float64), rate_hz, nperseg=length, nfft=FFT_SAMPLES
     )
     density[0] = 0  # the offset of the recorder
+    # Interpolate the cumulative energy at the upper edges of FFT bins to the edges of our bins.
     step_hz = frequency_hz[1]
-    below_hz = np.append(0.0, frequency_hz + step_hz / 2)
+    upper_hz = np.append(0.0, frequency_hz + step_hz / 2)
     energy_below = np.append(0.0, np.cumsum(density))
-    power = np.diff(np.interp(EDGES_HZ, below_hz, energy_below))
+    power = np.diff(np.interp(EDGES_HZ, upper_hz, energy_below))
     total = power.sum()
     return np.asarray(power / total if total > 0 else power)
 
 
 def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
-    """Return the speeds at which an encoder gets calls of a middle frequency, slowest first.
+    """Return the one or two speeds that speed=auto stands for, slowest first.
+
+    `middle_hz` is the frequency below which the calls have half of their energy. The module's
+    docstring has the rule.
 
     >>> from callshot.encoders.catalogue import find_encoder
     >>> birdnet = find_encoder("birdnet-v2.4")
@@ -153,15 +160,15 @@ def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
             "give a number"
         )
     low_hz, high_hz = spec.band_hz
-    octaves = math.log2(math.sqrt(low_hz * high_hz) / middle_hz)
-    octave = round(octaves / 2)
+    distance = math.log2(math.sqrt(low_hz * high_hz) / middle_hz)  # in octaves
+    octave = round(distance / 2)
     octave = max(-FASTEST_OCTAVE, min(FASTEST_OCTAVE, octave))
-    nearer = octave - (octave > 0) + (octave < 0)
+    nearer = octave - (octave > 0) + (octave < 0)  # by one octave to speed 1
     return sorted({2.0**octave, 2.0**nearer})
 
 
 def sample_spans(spans: Spans) -> Spans:
-    """Return some hundred spans, at equal steps; all of them if there are no more."""
+    """Return 500 spans at equal steps, or all if there are no more."""
     count = min(len(spans), MAX_SPANS)
     return spans.take(np.linspace(0, len(spans) - 1, count).round().astype(int))
 
@@ -169,7 +176,10 @@ def sample_spans(spans: Spans) -> Spans:
 def resolve_speeds(
     joined_encoder: JoinedEncoder, spectra: CallSpectra
 ) -> JoinedEncoder:
-    """Return an encoder with the speeds that are chosen for calls, in place of speed=auto."""
+    """Return an encoder in which speeds chosen for these calls take the place of speed=auto.
+
+    A spec becomes one for each of its speeds.
+    """
     specs = []
     for spec in joined_encoder.specs:
         specs_at_speeds = [spec]
@@ -183,7 +193,9 @@ def resolve_speeds(
 
 
 def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> tuple[float, float]:
-    """Return how many windows calls have, on average, and the share of them that is padding.
+    """Return how many windows a call has, on average, and the share of the windows that is padding.
+
+    `duration_s` are the lengths of the calls, before the encoder's change of speed.
 
     A model of whole segments has one window for each, without padding.
 
@@ -246,7 +258,11 @@ def measure_coverage(
     audio: Path | None = None,
     threads: int | None = None,
 ) -> BandCoverage:
-    """Measure calls, and what encoders get of them; by default all encoders with a known band."""
+    """Measure which share of the energy of calls encoders get at several speeds.
+
+    `source` is a table of segments, `audio` the folder of its recordings if they were moved. By
+    default all encoders with a known band are compared.
+    """
     segments = read_segments(source)
     if audio is not None:
         segments = replace(segments, root=audio)
@@ -255,8 +271,9 @@ def measure_coverage(
         specs += find_joined_encoder(name).specs
     specs = specs or [spec for spec in list_specs() if spec.band_hz is not None]
 
+    # Read some segments at the rate of their recording, to see what their own rate loses.
     sample = sample_spans(segments)
-    rates_hz = {}
+    rates_hz = {}  # of recordings that can be read
     sources = dict(zip(sample.paths, sample["source_rate_hz"], strict=True))
     for path, source_rate_hz in sources.items():
         with suppress(CallshotError):  # a reject, which reading reports
@@ -280,7 +297,10 @@ def measure_coverage(
 def _coverage_rows(
     spec: EncoderSpec, speeds: Sequence[float], spectra: CallSpectra, rate_hz: int
 ) -> Iterator[dict[str, object]]:
-    """Yield a row for each speed of an encoder, and for the speeds that auto would choose."""
+    """Yield a row of the coverage table for each speed, and for those that auto would choose.
+
+    `rate_hz` is the rate of the segments: no encoder gets what is above half of it.
+    """
     auto_speeds = []
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())

@@ -35,7 +35,7 @@ PATTERNS = [module.PATTERN for module in MODULES if hasattr(module, "PATTERN")]
 
 
 def _read_specs() -> list[EncoderSpec]:
-    """Return the encoders of modules and of files, as lists show them."""
+    """Return the encoders of the modules and TOML files in `models`, in the order of lists."""
     specs: list[EncoderSpec] = []
     for module in MODULES:
         specs += getattr(module, "ENCODERS", ())
@@ -145,7 +145,11 @@ def changed_options(spec: EncoderSpec) -> dict[str, str]:
 
 
 def list_citations(names: Sequence[str]) -> list[str]:
-    """Return the papers of encoders, by the family that their names in results begin with."""
+    """Return the papers of encoders, each once.
+
+    `names` are those in results; the paper belongs to the family that a name begins with, such as
+    "perch" or "hubert".
+    """
     families = {spec.name.partition("-")[0]: spec.citation for spec in ENCODERS}
     citations: dict[str, None] = {}
     for name in names:

@@ -91,11 +91,12 @@ def download(
     *,
     resume: bool = False,
 ) -> None:
-    """Write the file at `url` to `part`, over as many connections as that takes.
+    """Write the file at `url` to `part`; retry lost connections.
 
-    With `resume`, it continues where an earlier download or connection ended; the caller compares a
-    checksum, which differs if the file changed meanwhile. Otherwise every connection begins anew.
-    Nothing is read from a file that is not `size` bytes long.
+    With `resume`, a retry continues where an earlier download or connection ended; the caller
+    compares a checksum, which differs if the file changed meanwhile. Otherwise every connection
+    begins anew. If `size` is given, a file of any other length is an error, and nothing of it is
+    read. Raises InputError after five failures in a row without one new byte.
     """
     if urlsplit(url).scheme not in SCHEMES:
         raise InputError(f"{url}: expected an address that begins with https://")
@@ -123,10 +124,14 @@ def _append_bytes(
     progress: ByteProgress,
     size: int | None,
 ) -> None:
-    """Read what is missing of a file over one connection."""
+    """Read a file from byte `start` on over one connection, and append it to `part`.
+
+    A server may send the whole file instead; then `part` is written anew. Raises InputError if the
+    length is unknown or not `size`, _ConnectionLostError if the connection ends early.
+    """
     host = urlsplit(url).netloc
     with open_url(url, start, part) as response:
-        if response.status != 206:
+        if response.status != 206:  # the whole file instead of the range
             start = 0
         total = size if response.length is None else start + response.length
         if total is None and not response.chunked:
@@ -153,6 +158,7 @@ def _append_bytes(
 
 
 def _read_chunk(response: HTTPResponse) -> bytes:
+    """Return the next bytes of a response, none at its end; a failure is a lost connection."""
     try:
         return response.read1(CHUNK_BYTES)
     except (OSError, HTTPException) as error:
@@ -160,7 +166,12 @@ def _read_chunk(response: HTTPResponse) -> bytes:
 
 
 def open_url(url: str, start: int, part: Path) -> HTTPResponse:
-    """Ask for a file, or for the rest of it."""
+    """Open a URL, from byte `start` on.
+
+    If the server has fewer bytes than that, the unfinished file `part` is removed, so that the
+    download starts again. Raises _ConnectionLostError if another attempt may succeed, and
+    InputError otherwise.
+    """
     host = urlsplit(url).netloc
     request = Request(url, headers={"User-Agent": f"callshot/{__version__}"})
     if start > 0:
@@ -173,7 +184,7 @@ def open_url(url: str, start: int, part: Path) -> HTTPResponse:
     except HTTPError as error:
         error.close()
         reason = f"{error.code} {printable(error.reason)}"
-        if error.code == 416:  # the part is longer than the file
+        if error.code == 416:  # the range begins after the end of the file
             part.unlink(missing_ok=True)
         if error.code in RETRY_STATUS:
             raise _ConnectionLostError(reason) from None
@@ -188,6 +199,7 @@ def open_url(url: str, start: int, part: Path) -> HTTPResponse:
 
 
 def _length(path: Path) -> int:
+    """Return the size of a file, 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
@@ -224,7 +236,10 @@ def download_kaggle_file(handle: str, member: str, folder: Path) -> Path:
 def _run_program(
     command: Sequence[str], folder: Path, **variables: str
 ) -> tuple[str, str]:
-    """Run a program that fills a folder; return its output, empty if it failed, and the error."""
+    """Run a program that fills a folder, with environment variables of its own.
+
+    Return its output, which is empty if it failed, and the last line of its errors.
+    """
     program = subprocess.run(
         command,
         env={**os.environ, "TMPDIR": str(folder), **variables},
@@ -256,7 +271,10 @@ def is_archive(path: Path) -> bool:
 def extract_member(
     archive: Path, member: str, target: Path, size: int | None = None
 ) -> None:
-    """Write the file of that exact name in an archive to `target`: at most `size` bytes."""
+    """Extract the file `member` of a zip or tar archive to `target`.
+
+    Raises InputError if it has more than `size` bytes, or if the archive is damaged.
+    """
     limit = MAX_BYTES if size is None else size
     try:
         with ExitStack() as stack:

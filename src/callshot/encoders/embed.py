@@ -101,11 +101,13 @@ DEFAULTS = EmbedOptions()
 def find_source_keys(spans: Spans) -> list[str]:
     """Return a hash for each span, which changes if its audio may have changed.
 
-    It is of the file, its size and times, the span, and how it is read.
+    It is the hash of the path, size and times of the file, the span, and how it is read; for mixed
+    spans also of the background and the signal-to-noise ratio. No audio is read.
     """
-    files = {}
+    files = {}  # by absolute path: size, mtime and ctime
 
     def find_key(root: Path, row: Row) -> str:
+        """Return the hash of one span; that of a missing file is a hash as well."""
         path = root / row["path"]
         absolute = str(path.absolute())
         if absolute not in files:
@@ -209,9 +211,10 @@ def embed_rows(
     write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
 ) -> tuple[list[int], Float32Array, list[Reject]]:
-    """Embed spans with one encoder at one speed; return the rows that have a vector, and rejects.
+    """Embed spans with one encoder at one speed, through the store.
 
-    The vectors are in the order of the rows.
+    Return the rows of spans that have a vector, these vectors as (rows, dimension) in the same
+    order, and the other spans as rejects.
     """
     no_vectors = np.zeros((0, spec.dimension), np.float32)
     if len(spans) == 0:
@@ -255,9 +258,10 @@ def embed_spans(
     *,
     threads: int | None = None,
 ) -> tuple[list[str | None], list[Reject]]:
-    """Encode the spans that the store does not have, and add them to it.
+    """Encode the spans that the store does not have in this process, and add them to the store.
 
-    Return the key of each span, None for rejects, and the rejects. `threads` read audio.
+    Return the key of each span, by which the store has its vector, None for rejects; and the
+    rejects. `threads` is the number of threads that read audio.
     """
     encode = partial(encode_spans, threads=threads, is_known=store.has)
     with Workers(encoder) as workers:
@@ -273,19 +277,22 @@ def _embed_missing(
     progress: Progress,
     max_spans: int | None = None,
 ) -> tuple[list[str | None], list[Reject]]:
-    """Add the spans that the store does not have; return the key of each, and the rejects.
+    """Encode the spans that the store does not have, and add their vectors to it.
 
-    A unit of work has up to `max_spans` of one recording, or all if there is no such limit.
+    `name` is the encoder, for progress. `run` encodes units of work and yields the number of a unit
+    with each of its results, here or on a cluster. A unit has up to `max_spans` of one recording;
+    without a limit, there is one unit of all spans. Return the key of each span, None for rejects,
+    and the rejects.
     """
     sources = find_source_keys(spans)
     stored_keys = store.find(sources)
-    keys = [stored_keys.get(source) for source in sources]
+    keys = [stored_keys.get(source) for source in sources]  # None: to be encoded
     missing = [n for n, key in enumerate(keys) if key is None]
     paths = spans.paths
     durations_s = spans.durations_s
     total = max(1, len(spans))
     progress((total - len(missing)) / total, f"{name}: found in the store")
-    groups = [missing] if missing else []
+    groups = [missing] if missing else []  # the rows of spans of each unit
     if max_spans is not None:
         spans = replace(spans, root=spans.root.absolute())  # workers have other folders
         groups = []
@@ -299,6 +306,7 @@ def _embed_missing(
         units.append(Unit(paths[rows[0]], size, spans.take(rows)))
 
     def list_results() -> Results:
+        """Yield the rows of all spans with their results; an error of a unit is one of each."""
         for number, result in run(units):
             rows = groups[number]
             if isinstance(result, InputError):
@@ -338,9 +346,10 @@ def encode_spans(
     threads: int | None = None,
     is_known: Callable[[str], bool] = lambda _: False,
 ) -> Results:
-    """Encode spans with the threads of a model; audio is encoded once, wherever it is from.
+    """Encode spans with the threads of a model; yield the row of each span with its result.
 
-    `threads` read audio. `is_known` says whether the vector of a key is stored by now.
+    Audio that occurs several times is encoded once. `threads` is the number of threads that read
+    audio. `is_known` returns whether the store already has the vector of a key.
     """
     encoder = workers.encoder
     order = np.arange(len(spans))
@@ -353,16 +362,18 @@ def encode_spans(
         longest_s = max(longest_s, length_s)
     samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
     ahead = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)  # few, if one is long
-    outputs = {}
-    encoded = set()
+    outputs = {}  # by key: a function that waits for the output of the model
+    encoded = set()  # keys that were yielded with a vector
 
     def prepare(span: Row, signal: Float32Array) -> tuple[str, PreparedSegment]:
+        """Return the key of a span's audio, and the input of the model; runs while audio loads."""
         rate_hz = span["rate_hz"]
         return f"{audio_key(signal)}@{rate_hz}", encoder.prepare(signal, rate_hz)
 
     def submit() -> Generator[
         tuple[int, tuple[str, PreparedSegment] | InputError], None, None
     ]:
+        """Yield prepared spans in order, after giving new audio to the threads of the model."""
         loaded = load_spans(ordered, threads=threads, ahead=ahead, prepare=prepare)
         with closing(loaded):
             for row, (_, result) in zip(order.tolist(), loaded, strict=True):
@@ -393,7 +404,10 @@ def encode_spans(
 
 
 def encode_on_worker(workers: Workers, spans: Spans) -> Results:
-    """Encode spans of one recording; raise if every span fails: another worker may read them."""
+    """Encode spans of one recording on a worker of a cluster.
+
+    If every span fails, the error is raised instead, so that another worker tries to read them.
+    """
     results = list(encode_spans(workers, spans, threads=1))
     errors = [result for _, result in results if isinstance(result, InputError)]
     if len(errors) == len(results):
@@ -410,7 +424,10 @@ def default_store() -> Path:
 
 
 def check_store(folder: Path) -> None:
-    """Check that a folder, which need not exist yet, can be written to, or is a store to read."""
+    """Raise OutputError if a folder can neither be written to nor is a store to read from.
+
+    It need not exist yet.
+    """
     reason = why_not_writable(folder)
     if reason and not any(folder.glob(f"*/{FINGERPRINT}")):
         raise OutputError(
@@ -420,7 +437,10 @@ def check_store(folder: Path) -> None:
 
 
 def check_rates(spec: EncoderSpec, spans: Spans) -> None:
-    """Check the rate of spans, before any audio is read: one below the model's needs windows."""
+    """Raise InputError, before any audio is read, if a whole segment has too low a rate.
+
+    Models of whole segments at their own speed need at least their rate; others take any.
+    """
     if spec.windowing is not None or spec.speed != 1 or spec.auto_speed:
         return
     for row, rate_hz in enumerate(spans["rate_hz"]):

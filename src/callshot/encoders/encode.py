@@ -101,7 +101,10 @@ class Encoder:
         return hasattr(self.model, "encode_batch")
 
     def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
-        """Return a segment as the model takes it: at its speed, whole or in windows."""
+        """Return a segment as the model takes it: at its rate and speed, whole or in windows.
+
+        `signal` is one channel, (samples,), at `rate_hz`.
+        """
         check_signal(signal)
         resampled = change_speed(signal, rate_hz, self.spec)
         options = self.spec.windowing
@@ -117,8 +120,12 @@ class Encoder:
         return PreparedSegment(windows, lengths / options.window, energy)
 
     def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
-        """Return the output for each prepared segment: vectors of windows or frames; see `pool`."""
-        if self.batches_segments:  # those of one length together
+        """Return the output for each segment: vectors of its windows or frames, (n, dimension).
+
+        Whole segments of one length go into the model together where it allows that, and so do the
+        windows of all segments, up to 64 at once. `pool` makes one vector of an output.
+        """
+        if self.batches_segments:
             lengths = np.array([len(segment.input) for segment in prepared])
             outputs: dict[int, Float32Array] = {}
             for length in np.unique(lengths):
@@ -138,7 +145,7 @@ class Encoder:
         return np.split(np.concatenate(batches), ends[:-1])
 
     def pool(self, prepared: PreparedSegment, output: Float32Array) -> Float32Array:
-        """Return the vector of a segment from the output of the model."""
+        """Return the vector of a segment, (dimension,), from the output of the model for it."""
         energy = prepared.energy
         pooling = self.spec.pooling
         if pooling == "energy" and energy is None:
@@ -150,7 +157,7 @@ class Encoder:
         return self._check(self.model(batch))
 
     def _check(self, output: Float32Array) -> Float32Array:
-        """Return the output of the model, which must be finite vectors."""
+        """Return the output of the model; raise InputError unless it is finite vectors."""
         dimension = self.spec.dimension
         has_vectors = output.ndim in (2, 3) and len(output) > 0
         if not has_vectors or output.shape[-1] != dimension:
@@ -164,7 +171,10 @@ class Encoder:
 
 
 def change_speed(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float32Array:
-    """Return a signal as the model gets it: faster by `speed`, and only up to `top_hz`."""
+    """Resample a signal to the model's rate, so that it is faster by the spec's `speed`.
+
+    Frequencies above its `top_hz` are removed, by way of a rate of twice that frequency.
+    """
     effective_rate_hz = rate_hz * spec.speed
     highest_hz = min(effective_rate_hz, spec.rate_hz) / 2
     if spec.top_hz is not None and spec.top_hz < highest_hz:
@@ -174,16 +184,17 @@ def change_speed(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float
 
 
 def check_runs_on(spec: EncoderSpec, device: str) -> None:
-    """Check that an encoder can run on a device."""
+    """Raise OptionError unless an encoder can run on a device."""
     check_choice("device", device, DEVICES)
     if device != "cpu" and not spec.gpu:
         raise OptionError(f"device: {spec.name} runs on the cpu only")
 
 
 def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
-    """Return the weights that an encoder is opened with; they must be on this machine.
+    """Return the weights that an encoder is opened with; raise InputError if they are missing.
 
-    Alternatives are used if its own are missing; those for torch also on a GPU that torch finds.
+    An alternative is used if the encoder's own weights are missing, and one for torch also if
+    torch finds a GPU to run on.
     """
     name = spec.weights_name
     missing = [weight for weight in spec.weights if find_weight(name, weight) is None]
@@ -201,7 +212,11 @@ def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
 def encoder_fingerprint(
     spec: EncoderSpec, device: str = "cpu", *, sequences: bool = False
 ) -> dict[str, object]:
-    """Return everything that decides the vectors, with the checksums of the files used."""
+    """Return everything that decides the vectors of an encoder, as the store is keyed by it.
+
+    That includes the checksums of the weights that are used on this device. `sequences` is whether
+    frames are wanted too.
+    """
     checksums = {}
     for weight in used_weights(spec, device):
         checksums[weight.file] = weight_sha256(spec.weights_name, weight)
@@ -254,9 +269,10 @@ def pool(
     share: FloatArray | None = None,
     energy: FloatArray | None = None,
 ) -> Float32Array:
-    """Return the vector of a segment, computed in float64.
+    """Pool the vectors of windows or frames, (n, dimension), to one, (dimension,), in float64.
 
-    `share` and `energy` are those of the audio in each window; by default all are equal.
+    `share` is the share of each window that is audio, `energy` the energy of the audio in it; by
+    default all are equal. The module's docstring describes each `pooling`.
 
     >>> windows = np.array([[1, 2], [3, 6]], np.float32)
     >>> pool(windows)
@@ -287,7 +303,10 @@ def pool(
 
 
 def _weighted_mean(vectors: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weighted mean; the plain mean where all weights are 0, as in silence."""
+    """Return the weighted mean of vectors, (n, dimension); if all weights are 0, the plain mean.
+
+    All weights are 0 in silence.
+    """
     if not weights.any():
         weights = np.ones(len(vectors))
     shares = weights / weights.sum()
@@ -295,7 +314,7 @@ def _weighted_mean(vectors: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def frame_energies(signal: Float32Array, frames: int) -> FloatArray:
-    """Return the energy of each of so many equal parts of a signal.
+    """Return the energy in each of `frames` equal parts of a signal.
 
     >>> frame_energies(np.array([1, 1, 2, 2], np.float32), 2)
     array([2., 8.])

@@ -89,7 +89,7 @@ def list_encoders() -> pl.DataFrame:
 
 def list_needs(spec: EncoderSpec) -> list[str]:
     """Return the commands that make an encoder ready, in order; nothing if it is ready."""
-    present = {
+    present = {  # weights on this machine
         weight
         for weight in (*spec.weights, *spec.alternatives)
         if find_weight(spec.weights_name, weight) is not None
@@ -117,7 +117,7 @@ def install_commands(spec: EncoderSpec, *, torch: bool) -> list[str]:
 
 
 def describe_weight(spec: EncoderSpec, weight: Weight) -> str:
-    """Return why a weight is trusted; "missing" if it is not here."""
+    """Return the checksum of a weight and why it is trusted; "missing" if it is not here."""
     if find_weight(spec.weights_name, weight) is None:
         return "missing"
     sha256 = f"sha256 {weight_sha256(spec.weights_name, weight)}"
@@ -151,6 +151,7 @@ def download_weights(
         return _describe_weights(spec, weights)
 
     def fetch(staged: str, weight: Weight) -> None:
+        """Download a weight into the staging folder; an error says how to import it instead."""
         try:
             get_weight(
                 staged,
@@ -173,6 +174,7 @@ def import_weights(
     sources = dict(match_files(spec, files))
 
     def fetch(staged: str, weight: Weight) -> None:
+        """Copy a weight into the staging folder."""
         import_weight(staged, weight, sources[weight])
 
     return _install(spec, tuple(sources), fetch, replace_first=replace_first)
@@ -181,9 +183,10 @@ def import_weights(
 def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
     """Pair the weights of an encoder with a user's files.
 
-    Files are in the order of the weights; the last one serves all weights that follow (an archive
-    or a folder). If there are alternatives, the name or the content of a folder decides, or else
-    the suffix.
+    Without alternatives, files are in the order of the weights, and the last file serves all
+    weights that follow: it is an archive or a folder with all of them. With alternatives, a file
+    belongs to the weight of the same name, a folder to the weights in it, or else the suffix
+    decides.
 
     >>> pairs = match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])
     >>> [(weight.file, path.name) for weight, path in pairs]
@@ -215,7 +218,12 @@ def _install(
     *,
     replace_first: bool,
 ) -> list[str]:
-    """Fetch weights into a folder, run the encoder with them, and keep them."""
+    """Fetch weights into a staging folder, run the encoder with them, and only then keep them.
+
+    `fetch` gets the name of the staging folder and a weight. A weight without a published checksum
+    must be the same as at its first use, unless `replace_first`. Return lines for people: where the
+    weights are, and how the vectors compare with the references.
+    """
     name = spec.weights_name
     is_torch = any(weight.is_for_torch for weight in weights)
     packages = install_commands(spec, torch=is_torch)
@@ -276,9 +284,9 @@ def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]
 
 @contextmanager
 def stage_weights(encoder: str) -> Iterator[str]:
-    """Lock and empty a staging folder for new weights, and yield its name; empty it at the end.
+    """Yield the name of a locked, empty staging folder for new weights; empty it at the end.
 
-    Unfinished downloads are kept.
+    Unfinished downloads stay in it, so that they can resume.
     """
     name = f"{encoder}.new"
     folder = weight_folder(name)
@@ -315,7 +323,10 @@ def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
 
 
 def check_vectors(spec: EncoderSpec, vectors: Vectors) -> Iterator[str]:
-    """Compare the vectors of the test sounds with the references; yield lines for people."""
+    """Compare the vectors of the test sounds with the references; yield lines for people.
+
+    `vectors` are by the name of the sound. Raises InputError if one differs too much.
+    """
     digest = hashlib.sha256()
     for vector in vectors.values():
         digest.update(np.round(vector, DECIMALS).tobytes())
@@ -343,7 +354,7 @@ def check_vectors(spec: EncoderSpec, vectors: Vectors) -> Iterator[str]:
 
 
 def compute_vectors(spec: EncoderSpec, *, device: str = "cpu") -> Vectors:
-    """Return the vectors of the test sounds."""
+    """Return the vector of each test sound, by the name of the sound."""
     encoder = open_encoder(spec, device=device)
     vectors = {}
     for name, sound in make_test_sounds(RATE_HZ * SECONDS).items():

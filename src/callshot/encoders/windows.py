@@ -119,9 +119,9 @@ did you mean centre?
 
 
 def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
-    """Return the windows of a signal at the model's rate, windows × samples; at least one.
+    """Cut a signal at the model's rate into windows, (windows, samples); there is at least one.
 
-    Silence stays silence.
+    They are padded and normalised as the options say; silence stays silence.
 
     >>> signal = np.array([1, 2, 3, 4, 5], np.float32)
     >>> options = WindowOptions(rate_hz=1, window_s=3, padding="right", normalisation="none")
@@ -147,9 +147,9 @@ def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
 
 
 def find_spans(samples: int, options: WindowOptions) -> list[slice]:
-    """Return which samples of a segment each window holds, at the model's rate.
+    """Return for each window which samples of a segment it holds; its other samples are padding.
 
-    All other samples of a window are padding.
+    `samples` is the length of the segment at the model's rate.
 
     >>> find_spans(6, WindowOptions(rate_hz=1, window_s=4))
     [slice(0, 4, None), slice(4, 6, None)]
@@ -161,7 +161,7 @@ def find_spans(samples: int, options: WindowOptions) -> list[slice]:
 
 
 def _window_starts(samples: int, options: WindowOptions) -> list[int]:
-    """Return the first sample of each window."""
+    """Return the first sample of each window of a segment that is `samples` long."""
     last_start = max(0, samples - options.window)  # of a window without padding
     if options.remainder == "centre-crop":
         return [last_start // 2]
@@ -189,7 +189,7 @@ def _normalise(window: Float32Array, normalisation: str) -> None:
 
 
 def resample(signal: Float32Array, rate_hz: float, target_hz: float) -> Float32Array:
-    """Return a signal at another rate (soxr, quality HQ); there must be a sample left."""
+    """Resample a signal (soxr, quality HQ); raise InputError if no sample is left."""
     if rate_hz == target_hz:
         return signal
     resampled: Float32Array = soxr.resample(signal, rate_hz, target_hz, quality="HQ")

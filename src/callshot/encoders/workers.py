@@ -73,7 +73,11 @@ class Workers:
         return 2 * max(self.encoder.workers, self.batch_size)
 
     def submit(self, segment: PreparedSegment) -> Output:
-        """Give a segment to the threads."""
+        """Give a segment to the threads; return a function that waits for its output.
+
+        If several threads may call the model, each window is a call of its own. Otherwise segments
+        are collected to a batch, which starts when it is full, or when an output of it is needed.
+        """
         if self.encoder.runs_in_parallel:
             parts = [segment.input]
             if self.encoder.spec.windowing is not None:
@@ -91,6 +95,7 @@ class Workers:
             self._start_batch()
 
         def wait() -> Float32Array:
+            """Return the output of the segment, after starting its batch if necessary."""
             if batch.outputs is None:
                 self._start_batch()
             assert batch.outputs is not None
@@ -102,10 +107,10 @@ class Workers:
         return wait
 
     def submit_windows(self, windows: Sequence[Float32Array]) -> Output:
-        """Give windows of a recording to the threads, for a vector of each.
+        """Give windows of a recording to the threads, for one vector of each window.
 
-        One that is shorter than the model's is padded. Frames of a model that takes any length are
-        pooled.
+        A window that is shorter than those of the model is padded. A model of whole segments gets
+        each window as a segment, and its frames are pooled.
         """
         options = self.encoder.spec.windowing
         if options is None:
@@ -129,7 +134,10 @@ class Workers:
 
     @contextmanager
     def _reserve(self, samples: int) -> Iterator[None]:
-        """Hold samples while threads together hold few enough; one alone may hold any number."""
+        """Count samples as in the model during the block; wait first if it has too many already.
+
+        This limits memory. A single thread may hold any number, so that long segments run too.
+        """
         with self.changed:
             self.changed.wait_for(
                 lambda: self.samples == 0 or self.samples + samples <= MAX_SAMPLES
@@ -143,6 +151,7 @@ class Workers:
                 self.changed.notify_all()
 
     def _start_batch(self) -> None:
+        """Give the batch to the threads, and begin a new one."""
         batch = self.batch
         batch.outputs = self.executor.submit(_encode_each, batch.segments, self.encoder)
         self.batch = Batch()
@@ -151,7 +160,11 @@ class Workers:
 def _encode_each(
     batch: Sequence[PreparedSegment], encoder: Encoder
 ) -> list[Float32Array | InputError]:
-    """Return the outputs of a batch; if the model fails on it, encode one by one."""
+    """Return the output of each segment of a batch, or its error.
+
+    If the model fails on the batch, segments are encoded one by one, so that one that fails does
+    not affect the others.
+    """
     try:
         return [*encoder.encode(batch)]
     except InputError as error:
@@ -197,9 +210,10 @@ def run_here(
     encode: Callable[[Workers, Any], Iterable[Any]],
     units: Sequence[Unit],
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number of a unit with each of its results, or with its InputError.
+    """Encode units in this process; yield the number of a unit with each result, or its error.
 
-    Units that other processes work on come last.
+    A unit that another process works on (TryLater) is tried again after all others, until it is
+    free or done.
     """
     numbers = list(range(len(units)))
     while numbers:
@@ -254,13 +268,16 @@ def open_on_worker(work: EmbedWork, threads: int) -> tuple[EmbedWork, Workers]:
 
 
 def run_on_worker(state: tuple[EmbedWork, Workers], content: Any) -> list[Any]:
-    """Return the results of a unit."""
+    """Return the results of a unit; `state` is what `open_on_worker` returned."""
     work, workers = state
     return list(work.encode(workers, content))
 
 
 def keep_ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """Yield items in order, each when `count` more were taken: they are worked on meanwhile."""
+    """Yield items in order, each only after `count` more were taken from the iterable.
+
+    Taking an item starts work on it; so the work on the next ones goes on meanwhile.
+    """
     waiting: deque[T] = deque()
     for item in items:
         waiting.append(item)

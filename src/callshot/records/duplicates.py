@@ -18,6 +18,8 @@ NO_GROUP = -1
 def find_duplicates(content: Sequence[Hashable], recording: Sequence[str]) -> IntArray:
     """Return the group of each segment whose content is also in another recording, −1 for others.
 
+    Segments of a group have equal content. `content` and `recording` are those of each segment.
+
     >>> find_duplicates(["x", "y", "x", "y"], ["a.wav", "a.wav", "b.wav", "a.wav"])
     array([ 0, -1,  0, -1])
     """
@@ -43,6 +45,9 @@ def find_equal_vectors(table: Vectors) -> IntArray:
 def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> list[str]:
     """Return the recording of each segment, where recordings that share a group become one.
 
+    `groups` has one or more groupings of the segments, as `find_duplicates` returns them. Sharing
+    is transitive: recordings are joined that are connected by a chain of groups.
+
     >>> group_recordings(["a", "b", "c", "d"], [np.array([0, 0, -1, -1])])
     ['a and 1 more', 'a and 1 more', 'c', 'd']
     """
@@ -50,20 +55,21 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
     from scipy.sparse.csgraph import connected_components
 
     names, numbers = np.unique(recording, return_inverse=True)
-    # A graph of recordings and, behind them, of the groups that they share.
+    # A graph whose nodes are the recordings and, numbered after them, the groups of each grouping;
+    # an edge joins a recording with a group that it has a segment in.
     first = []
     second = []
     count = len(names)
-    for rows in groups:
-        is_grouped = rows != NO_GROUP
+    for grouping in groups:
+        is_grouped = grouping != NO_GROUP
         first += numbers[is_grouped].tolist()
-        second += (count + rows[is_grouped]).tolist()
-        count += len(rows)
+        second += (count + grouping[is_grouped]).tolist()
+        count += len(grouping)
     weights = np.ones(len(first))
     links = coo_array((weights, (first, second)), (count, count))
     _, parts = connected_components(links, directed=False)
-    parts = parts[: len(names)]
-    merged = {}
+    parts = parts[: len(names)]  # the connected part that each recording is in
+    merged = {}  # name of the joined recording, by part
     for part in np.unique(parts):
         name, *others = names[parts == part].tolist()
         if others:
@@ -76,6 +82,8 @@ def describe_duplicates(
     groups: IntArray, segment: Sequence[str], what: str
 ) -> Iterator[str]:
     """Yield a note on segments with the same content in several recordings, if there are any.
+
+    `groups` and `segment` are the group and the name of each segment; `what` names the content.
 
     >>> names = ["a.wav@0-1", "b.wav@0-1", "b.wav@2-3"]
     >>> for note in describe_duplicates(np.array([0, 0, -1]), names, "audio"): print(note)
@@ -98,6 +106,8 @@ group_duplicates = true in a study, keeps such recordings in one fold
 
 def describe_grouping(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     """Yield a note on recordings that were grouped, if there are any.
+
+    `before` and `after` are the recording of each segment before and after grouping.
 
     >>> list(describe_grouping(["a", "b", "c"], ["a and 1 more", "a and 1 more", "c"]))
     ['2 recordings are kept together as 1, because they share segments with the same vector']

@@ -43,7 +43,7 @@ class Recording:
         return self.frames / self.rate_hz
 
     def shorten(self, frames: int) -> "Recording":
-        """Return the recording as one that ends after some frames."""
+        """Return the recording as one that ends after `frames` frames; it announces its old end."""
         announced_s = self.announced_s or self.duration_s
         return replace(self, frames=frames, announced_s=announced_s, is_estimate=False)
 
@@ -113,7 +113,10 @@ SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
 def plot_curves(
     curve: pl.DataFrame, metric: str, spread: str | None, ax: Any = None
 ) -> Any:
-    """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
+    """Draw the mean of every curve against k, with its 98 % interval and the chance level.
+
+    `curve` has the columns of `frames.CURVE`. Return the axes, which are new if none are given.
+    """
     from matplotlib import pyplot
 
     check_choice("metric", metric, list(METRIC_NAMES))
@@ -140,7 +143,10 @@ def plot_curves(
 
 
 def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
-    """Return a short table: mAP of every curve with its 98 % interval at a few k."""
+    """Return a short table: mAP of every curve with its 98 % interval at a few k, as texts.
+
+    `curve` has the columns of `frames.CURVE`.
+    """
     spread = preferred_spread(curve["spread"])
     points = curve.filter(metric="map", spread=spread, scoring="all")
     evaluated = points["k"].unique().sort().to_list()
@@ -304,7 +310,9 @@ class Evaluation:
         """
         classes = self.eligible_classes
         queries = np.array([count.per_fold for count in classes], np.float64)
-        shares = np.mean(queries / queries.sum(axis=0), axis=1)
+        shares = np.mean(
+            queries / queries.sum(axis=0), axis=1
+        )  # of each class, over folds
         largest = int(shares.argmax())
         return classes[largest].label, float(shares[largest])
 

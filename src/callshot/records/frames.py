@@ -45,7 +45,10 @@ TYPES: Schema = {
 
 
 def _columns(*parts: str | Iterable[str], **types: Any) -> Schema:
-    """Return a schema of names; the type of a column is in TYPES, else a float."""
+    """Return a schema of columns from texts of names, or from other schemas and lists of names.
+
+    The type of a column is in `types`, or else in TYPES, or else a float.
+    """
     schema = {}
     for part in parts:
         for name in part.split() if isinstance(part, str) else part:
@@ -215,29 +218,33 @@ def make_frame(
 
 
 def concat_frames(frames: list[Frame], schema: Schema) -> Frame:
-    """Return the rows of several frames of one schema, in order; the list may be empty."""
+    """Concatenate frames of one schema, in order; the list may be empty."""
     return pl.concat([empty_frame(schema), *frames])
 
 
 def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:
-    """Return the mean and the percentiles of each row of samples, as columns."""
+    """Return the mean and the percentiles of each row of (rows, samples), as columns by name."""
     percentiles = _percentiles(samples).tolist()
     means = [float(row.mean()) for row in samples]
     return {"mean": means, **dict(zip(PERCENTILE_NAMES, percentiles, strict=True))}
 
 
 def _percentiles(samples: FloatArray) -> FloatArray:
-    """Return `np.percentile(samples, PERCENTILES, axis=1)`; sorting is faster on many machines."""
+    """Return `np.percentile(samples, PERCENTILES, axis=1)`: (percentiles, rows).
+
+    Sorting is faster than NumPy's partitioning on many machines.
+    """
     last = samples.shape[1] - 1
     ordered = np.sort(samples, axis=1)
-    place = np.array(PERCENTILES) / 100 * last
+    place = np.array(PERCENTILES) / 100 * last  # in the ordered samples
     below = place.astype(np.int64)
     share = place - below
     low = ordered[:, below]
     high = ordered[:, np.minimum(below + 1, last)]
     rise = high - low
+    # As NumPy does, interpolate from the nearer of the two samples.
     values = np.where(share < 0.5, low + rise * share, high - rise * (1 - share))
-    values[np.isnan(ordered[:, -1])] = np.nan
+    values[np.isnan(ordered[:, -1])] = np.nan  # NaN is sorted to the end
     return np.asarray(values.T)
 
 

@@ -101,7 +101,9 @@ ALWAYS_BYTES = (
 
 
 def open_npz(stream: BinaryIO, name: object) -> Any:
-    """Return the entries of a file that is open; `name` is the file in errors.
+    """Return the arrays of an open `.npz` file, which are read when they are used.
+
+    `name` is the file in errors.
 
     Raises
     ------
@@ -110,12 +112,12 @@ def open_npz(stream: BinaryIO, name: object) -> Any:
     """
     entries: Any = np.lib.npyio.NpzFile(stream, allow_pickle=False)
     size = stream.seek(0, 2)
-    most = max(ALWAYS_BYTES, MAX_GROWTH * size)
+    limit = max(ALWAYS_BYTES, MAX_GROWTH * size)
     announced = sum(info.file_size for info in entries.zip.infolist())
-    if announced > most:
+    if announced > limit:
         raise InputError(
             f"{name}: the file has {size:,} bytes, but its arrays would take {announced:,}; "
-            f"at most {most:,} are read from a file of this size; save the arrays again, "
+            f"at most {limit:,} are read from a file of this size; save the arrays again, "
             "uncompressed (numpy.savez)"
         )
     return entries
@@ -149,7 +151,9 @@ def read_parquet(
     *,
     where: tuple[str, Sequence[str]] | None = None,
 ) -> pl.DataFrame:
-    """Read a Parquet file: all columns or some, and the rows `where` a column has some values.
+    """Read a Parquet file: all columns, or those in `columns`.
+
+    With `where`, a column and values, only rows with one of the values in that column are kept.
 
     Raises
     ------

@@ -82,7 +82,7 @@ _signatures: dict[str, str] = {}
 
 
 def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:
-    """Return whether a path is behind a URL."""
+    """Return whether a path is remote: the URL of a file or folder."""
     return isinstance(path, RemotePath)
 
 
@@ -128,7 +128,7 @@ def to_path(place: PurePath | str) -> Path:
         query = mark + rest
     remote = RemotePath(f"{protocol}:", name)
     user, _, _ = remote.parts[1].rpartition("@")
-    problem = ""
+    problem = ""  # why the URL is not accepted
     if query and protocol not in WEB:
         problem = f"only https:// URLs may have a signature; {SET_ELSEWHERE}"
     elif ":" in user or (user and protocol in WEB):
@@ -165,7 +165,7 @@ def _why_not_supported(protocol: str) -> str:
 
 @dataclass(frozen=True)
 class RemoteStatus:
-    """What `Path.stat` returns, of a file behind a URL.
+    """What `Path.stat` returns, of a remote file.
 
     `st_mtime_ns` is no time: it stands for the ETag, or whatever changes with the file; it is
     UNKNOWN_VERSION where a server names nothing of that kind.
@@ -258,7 +258,7 @@ class RemotePath(PurePosixPath):
         return self.kind() == "directory"
 
     def stat(self) -> RemoteStatus:
-        """Return the size, and a number that changes with the file."""
+        """Return size and kind, and in place of the time a number that changes with the file."""
         info = self.info()
         if info["type"] == "directory":
             return RemoteStatus(0, 0, stat.S_IFDIR)
@@ -280,7 +280,10 @@ class RemotePath(PurePosixPath):
         return any(info.get(key) for key in CONTENT_KEYS)
 
     def info(self) -> Info:
-        """Return what the store says about a file or folder; of a listed file, what it said."""
+        """Return what the store says about a file or folder, with its `type` and `size`.
+
+        Of a file from a listing, it is what the store said then.
+        """
         if self._info is not None:
             return self._info
         is_server = len(self.parts) == 2
@@ -311,7 +314,10 @@ class RemotePath(PurePosixPath):
         return folder
 
     def open_stream(self) -> Any:
-        """Open a file to read ranges of it as they come, if it is still the one that is known."""
+        """Open a file of fsspec to read ranges of it, without a cache.
+
+        S3 refuses to read the file if it is no longer the version that is known.
+        """
         store, place = self.find_store()
         info = self.info()
         if self.protocol not in (*S3, *WEB):
@@ -355,11 +361,11 @@ class RemotePath(PurePosixPath):
                 yield path
 
     def list_files(self) -> list["RemotePath"]:
-        """Return all files below, by name; one with a bad name has a `problem`."""
+        """Return all files below, sorted by name; one that must not be opened has a `problem`."""
         store, place = self.find_store()
         store.invalidate_cache()
-        root = place.rstrip("/") + "/"
-        top = root if self.protocol in WEB else root.rstrip("/")
+        root = place.rstrip("/") + "/"  # all names must begin with it
+        top = root if self.protocol in WEB else root.rstrip("/")  # what fsspec lists
         options: Info = {"detail": True}
         if self.protocol in S3:  # whose library asks more of a folder than of a prefix
             top, _, options["prefix"] = root.partition("/")
@@ -376,7 +382,7 @@ class RemotePath(PurePosixPath):
                 problem = (
                     "its name has empty parts, dots or control characters; rename it"
                 )
-            if problem:
+            if problem:  # a name to show, which leads nowhere
                 relative = printable(relative).replace("/", "∕")
             listed = self / relative
             listed.problem = problem
@@ -386,7 +392,7 @@ class RemotePath(PurePosixPath):
         return files
 
     def call(self, method: str, *values: Any, **options: Any) -> Any:
-        """Call a method of the file system of fsspec with the name of this file, with retries."""
+        """Call a method of fsspec's file system with the name of this file there, with retries."""
         store, place = self.find_store()
         return call_store(
             self, lambda: getattr(store, method)(place, *values, **options)
@@ -395,8 +401,8 @@ class RemotePath(PurePosixPath):
     def find_store(self) -> tuple[Any, str]:
         """Return the file system of fsspec, and the name of this file there.
 
-        Two colons in a name would be a chain of URLs in fsspec's own functions, which may lead
-        anywhere: they are not used.
+        fsspec's own functions for URLs are not used: they would take two colons in a name for a
+        chain of URLs, which may lead anywhere.
         """
         from fsspec import get_filesystem_class
 
@@ -422,7 +428,10 @@ def add_signatures(signatures: dict[str, str]) -> None:
 
 
 def _store_options(protocol: str) -> Info:
-    """Return options that the user did not set: no retries but callshot's, and short waits."""
+    """Return options of fsspec's file system, unless the user has set them.
+
+    They switch off the retries of the library, since callshot retries, and shorten its waits.
+    """
     from fsspec.config import conf
 
     if protocol in S3:
@@ -439,7 +448,7 @@ def _store_options(protocol: str) -> Info:
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether a relative name leads to a file below, and has nothing a terminal obeys.
+    """Return whether a relative name stays below its folder, and has no control characters.
 
     >>> [is_safe_name(name) for name in ("a/b.wav", "../a.wav", "a//b.wav", "a\\x1b.wav")]
     [True, False, False, False]
@@ -449,15 +458,16 @@ def is_safe_name(name: str) -> bool:
 
 
 def know_files(folder: Path, names: Iterable[str]) -> Path:
-    """Return a folder that knows some of its files if it is in S3; another one as it is.
+    """Prefetch size and version of some files of a folder in S3; return a folder that knows them.
 
-    Each file is asked for once; the error of one that is not there comes when it is opened. To be
-    used within one command: what it knows may be old in the next one.
+    Other folders are returned as they are. A file that does not exist is an error only when it is
+    opened. To be used within one command: what it knows may be old in the next one.
     """
     if not is_remote(folder) or folder.protocol not in S3:
         return folder
 
     def ask(path: RemotePath) -> RemotePath | None:
+        """Return a file with what the store says about it; None if it does not exist."""
         try:
             known = path.with_info()
         except OSError:
@@ -471,7 +481,10 @@ def know_files(folder: Path, names: Iterable[str]) -> Path:
 
 
 def why_not_writable_remote(folder: RemotePath) -> str:
-    """Return what prevents files in a folder; empty if nothing does. A small file is tried."""
+    """Return why files cannot be written to a folder; empty if they can.
+
+    A small file is written and removed to find out.
+    """
     if folder.protocol in WEB:
         return READ_ONLY
     path = folder / TEST_FILE
@@ -498,11 +511,11 @@ def home() -> Path:
 
 
 def local_copy(path: Path, checksum: str | None = None) -> Path:
-    """Return a file of this machine as it is, and a copy of one behind a URL.
+    """Return a local file as it is, and a local copy of a remote one.
 
-    A copy is made once for each version of the file, and each time if the server names none. With
-    `checksum` (SHA-256, in hexadecimal) the version is not asked for, and a copy that differs is
-    made again.
+    A copy is made once for each version of the file, or every time if the server names no version.
+    With `checksum` (SHA-256, in hexadecimal) the server is not asked for the version, and a copy
+    with another checksum is made again.
 
     Raises
     ------
@@ -533,7 +546,7 @@ def local_copy(path: Path, checksum: str | None = None) -> Path:
 
 
 def _download(remote: RemotePath, copy: Path) -> None:
-    """Copy a file of a store to the disk, whole or not at all."""
+    """Copy a remote file to the disk, whole or not at all; now and then remove old copies."""
     global _copies_made
     if _copies_made % CHECK_EVERY == 0:
         _remove_oldest(copy.parents[1])
@@ -548,8 +561,8 @@ def _download(remote: RemotePath, copy: Path) -> None:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the copies that were not used for longest, as far as all exceed the limit."""
-    files = []
+    """Remove the least recently used copies until the others are within the limit."""
+    files = []  # when it was used, its size and path
     for path in folder.glob("*/*"):
         with suppress(OSError):  # another process removes them too
             status = path.stat()

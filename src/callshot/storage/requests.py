@@ -73,7 +73,9 @@ _failures = 0  # calls in a row that failed after all attempts
 
 
 def call_store(name: object, call: Callable[[], Answer]) -> Answer:
-    """Return what a call returns; `name` is the file or folder in the error.
+    """Call a store, and retry if the error is transient; return what the call returns.
+
+    `name` is the file or folder in the error.
 
     Raises
     ------
@@ -96,13 +98,16 @@ def call_store(name: object, call: Callable[[], Answer]) -> Answer:
         else:
             _failures = 0
             return answer
-        # Not all clients wait for the same time.
+        # Random, so that not all clients try again at the same time.
         time.sleep(FIRST_WAIT_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.0))
     raise AssertionError
 
 
 def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
-    """Return an error of the system with one line, and whether the call may succeed later."""
+    """Return an OSError with a message of one line for any error of a store.
+
+    The second value is whether the error is transient, so that the call may succeed later.
+    """
     status = _find_status(error)
     kind = type(error).__name__
     # fsspec calls a web server that does not answer "not found".
@@ -132,7 +137,10 @@ def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
 
 
 def _find_status(error: BaseException) -> int | None:
-    """Return the status of HTTP in the exceptions of aiohttp, Google, Azure and botocore."""
+    """Return the HTTP status in an exception of aiohttp, Google, Azure or botocore, or its cause.
+
+    Return None if there is none.
+    """
     names = ("status", "status_code", "code")
     values: Iterable[object] = (getattr(error, name, None) for name in names)
     response = getattr(error, "response", None)
@@ -171,7 +179,7 @@ def hide_secrets(text: str) -> str:
 
 
 def hide_in_log(record: logging.LogRecord) -> bool:
-    """Hide the secrets of an entry in a log."""
+    """Hide the secrets in a log record; a filter of `logging`, which keeps every record."""
     record.msg = hide_secrets(record.getMessage())
     record.args = ()
     return True
@@ -189,7 +197,7 @@ class RangeMemory:
         self.clear()
 
     def find(self, file: FileVersion, position: int) -> bytes | None:
-        """Return what is in memory of a file from a position on, None if nothing is."""
+        """Return bytes of a file from a position on, as far as they are in memory, or None."""
         with self._lock:
             for start, content in self._ranges.get(file, []):
                 if start <= position < start + len(content):
@@ -306,13 +314,17 @@ class RangeReader(io.RawIOBase):
         return content[:count]
 
     def _load_range(self) -> bytes:
-        """Return the range that begins at the position, from the store."""
+        """Request the range that begins at the position from the store.
+
+        It is as long as what is expected to be read. If it follows the range before, it is at least
+        twice as long as that one.
+        """
         follows = False
         if self._ranges:
             start, content = self._ranges[-1]
             follows = start + len(content) == self._position
-        least = 2 * self._step if follows else FIRST_BYTES
-        self._step = min(max(least, self._expected), MAX_BYTES)
+        minimum = 2 * self._step if follows else FIRST_BYTES
+        self._step = min(max(minimum, self._expected), MAX_BYTES)
         end = min(self._position + self._step, self.size)
         content = call_store(self.name, lambda: self._request(self._position, end))
         if len(content) != end - self._position:
@@ -328,7 +340,7 @@ class RangeReader(io.RawIOBase):
         return content
 
     def _request(self, start: int, end: int) -> bytes:
-        """Ask for a range; after an error the next call asks with a new connection."""
+        """Return the bytes from `start` up to `end`; after an error, the next call reconnects."""
         try:
             if self._stream is None:
                 self._stream = self._path.open_stream()

@@ -76,10 +76,10 @@ SEGMENT_COLUMNS = {"path", "start_s", "end_s"}
 
 
 def read_table(path: Path, *, need_segment: bool = False) -> Vectors:
-    """Read one table; raise with the file, column and row of the first error.
+    """Read one table; an InputError names the file, column and row of the first error.
 
-    Without a column `segment` the ids are the recording and a count, "a.wav#0"; `need_segment`
-    makes that an error.
+    Without a column `segment`, the id of a segment is its recording and a count, "a.wav#0"; with
+    `need_segment` it is an error.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "mfcc.csv"
@@ -123,10 +123,16 @@ def read_tables(paths: Sequence[Path]) -> list[Vectors]:
 
 
 def _align_rows(first: Vectors, other: Vectors) -> Vectors:
-    """Return another encoder's table in the row order of the first; raise if they disagree."""
+    """Return another encoder's table in the row order of the first.
+
+    Raise InputError if they have different segments, or differ in recording, label or fold.
+    """
     unmatched = sorted(set(first.segment) ^ set(other.segment))
     if unmatched:
-        sources = [first.source, other.source]
+        sources = [
+            first.source,
+            other.source,
+        ]  # the table that has it, the one that lacks it
         if unmatched[0] in other.segment:
             sources.reverse()
         raise InputError(
@@ -149,7 +155,10 @@ def _align_rows(first: Vectors, other: Vectors) -> Vectors:
 
 
 def _column(table: Vectors, name: str) -> list[Any]:
-    """Return a column: labels in alphabetical order, None without folds."""
+    """Return a column in a form that can be compared between tables.
+
+    Labels of a segment are sorted; without folds, the fold of each segment is None.
+    """
     if name == "fold":
         return [None] * len(table) if table.fold is None else table.fold.tolist()
     column = table.spans[name]
@@ -157,7 +166,7 @@ def _column(table: Vectors, name: str) -> list[Any]:
 
 
 def write_table(embeddings: Vectors, path: Path, *, corpus: str | None = None) -> None:
-    """Write a table as Parquet: the whole of it, or nothing."""
+    """Write a table as Parquet, all of it or nothing, with checksums of content and metadata."""
     path = to_path(path)
     check_suffix(path)
     frame = embeddings.to_frame()
@@ -176,10 +185,10 @@ def write_table(embeddings: Vectors, path: Path, *, corpus: str | None = None) -
 
 
 def stored_checksum(path: Path) -> str:
-    """Return a text that is the same for tables with the same vectors; nothing if there is none.
+    """Return a text that is the same for tables with the same vectors.
 
     It is the checksum that `write_table` wrote, with the dimensions of joined encoders, which
-    decide the scale of vectors.
+    decide the scale of vectors. It is empty if the file has no checksum.
     """
     metadata = describe_parquet(path).metadata
     checksum = metadata.get(CHECKSUM, "")
@@ -187,7 +196,7 @@ def stored_checksum(path: Path) -> str:
 
 
 def content_checksum(frame: pl.DataFrame) -> str:
-    """Return the SHA-256 of the content of a table, whatever its file looks like."""
+    """Return the SHA-256 of the content of a table, which does not depend on its file format."""
     vectors = frame["embedding"].explode().to_numpy()
     digest = sha256(np.ascontiguousarray(vectors).data)
     columns = frame.drop("embedding")
@@ -196,7 +205,7 @@ def content_checksum(frame: pl.DataFrame) -> str:
 
 
 def metadata_checksum(metadata: Mapping[str, str]) -> str:
-    """Return the SHA-256 of the metadata of a table, without itself and the schema of pyarrow."""
+    """Return the SHA-256 of the metadata of a table, without this checksum and pyarrow's schema."""
     others = (METADATA_CHECKSUM, "ARROW:schema")
     own = {name: text for name, text in metadata.items() if name not in others}
     return sha256_text(json.dumps(own, sort_keys=True))
@@ -235,7 +244,7 @@ def table_segments(path: Path) -> frozenset[str]:
 
 @contextmanager
 def explain_read_errors(path: Path) -> Iterator[None]:
-    """Turn any error of a reader of damaged files into one InputError."""
+    """Turn any error that reading a damaged file raises in the block into an InputError."""
     try:
         yield
     except CallshotError:
@@ -263,12 +272,16 @@ def _check_kind(path: Path) -> str:
 
 
 def _read_parquet(path: Path) -> tuple[pl.DataFrame, Metadata]:
+    """Read the columns of a table from Parquet, and the metadata of the file."""
     columns, metadata = describe_parquet(path)
     return read_parquet(path, select_columns(path, columns)), metadata
 
 
 def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
-    """Read all columns as text; a ragged row, and text that is not UTF-8, is an error."""
+    """Read the columns of a table from CSV as text; the metadata are empty.
+
+    A ragged row, and text that is not UTF-8, is an error.
+    """
     import pyarrow
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
@@ -301,7 +314,7 @@ def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
 
 
 def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
-    """Check that each of the names is in a header once."""
+    """Raise InputError if one of the names is in a header more than once."""
     for name in names:
         count = header.count(name)
         if count > 1:
@@ -311,6 +324,10 @@ def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> N
 
 
 def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
+    """Read the columns of a table from arrays in `.npz`, and encoder and corpus as metadata.
+
+    `embedding` is a matrix, (segments, dimensions); all other columns become text.
+    """
     columns = {}
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = open_npz(stream, path)
@@ -352,7 +369,7 @@ def sequences_path(table: Path) -> Path:
 def write_sequences(
     path: Path, segments: Sequence[str], sequences: Iterator[Frames]
 ) -> None:
-    """Write the sequence behind each vector; only a few are in memory at once."""
+    """Write the sequence behind each vector, (frames, dimension); few are in memory at once."""
     make_folder(path.absolute().parent)
     with atomic_path(path) as temporary:
         write_parquet(_sequence_frames(segments, sequences), temporary)
@@ -361,6 +378,7 @@ def write_sequences(
 def _sequence_frames(
     segments: Sequence[str], sequences: Iterator[Frames]
 ) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a table of sequences, 64 segments at a time."""
     for start in range(0, max(1, len(segments)), SEQUENCES_PER_WRITE):
         names = segments[start : start + SEQUENCES_PER_WRITE]
         part = list(islice(sequences, len(names)))
@@ -406,7 +424,11 @@ def is_table(path: Path) -> bool:
 
 
 def verify_table(path: Path) -> Finding:
-    """Read a whole table; compare its content with the checksum in it, if it has one."""
+    """Read a whole table of segments, sequences or embeddings, and return its state.
+
+    It is damaged if it cannot be read, or if its content differs from the checksum in it;
+    unverified if it has no checksum.
+    """
     columns: list[str] = []
     checksum = None
     try:

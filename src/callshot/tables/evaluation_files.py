@@ -98,7 +98,10 @@ TRANSFER_FILES = (VALUES_FILE, *(f"{name}.csv" for name in TRANSFER_TABLES))
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read a CSV file that `write_csv_frame` wrote, and whose checksum has been compared."""
+    """Read a CSV file that `write_csv_frame` wrote, with the types of the schema.
+
+    The caller has compared its checksum, so that cells are known to be valid.
+    """
     cells = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
     if cells.columns != list(schema):  # of another version
         names, found = ", ".join(schema), ", ".join(cells.columns)
@@ -134,13 +137,15 @@ def write_results(
     provenance: Mapping[str, Any],
     draw: DrawFigures | None = None,
 ) -> list[Path]:
-    """Write the files of an evaluation, all or none; the differences only of several encoders.
+    """Write the files of an evaluation, all or none; return their paths.
 
-    `draw` makes figures, by a path without suffix.
+    Differences are written if there are several encoders. `draw`, if given, draws figures: it gets
+    a path without suffix and returns the paths of its files.
     """
     is_transfer = isinstance(evaluation, TransferEvaluation)
 
     def make(folder: Path) -> list[str]:
+        """Write all files to a temporary folder; return their names."""
         names = list(TRANSFER_FILES if is_transfer else RESULT_FILES)
         if draw is not None:
             figures = draw(folder / ("transfer" if is_transfer else "sweep"))
@@ -157,7 +162,10 @@ def write_results(
 def write_evaluation(
     evaluation: Evaluation, folder: Path, *, values: bool = True
 ) -> None:
-    """Write all RESULT_FILES, or TRANSFER_FILES, to a folder; `values` takes most of the time."""
+    """Write all RESULT_FILES, or TRANSFER_FILES of a transfer, to a folder.
+
+    Without `values`, the file of all samples is left out, which takes most of the time.
+    """
     if isinstance(evaluation, TransferEvaluation):
         for name in TRANSFER_TABLES:
             frame = evaluation.join_frames(TABLES[name])
@@ -187,7 +195,11 @@ def _make_folds_frame(segments: Spans, folds: Folds) -> Frame:
 
 
 def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
-    """Write one row per sample, in parts: all the key columns at once would fill the memory."""
+    """Write the samples of all curves, one row per sample, with the columns of `key`.
+
+    `values` has one row per curve and k, with a list of samples. Rows are written in parts: the key
+    columns of all samples at once would fill the memory.
+    """
     counts = values["value"].list.len()
     samples = values.with_columns(index=pl.int_ranges(counts, dtype=pl.Int64))
     ordered = samples.select(*key, "k", "index", "value")
@@ -197,20 +209,20 @@ def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
 
 
 def _read_values(path: Path) -> Frame:
-    """Read one row per curve and k; the samples of each begin with index 0."""
+    """Read what `write_values` wrote as one row per curve and k, with a list of samples."""
     rows = pl.scan_parquet(path, glob=False)
     starts = rows.filter(index=0).select(*CURVE_KEY, "k").collect()
     samples = rows.select("index", "value").collect()
-    group = (samples["index"] == 0).cum_sum()
+    group = (samples["index"] == 0).cum_sum()  # a list begins at each index 0
     lists = samples.group_by(group.alias("group"), maintain_order=True).agg("value")
     return starts.with_columns(lists["value"]).select(list(schemas.VALUES))
 
 
 def read_results(folder: Path) -> Evaluation:
-    """Return the evaluation that was written to a folder, equal to the last bit but for `segments`.
+    """Read the evaluation that was written to a folder; its numbers are the same to the last bit.
 
-    The segments have no vectors (one zero each) and no overlapping labels: neither is in the files.
-    Differences are not read; `compare_encoders` makes them from the values.
+    The segments have neither times nor overlapping labels, which are not in the files. Differences
+    are not read; `compare_encoders` makes them from the values.
 
     Raises
     ------
@@ -281,7 +293,7 @@ def open_provenance(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def protocol_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the protocol; lists of JSON are tuples again."""
+    """Return the fields of the protocol from a provenance; lists of JSON become tuples again."""
     settings = provenance.get("protocol", {}).items()
     return {
         name: tuple(value) if isinstance(value, list) else value
@@ -295,7 +307,10 @@ def describe_evaluation(
     files: Sequence[Mapping[str, Any]],
     options: Options,
 ) -> Facts:
-    """Return everything that is needed to reproduce and check a run."""
+    """Return the provenance of an evaluation: all that is needed to reproduce and check it.
+
+    `files` are the inputs with their checksums, `options` those of the command.
+    """
     folds = evaluation.folds
     rejects = [
         {"label": count.label, "segments": count.exemplars, "reason": count.reason}
@@ -367,6 +382,7 @@ def describe_folds(
 
 
 def _describe_machine(*packages: str) -> Facts:
+    """Return the versions of packages, callshot and Python, and the kind of machine."""
     versions = {name: version(name) for name in packages}
     versions |= {"callshot": __version__, "python": platform.python_version()}
     return {
@@ -376,7 +392,10 @@ def _describe_machine(*packages: str) -> Facts:
 
 
 def _describe_ties(ties: Frame) -> list[Facts]:
-    """Sum the ties of each encoder and spread; the largest share names its class and k."""
+    """Return the number of ties for each encoder and spread.
+
+    If there are any, also the largest share of ties with its class and k, and the largest cost.
+    """
     entries = []
     for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):
         worst = rows.row(rows["share"].arg_max() or 0, named=True)

@@ -41,7 +41,10 @@ NOT_RESAMPLED = {"p01": np.nan, "p99": np.nan, "how": "", "samples": []}
 
 
 def read_folds(path: Path, segments: Spans) -> IntArray:
-    """Return the fold of each segment, by segment id if the file has that column."""
+    """Return the fold of each segment, −1 for the common fold, from a file of folds.
+
+    The file gives folds by segment, or if it has no such column, by recording.
+    """
     rows = read_csv_records(path, ["fold"])
     key = "segment" if "segment" in rows[0] else "recording"
     check_columns(path, list(rows[0]), [key])
@@ -57,7 +60,10 @@ def read_folds(path: Path, segments: Spans) -> IntArray:
 
 
 def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
-    """Return the segments of a table that have a fold in the folder of a step, and these folds."""
+    """Read the folds that a step of a study wrote; return them for the segments that have one.
+
+    The table that is returned has these segments only.
+    """
     info = json.loads((folder / FOLDS_INFO).read_bytes())
     path = folder / FOLDS
     rows = read_csv_records(path, ["segment", "fold"])
@@ -67,9 +73,10 @@ def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
 
 
 def take_recordings(path: Path, table: Vectors) -> Vectors:
-    """Return a table with the recordings of a file of folds, if that has segments and recordings.
+    """Return a table with the names of recordings that a file of folds has for its segments.
 
-    There, recordings that are kept together have one name.
+    In such a file, recordings that are kept together have one name. A table is returned as it is
+    if the file does not have both segments and recordings.
     """
     rows = read_csv_records(path, ["fold"])
     if not {"segment", "recording"} <= rows[0].keys():
@@ -79,7 +86,7 @@ def take_recordings(path: Path, table: Vectors) -> Vectors:
 
 
 def read_categories(path: Path, segments: Spans) -> dict[str, str]:
-    """Return the category of each label; a label without segments is rejected as a likely typo."""
+    """Return the category of each label; a label that no segment has is an error, likely a typo."""
     rows = read_csv_records(path, ["label", "category"])
     _check_values(path, rows, "category", str.strip, "text")
     expected = "a label that a segment has"
@@ -128,6 +135,7 @@ def read_reference_scores(
     references = []
     for key, row in known.items():
         for corpus in [row["corpus"]] if row["corpus"] else corpora:
+            # A row of the corpus itself goes before one without a corpus.
             if known.get((corpus, *key[1:]), row) is row:
                 value = float(row["value"])
                 reference = {**row, "corpus": corpus, "value": value}
@@ -142,13 +150,17 @@ def _check_values(
     is_valid: Callable[[str], object],
     expected: str,
 ) -> None:
-    """Raise for the first row whose value in a column is not valid."""
+    """Raise InputError for the first row whose value in a column is not valid.
+
+    `expected` says in the message what is.
+    """
     values = [row[column] for row in rows]
     bad = [not is_valid(value) for value in values]
     check_rows(path, column, bad, expected, values)
 
 
 def _is_share(text: str) -> bool:
+    """Return whether a text is a number from 0 to 1."""
     try:
         return 0 <= float(text) <= 1
     except ValueError:
@@ -156,7 +168,7 @@ def _is_share(text: str) -> bool:
 
 
 def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:
-    """Return one column by another; raise if a key has two values."""
+    """Return the value in `column` by the value in `key`; raise InputError if a key has two."""
     values: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         first = values.setdefault(row[key], row[column])
@@ -169,7 +181,10 @@ def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]
 
 
 def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
-    """Return the rows of a table by column; raise if it has none, or a column is missing."""
+    """Return the rows of a table, each as cells by column.
+
+    Raise InputError if it has no rows, or if a required column is missing.
+    """
     _, lines = read_table(path, [])
     header, *rows = [cells for _, cells in lines]
     check_columns(path, header, required)

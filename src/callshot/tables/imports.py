@@ -87,7 +87,11 @@ class ImportResult:
 def import_embeddings(
     source: Path, segments: Path | None = None, *, kind: str = "auto", encoder: str
 ) -> ImportResult:
-    """Read embeddings of any kind and what their segments are; raise for damaged files.
+    """Read embeddings of another tool, and give each labelled segment its vector.
+
+    `segments` is a file with the labelled spans; a database of hoplite may have its own, and arrays
+    have a CSV of the same name. `encoder` is the name in results. Raises InputError for damaged
+    files.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "mine.npy"
@@ -168,7 +172,11 @@ def _pool_rows(
     readers: WindowReaders,
     notes: list[str],
 ) -> tuple[pl.DataFrame, Outcomes]:
-    """Give each row its vector, and a name and overlapping labels where the file has none."""
+    """Give each row of a file of spans its vector, pooled from the windows of its recording.
+
+    `source` has the windows, `path` the rows. Return the rows, with a name and overlapping labels
+    where the file has none, and for each row its vector or why it has none. A note is added.
+    """
     filled_column(path, rows["recording"])
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
     if times_s.keys() & set(rows.columns):
@@ -187,7 +195,7 @@ def _pool_rows(
     )
     outcomes, note = pool_spans(spans, readers, source)
     notes.append(note)
-    previous = set()
+    previous = set()  # spans of earlier rows
     for row, span in enumerate(spans.iter_rows()):
         _, start_s, end_s, _ = span
         if not 0 <= start_s < end_s:
@@ -216,10 +224,13 @@ def _pool_rows(
 def _build_table(
     source: Path, encoder: str, path: Path, rows: pl.DataFrame, outcomes: Outcomes
 ) -> tuple[Vectors, list[Reject]]:
-    """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
+    """Make a table of the rows that have a label and a vector; the others are rejects.
+
+    `outcomes` has for each row its vector, or why it has none.
+    """
     labels = _read_labels(path, rows)
     numbers = rows["row"].to_list()
-    vectors = {}
+    vectors = {}  # by row
     rejects = []
     for row, outcome in enumerate(outcomes):
         if labels[row] == "":
@@ -250,7 +261,10 @@ def _build_table(
 
 
 def _read_array(path: Path) -> Vector:
-    """Read a matrix of finite numbers; float16 becomes float32."""
+    """Read a matrix of finite numbers, (segments, dimensions), from `.npy` or `.npz`.
+
+    float16 becomes float32.
+    """
     matrix: Any
     with explain_read_errors(path), path.open("rb") as stream:
         if zipfile.is_zipfile(stream):
@@ -284,7 +298,11 @@ def _read_array(path: Path) -> Vector:
 def _read_span_rows(
     path: Path, required: Sequence[str]
 ) -> tuple[pl.DataFrame, str | None]:
-    """Read a CSV, as text, or a Parquet file: its rows, numbered, and the corpus it names."""
+    """Read a file of spans, a Parquet file or a CSV, whose cells are texts.
+
+    Return SPAN_COLUMNS of its rows, numbered from 1 in `row`, and the corpus that the file names.
+    `path` and `recording` stand for each other where one is missing.
+    """
     corpus = None
     with explain_read_errors(path):
         if path.suffix.lower() == ".parquet":
@@ -314,16 +332,16 @@ def _read_labels(path: Path, rows: pl.DataFrame) -> list[str]:
 def pool_spans(
     spans: pl.DataFrame, readers: WindowReaders, source: Path
 ) -> tuple[list[Vector | str], str]:
-    """Return the vector of each span (path, start_s, end_s), or why it has none; and a note.
+    """Return the mean vector of the windows of each span, or why it has none; and a note.
 
-    `source` has the windows; those of a recording are read when a span needs them, one recording
-    at a time.
+    `spans` has the columns path, start_s and end_s. `readers` read the windows of a recording in
+    `source`; only recordings with spans are read, one at a time.
     """
     matches = match_recordings(spans["path"].to_list(), readers, source)
     start_s = spans["start_s"].to_list()
     end_s = spans["end_s"].to_list()
     outcomes: list[Vector | str] = []
-    rows_of = defaultdict[str, list[int]](list)
+    rows_of = defaultdict[str, list[int]](list)  # rows of spans by recording
     for row, path in enumerate(spans["path"]):
         recording, reason = matches[path]
         outcomes.append(reason)
@@ -352,6 +370,9 @@ def pool_spans(
 
 def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
     """Return the rows of the windows that stand for a span; none where no window overlaps it.
+
+    These are the window with the same times, or all windows whose centre is in the span, or the
+    window with the largest overlap.
 
     >>> from callshot.tables.tool_windows import make_windows
     >>> start = np.arange(0.0, 12.0, 3.0)
@@ -383,10 +404,11 @@ def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
 def match_recordings(
     names: Sequence[str], recordings: Collection[str], source: Path
 ) -> dict[str, tuple[str, str]]:
-    """Return for each name the recording it means and "", or "" and why there is none.
+    """Return for each name (recording, ""), or ("", reason) if it means no recording.
 
-    A name means a recording as in an annotation file (`Library.find`), if no other name means the
-    same.
+    A name means a recording as it would in an annotation file (`Library.find`). If several names
+    mean the same one, only a name with as many folders as the recording is kept, if there is
+    exactly one.
 
     >>> names = ["/card/A/x.WAV", "y.wav", "b/y.wav", "z.wav"]
     >>> matches = match_recordings(names, ["a/x", "y"], Path("hoplite"))

@@ -46,13 +46,13 @@ def read_dataset(
     group_duplicates: bool = False,
     role: str = "table",
 ) -> Dataset:
-    """Read tables, and choose their folds and categories; `role` is what the tables are used for.
+    """Read tables of one or more encoders over the same segments, and choose folds and categories.
 
-    Folds are built, given by a file, or read from a folder with `folds.csv` and `folds.json`; then
-    only the segments in that folder count. A known corpus brings its number of
-    folds and its categories, where none are given. With `group_duplicates`, recordings that
-    share a segment with the same vector are one recording; so are recordings with one name in the
-    file of folds.
+    Folds are built, given by `fold_file`, or read from `folds_dir`, a folder with `folds.csv` and
+    `folds.json`; then only the segments in these files count. A known corpus brings its number of
+    folds and its categories, where none are given. With `group_duplicates`, recordings that share
+    a segment with the same vector are one recording; so are recordings with one name in the file
+    of folds. `role` says in the provenance what the tables are used for.
     """
     paths = [to_path(path) for path in paths]
     tables = read_tables(paths)
@@ -116,9 +116,10 @@ def collect_tables(
     groups: Sequence[Any] | None,
     prefix: str = "",
 ) -> Sequence[Vectors]:
-    """Return tables of embeddings, from tables or from arrays.
+    """Return tables of embeddings from what a user passed: tables, or arrays as in scikit-learn.
 
-    `prefix` begins the names of rows of an array.
+    An array X is (segments, dimensions), with the label `y` and the recording `groups` of each row;
+    without groups, each row is a recording of its own. `prefix` begins the names of its rows.
     """
     if isinstance(X, Vectors):
         return [X]
@@ -150,10 +151,10 @@ def collect_queries(queries: Any) -> Sequence[Vectors]:
 
 
 def _texts(name: str, values: Iterable[Any]) -> list[str]:
-    """Return values as texts; check that none is missing or blank."""
+    """Return values as texts; raise InputError if one is missing or blank. `name` is for errors."""
     texts = []
     for row, value in enumerate(values, 1):
-        is_missing = value is None or value != value
+        is_missing = value is None or value != value  # NaN
         text = "" if is_missing else str(value)
         if not text.strip():
             raise InputError(f"{name}: row {row}: expected a value, got {value!r}")
@@ -162,9 +163,10 @@ def _texts(name: str, values: Iterable[Any]) -> list[str]:
 
 
 def resolve_folds(tables: Sequence[Vectors], folds: Folds | int | None) -> Folds:
-    """Check the tables; return their folds, given, or built by number."""
+    """Check the tables; return the given folds, or build as many as asked for."""
     if not isinstance(folds, Folds):
         count = None if folds is None else operator.index(folds)
+        # The tables must be valid before folds can be built from them.
         one_fold = np.zeros(len(tables[0]), np.int64)
         check_tables(tables, Folds(one_fold, 1, "given"))
         folds = choose_folds(tables[0].spans, count)

@@ -67,7 +67,10 @@ SPANS: dict[str, Any] = {
 def make_windows(
     start_s: FloatArray, end_s: FloatArray, vectors: NDArray[np.floating]
 ) -> Rows:
-    """Return the windows of one recording: start_s, end_s and vector."""
+    """Return the windows of one recording as a structured array: start_s, end_s and vector.
+
+    `vectors` is (windows, dimension).
+    """
     dtype = [
         ("start_s", "<f8"),
         ("end_s", "<f8"),
@@ -81,7 +84,7 @@ def make_windows(
 
 
 def find_hoplite(source: Path) -> Path | None:
-    """Return the SQLite file at a path, if there is one."""
+    """Return the SQLite file at a path, or in a folder, if there is one; else None."""
     path = source / SQLITE_NAME if source.is_dir() else source
     try:
         with path.open("rb") as stream:
@@ -123,7 +126,8 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
         annotation_rows = database.execute(POSITIVE_QUERY).fetchall()
         (ignored,) = database.execute(IGNORED_QUERY).fetchone()
 
-    # Recordings that share a name have it after their deployment.
+    # Recordings that share a name get their deployment before it, and if that is not enough, their
+    # number after it.
     names = {number: str(name) for number, name, _ in recordings}
     for form in ("{site}/{name}", "{site}/{name}#{number}"):
         counts = Counter(names.values())
@@ -153,7 +157,11 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
 
 @contextmanager
 def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading; no file appears beside it unless another program's log is."""
+    """Open a database for reading; errors of SQLite in the block become InputError.
+
+    SQLite writes files beside a database to read the write-ahead log of another program. Without
+    such a log the database is opened as immutable, and nothing is written.
+    """
     log = path.with_name(f"{path.name}-wal")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     if not log.exists() or log.stat().st_size == 0:
@@ -176,7 +184,11 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
 def _read_spans(
     path: Path, what: str, rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]
 ) -> pl.DataFrame:
-    """Return windows or annotations with the name of their recording and their times."""
+    """Return windows or annotations as rows of SPANS; raise InputError if one is not valid.
+
+    `rows` are (id, recording, times as bytes, label), `names` the names of recordings by their id,
+    and `what` says in messages whether these are windows or annotations.
+    """
     spans = []
     for number, recording, offsets, label in rows:
         place = f"{path}: {what} {number}"
@@ -196,7 +208,10 @@ def _read_spans(
 
 
 def _read_vectors(path: Path, index: Any, windows: pl.DataFrame) -> Rows:
-    """Return the windows of a recording with their vectors, which must be finite."""
+    """Return the windows of a recording with their vectors from a USearch index.
+
+    The vectors must be finite; `path` is the database, for the error.
+    """
     keys = windows["row"].to_numpy()
     # Asked for float32, USearch 2.26 returns zeros for vectors in float16.
     vectors = np.stack(index.get(keys.astype(np.uint64))).astype(np.float32)
@@ -266,10 +281,15 @@ def read_analyzer(source: Path) -> WindowReaders:
 
 
 def _read_text_files(paths: Sequence[Path]) -> Rows:
+    """Return the windows in all text files of one recording."""
     return _read_windows(_text_lines(paths))
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
+    """Yield the lines of text files that are not empty: where it is; start, end and vector.
+
+    A file of one window has its times in its name.
+    """
     for path in paths:
         timed = TIMED_NAME.fullmatch(path.name.removesuffix(TEXT_SUFFIX))
         with explain_read_errors(path):
@@ -284,9 +304,12 @@ def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
 
 
 def _read_windows(lines: Iterable[Line]) -> Rows:
-    """Read windows from text; raise if one has not as many finite numbers as the first."""
+    """Read the windows of one recording from lines of text.
+
+    Raise InputError unless all numbers are finite, and all vectors as long as the first.
+    """
     rows = []
-    width = 2
+    width = 2  # start, end and the numbers of the vector
     for place, fields in lines:
         try:
             start, end, vector = fields

@@ -170,6 +170,7 @@ def open_hubert(
     outputs = [output.name for output in session.get_outputs()]
 
     def encode(signals: Float32Array) -> Float32Array:
+        """Return the frames of signals of one length, (n, frames, 768)."""
         (frames,) = run(path, session, name, signals, outputs)
         return frames
 
@@ -200,6 +201,7 @@ def open_hubert_torch(
     model.to(device, kind)
 
     def encode(signals: Float32Array) -> Float32Array:
+        """Return the frames of signals of one length, (n, frames, 768); with `mean` (n, 1, 768)."""
         # cuDNN plans again for each new shape, which takes longer than a small batch.
         use_cudnn = len(signals) >= CUDNN_BATCH
         cudnn = torch.backends.cudnn.flags(enabled=use_cudnn, allow_tf32=False)
@@ -231,7 +233,10 @@ class HubertModel:
         return frames
 
     def encode_batch(self, signals: Float32Array) -> Float32Array:
-        """Return the frames of signals of one length; each is scaled by itself."""
+        """Return the frames of signals of one length: (n, samples) to (n, frames, 768).
+
+        Each signal is normalised by itself.
+        """
         count, samples = signals.shape
         if samples > MAX_S * RATE_HZ:
             raise InputError(
@@ -257,7 +262,10 @@ class HubertModel:
 
 
 def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
-    """Return torch, and a model of the first layers; missing tensors are an error."""
+    """Return torch, and HuBERT with the first `layer` layers, from Hugging Face weights.
+
+    Missing tensors are an error; those of later layers are ignored.
+    """
     # Read when transformers is first imported
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -289,6 +297,7 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
 
 
 def _make_noise(seconds: float) -> Float32Array:
+    """Return noise at the model's rate, always the same, to try a model with."""
     samples = round(RATE_HZ * seconds)
     return np.random.default_rng(0).standard_normal(samples).astype(np.float32)
 

@@ -115,7 +115,10 @@ PAPER = MfccOptions()
 
 
 def load_mfcc(spec: EncoderSpec, *, sequences: bool, **_: object) -> Model:
-    """Open MFCC; where only the mean over frames is used, it returns that, which is faster."""
+    """Return the MFCC model: (samples,) to (frames, coefficients).
+
+    If only the mean over frames is needed, it returns that as a single frame, which is faster.
+    """
     values: dict[str, Any] = dict(spec.options)
     options = MfccOptions(rate_hz=spec.rate_hz, **values)
     if sequences or spec.pooling != "mean":
@@ -197,7 +200,10 @@ def _frame(
     count: int,
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
-    """Return overlapping frames as a view of a copy, with zeros beyond the signal."""
+    """Return `count` overlapping frames of a signal from frame `first` on, (count, n_fft).
+
+    They share the memory of a copy of the signal, which has zeros beyond its ends.
+    """
     start = first * options.hop - options.pad
     samples = np.zeros((count - 1) * options.hop + options.n_fft, dtype)
     inside = signal[max(0, start) : start + len(samples)]
@@ -220,7 +226,10 @@ def _hann_window(options: MfccOptions) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _mel_filters(options: MfccOptions) -> Any:
-    """Return triangular filters of area 1 Hz, bands × FFT bins; a bin lies in at most two."""
+    """Return triangular mel filters as a sparse matrix, (bands, FFT bins).
+
+    Each filter has an area of 1 Hz; a bin lies in at most two of them.
+    """
     edges_hz = _band_edges_hz(options)
     bins_hz = np.fft.rfftfreq(options.n_fft, 1 / options.rate_hz)
     filters = np.empty((options.bands, len(bins_hz)), np.float32)

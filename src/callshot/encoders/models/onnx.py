@@ -39,7 +39,10 @@ OPENED = "opened as an ONNX model"
 
 
 def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
-    """Open a model of windows: of the catalogue, cut once to its vectors, or a user's own file."""
+    """Open a model of windows: one of the catalogue, or a user's own file.
+
+    The file of a model of the catalogue is cut once to the output that is its vector.
+    """
     assert spec.windowing is not None
     output = None
     if spec.output:
@@ -53,13 +56,13 @@ def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
         with explain_errors(path, OPENED):
             check_regular_file(path)
             graph = onnx.load(str(path), load_external_data=False).graph
-        # They would be missing in the fingerprint.
+        # Weights in other files would be missing in the fingerprint.
         if any(tensor.external_data for tensor in graph.initializer):
             raise InputError(
                 f"{path}: its weights are in other files; "
                 "save it as one file (onnx.save, without external data)"
             )
-    return open_windows(
+    return open_window_model(
         path,
         samples=spec.windowing.window,
         dimension=spec.dimension,
@@ -109,7 +112,7 @@ def open_session(path: Path, *, device: str = "cpu") -> Any:
     return session
 
 
-def open_windows(
+def open_window_model(
     path: Path,
     *,
     samples: int,
@@ -117,48 +120,41 @@ def open_windows(
     output: str | None = None,
     device: str = "cpu",
 ) -> Model:
-    """Open a model whose only input is a batch of waveforms of so many samples.
+    """Open a model that maps windows, (n, samples), to vectors, (n, dimension).
 
-    `output` may be None if there is one output, or one matrix of `dimension` columns. A file with a
-    fixed batch of 1 is run row by row.
+    `output` names the tensor of the vectors; see `_find_output`. A file with a fixed batch of 1 is
+    run window by window. Raises InputError if the file has other inputs, outputs or sizes.
 
     >>> import onnx, tempfile
     >>> head = '<ir_version: 8, opset_import: ["": 17]> g '
     >>> text = "(float[n, 4] wave) => (float[n, 1] mean) { mean = ReduceMean <axes = [1]> (wave) }"
     >>> path = Path(tempfile.mkdtemp()) / "mean.onnx"
     >>> onnx.save(onnx.parser.parse_model(head + text), path)
-    >>> model = open_windows(path, samples=4, dimension=1)
+    >>> model = open_window_model(path, samples=4, dimension=1)
     >>> model(np.array([[1, 2, 3, 4], [0, 0, 0, 0]], np.float32)).tolist()
     [[2.5], [0.0]]
     """
     session = open_session(path, device=device)
     with explain_errors(path, OPENED):
         wave = find_input(path, session)
-        matches = outputs = session.get_outputs()
-        expected = f"one output of {dimension} dimensions"
-        if output is not None:
-            expected = f"the output {output!r}"
-            matches = [tensor for tensor in outputs if tensor.name == output]
-        elif len(outputs) > 1:
-            matches = [tensor for tensor in outputs if tensor.shape[1:] == [dimension]]
-        if len(matches) != 1 or matches[0].type not in FLOAT_TYPES:
-            raise InputError(
-                f"{path}: expected {expected}, in floats, got {_describe_tensors(outputs)}"
-            )
+        vector = _find_output(path, session, output, dimension)
+        # A free size is a name or None in the file. An output without a shape has no last size,
+        # and is checked when the model has run.
         batch, length = wave.shape
-        sizes = (batch, length, *matches[0].shape[-1:])
-        for size, fitting in zip(sizes, (1, samples, dimension), strict=False):
-            if isinstance(size, int) and size != fitting:
+        sizes = (batch, length, *vector.shape[-1:])
+        for size, expected_size in zip(sizes, (1, samples, dimension), strict=False):
+            if isinstance(size, int) and size != expected_size:
                 raise InputError(
                     f"{path}: expected windows (batch, {samples}) to vectors (batch, "
                     f"{dimension}) with a free batch or 1, got "
-                    f"{_describe_tensors([wave, matches[0]])}; "
+                    f"{_describe_tensors([wave, vector])}; "
                     "is this the right file?"
                 )
     input_name = wave.name
-    names = [matches[0].name]
+    names = [vector.name]
 
     def embed_windows(windows: Float32Array) -> Float32Array:
+        """Return the vectors of windows, one by one if the batch of the file is 1."""
         if batch == 1 and len(windows) > 1:
             rows = [embed_windows(window[np.newaxis]) for window in windows]
             return np.concatenate(rows)
@@ -180,7 +176,10 @@ def run(
     signal: Float32Array,
     outputs: Sequence[str],
 ) -> list[Float32Array]:
-    """Run a session on one input; outputs are copied, so that the next run cannot change them."""
+    """Run a session on one input, and return copies of the named outputs as float32.
+
+    `name` is the input that gets `signal`. Without copies, the next run could change an output.
+    """
     batch = np.ascontiguousarray(signal, np.float32)
     with explain_errors(path, f"run on an input of shape {signal.shape}"):
         arrays = session.run(outputs, {name: batch})
@@ -188,11 +187,11 @@ def run(
 
 
 def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
-    """Write the part of an ONNX file that the named tensors need; their bits stay the same.
+    """Write the part of an ONNX file that computes the named tensors, which become its outputs.
 
-    If there is no tensor of a name, the last whose name begins with it: converters of a model keep
-    the names of its tensors, with endings of their own. External weights beside the source are read
-    if the cut needs them; the cut is one file, below 2 GB.
+    The bits of their values stay the same. If no tensor has a name, the last one that begins with
+    it is taken: converters keep the names of tensors, with endings of their own. External weights
+    beside the source are read if the cut needs them; the cut is one file, below 2 GB.
 
     >>> import onnx, tempfile
     >>> head = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -207,8 +206,10 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
     with explain_errors(source, OPENED):
         model = onnx.load(source, load_external_data=False)
         graph = model.graph
-        made = [name for node in graph.node for name in node.output if name]
-        names = []
+        made = [
+            name for node in graph.node for name in node.output if name
+        ]  # all tensors
+        names = []  # of the new outputs
         for output in outputs:
             matches = [name for name in made if name.startswith(output)]
             if not matches:
@@ -216,7 +217,8 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
                 raise InputError(printable(message))
             names.append(output if output in matches else matches[-1])
 
-        # Nodes are in the order of computation.
+        # Nodes are in the order of computation: from the last to the first, remove each whose
+        # outputs no later node needs.
         needed = set(names)
         for position in reversed(range(len(graph.node))):
             node = graph.node[position]
@@ -273,7 +275,27 @@ def find_input(path: Path, session: Any) -> Any:
     )
 
 
+def _find_output(path: Path, session: Any, name: str | None, dimension: int) -> Any:
+    """Return the output of a model that is its vector, which must be in floats.
+
+    Without a name it is the only output, or of several the only matrix of `dimension` columns.
+    """
+    matches = outputs = session.get_outputs()
+    expected = f"one output of {dimension} dimensions"
+    if name is not None:
+        expected = f"the output {name!r}"
+        matches = [tensor for tensor in outputs if tensor.name == name]
+    elif len(outputs) > 1:
+        matches = [tensor for tensor in outputs if tensor.shape[1:] == [dimension]]
+    if len(matches) != 1 or matches[0].type not in FLOAT_TYPES:
+        raise InputError(
+            f"{path}: expected {expected}, in floats, got {_describe_tensors(outputs)}"
+        )
+    return matches[0]
+
+
 def _describe_tensors(tensors: Sequence[Any]) -> str:
+    """Return name, type and shape of tensors for a message."""
     texts = [f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in tensors]
     return printable(", ".join(texts))
 
@@ -284,6 +306,7 @@ def has_cuda() -> bool:
 
 
 def _import_runtime() -> Any:
+    """Import ONNX Runtime with its telemetry switched off."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when the package is first imported
     runtime = import_package("onnxruntime", "onnx")
     runtime.disable_telemetry_events()  # other code may have imported it before

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.models.onnx import open_windows
+from callshot.encoders.models.onnx import open_window_model
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import (
     Weight,
@@ -24,7 +24,7 @@ DIMENSION = 1280
 EXTRA = "perch-v1"
 TOLERANCE = 1e-3  # of the conversion, relative to the largest value in the vectors
 
-open_perch_v1 = partial(open_windows, samples=SAMPLES, dimension=DIMENSION)
+open_perch_v1 = partial(open_window_model, samples=SAMPLES, dimension=DIMENSION)
 """Open the output of `convert_perch_v1`; it runs window by window."""
 
 

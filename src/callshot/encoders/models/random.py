@@ -18,6 +18,7 @@ def load_random(spec: EncoderSpec, **_: object) -> Model:
     """
 
     def model(signal: Float32Array) -> Float32Array:
+        """Return one vector, (1, dimension), from the hash of the signal."""
         entropy = int(audio_key(signal), 16)
         philox = np.random.Philox(np.random.SeedSequence(entropy))
         generator = np.random.Generator(philox)
