@@ -48,7 +48,10 @@ def score_aerd_package(
     protocol: Protocol,
     signals: Sequence[Signal],
 ) -> pl.DataFrame:
-    """Score each row of the episodes with AERD's published networks; folds must be AERD's."""
+    """Score each row of the episodes with AERD's published networks; return rows of BASELINES.
+
+    The folds must be AERD's. `signals` are at 16 kHz, one for each row.
+    """
     outputs = find_outputs(encoder_data)
     scores = score_published(variant, signals, encoder_data.episodes.fold, outputs[1])
     how = f"as published, {variant}"
@@ -64,8 +67,9 @@ def score_published(
 ) -> FloatArray:
     """Score each segment with the network of its fold: log-odds (rows, names).
 
-    Names and outputs are matched by their letters, whatever separates their words. The score is the
-    mean of the frames' log-odds; rows of the common fold are NaN.
+    `signals` and `fold` have one item for each segment; `names` are the outputs that are scored.
+    They are matched with the outputs of the network by their letters, whatever separates their
+    words. The score is the mean of the frames' log-odds; rows of the common fold are NaN.
     """
     import torch
 
@@ -96,7 +100,7 @@ def score_published(
             with torch.inference_mode():
                 output = model.predict(waveform[None], output="tensor").double().cpu()
             frames = output.flatten(0, -2).numpy()
-            share = np.clip(frames[:, outputs], SATURATION, 1.0 - SATURATION)
-            log_odds = np.log(share) - np.log1p(-share)
+            probability = np.clip(frames[:, outputs], SATURATION, 1.0 - SATURATION)
+            log_odds = np.log(probability) - np.log1p(-probability)
             scores[row] = log_odds.mean(axis=0)
     return scores

@@ -36,7 +36,11 @@ EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 
 
 class Path(NamedTuple):
-    """One split: the reported steps, a_n (queries, classes) and the gap of J at each of them."""
+    """The path of one split: its reported steps, and what was reached at each of them.
+
+    `a` is a_n (queries, classes), `gap` how far J is above its optimum. `temperature` divides the
+    scores of the centroid before the first step.
+    """
 
     temperature: float
     steps: list[int]
@@ -52,11 +56,11 @@ def refine_centroid(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[list[int], dict[tuple[str, str], FloatArray], FloatArray]:
-    """Go from the centroid to logistic regression in every split, with the C of each.
+    """Go from the centroid to logistic regression in every split; `c_values` are the C of each.
 
-    Return the steps, the values at each of them by scoring and metric, and the temperature of each
-    split. Steps 0, 1, 2, 5, 10, 20, … and the last are reported; a path that has ended stays at its
-    end. Nothing is random.
+    Return the reported steps, the value at each of them by scoring and metric, and the temperature
+    of each split. Steps 0, 1, 2, 5, 10, 20, … and the last are reported; a path that has ended
+    stays at its end. Nothing is random.
     """
 
     def run(number: int) -> Path:
@@ -80,7 +84,11 @@ def refine_centroid(
 def refine_split(
     episodes: Episodes, number: int, c: float, check: Check = never_stop
 ) -> Path:
-    """Take the steps of one split until J is near its optimum."""
+    """Take gradient steps from the centroid of one split until J is near its optimum.
+
+    `number` is the fold of the queries. Rows are standardised by the support side, and weights are
+    scaled accordingly: times the deviation for J, divided by it for the queries.
+    """
     episodes = transform_split(episodes, CENTROID, number)
     support = episodes.fold != number
     label = episodes.label[support]
@@ -103,7 +111,8 @@ def refine_split(
     if len(table) < table.shape[1]:
         table = table.T
     largest = np.linalg.eigvalsh(table.T @ table)[-1]
-    length = 1.0 / (0.5 * largest + 1.0 / c)
+    length = 1.0 / (0.5 * largest + 1.0 / c)  # of a gradient step
+    # The start divided by the temperature.
     previous = descent.start.plus(1.0 / temperature - 1.0, descent.start)
     lookahead = previous
     momentum = 1.0
@@ -125,6 +134,7 @@ def refine_split(
             path.gap.append(descent.evaluate(point)[0] - optimum)
         if is_last:
             break
+        # Nesterov's momentum, which restarts where the last change points uphill.
         change = point.plus(-1.0, previous)
         slope = np.vdot(gradient.unknowns, descent.dual(change))
         if slope + gradient.bias @ change.bias > 0.0:
@@ -179,16 +189,17 @@ class Descent(Objective):
         return loss + self.square(point) / (2.0 * self.c), p - self.truth
 
     def evaluate_weight(self, weight: FloatArray, bias: FloatArray) -> float:
-        """Return J at any weights."""
+        """Return J at weights (classes, dimensions) and bias (classes), inside the span or not."""
         _, loss = self.softmax(weight @ self.double.rows.T + bias[:, None])
         return loss + float(np.square(weight).sum()) / (2.0 * self.c)
 
     def find_gradient(
         self, point: Vector, residual: FloatArray, *, is_exact: bool = True
     ) -> Vector:
-        """Return the gradient of J at a point with these residuals.
+        """Return the gradient of J at a point; `residual` (classes, rows) is probability − truth.
 
-        Where it need not be exact, only the change since the last gradient is multiplied.
+        Where it need not be exact, only the change of the residuals since the last gradient is
+        multiplied, in float32.
         """
         if is_exact:
             self.known = residual
@@ -206,7 +217,7 @@ class Descent(Objective):
         )
 
     def _sum_rows(self, rows: Rows, residual: Array) -> tuple[Array, Array]:
-        """Return Σ_i residual of i · row i, for each class, as unknowns and as logits."""
+        """Return Σ_i residual[n, i] · row i for each class n, as unknowns and as logits."""
         if not self.in_span:
             sums = residual @ rows.rows
             return sums, sums @ rows.table
@@ -215,7 +226,7 @@ class Descent(Objective):
         return padded, residual @ rows.table[:count]
 
     def find_temperature(self) -> float:
-        """Return the number, 1 or more, to divide the start by for the lowest J."""
+        """Return the temperature: dividing the start by it, 1 or more, gives the lowest J."""
         logits = self.logits(self.start)
         square = self.square(self.start)
         low = -100.0  # powers of 2; J is convex, so bisection finds its minimum

@@ -217,9 +217,10 @@ class FrameClassifier(nn.Module):
         rng: np.random.Generator,
         dropout: Dropout,
     ) -> Iterator[Tensor]:
-        """Yield the loss of one random crop per row; every frame has the targets of its row.
+        """Yield the loss of each batch, by one random crop per row.
 
-        Positives and negatives of each output count the same.
+        Every frame of a crop has the targets of its row. Weights make the positives and the
+        negatives of each output, among all `rows` of the training, count the same.
         """
         data = self.data
         targets = data.label.astype(np.float32)
@@ -249,7 +250,10 @@ class FrameClassifier(nn.Module):
         return total[rows] / count[rows]
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:
-        """Return the cross-entropy of scores, balanced over outputs and their two sides."""
+        """Return the cross-entropy of log-odds (rows, outputs) of some rows.
+
+        Positives and negatives of each output count the same.
+        """
         truth = self.data.label[rows]
         losses = np.logaddexp(0.0, np.where(truth, -scores, scores))
         weights = balanced_weights(truth, truth)
@@ -257,7 +261,10 @@ class FrameClassifier(nn.Module):
 
 
 def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
-    """Return weights for `label` with which both sides of each output of `truth` count the same.
+    """Return a weight for each entry of `label` that balances positives and negatives.
+
+    `truth` (rows, outputs) are the targets of a training: with these weights the positives and the
+    negatives of each output sum to the same. `label` has any rows of the same outputs.
 
     >>> balanced_weights(np.array([[True], [False], [False], [False]]), np.array([[True], [False]]))
     array([[2.        ],
@@ -273,7 +280,8 @@ def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
 def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted cross-entropy of log-odds (crops, columns, outputs).
 
-    `truth` and `weights` are (crops, outputs). The mean is over the real columns, then the rest.
+    `truth` and `weights` are (crops, outputs), `mask` (crops, columns) says which columns are real.
+    The mean is over the real columns of each crop first, then over crops and outputs.
     """
     target = truth[:, None].expand_as(log_odds)
     losses = nn.functional.binary_cross_entropy_with_logits(

@@ -47,7 +47,7 @@ class GpuTrainer(SupportDrawer):
     ) -> None:
         super().__init__(engine, split, shots, spread, nested=True)
         self.solver = solver
-        # The rows of a draw: one of each class in turn.
+        # The rows of a draw: one of each class in turn, as in `logistic.support_rows`.
         turns = np.arange(self.steps.max())
         turn, label = np.nonzero(turns[:, None] < self.steps)
         self.turn = upload(turn, self.gpu)
@@ -60,7 +60,7 @@ class GpuTrainer(SupportDrawer):
             smaller = np.searchsorted(self.sizes, len(split.pool))
             self.sizes = self.sizes[:smaller]
 
-        # Of rows, matrices and vectors of one fit.
+        # Numbers in the rows, matrices and vectors of one fit: they limit the fits of a batch.
         count = int(self.sizes[-1]) if len(self.sizes) else 1
         dimensions = engine.episodes.vectors.shape[1]
         unknowns = padded(min(count, dimensions))
@@ -102,7 +102,10 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return room for a_n, filled where a draw is the whole support side."""
+        """Return memory for a_n (shots, classes, queries, draws).
+
+        It is filled in at the shots where a draw is the whole support side.
+        """
         queries = len(self.split.rows)
         size = (len(self.shots), len(self.steps), queries, draws)
         out = self.vectors.new_empty(size)
@@ -111,16 +114,16 @@ class GpuTrainer(SupportDrawer):
         return out
 
     def _rows(self, supports: Supports) -> Tensor:
-        """Return the rows of every draw, (draws, rows); each support is the first rows."""
+        """Return the rows of every draw, (draws, rows); the support at each k is the first rows."""
         start = self.on_gpu.class_start[self.label]
         chosen = supports.chosen[self.label, self.turn]
         return (chosen + start[:, None]).T
 
     def fit_nested(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Train on draws at every k, each fit from the one before.
+        """Train on draws at every k; each fit starts from the one before.
 
-        Yield the weights (draws, classes, dimensions) and the bias (draws, classes, 1) for vectors
-        that are not standardised.
+        `rows` (draws, rows) are those of each draw in order. Yield for each k the weights (draws,
+        classes, dimensions) and the bias (draws, classes, 1) for vectors that are not standardised.
         """
         dimensions = self.vectors.shape[1]
         weight = self.vectors.new_zeros((len(rows), len(self.steps), dimensions))
@@ -170,7 +173,7 @@ def standardise(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def padded(columns: int) -> int:
-    """Return a number of columns with room for the bias.
+    """Return the next multiple of 64 columns that has room for these and the bias.
 
     >>> padded(63), padded(64)
     (64, 128)
@@ -179,7 +182,10 @@ def padded(columns: int) -> int:
 
 
 class BatchedSolver:
-    """Solves batches with one C and tolerance; batches of a size share memory and recordings."""
+    """Solves batches of fits with one C and tolerance.
+
+    Batches of one size share their memory, and what the GPU recorded of their steps.
+    """
 
     def __init__(self, c: float, tolerance: float = CLOSE) -> None:
         self.c = c
@@ -187,10 +193,10 @@ class BatchedSolver:
         self.newtons: dict[Any, Newton] = {}
 
     def solve(self, rows: Tensor, label: Tensor, start: Tensor) -> tuple[Tensor, float]:
-        """Train on standardised rows (fits, rows, dimensions), one label for each row.
+        """Train on standardised rows (fits, rows, dimensions); all fits have the same labels.
 
-        Return the positions (fits, classes, unknowns and bias), and how far J may be above its
-        optimum at most.
+        `start` is (fits, classes, unknowns and bias). Return the positions of the optima, of the
+        same shape, and how far J may be above its optimum at most.
         """
         lanes = padded(len(label))
         size = (lanes, start.shape)
@@ -284,7 +290,7 @@ class Newton:
         return float(self.gap.max())
 
     def _run(self, work: Callable[[], None]) -> None:
-        """Run a piece of work at first; let a GPU record it the second time, and replay it."""
+        """Run a piece of work. From the second time on, a GPU replays a recording of it instead."""
         name = work.__name__
         if name not in self.graphs or not self.rows.is_cuda:
             self.graphs[name] = None
@@ -310,9 +316,11 @@ class Newton:
         self.is_active.fill_(True)
 
     def _measure(self) -> None:
-        """Go to the trial positions; find which fits go on, and prepare the next step.
+        """Go to the trial positions; find which fits go on, and prepare the next Newton step.
 
-        A fit stops near its optimum, or where only rounding still moves it.
+        Sets the curvature, the descent (the negative gradient of C · J) and the gap, and the state
+        with which conjugate gradients begin. A fit stops near its optimum, or where only rounding
+        still moves it.
         """
         gain = self.value - self.trial_value
         self.value.copy_(self.trial_value)
@@ -349,7 +357,8 @@ class Newton:
     def _iterate(self) -> None:
         """Take a few steps of conjugate gradients, without asking which fits have stopped.
 
-        The descent becomes what the step leaves of it.
+        They add to the Newton step, and the descent becomes what the step leaves of it. Fits that
+        have stopped get steps of length 0.
         """
         scaled_p = self.c * self.p
         for _ in range(STEPS_PER_CHECK):
@@ -375,7 +384,10 @@ class Newton:
             torch.addcmul(self.scaled, beta, self.search, out=self.search)
 
     def _try_step(self) -> None:
-        """Go a share of the step: all of it, or half, and so on, until C · J is lower."""
+        """Try a share of the step of each fit; halve the share where C · J is not low enough.
+
+        Called until all fits are accepted. A share below the smallest becomes 0: the fit stays.
+        """
         share = self.share[:, None, None]
         torch.addcmul(self.position, share, self.step, out=self.trial)
         self._evaluate_trial()
@@ -387,7 +399,7 @@ class Newton:
         self.share *= self.share > MIN_SHARE
 
     def _scale(self) -> None:
-        """Make the descent a point, preconditioned outside the span."""
+        """Set `scaled` to the descent and its image; precondition it outside the span."""
         vector = self.scaled[..., : self.unknowns]
         if not self.is_gram:
             torch.div(self.descent, self.curvature, out=vector)
@@ -395,17 +407,21 @@ class Newton:
         torch.bmm(vector, self.columns, out=image)
 
     def _partner(self, point: Tensor) -> Tensor:
-        """Return what a vector is multiplied with in an inner product."""
+        """Return the part of a point that another vector is multiplied with in an inner product."""
         return (
             point[..., self.unknowns :] if self.is_gram else point[..., : self.unknowns]
         )
 
     def _to_logits(self, point: Tensor) -> Tensor:
+        """Return the logits (fits, classes, lanes) of a point, with the bias."""
         image = point[..., self.unknowns :]
         return image + image[..., -1:] if self.is_gram else image
 
     def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Return C · J, and the probabilities; 0 where there is no row."""
+        """Return C · J (fits) at a point, and the probabilities (fits, classes, lanes).
+
+        A lane is a row; the probabilities of lanes without a row are 0.
+        """
         logits = self._to_logits(point)
         true_logit = (self.truth * logits).sum(1)
         losses = torch.logsumexp(logits, 1) - true_logit
@@ -417,12 +433,16 @@ class Newton:
         return self.c * loss + 0.5 * square, p
 
     def _evaluate_trial(self) -> None:
+        """Set C · J and the probabilities at the trial positions."""
         value, p = self._evaluate(self.trial)
         self.trial_value.copy_(value)
         self.trial_p.copy_(p)
 
     def _add_rows(self, factors: Tensor, point: Tensor, scale: float) -> Tensor:
-        """Return Σ_i factor of i · row i, plus scale · the weights of a point."""
+        """Return Σ_i factors[…, i] · row i, plus scale · the weights of a point.
+
+        The last column, of the bias, is the sum of the factors alone: the bias is not penalised.
+        """
         sums = factors if self.is_gram else torch.bmm(factors, self.rows)
         total = torch.add(sums, point[..., : self.unknowns], alpha=scale)
         torch.sum(factors, -1, out=total[..., -1])

@@ -85,11 +85,12 @@ def score_logistic(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[FloatArray, tuple[float, ...]]:
-    """Return the log-odds of every query, (rows, classes), and the C of each split.
+    """Train on all labels of every split; return the log-odds of its queries and its C.
 
-    Without C, each split takes that of the grid with the best AUROC on its inner folds (AP has more
-    noise where a fold holds few of a class); among equals the one with the best accuracy, then the
-    smallest. Two folds leave no inner ones: then it is 0.1. Nothing is random.
+    The log-odds are (rows, classes), NaN in the common fold. If C is not given, each split takes
+    the C of the grid with the best AUROC on its inner folds (AP has more noise where a fold holds
+    few of a class); among equals the one with the best accuracy, then the smallest. Two folds leave
+    no inner folds: then C is 0.1. Nothing is random.
     """
     if c is not None:
         check_c(c)
@@ -142,7 +143,7 @@ def score_each(
     c_values: tuple[float, ...],
     tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
-    """Yield a_n of the queries of one fold, (queries, classes), for each C.
+    """Train on the other folds with each C; yield a_n (queries, classes) of the queries of a fold.
 
     Each distinct query is multiplied once, so that equal ones tie.
     """
@@ -158,7 +159,11 @@ def score_each(
 def score_whole_support(
     engine: Engine, split: Split, shots: IntArray, c: float
 ) -> FloatArray | None:
-    """Return a_n (classes, queries) by the whole support side; None where no draw is that side."""
+    """Train on the whole support side; return a_n of the queries, (classes, queries).
+
+    None if no draw is the whole support side: the largest k leaves exemplars of a class out, or
+    exemplars are drawn with replacement.
+    """
     reaches_all = shots[-1] >= split.largest_pool
     if not (reaches_all and engine.protocol.distinct):
         return None
@@ -166,7 +171,10 @@ def score_whole_support(
 
 
 def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
-    """Return the log-odds of every query, (rows, classes), from a_n of each split."""
+    """Return the log-odds of every query, (rows, classes); NaN in the common fold.
+
+    `a` has a_n (queries, classes) of each split, in the order of the folds.
+    """
     scores = np.full(episodes.relevant.shape, np.nan)
     for number, table in enumerate(a):
         scores[episodes.fold == number] = log_odds(table)
@@ -174,7 +182,10 @@ def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
 
 
 def support_side(episodes: Episodes, number: int) -> Episodes:
-    """Return the support side of one split as episodes with inner folds and one label per row."""
+    """Return the support side of one split as episodes with inner folds and one label per row.
+
+    The inner folds are the other folds, renumbered, and merged to at most `INNER_FOLDS`.
+    """
     rows = np.flatnonzero(episodes.fold != number)
     label = episodes.label[rows]
     fold = episodes.fold[rows]
@@ -198,7 +209,7 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
 
 
 def fit(vectors: FloatArray, label: IntArray, classes: int, c: float) -> LinearLayer:
-    """Train a layer on rows and their class numbers.
+    """Train a layer on vectors (rows, dimensions) and their class numbers.
 
     >>> vectors = np.array([[0.0], [1.0], [4.0], [5.0]])
     >>> layer = fit(vectors, np.array([0, 0, 1, 1]), 2, 1.0)
@@ -215,7 +226,11 @@ def fit_each(
     c_values: tuple[float, ...],
     tolerance: float,
 ) -> Iterator[LinearLayer]:
-    """Train a layer with each C, starting from the ones before."""
+    """Yield a layer for each C, trained on vectors (rows, dimensions) and their class numbers.
+
+    Each fit starts from the ones before. J may be `tolerance` above its optimum, times C where C is
+    below 1.
+    """
     rows, mean, deviation = standardise(vectors)
     if len(rows) * min(rows.shape) >= LARGE_TABLE:
         solver = PathSolver(rows, label, classes)
@@ -242,9 +257,10 @@ def unscale(
     mean: FloatArray,
     deviation: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the weight and the bias of a fit on standardised rows, for the original columns.
+    """Turn a fit on standardised rows into the weight and bias for vectors that are not.
 
-    `unknowns` (classes, rows) count rows if the fit used their Gram matrix, else they are weights.
+    `unknowns` are (classes, rows), coefficients of the rows, if the fit used their Gram matrix;
+    else they are weights (classes, dimensions).
     """
     weight = unknowns
     if len(rows) <= len(mean):
@@ -261,7 +277,7 @@ def check_c(c: float) -> None:
 
 
 def check_optimum(gap: float, c: float, tolerance: float) -> None:
-    """Check that a fit came near its optimum."""
+    """Check that a fit came near its optimum; `gap` is how far J may be above it."""
     if not gap <= max(1e-6, tolerance):
         raise OptionError(
             f"C: with {c:g} a fit of logistic regression stopped {gap:.1g} above its optimum;"
@@ -316,14 +332,14 @@ def sweep_logistic(
     notes: list[str] | None = None,
     progress: Progress = no_progress,
 ) -> tuple[IntArray, MetricSums]:
-    """Train on the first draws at every k; return k of each row, and their values as `sweep` does.
+    """Train on the first draws at every k; return k of each row, and the values as `sweep` does.
 
-    The protocol gives the seed and the sampler; `draws` limits those of `shared` and `total`. With
-    the values of `shared`, those of `total` are predictions; else they are raw samples. A query's
-    own draws are all used, because the bootstrap picks among them. With `all`, its row is the last
-    and has the largest pool as k: every draw there is the whole support side. Scores are log-odds,
-    whatever the protocol has. With a GPU, fits and metrics are computed on it; `notes`
-    get a line where it cannot.
+    The protocol gives the seed and the sampler. `draws` limits the draws of `shared` and the
+    samples of `total`; with `per-query` all draws are used, because the bootstrap picks among them.
+    Given the values of `shared`, the values of `total` are widened to predictions; else they are
+    raw samples. With the whole pool, the last row has the largest pool as k, and every draw there
+    is the whole support side. Scores are log-odds, whatever the protocol says. With a GPU, fits and
+    metrics are computed on it; a line is added to `notes` if it cannot.
     """
     check_c(c)
     protocol = protocol or Protocol()
@@ -356,7 +372,10 @@ def sweep_logistic(
 def shared_evidence(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Evidence:
-    """Return the function that trains on a few draws for all queries, for a[draw, shot, n, q]."""
+    """Return the function that trains on some draws that all queries share.
+
+    It gets a slice of the draws, and returns a[draw, shot, n, q] by a fit for each draw and shot.
+    """
     whole, fit = draw_fitter(c, engine, split, shots, spread)
     # Each distinct query is multiplied once, so that equal ones tie.
     queries, place = engine.episodes.distinct_at(split.rows)
@@ -382,7 +401,10 @@ def shared_evidence(
 def query_evidence(
     c: float, engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Fill:
-    """Return the function that fills a_n of some queries with fits on their own draws."""
+    """Return the function that trains on the own draws of some queries.
+
+    It gets a slice of the queries, and fills in a_n in `out` (shots, classes, queries, draws).
+    """
     spread = make_spread("per-query", engine.episodes, engine.protocol)
     whole, fit = draw_fitter(c, engine, split, shots, spread)
 
@@ -402,10 +424,11 @@ def query_evidence(
 def draw_fitter(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> tuple[FloatArray | None, Callable[[int, int], Layers]]:
-    """Return a_n by the whole support side, and a function that trains on one draw.
+    """Return a_n (classes, queries) by the whole support side, and a function to train on a draw.
 
-    It gets a place, as `support_rows` does, and a draw, and trains at every k at which the draw is
-    not the whole support side.
+    The function gets a place, as `support_rows` does, and the number of a draw. It trains at every
+    k at which the draw is not the whole support side; for the others, a_n is the first result. That
+    is None if no draw is the whole support side.
     """
     episodes = engine.episodes
     whole = score_whole_support(engine, split, shots, c)
@@ -426,8 +449,8 @@ def support_rows(
 ) -> tuple[IntArray, IntArray]:
     """Return the rows of one draw, one of each class in turn, and the number of rows at each k.
 
-    Each support is the first rows. `place` is the fold of the queries; for those with
-    draws of their own, it is the query.
+    So the support at each k is the first rows. `place` is the fold of the queries; if each query
+    has draws of its own, it is the query.
     """
     supports = spread.supports(place, int(shots[-1]), draw)
     turn = np.concatenate([np.arange(len(support)) for support in supports])
@@ -439,17 +462,18 @@ def support_rows(
 def fit_nested(
     vectors: FloatArray, label: IntArray, sizes: IntArray, classes: int, c: float
 ) -> Layers:
-    """Train on the first rows of a draw, for each of the growing sizes, from the fit before.
+    """Train on the first rows of a draw, for each of the growing sizes; start from the fit before.
 
-    Return the weight (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for
-    vectors that are not standardised.
+    `vectors` (rows, dimensions) and `label` are the rows of the draw in order, `sizes` the number
+    of rows at each k. Return the weight (sizes, classes, dimensions) and the bias (sizes, classes)
+    of every fit, for vectors that are not standardised.
     """
     weights = np.zeros((len(sizes), classes, vectors.shape[1]))
     biases = np.zeros((len(sizes), classes))
     unknowns = np.zeros((classes, 0))
     bias = np.zeros(classes)
     for s, size in enumerate(sizes.tolist()):
-        # Before the first fit, the last one is zeros.
+        # Start from the fit before; at s = 0 this is the last one, still zeros.
         weights[s] = weights[s - 1]
         biases[s] = biases[s - 1]
         if s > 0 and size == sizes[s - 1]:  # no class had another exemplar

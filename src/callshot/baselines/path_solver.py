@@ -55,10 +55,10 @@ class Vector(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What vectors are multiplied with, in one precision.
+    """The matrices that vectors are multiplied with, in one precision.
 
-    Unknowns · `table` (unknowns, rows) are logits. Outside the span of the rows, sums over `rows`
-    are unknowns.
+    Unknowns times `table` (unknowns, rows) are logits. If unknowns are weights, factors (classes,
+    rows) times `rows` (rows, dimensions) are unknowns.
     """
 
     table: Array
@@ -66,7 +66,12 @@ class Rows(NamedTuple):
 
 
 class Objective:
-    """J of rows, in unknowns that count rows or are weights; further rows may widen the span."""
+    """J of standardised rows and their labels, as a function of unknowns and bias.
+
+    With few rows the unknowns are coefficients of the rows (`in_span`), else they are weights.
+    `further_rows` widen the span: they have coefficients too, but no labels. `ridge` times the
+    trace is added to the diagonal of the Gram matrix.
+    """
 
     def __init__(
         self,
@@ -92,7 +97,7 @@ class Objective:
         self.single = Rows(table.astype(np.float32), rows.astype(np.float32))
 
     def softmax(self, logits: FloatArray) -> tuple[FloatArray, float]:
-        """Return the probabilities, and the sum of −log p of the labels."""
+        """Return the probabilities of logits (classes, rows), and Σ −log p of the labels."""
         shifted = logits - logits.max(axis=0)
         p = np.exp(shifted)
         total = p.sum(axis=0)
@@ -101,15 +106,19 @@ class Objective:
         return p, float(np.sum(np.log(total) - of_labels))
 
     def dual(self, vector: Vector) -> Array:
-        """Return what unknowns are multiplied with in an inner product of weights."""
+        """Return what the unknowns of another vector are multiplied with.
+
+        The result is the inner product of the weights of both: W·V = A·(Z Zᵀ B) in the span, where
+        Z Zᵀ B are the logits.
+        """
         return vector.logits if self.in_span else vector.unknowns
 
     def multiply(self, unknowns: FloatArray, bias: FloatArray) -> Vector:
-        """Return a vector with its logits."""
+        """Return the vector of some unknowns and bias, with its logits."""
         return Vector(unknowns, bias, unknowns @ self.double.table)
 
     def weight(self, vector: Vector) -> FloatArray:
-        """Return the weights of a vector."""
+        """Return the weights (classes, dimensions) of a vector."""
         if self.in_span:
             return vector.unknowns @ self.all_rows
         return vector.unknowns
@@ -125,9 +134,10 @@ class PathSolver(Objective):
         self._find_directions(min(DIRECTIONS, min(rows.shape) // 2))
 
     def _find_directions(self, number: int) -> None:
-        """Find an orthonormal basis of weights in which the rows vary most, by power iteration.
+        """Find `number` directions of weights in which the rows vary most, by power iteration.
 
-        `basis` holds its unknowns, `image` its logits, `variation` their squared lengths.
+        They are orthonormal, and set three attributes: `basis` (unknowns, directions) holds their
+        unknowns, `image` (rows, directions) their logits, `variation` the squared lengths of these.
         """
         table, rows = self.single
 
@@ -149,7 +159,11 @@ class PathSolver(Objective):
         self.image = (table if self.in_span else rows) @ self.basis
 
     def solve(self, c: float, tolerance: float) -> tuple[FloatArray, FloatArray, float]:
-        """Return the weight and the bias at the optimum, and how far J may be above it."""
+        """Return the weight and the bias at the optimum for C, and how far J may be above it.
+
+        Newton steps are found in float32 as long as they lower C · J, then in float64, until the
+        gap is at most `tolerance` or only rounding is left.
+        """
         position = self._start(c)
         value, p = self._evaluate(c, position)
         gap = np.inf
@@ -189,7 +203,10 @@ class PathSolver(Objective):
         return self.weight(position), position.bias, gap
 
     def _start(self, c: float) -> Vector:
-        """Return the combination of the last fits with the lowest J; zeros if there is none."""
+        """Return the linear combination of the last fits with the lowest J; zeros before any fit.
+
+        A few Newton steps find the shares of the fits.
+        """
         classes, count = self.truth.shape
         zeros = np.zeros((classes, len(self.double.table)))
         position = Vector(zeros, np.zeros(classes), np.zeros((classes, count)))
@@ -251,7 +268,11 @@ class PathSolver(Objective):
     def _find_step(
         self, rows: Rows, c: float, p: FloatArray, descent: Vector, goal: float
     ) -> Vector:
-        """Return a Newton step, by conjugate gradients in the precision of the rows."""
+        """Return a Newton step, by conjugate gradients in the precision of the rows.
+
+        `p` (classes, rows) are the probabilities and `descent` the negative gradient at the
+        position. `goal` is the share of the squared length of the descent that may be left.
+        """
         dtype = rows.table.dtype
         p, factors, *scaling = self._find_curvature(c, p, dtype)
         length = np.abs(descent.unknowns).max() + np.abs(descent.bias).max()
@@ -290,14 +311,15 @@ class PathSolver(Objective):
         )
 
     def _find_curvature(self, c: float, p: FloatArray, dtype: Any) -> list[Array]:
-        """Return the probabilities and C times these, and how to scale a residual.
+        """Return p, C · p, and how to precondition a residual, in a precision.
 
-        The mean curvature of the rows has certain eigenvectors. Along each, the scale is 1 plus a
-        shrinkage (classes, directions), and for the bias a factor (classes).
+        The last three are what `_precondition` needs: the eigenvectors (classes, classes) of the
+        curvature of the softmax, summed over rows; for each of them a shrinkage (classes,
+        directions), to be added to 1 as a scale of the unknowns; and a scale (classes) of the bias.
         """
         mean = np.diag(p.sum(axis=1)) - p @ p.T
         strength, axes = np.linalg.eigh(c * mean)
-        # No direction of the bias moves all logits alike.
+        # The same number added to every bias changes nothing: along it the scale is 0.
         is_flat = strength <= 1e-9 * strength[-1]
         strength = np.where(is_flat, 0.0, strength)
         bias_scale = np.where(is_flat, 0.0, 1.0 / np.where(is_flat, 1.0, strength))
@@ -310,7 +332,11 @@ class PathSolver(Objective):
     def _precondition(
         self, rows: Rows, scaling: Sequence[Array], unknowns: Array, bias: Array
     ) -> Vector:
-        """Return a residual, scaled in the directions in which the rows vary most."""
+        """Return a residual, given as unknowns and bias, times an approximate inverse Hessian.
+
+        Unknowns are scaled in the directions in which the rows vary most, and otherwise stay.
+        `scaling` is the end of what `_find_curvature` returns.
+        """
         axes, shrink, bias_scale = scaling
         new_bias = axes @ (bias_scale * (axes.T @ bias))
         if self.in_span:
@@ -323,5 +349,5 @@ class PathSolver(Objective):
         return Vector(unknowns, new_bias, unknowns @ rows.table)
 
     def _sum_rows(self, rows: Rows, factors: Array) -> Array:
-        """Return Σ_i factor of i · row i, for each class."""
+        """Return Σ_i factors[n, i] · row i for each class n, as unknowns."""
         return factors if self.in_span else factors @ rows.rows

@@ -174,7 +174,11 @@ def plan_jobs(
     seeds: int,
     context: TrainingContext,
 ) -> list[TrainingJob]:
-    """Check all input, and plan the trainings of each split: all of its cells with all seeds."""
+    """Check all input, and plan the trainings of each split: all of its cells with all seeds.
+
+    `cells` are the cells of each split. Jobs are in the order of splits, cells and seeds. Splits
+    that average as many frames to a step share their data.
+    """
     label = episodes.label
     classes = episodes.classes
     check_length("sequences", len(sequences), len(label))
@@ -223,7 +227,10 @@ def plan_jobs(
 
 
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
-    """Return how many frames are averaged to one step, from the support side of a split."""
+    """Return how many frames of a sequence are averaged to one step in a split.
+
+    So many that the median sequence of the support side has at most `MAX_STEPS` steps.
+    """
     rows = np.flatnonzero(episodes.fold != fold)
     lengths = [len(sequences[row]) for row in rows.tolist()]
     return max(1, math.ceil(np.median(lengths) / MAX_STEPS))
@@ -286,8 +293,9 @@ class RecurrentNetwork(nn.Module):
     ) -> Tensor:
         """Return logits (rows, classes) of frames (times, rows, dimensions).
 
-        Padding is left out of the mean over time. The result is that of a packed batch, whose
-        backward pass takes 3 to 18 times as long on a CPU.
+        `mask` (times, rows) says which frames are real, not padding. Padding is left out of the
+        mean over time. The result is that of a packed batch, whose backward pass takes 3 to 18
+        times as long on a CPU.
         """
         scaled = (frames - self.mean) * self.scale
         steps = scaled.clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
@@ -356,7 +364,10 @@ class RecurrentNetwork(nn.Module):
 
 
 def balanced_loss(scores: FloatArray, label: IntArray) -> float:
-    """Return the mean cross-entropy of each class, averaged over the classes."""
+    """Return the mean cross-entropy of each class, averaged over the classes.
+
+    `scores` (rows, classes) are log-probabilities, `label` the class number of each row.
+    """
     losses = -scores[np.arange(len(label)), label]
     classes = np.unique(label)
     means = [losses[label == number].mean() for number in classes]

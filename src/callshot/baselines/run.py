@@ -49,9 +49,10 @@ Signal = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class BaselineResults:
-    """What baselines scored; frames as in `callshot.records.frames`.
+    """The results of baselines; frames have the schemas of `callshot.records.frames`.
 
-    `per_k` is the evaluation of logistic regression at every k. `networks` describes each network.
+    `per_k` are evaluations of logistic regression at every k, one per encoder. `networks` describes
+    each kind of trained network.
     """
 
     baselines: pl.DataFrame = field(default_factory=partial(empty_frame, BASELINES))
@@ -84,17 +85,17 @@ def train_dataset(
     signals: Sequence[Signal] = (),
     context: TrainingContext | None = None,
 ) -> BaselineResults:
-    """Train every baseline of the options on every encoder; those that read audio once.
+    """Train every baseline of the options: on every encoder, or, if it reads audio, once.
 
-    Encoders with the vectors of an earlier one are left out.
+    Encoders with the same vectors as an earlier one are left out.
 
     Parameters
     ----------
     dataset : Dataset
     options : BaselineOptions
     protocol : Protocol
-        Samples and seed of the spread `total`, where it is among the spreads. Shots and sampler of
-        logistic regression at every k.
+        Gives the samples and the seed of the spread `total`, if that is among the spreads, and the
+        shots and the sampler of logistic regression at every k.
     sequences : sequence of sequences of arrays
         For recurrent networks: for each encoder, one array per row of its episodes.
     signals : sequence of arrays
@@ -143,7 +144,10 @@ def train_logistic(
     protocol: Protocol,
     context: TrainingContext,
 ) -> BaselineResults:
-    """Train logistic regression on all labels; also take gradient steps from the centroid."""
+    """Train logistic regression on all labels of the support side of every split, and score it.
+
+    Also report the metrics on the path of gradient steps from the centroid to it.
+    """
     scores, c_values = score_logistic(
         encoder_data.episodes,
         c=options.C,
@@ -236,7 +240,10 @@ def train_recurrent(
     sequences: Sequence[Signal],
     context: TrainingContext,
 ) -> BaselineResults:
-    """Train recurrent networks on sequences, one for each row of the episodes."""
+    """Train recurrent networks on sequences, one for each row of the episodes, and score them.
+
+    Where the options name no cell, each split chooses one on inner folds first.
+    """
     from callshot.baselines.recurrent import choose_cell, score_recurrent
 
     inputs = (encoder_data.episodes, encoder_data.groups, sequences)

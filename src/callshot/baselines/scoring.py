@@ -42,8 +42,9 @@ Metrics = dict[tuple[str, str], float]  # by scoring and metric
 def measure(
     episodes: Episodes, scores: FloatArray, categories: Categories = None
 ) -> Metrics:
-    """Return the value of every scoring and metric; `scores` is (rows, classes).
+    """Return the value of every scoring and metric.
 
+    `scores` (rows, classes) are of each row of the episodes, by a model that never saw its fold.
     AUROC is NaN where no class of any fold has one.
 
     >>> from callshot.fewshot.folds import check_folds, count_classes
@@ -70,11 +71,12 @@ def sum_metrics(
     targets: BoolArray | None = None,
     units: IntArray | None = None,
 ) -> MetricSums:
-    """Return what a sweep sums up: one row of shots, one sample.
+    """Return the metrics of scores (rows, classes) as a sweep does, with one shot and one sample.
 
-    `targets` (rows, outputs) take the place of the classes: outputs that may be true together. An
-    output without a positive in a fold has no value there. With weights of queries, `units`
-    (samples, rows), there is a sample for each, and no decisions are counted.
+    With `targets` (rows, outputs), scores are (rows, outputs) instead: several outputs may be true
+    for a row, and an output without a positive in a fold has no value there. With `units` (samples,
+    rows), weights of the queries in multiples of UNIT, there is one sample for each weighting, and
+    no decisions are counted.
     """
     shape = episodes.relevant.shape if targets is None else targets.shape
     if scores.shape != shape:
@@ -120,10 +122,11 @@ def baseline_frame(
     baseline: Description,
     outputs: Outputs | None = None,
 ) -> pl.DataFrame:
-    """Return a row for every scoring and ranking metric; `scores` is (rows, classes).
+    """Return the rows of the BASELINES schema of one baseline, by scoring and ranking metric.
 
-    A baseline that reads audio has the scores (rows, outputs) of `outputs`, and no encoder. Without
-    the spread `total` the interval is NaN.
+    `scores` is (rows, classes), `baseline` the columns kind, name and how. A baseline that reads
+    audio has `outputs`, scores (rows, outputs), and no encoder. Without the spread `total` the
+    interval is NaN.
     """
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
@@ -166,7 +169,11 @@ def baseline_frame(
 
 
 def find_outputs(encoder_data: EncoderDataset) -> Outputs:
-    """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
+    """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio.
+
+    The outputs are the classes, or the categories if there are any: then a target is true where any
+    class of the category is.
+    """
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
     if categories is None:
@@ -183,8 +190,9 @@ def measure_ranking(
 ) -> tuple[FloatArray, FloatArray]:
     """Return weighted AP and AUROC (NaN without a negative) of one ranking in every sample.
 
-    `units` are whole weights, (samples, queries). The ranking is the same in all samples, so it is
-    sorted once.
+    `scores` and `relevant` (whether it is positive) are those of each query, `units` (samples,
+    queries) their weights, whole numbers. The ranking is the same in all samples, so it is sorted
+    once.
 
     >>> units = np.array([[1, 1, 1], [1, 3, 1]])
     >>> measure_ranking(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]), units)
@@ -204,7 +212,9 @@ def measure_ranking(
     new_misses = np.diff(misses, prepend=0)
     precisions = hits / (hits + misses)
     precision = np.sum(new_hits * precisions, axis=1)
-    above = misses - 0.5 * new_misses
+    above = (
+        misses - 0.5 * new_misses
+    )  # negatives before a positive; equal ones count half
     lost = np.sum(new_hits * above, axis=1)
     positives = hits[:, -1].astype(np.float64)
     pairs = positives * misses[:, -1]

@@ -63,9 +63,10 @@ class FrameTable:
 
 @dataclass(frozen=True)
 class BatchData:
-    """Rows to train on: frames, a label or a target per output, and the recording of each.
+    """Rows to train on: their frames, labels and recordings.
 
-    `frames` are those of the table, on a device.
+    `frames` are those of the table, on a device. `label` has the class number of each row, or is
+    (rows, outputs), whether each output is true. `groups` is the recording of each row.
     """
 
     table: FrameTable
@@ -95,9 +96,10 @@ class BatchData:
         return torch.from_numpy(array).to(self.device)
 
     def classes(self, rows: IntArray) -> IntArray:
-        """Return one class for each of some rows, to spread over inner folds.
+        """Return one class number for each of some rows, by which inner folds are balanced.
 
-        With targets it is the rarest output of a row, or one more for rows without any.
+        With several outputs it is the rarest that is true for a row; rows without any are one more
+        class. The numbers have no gaps.
         """
         label = self.label[rows]
         if label.ndim == 1:
@@ -171,8 +173,8 @@ def check_floats(value: Any, axes: int, expected: str) -> None:
 def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return the mean of all frames of some rows, and the factor that gives them unit variance.
 
-    A dimension that is constant in these rows gets the factor 0: its values elsewhere must not
-    matter.
+    Both have one value per dimension. A dimension that is constant in these rows gets the factor 0:
+    its values elsewhere must not matter.
     """
     all_means, squares = table.moments
     means = all_means[rows]
@@ -189,9 +191,10 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
 
 
 def padded_index(start: IntArray, lengths: IntArray) -> tuple[IntArray, BoolArray]:
-    """Return which frames of a table make a batch, (times, rows), and a mask of the real ones.
+    """Return the numbers of the frames that make a batch, (times, rows), and a mask of real ones.
 
-    Each row has some frames of the table, from a start; shorter ones repeat their last frame.
+    Row i has lengths[i] frames of a table, from start[i] on; shorter rows repeat their last frame,
+    which the mask marks as padding.
 
     >>> padded_index(np.array([0, 1]), np.array([1, 2]))
     (array([[0, 1],
@@ -224,7 +227,10 @@ def split_batches(rows: NDArray[Any], size: int) -> list[NDArray[Any]]:
 
 
 def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArray:
-    """Assign whole recordings to folds so that each class is spread evenly: greedy, largest first.
+    """Assign whole recordings to folds so that each class is spread evenly; return each row's fold.
+
+    `label` and `groups` are the class and the recording of each row. Recordings with the largest
+    share of a class come first; each goes to the fold that has least of its classes so far.
 
     >>> assign_inner_folds(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 9, 4]), 2).tolist()
     [0, 0, 1, 1, 0]
@@ -246,7 +252,7 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
 
 
 def first_rows(groups: IntArray) -> IntArray:
-    """Return the first row of each row's recording, whatever the recording's number.
+    """Return for each row the first row of its recording, which does not depend on its number.
 
     >>> first_rows(np.array([7, 7, 4, 7, 4])).tolist()
     [0, 0, 2, 0, 2]
@@ -258,7 +264,10 @@ def first_rows(groups: IntArray) -> IntArray:
 def held_out_rows(
     label: IntArray, groups: IntArray, count: int, number: int
 ) -> BoolArray:
-    """Return a mask of the rows in one inner fold; each class keeps a recording for training."""
+    """Return a mask of the rows of inner fold `number` of `count`, which are held out.
+
+    If all rows of a class are in that fold, the recording of its first row is not held out.
+    """
     held_out = assign_inner_folds(label, groups, count) == number
     for missing in np.setdiff1d(label, label[~held_out]):
         first = np.argmax(label == missing)

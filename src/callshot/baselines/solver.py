@@ -32,7 +32,10 @@ SMALL = 2**18  # multiplications: up to here OpenBLAS starts no thread
 
 
 class Problem(NamedTuple):
-    """A fit: `rows` (rows, unknowns) are the rows or their Gram matrix, `columns` the transpose."""
+    """One fit: `rows` (rows, unknowns) are the rows or their Gram matrix, `columns` the transpose.
+
+    `is_gram` says which; `label` has the class number of each row, `c` is C.
+    """
 
     rows: FloatArray
     columns: FloatArray
@@ -57,7 +60,11 @@ class Vector(NamedTuple):
 
 
 def make_problem(rows: FloatArray, label: IntArray, c: float) -> Problem:
-    """Return the fit with fewer unknowns."""
+    """State a fit on standardised rows (rows, dimensions) in the form with fewer unknowns.
+
+    With more rows than dimensions, the unknowns are weights; else they are coefficients of the
+    rows, and the Gram matrix takes the place of the rows.
+    """
     count, dimensions = rows.shape
     if count > dimensions:
         return Problem(rows, np.ascontiguousarray(rows.T), False, label, c)
@@ -154,7 +161,7 @@ def fill_quotients(x, y, out):
 
 @inner
 def fill_probabilities(logits, bias, label, p):
-    """Fill p (classes, rows), and return the sum of −log p of the labels."""
+    """Fill p (classes, rows) with the softmax of logits + bias; return Σ −log p of the labels."""
     classes, rows = p.shape
     largest = np.full(rows, -np.inf)
     total = np.zeros(rows)
@@ -182,7 +189,11 @@ def fill_probabilities(logits, bias, label, p):
 
 @inner
 def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
-    """Fill in Σ_i factor of i · row i, for each class; add scale · penalised to the weights."""
+    """Fill `weight` with Σ_i factors[n, i] · row i + scale · penalised, for each class n.
+
+    `factors` is (classes, rows). With a Gram matrix, weights are coefficients of the rows, so the
+    sums are the factors themselves. `bias` gets the sums of the factors.
+    """
     fill_sums(factors, bias)
     if not is_gram:
         multiply(factors, columns, False, weight)
@@ -194,7 +205,10 @@ def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
 
 @inner
 def bound_gap(descent, bias_curvature, c):
-    """Return how far J may be above its optimum; the bias counts by its own curvature."""
+    """Return how far J may be above its optimum, from the descent (the negative gradient of C · J).
+
+    Weights count by their curvature of at least 1, the bias by its own, `bias_curvature`.
+    """
     _, _, bias, _, flat, dual = descent
     square = dot(flat, dual)
     for n in range(bias.size):
@@ -213,8 +227,10 @@ def value_at(problem, position, p):
 def fill_step(problem, p, curvature, tolerance, descent, step):
     """Fill in a Newton step by conjugate gradients; return the decrease of C · J it promises.
 
-    The descent becomes what the step leaves of it. `scaled` is the descent, preconditioned if
-    n > d; `hessian` is the Hessian · search direction.
+    `p` (classes, rows) are the probabilities and `descent` the negative gradient at the position;
+    the descent becomes what the step leaves of it. `curvature` are the second derivatives by each
+    unknown alone. `scaled` is the descent, preconditioned if n > d; `hessian` is the Hessian ·
+    search direction.
     """
     rows, columns, is_gram, label, c = problem
     values, weight, bias, logits, flat, _ = descent

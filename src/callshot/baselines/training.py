@@ -74,7 +74,7 @@ class TrainingContext:
     progress: Progress = no_progress
 
     def for_share(self, share: float) -> "TrainingContext":
-        """Return the context of a share of the work."""
+        """Return the context of a part of the work, whose progress is `share` of that of all."""
 
         def progress(done: float, what: str) -> None:
             self.progress(share * done, what)
@@ -109,7 +109,10 @@ def check_length(name: str, length: int, rows: int) -> None:
 
 
 def check_examples(truth: BoolArray, fold: IntArray, names: Sequence[str]) -> None:
-    """Check that each class has enough examples on the support side of every split."""
+    """Check that each class has enough examples on the support side of every split.
+
+    `truth` (rows, classes) says which classes are true for a row; `names` are the classes.
+    """
     for number in range(int(fold.max()) + 1):
         counts = truth[fold != number].sum(axis=0)
         for name, count in zip(names, counts.tolist(), strict=True):
@@ -127,7 +130,7 @@ def check_examples(truth: BoolArray, fold: IntArray, names: Sequence[str]) -> No
 def run_jobs(
     jobs: Sequence[Any], work: Callable[[Any, Pool], Outcome], context: TrainingContext
 ) -> list[Outcome]:
-    """Run all jobs, several at a time, and return their outcomes in order.
+    """Call work(job, pool) for all jobs, several at a time; return the outcomes in order.
 
     If one fails, the others stop after their current batch. On a GPU each job has its own stream,
     so that none waits.
@@ -248,7 +251,10 @@ def best_epoch(losses: list[float]) -> int:
 
 
 def start_training(network: Any, rows: IntArray) -> Any:
-    """Give a network its first weights, and return an optimizer."""
+    """Give a network its first weights, move it to the device of its data; return an optimizer.
+
+    `rows` are the rows of the training.
+    """
     import torch
 
     with torch.no_grad():
@@ -260,7 +266,7 @@ def start_training(network: Any, rows: IntArray) -> Any:
 
 
 def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
-    """Train for one epoch."""
+    """Train a network on some rows for one epoch; its number, from 0, decides all random draws."""
     import torch
 
     config = network.config
@@ -424,10 +430,11 @@ class TrainingJob:
         pool: Pool,
         held_out: IntArray | None = None,
     ) -> tuple[Any, list[float]]:
-        """Run or continue a phase; return the network and the losses.
+        """Run a phase, or continue it from the saved file; return the network and the losses.
 
-        Held-out rows add a loss after each epoch, and the phase ends when it stops falling. The
-        training can stop before each batch, and is saved after each epoch.
+        `losses` are those of the held-out rows so far. Held-out rows add a loss after each epoch,
+        and the phase ends when it stops falling. The training can stop before each batch, and is
+        saved after each epoch.
         """
         network = self.make(self.data, self.config)
         optimizer = start_training(network, rows)
@@ -500,9 +507,10 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
 
 
 def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
-    """Return the scores of a split's queries, and the number of epochs.
+    """Return the scores (queries, outputs) of a split's queries, and the number of epochs.
 
-    The network is trained on the whole support side.
+    The network is trained on the whole support side, for the number of epochs that the search finds
+    best; or its weights are read, if an earlier run has finished it.
     """
     losses = search(job, pool)
     epochs = best_epoch(losses) or UNSEARCHED_EPOCHS

@@ -163,7 +163,10 @@ class AstBlock(nn.Module):
         self.fc2 = nn.Linear(config.inner, width)
 
     def forward(self, tokens: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
-        """Return tokens of the same shape."""
+        """Return tokens of the same shape, (crops, tokens, width).
+
+        `mask` (crops, 1, 1, tokens) says which tokens are real; None if all are.
+        """
         projected = self.qkv(self.norm1(tokens))
         parts = projected.chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
@@ -306,7 +309,11 @@ class BeatsBlock(nn.Module):
     def forward(
         self, tokens: Tensor, bias: Tensor, mask: Mask, dropout: Dropout
     ) -> Tensor:
-        """Return tokens of the same shape."""
+        """Return tokens of the same shape, (crops, tokens, width).
+
+        `bias` (heads, tokens, tokens) is what attention adds for the distance of two tokens, before
+        the gate; `mask` (crops, tokens) says which tokens are real; None if all are.
+        """
         layers = (self.q, self.k, self.v)
         query, key, value = (split_heads(layer(tokens), self.heads) for layer in layers)
         linear = self.gate(query).unflatten(-1, (2, GATE_VALUES))
@@ -463,7 +470,11 @@ def read_pretrained(path: Path) -> Pretrained:
 def _convert(
     content: Mapping[str, Any],
 ) -> tuple[Config, dict[str, Tensor], tuple[str, ...]]:
-    """Return the encoder, its weights, and the names of the tensors that it does not use."""
+    """Return the encoder of a checkpoint, its weights by our names, and unused tensors.
+
+    `content` maps the checkpoint's names to tensors; a BEATs has `cfg` and `model`. Raises if sizes
+    or names are not those of AST or BEATs, or values are not finite.
+    """
     tensors = {}
     for name, tensor in content.get("model", content).items():
         for prefix in PREFIXES:
@@ -472,6 +483,7 @@ def _convert(
     unused = set(tensors)
 
     def take(*names: str) -> Tensor:
+        """Return one or more tensors of the checkpoint, joined, and count them as used."""
         unused.difference_update(names)
         return torch.cat([tensors[name] for name in names])
 
@@ -561,7 +573,7 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
 
 
 def _read_beats_config(cfg: Mapping[str, Any]) -> BeatsConfig:
-    """Return the sizes of a BEATs; check what no tensor's shape would contradict."""
+    """Return the sizes of a BEATs; check the options that the shapes of tensors do not show."""
     for name, required in BEATS_REQUIRED.items():
         if repr(cfg[name]) != repr(required):  # a tensor is no answer
             raise ValueError(f"{name} = {cfg[name]}, not {required}")

@@ -32,7 +32,10 @@ class LinearLayer:
 
 
 def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
-    """Return the linear layer whose argmax is the nearest class mean; classes are sorted.
+    """Return the linear layer whose argmax is the nearest class mean.
+
+    `vectors` is (rows, dimensions), `label` has one label for each row; the outputs of the layer
+    are the classes, sorted.
 
     >>> layer = linear_layer([[0.0], [4.0]], ["rumble", "roar"])
     >>> layer([1.0])  # roar, rumble
@@ -77,6 +80,10 @@ def softmax(a: ArrayLike) -> FloatArray:
 
 
 def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
+    """Return the log-odds or the softmax of a (…, classes), by the kernel of the sweeps.
+
+    The kernel reads (1, classes, 1, rows), and also fills in decisions, which are not needed.
+    """
     table = np.asarray(a, np.float64)
     classes = table.shape[-1]
     columns = np.array(table.reshape(-1, classes).T[None, :, None])
@@ -180,7 +187,7 @@ class CentroidClassifier:
         y: ArrayLike,
         reset: bool,
     ) -> Self:
-        """Fit on X and y, and on all earlier examples unless `reset`."""
+        """Compute the class means of X and y, and of all earlier examples unless `reset`."""
         vectors, label = _validate(self, X, y, reset=reset)
         if not reset:
             vectors = np.concatenate([self._vectors, vectors])
@@ -231,6 +238,7 @@ class CentroidClassifier:
         return float(np.mean(self.predict(X) == np.asarray(y)))
 
     def _evidence(self, X: ArrayLike) -> FloatArray:
+        """Return a_n = 2 c_n·z − |c_n|² of each row z of X, (n_samples, n_classes)."""
         vectors, _ = _validate(self, X)
         return vectors @ self._weight.T + self._bias
 
@@ -264,7 +272,11 @@ def _validate(
     *,
     reset: bool | None = None,
 ) -> tuple[FloatArray, Labels]:
-    """Return vectors and labels as arrays, after checking them; without `reset`, of queries."""
+    """Return vectors and labels as arrays, after checking them, by scikit-learn if it is installed.
+
+    `reset` is whether X may have another number of features than before. None means that X are
+    queries: the model must be fitted, and the labels returned are placeholders.
+    """
     try:
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import check_is_fitted, validate_data

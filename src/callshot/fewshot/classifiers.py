@@ -26,10 +26,12 @@ MIN_SHRINKAGE = 1e-8
 
 @dataclass(frozen=True)
 class Classifier:
-    """One rule; `fit` makes a transform of all vectors from those on the support side of a split.
+    """A rule that scores queries by class, and the transform of the vectors that it reads.
 
-    `centred` rules allow vectors to be moved near the origin, which changes no distance; the others
-    read them as the encoder gave them. `help` is for the command line, `description` for tables.
+    `fit`, if there is one, is called with the vectors on the support side of a split, (rows,
+    dimensions), and returns the transform of all vectors. With `centred`, vectors may be moved near
+    the origin, which changes no distance; otherwise they are read as the encoder gave them. `help`
+    is for the command line, `description` for tables.
     """
 
     name: str
@@ -58,10 +60,11 @@ def centre_and_normalise(support: FloatArray) -> Transform:
 
 
 def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transform:
-    """Divide the vectors of each joined encoder by their root mean square distance in the support.
+    """Return a transform that gives joined encoders an equal part in distances.
 
-    `dimensions` are those of the encoders, side by side in every vector. An encoder without any
-    distance stays as it is.
+    The vectors of several encoders stand side by side in every row; `dimensions` are the number of
+    columns of each. An encoder's columns are divided by the root mean square distance of two rows
+    of `support` in them. An encoder with equal vectors everywhere stays as it is.
 
     >>> support = np.array([[0.0, 5.0, 5.0], [2.0, 5.0, 45.0]])
     >>> equalise_encoders(support, (1, 2))(support)
@@ -70,7 +73,7 @@ def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transfo
     """
     scales = []
     for part in np.split(support, np.cumsum(dimensions)[:-1], axis=1):
-        # The mean squared distance of two vectors is twice the mean one from their mean.
+        # The mean squared distance of two vectors is twice that of a vector from the mean.
         variance = part.var(axis=0).sum()
         scales.append(np.sqrt(2 * variance) or 1.0)
     divisor = np.repeat(scales, dimensions)
@@ -111,8 +114,8 @@ def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
 def shrink_covariance(centred: FloatArray) -> FloatArray:
     """Return the covariance of rows of mean zero, shrunk as Ledoit and Wolf (2004) do.
 
-    It is a mean of the covariance and of a multiple of the identity, by a weight that minimises the
-    expected squared error; see `ledoit_wolf`.
+    It is (1 − shrinkage) · covariance + shrinkage · scale · identity, with the shrinkage that
+    minimises the expected squared error; see `ledoit_wolf`.
     """
     count, dimensions = centred.shape
     covariance = centred.T @ centred / count

@@ -68,7 +68,10 @@ class Dataset:
         return frozenset(self.first.label)
 
     def only(self, labels: Names) -> "Dataset":
-        """Return the segments with some labels; labels that overlap them are restricted too."""
+        """Return the dataset with only the segments whose own label is one of `labels`.
+
+        Other labels are also dropped from the overlapping labels of these segments.
+        """
         kept = [label in labels for label in self.first.label]
         rows = zip(self.first.segment, kept, strict=True)
         segments = {segment for segment, is_kept in rows if is_kept}
@@ -87,9 +90,9 @@ class Dataset:
 
 
 def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
-    """Return which tables have the vectors of an earlier one, by position, and the first of those.
+    """Map the position of each table with the vectors of an earlier one to the first such table.
 
-    An encoder with speed=auto is the plain one where the chosen speed is 1.
+    This happens where an encoder with speed=auto chose the speed 1 of the plain encoder.
 
     >>> table = Vectors.from_columns("a", np.eye(2), ["x", "y"], ["x", "y"], ["b", "c"], [(), ()])
     >>> equal_tables([table, replace(table, matrix=np.ones((2, 1))), table])
@@ -163,7 +166,10 @@ def describe_labels(
     categories: Mapping[str, str] | None = None,
     counts: Sequence[ClassCount] = (),
 ) -> Iterator[str]:
-    """Yield notes on labels: similar ones, overlapping ones only, those without a category.
+    """Yield notes on labels that may be mistakes.
+
+    On labels that differ only in space or case, labels that are never a segment's own label, and
+    eligible classes without a category.
 
     >>> labels = [("roar, rumble",), ()]
     >>> table = Vectors.from_columns("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
@@ -193,7 +199,10 @@ def describe_labels(
 
 
 def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
-    """Return the segments whose vector is also in another recording."""
+    """Return the segments whose vector also occurs in another recording: rows of DUPLICATES.
+
+    Segments with the same vector are a group, and come one after another.
+    """
     columns = {
         "group": find_equal_vectors(table),
         "segment": table.segment,
@@ -208,9 +217,10 @@ def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
 
 
 def describe_leaks(duplicates: Frame, folds: Folds) -> Iterator[str]:
-    """Yield a note on equal vectors in different folds, if there are any.
+    """Yield a note for each encoder with equal vectors on both sides of a split.
 
-    Where all examples come from the common fold, that is vectors in it and in another fold.
+    `duplicates` are rows of the DUPLICATES schema. Usually these are equal vectors in different
+    folds; where all examples come from the common fold, one in the common fold and one elsewhere.
     """
     is_query = pl.col("fold") != COMMON_FOLD
     side = is_query if folds.only_common else pl.col("fold")

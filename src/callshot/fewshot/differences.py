@@ -47,9 +47,9 @@ COVERED_PERCENT = 98
 
 
 class Comparison(NamedTuple):
-    """A curve, rows of the VALUES schema, minus something else on the same samples.
+    """A curve, rows of the VALUES schema, minus `other` on the same samples.
 
-    `difference` is (shots, samples).
+    `other` is the name of an encoder, classifier or baseline; `difference` is (shots, samples).
     """
 
     curve: pl.DataFrame
@@ -118,7 +118,8 @@ def compare_baselines(
 ) -> pl.DataFrame:
     """Compare each curve with the baselines on its encoder, and with those that read audio.
 
-    See `subtract_baseline` for the samples of a difference.
+    `values` are rows of the VALUES schema, `baselines` of BASELINES, the result of DIFFERENCES. See
+    `subtract_baseline` for the samples of a difference.
     """
     baseline_rows = baselines.to_dicts()
     comparisons = [
@@ -154,7 +155,10 @@ def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> Float
 def compare_classifiers(
     pairs: Iterable[tuple[pl.DataFrame, pl.DataFrame]],
 ) -> list[Comparison]:
-    """Compare the first curve of each pair with the second, at the k and samples of both."""
+    """Subtract the second curve of each pair from the first, at the k and samples of both.
+
+    The second is named by its classifier. Pairs without a common k are left out.
+    """
     comparisons = []
     for curve, reference in pairs:
         k, samples, reference_samples = align_draws(curve, reference)
@@ -168,7 +172,9 @@ def compare_classifiers(
 def align_draws(
     one: pl.DataFrame, other: pl.DataFrame
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the k that two curves share, and the samples of both, (shots, draws), on shared draws.
+    """Return the k that two curves share, and the samples (shots, draws) of one and the other.
+
+    The samples are those of the draws that both curves have, the first ones.
 
     >>> from callshot.records.frames import CURVE_KEY, values_frame
     >>> key = dict.fromkeys(CURVE_KEY, "x")
@@ -187,10 +193,11 @@ def align_draws(
 def summarise_comparisons(
     comparisons: Sequence[Comparison], complete_shots: int | None = None
 ) -> list[pl.DataFrame]:
-    """Return rows of the DIFFERENCES schema for each; their intervals are simultaneous.
+    """Return a frame of the DIFFERENCES schema for each comparison, with simultaneous intervals.
 
-    Each metric, scoring, spread and number of samples has intervals of its own. Equal samples have
-    no interval, unless the curve is perfect.
+    Intervals are simultaneous over the comparisons with the same scoring, metric, spread and number
+    of samples, and over k up to `complete_shots`. There is none beyond that k, with few samples,
+    and where all samples have the same difference, unless the curve is perfect.
     """
     last = np.inf if complete_shots is None else float(complete_shots)
     families = defaultdict(list)
@@ -228,14 +235,18 @@ def summarise_comparisons(
 
 
 def _family(curve: Frame, difference: FloatArray) -> tuple[Any, ...]:
-    """Return what comparisons share whose intervals are simultaneous."""
+    """Return scoring, metric, spread and number of samples of a comparison.
+
+    The intervals of comparisons that agree in these are simultaneous.
+    """
     return *curve.select("scoring", "metric", "spread").row(0), difference.shape[1]
 
 
 def simultaneous_factor(differences: FloatArray) -> float:
-    """Return by how many standard deviations differences (rows, samples) leave their means.
+    """Return the factor c of simultaneous intervals mean ± c · sd of differences (rows, samples).
 
-    In 98 % of samples, no row does so by more. Rows without spread do not count.
+    In 98 % of samples, no row is more than c standard deviations from its mean. Rows whose samples
+    are all equal do not count.
 
     >>> samples = np.array([[-1.0, 0.0, 0.0, 1.0], [-3.0, 3.0, -3.0, 3.0]])
     >>> round(simultaneous_factor(samples), 3)
@@ -252,15 +263,16 @@ def simultaneous_factor(differences: FloatArray) -> float:
 
 
 def _standard_deviation(differences: FloatArray) -> FloatArray:
-    """Return the standard deviation of each row; rounding errors are none."""
+    """Return the standard deviation of each row; one of the size of rounding errors counts as 0."""
     deviation = differences.std(axis=1)
     return np.where(deviation <= ROUNDING, 0.0, deviation)
 
 
 def is_comparable(baseline: Mapping[str, Any], curve_key: tuple[str, ...]) -> bool:
-    """Return whether a baseline has the corpus, scoring, metric, and encoder or audio of a curve.
+    """Return whether a baseline has the corpus, scoring, metric and encoder of a curve.
 
-    `curve_key` are the CURVE_COLUMNS.
+    `curve_key` has the values of CURVE_COLUMNS. A baseline without an encoder reads audio, and is
+    comparable with the curves of all encoders.
     """
     corpus, encoder, scoring, metric, _ = curve_key
     task = (baseline["corpus"], baseline["scoring"], baseline["metric"])
@@ -350,9 +362,12 @@ def find_crossovers(
 def _crossover(
     difference: Frame, curve: Frame, baseline: str, labels: str, k_mean: int | None
 ) -> dict[str, Any]:
-    """Return a row of the CROSSOVERS schema, with the k from which a difference is clear.
+    """Return a row of the CROSSOVERS schema for one curve and baseline.
 
-    Shots without an interval do not count; an undefined difference is not clear.
+    `difference` are their rows of the DIFFERENCES schema, from which `k_clear` is read: from there
+    on the curve is clearly ahead. Shots without an interval do not count; an undefined difference
+    is not clear. `labels` says with which labels the baseline was trained, `k_mean` from which k
+    the mean is ahead.
     """
     counts = pl.col("low").is_not_null() | pl.col("mean").is_nan()
     clear = first_lasting(difference.filter(counts), AHEAD & pl.col("clear"))
@@ -384,7 +399,7 @@ def add_baselines(
 
 
 def first_lasting(points: Frame, condition: pl.Expr) -> dict[str, Any] | None:
-    """Return the first point from which a condition holds to the end.
+    """Return the first row from which a condition holds to the end; None if there is none.
 
     >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
     {'k': 3}

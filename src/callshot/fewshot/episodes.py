@@ -48,10 +48,12 @@ LARGEST = 1e100  # of values that are squared and summed
 class Episodes:
     """Everything that does not change from draw to draw, one row per segment.
 
-    `rows` are the rows of the table, `segment` and `recording` their names. `vectors` are centred:
-    the table's minus `origin`. Class n begins at row class_start[n]. `relevant` is (rows, classes).
-    `joined_dimensions` are those of joined encoders, which each split scales to equal distances.
-    With `only_common`, supports come from the common fold alone.
+    `rows` are the rows of the table, `segment` and `recording` their names. `vectors` (rows,
+    dimensions) are centred: the table's minus `origin`. Class n begins at row class_start[n].
+    `fold` is the fold of each row, `folds` their number. `relevant` (rows, classes) says which
+    classes are among the labels of a row. Random numbers depend on the keys alone.
+    `joined_dimensions` are the dimensions of each of several joined encoders, which each split
+    scales to equal distances. With `only_common`, supports come from the common fold alone.
     """
 
     classes: tuple[str, ...]
@@ -88,11 +90,11 @@ class Episodes:
 
     @cached_property
     def distinct(self) -> tuple[FloatArray, IntArray]:
-        """Each distinct vector once, and the number of the one that every row has."""
+        """Each distinct vector once, and for each row the number of its vector among these."""
         return distinct_rows(self.vectors)
 
     def distinct_at(self, rows: IntArray | slice) -> tuple[FloatArray, IntArray]:
-        """Return the distinct vectors of some rows, and the number of the one that each row has."""
+        """Return the distinct vectors of some rows, and for each row the number of its vector."""
         vectors, index = self.distinct
         numbers, place = np.unique(index[rows], return_inverse=True)
         return vectors[numbers], place
@@ -104,12 +106,12 @@ class Episodes:
         return self.fold != number
 
     def transformed(self, transform: Transform) -> "Episodes":
-        """Return the episodes on other vectors; equal vectors stay equal."""
+        """Return the episodes on transformed vectors; equal vectors stay equal."""
         vectors, index = self.distinct
         return replace(self, vectors=transform(vectors)[index], origin=0.0)
 
     def uncentred(self) -> "Episodes":
-        """Return the episodes on the vectors of the table."""
+        """Return the episodes on the vectors of the table, as the encoder gave them."""
         return replace(self, vectors=self.vectors + self.origin, origin=0.0)
 
 
@@ -117,9 +119,11 @@ class Episodes:
 class Split:
     """One fold of queries, and the pools of its supports.
 
-    `outside` is whether each row of the episodes is on the support side: outside the fold, and in
-    the common fold if all supports come from that. The pool of class n is
-    pool[pool_start[n] : pool_start[n + 1]], as row numbers inside the class.
+    `rows` are the queries, as rows of the episodes, `label` their class numbers, and `relevant`
+    (classes, queries) says which classes are among their labels. `outside` is whether each row of
+    the episodes is on the support side: outside the fold, and in the common fold if all supports
+    come from that. The pool of class n is pool[pool_start[n] : pool_start[n + 1]], as row numbers
+    inside the class.
     """
 
     number: int
@@ -156,7 +160,11 @@ class Split:
 def plan_episodes(
     embeddings: Vectors, folds: Folds, counts: Sequence[ClassCount]
 ) -> Episodes:
-    """Select the eligible classes, centre the vectors, and order all by class and segment id."""
+    """Select the segments of eligible classes, in order of class and segment id, and centre them.
+
+    Raises InputError, with the file of the embeddings, if fewer than two classes are eligible or
+    values are too large or too small to compute with.
+    """
     try:
         classes = evaluated_classes(counts)
         number = {name: n for n, name in enumerate(classes)}
@@ -212,9 +220,9 @@ def make_splits(episodes: Episodes) -> list[Split]:
 
 
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return each distinct row once, by first occurrence, and the number of every row's.
+    """Return each distinct row once, by first occurrence, and for each row its number there.
 
-    Where a few columns separate all rows, the others are not read.
+    Where the first few columns already differ between all rows, the other columns are not read.
     """
     first_columns = rows[:, :FEW_COLUMNS] + 0.0
     if len(np.unique(first_columns, axis=0)) == len(rows):
@@ -230,10 +238,11 @@ def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
 
 
 def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
-    """Move the vectors near the origin, in float64; return them and what was subtracted.
+    """Move the vectors near the origin, in float64; return them and the vector subtracted.
 
-    a_n loses digits when |z| is large against the distances. What is subtracted is the mean,
-    rounded to a power-of-two fraction of each dimension's range, so that whole numbers stay exact.
+    2 c·z − |c|² loses digits when vectors are long against their distances. The vector subtracted
+    is the mean, rounded in each dimension to a power-of-two fraction of the range, so that whole
+    numbers stay exact. A constant dimension becomes 0.
     """
     table = np.asarray(vectors, np.float64)
     largest = np.abs(table).max(initial=0.0)
@@ -317,7 +326,7 @@ class Engine:
         return GpuRows(self.episodes, self.rule, self.gpu)
 
     def queries(self, split: Split) -> tuple[FloatArray, IntArray]:
-        """Return the distinct vectors of a fold's queries, and the number of each query's.
+        """Return the distinct vectors of a fold's queries, and for each query its vector's number.
 
         For the cosine they have length 1.
         """
@@ -335,7 +344,10 @@ class Engine:
     def run(
         self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0
     ) -> list[Result]:
-        """Run tasks and return their results; each is reported as its share of the weight."""
+        """Run tasks in threads and return their results in order.
+
+        `weight` is the progress, in shots, of all tasks together; each task reports an equal part.
+        """
 
         def run(task: Callable[[], Result]) -> Result:
             result = task()
@@ -357,9 +369,10 @@ def open_engine(
     gpu: "Gpu | None" = None,
     notes: list[str] | None = None,
 ) -> Iterator[Engine]:
-    """Start the threads, on the vectors that the classifier reads.
+    """Open an engine with its own threads, on the vectors that the classifier reads.
 
-    After an error, tasks that have not begun are dropped.
+    `workers` is the number of threads, `memory` the limit for the Gram matrix in bytes, and `step`
+    is called with progress in shots. After an error, tasks that have not begun are dropped.
     """
     if not classifier.centred:
         episodes = episodes.uncentred()
@@ -395,7 +408,10 @@ def transform_split(
 
 
 def gram_bytes(episodes: Episodes) -> int:
-    """Return the memory that the blocks and the largest fold's products take."""
+    """Return the bytes that the products inside each class and those of the largest fold take.
+
+    The products of a fold's queries with all rows exist twice, once transposed.
+    """
     sizes = np.diff(episodes.class_start)
     block_entries = np.sum(sizes**2)
     is_query = episodes.fold >= 0
@@ -405,7 +421,10 @@ def gram_bytes(episodes: Episodes) -> int:
 
 
 def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]:
-    """Return the products or distances inside each class, flat, and where each class begins."""
+    """Return one matrix per class, one after another, and where that of each class begins.
+
+    A matrix has the products of the vectors of a class, for the medoid their distances.
+    """
     sizes = np.diff(episodes.class_start)
     start = np.concatenate([[0], np.cumsum(sizes**2)])
     block = np.empty(start[-1])
@@ -427,7 +446,10 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
 
 
 def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
-    """Return the products of all rows from those of distinct rows."""
+    """Return the products of all rows from a table of the products of distinct rows.
+
+    `left` and `right` are the numbers of each row's vector along the two axes of the table.
+    """
     return table[np.ix_(left, right)]
 
 
@@ -448,6 +470,9 @@ def cross_products(engine: Engine, split: Split) -> FloatArray:
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:
-    """Cut 0 … total into blocks of a size, at least 1."""
+    """Yield slices that cut range(total) into blocks of `size`; the last may be shorter.
+
+    A size below 1 counts as 1.
+    """
     size = max(1, size)
     return (slice(start, min(start + size, total)) for start in range(0, total, size))

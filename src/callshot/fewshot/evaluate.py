@@ -101,7 +101,10 @@ Block = tuple[Vectors, str, str, Protocol]
 
 @dataclass(frozen=True)
 class SweepWork:
-    """What all sweeps of an evaluation have in common; `memory` is in bytes."""
+    """The inputs that all sweeps of an evaluation share, picklable for a cluster.
+
+    `memory` limits the Gram matrix, in bytes; `threads` are those of one sweep.
+    """
 
     protocol: Protocol
     folds: Folds
@@ -113,18 +116,22 @@ class SweepWork:
 
 @dataclass(frozen=True, kw_only=True)
 class _Evaluator(SweepWork):
-    """What is the same for all encoders: data, options, and the notes of all of them."""
+    """Evaluates one encoder after another with the same folds, options and list of notes.
+
+    `partitions` are the other partitions into folds, by number from 1 on. `finished` are the sweeps
+    that a cluster has run already.
+    """
 
     corpus: str
     partitions: dict[int, Folds]
     gpu: Gpu | None
-    finished: Mapping[SweepKey, Swept]  # by a cluster
+    finished: Mapping[SweepKey, Swept]
     notes: list[str]
 
     def open(
         self, episodes: Episodes, step: Step, classifier: str
     ) -> AbstractContextManager[Engine]:
-        """Start the threads for one classifier."""
+        """Open the engine that runs one classifier, on the GPU if that has all kernels for it."""
         rule = find_classifier(classifier)
         gpu = usable_gpu(self.gpu, episodes, self.notes, rule.rule, self.protocol.score)
         return open_engine(
@@ -139,7 +146,10 @@ class _Evaluator(SweepWork):
         )
 
     def evaluate(self, table: Vectors, step: Step) -> NamedFrames:
-        """Yield the frames of one encoder."""
+        """Yield the result frames of one encoder with their names, and add notes on the way.
+
+        Only the reference classifier is tested against chance and evaluated in other partitions.
+        """
         protocol = self.protocol
         episodes = plan_episodes(table, self.folds, self.counts)
         yield "duplicates", list_duplicates(self.corpus, table, self.folds)
@@ -168,10 +178,10 @@ class _Evaluator(SweepWork):
             yield from self.vary_folds(table, step)
 
     def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> NamedFrames:
-        """Yield the frames of every spread of one classifier, and more of the reference.
+        """Yield the frames of every spread of one classifier.
 
-        `total` is predicted with the help of `shared`. Beside the literal softmax, log-odds are
-        swept, to measure what its ties cost.
+        For the reference classifier there are also ties, confusion, partitions and the label
+        budget. `shared` must come before `total`, whose interval is widened with it.
         """
         protocol = self.protocol
         episodes = engine.episodes
@@ -195,26 +205,42 @@ class _Evaluator(SweepWork):
             per_class.append(frames["per_class"])
             if self.partitions and spread == protocol.partition_spread:
                 yield "partitions", partition_frame(frames["curve"], 0)
-            if spread == "total":
+            if spread == "total":  # its weighted queries count no ties and no decisions
                 ap = sums.per_class["map"]
                 gains[encoder] = sample_gains(k, ap, episodes.classes, self.counts)
-                continue
-            log_sums = None
-            if protocol.score == "softmax":
-                log_engine = replace(engine, protocol=replace(protocol, score="log"))
-                _, log_sums = sweep(log_engine, spread)
-            draws = protocol.supports(spread)
-            ties = ties_frame(curve_key, k, sums, log_sums, episodes, draws)
-            yield "ties", ties
-            self.notes.extend(describe_ties(ties))
-            if spread == protocol.spreads[0]:
-                yield "confusion", confusion_frame(curve_key, k, sums)
-                self.notes.extend(describe_undefined(encoder, sums))
+            else:
+                ties = self.measure_ties(engine, curve_key, k, sums)
+                yield "ties", ties
+                self.notes.extend(describe_ties(ties))
+                if spread == protocol.spreads[0]:
+                    yield "confusion", confusion_frame(curve_key, k, sums)
+                    self.notes.extend(describe_undefined(encoder, sums))
         if is_reference:
             yield "budget", label_budget(pl.concat(per_class), self.counts, gains)
 
+    def measure_ties(
+        self, engine: Engine, curve_key: dict[str, str], k: IntArray, sums: MetricSums
+    ) -> Frame:
+        """Return the ties of one sweep, as rows of the TIES schema.
+
+        Only the literal softmax loses by ties: to measure how much, log-odds are swept on the same
+        draws. `k` and `sums` are the shots and values of the sweep.
+        """
+        spread = curve_key["spread"]
+        log_sums = None
+        if self.protocol.score == "softmax":
+            log_protocol = replace(self.protocol, score="log")
+            _, log_sums = sweep(replace(engine, protocol=log_protocol), spread)
+        draws = self.protocol.supports(spread)
+        return ties_frame(curve_key, k, sums, log_sums, engine.episodes, draws)
+
     def vary_folds(self, table: Vectors, step: Step) -> NamedFrames:
-        """Yield mAP of the reference in other partitions, and where its spread comes from."""
+        """Yield frames of how much the mAP of the reference classifier varies.
+
+        In the other partitions into folds; and, with two seeds or more, by partition, labelled set
+        and weights of queries: every combination of them is evaluated. Partition 0 is that of the
+        evaluation, whose curve `sweep_spreads` yields.
+        """
         protocol = self.protocol
         seeds = protocol.seeds
         shots = np.array(protocol.shots, np.int64)
@@ -224,7 +250,7 @@ class _Evaluator(SweepWork):
             "classifier": protocol.reference,
         }
         curve_key = {**key, "spread": protocol.partition_spread}
-        values = []
+        map_by_partition = []
         for number, folds in {0: self.folds, **self.partitions}.items():
             counts = count_classes(table.label, folds)
             episodes = plan_episodes(table, folds, counts)
@@ -236,10 +262,11 @@ class _Evaluator(SweepWork):
                 if seeds > 1:
                     samples = cross_samples(episodes, protocol)
                     sums = sweep_folds(engine, shots, samples)
-                    values.append(sums.values["all", "map"].T)
+                    map_by_partition.append(sums.values["all", "map"].T)
         if seeds > 1:
-            size = (len(values), seeds, seeds, len(shots))
-            crossed = np.stack(values).reshape(size)
+            # Sample d · seeds + b has labelled set d and weighting b: see `cross_samples`.
+            size = (len(map_by_partition), seeds, seeds, len(shots))
+            crossed = np.stack(map_by_partition).reshape(size)
             yield from sensitivity_frames(crossed, shots, key).items()
 
 
@@ -345,7 +372,7 @@ def evaluate_tables(
     finished = {}
     if cluster is not None:
         for table in tables:
-            plan_episodes(table, folds, counts)  # errors first
+            plan_episodes(table, folds, counts)  # raise errors before jobs start
         finished = sweep_on_cluster(cluster, work, tables, report)
     evaluator = _Evaluator(
         **vars(work),
@@ -483,9 +510,11 @@ def sweep_on_cluster(
     tables: Sequence[Vectors],
     report: Callable[[str, int], None],
 ) -> dict[SweepKey, Swept]:
-    """Return every sweep of tables; `report` is called with an encoder and a number of shots.
+    """Run every sweep of the tables on a cluster, in blocks of shots that are joined again.
 
-    The values of `total` are raw samples.
+    Return k and values by encoder, classifier and spread; those of `total` are raw samples, as
+    `sweep` returns them. `report` is called with the encoder and the number of shots of each block
+    that is finished.
     """
     blocks = [block for table in tables for block in _cut(table, work.protocol)]
     keys = [(table.encoder, name, spread) for table, name, spread, _ in blocks]
@@ -522,7 +551,10 @@ def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
 
 
 def _cut(table: Vectors, protocol: Protocol) -> list[Block]:
-    """Return blocks of the shots of every classifier and spread; the last has the whole pool."""
+    """Cut the sweeps of a table, one per classifier and spread, into blocks of shots.
+
+    If the protocol has the whole pool, the last block of each sweep has it.
+    """
     count = max(1, min(BLOCKS, len(protocol.shots)))
     cuts = []
     for number, part in enumerate(np.array_split(protocol.shots, count), 1):
@@ -534,12 +566,12 @@ def _cut(table: Vectors, protocol: Protocol) -> list[Block]:
 
 
 def use_threads(work: SweepWork, threads: int) -> SweepWork:
-    """Return the work with the threads of a worker."""
+    """Return the work with the number of threads that a worker of the cluster has."""
     return replace(work, threads=threads)
 
 
 def sweep_block(work: SweepWork, block: Block) -> Swept:
-    """Sweep some shots."""
+    """Run one block of a sweep on a worker; return k of each row and the values."""
     table, classifier, spread, protocol = block
     episodes = plan_episodes(table, work.folds, work.counts)
     rule = find_classifier(classifier)
@@ -550,9 +582,9 @@ def sweep_block(work: SweepWork, block: Block) -> Swept:
 
 
 def _join(parts: Sequence[Swept]) -> Swept:
-    """Return the blocks of a sweep as one, in place of the first."""
+    """Join the blocks of one sweep along the shots, into the sums of the first block."""
     k = np.concatenate([shots for shots, _ in parts])
-    # The pool may be one of the shots.
+    # k of the whole pool may also be a shot of an earlier block: keep its first row.
     kept = np.sort(np.unique(k, return_index=True)[1])
     sums = [part for _, part in parts]
     whole = sums[0]

@@ -49,11 +49,14 @@ class Problem:
     limits: Limits = field(default_factory=dict)
 
     def counts(self, fold: IntArray) -> IntArray:
-        """Return the segments of each class in each fold."""
+        """Return the number of segments, (classes, folds); `fold` is that of each recording."""
         return count_by_fold(self.holds, fold, self.count)
 
     def cost(self, fold: IntArray) -> Cost:
-        """Rate folds, exactly; smaller is better."""
+        """Rate folds in exact fractions, (−eligible classes, their spreads); smaller is better.
+
+        A class is eligible if every fold has a segment of it.
+        """
         counts = self.counts(fold)
         return self.cost_of_ranges(
             np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1))
@@ -62,7 +65,11 @@ class Problem:
     def cost_of_ranges(
         self, ranges: IntArray, eligible: IntArray | slice = slice(None)
     ) -> Cost:
-        """Rate folds by the range of each class and the eligible classes, all by default."""
+        """Rate folds by the range of each class and by which classes are eligible, default all.
+
+        A range is the largest minus the smallest number of segments in a fold. Divided by the mean
+        number it is the spread of a class.
+        """
         scaled = (self.count * ranges)[eligible].tolist()
         total = self.holds.sum(axis=0)[eligible].tolist()
         return -len(total), sum(map(Fraction, scaled, total), Fraction(0))
@@ -105,7 +112,11 @@ def build_folds(
 
 
 def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]:
-    """Return the fold of each recording, and whether better ones can exist."""
+    """Return the fold of each recording, and a text on whether better folds can exist.
+
+    `table` (recordings, classes) has the number of segments. Classes in fewer recordings than there
+    are folds cannot be eligible; a recording with such classes alone goes to the common fold.
+    """
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
     # The solver is faster with scarce classes first.
@@ -117,10 +128,11 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
         return fold, f"optimum proved: {reason}"
     problem = Problem(table[np.ix_(rows, classes)], count, limits)
     size = table[rows].sum(axis=1)
-    # scikit-learn can do better with the common recordings than without: start from the better one.
+    # The greedy start may be better if it also sees the recordings of the common fold: try both.
     starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
     start = min(starts, key=problem.cost)
     best, proof = _search_parts(problem, start, size)
+    # Make folds equal in size where that costs nothing.
     settled = search_locally(
         problem.holds, best, count, SETTLING, hinted=False, size=size
     )
@@ -130,15 +142,20 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
 
 
 def number_by_first(fold: IntArray) -> IntArray:
-    """Number folds by their first row, so that equal partitions get equal numbers."""
+    """Number folds in the order of their first rows, so that equal partitions get equal numbers."""
     _, first, member = np.unique(fold, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[member]
+    new_number = np.argsort(np.argsort(first))
+    return new_number[member]
 
 
 def _search_parts(
     problem: Problem, fold: IntArray, size: IntArray
 ) -> tuple[IntArray, str]:
-    """Improve the folds of each set of classes that shares no recordings with the others."""
+    """Improve the folds of each set of classes that shares no recordings with the other classes.
+
+    `size` is the number of segments of each recording. Return the folds, which are changed in
+    place, and a text on whether better ones can exist.
+    """
     least = np.zeros(problem.holds.shape[1], dtype=np.int64)
     filled = np.zeros(problem.count)
     obstacle = ""
@@ -158,7 +175,11 @@ def _search_parts(
 def _describe_proof(
     problem: Problem, fold: IntArray, least: IntArray, obstacle: str
 ) -> str:
-    """Describe whether better folds can exist, and how much better they could be."""
+    """Describe whether better folds can exist, and how much better they could be.
+
+    `least` is a lower bound on the range of each class, `obstacle` why the integer program proved
+    nothing, if it did not.
+    """
     cost = problem.cost(fold)
     bound = problem.cost_of_ranges(least)
     if cost == bound:
@@ -175,7 +196,11 @@ def _describe_proof(
 
 
 def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
-    """Return the best folds, the least range of each class, and what prevented a proof, if any."""
+    """Search for better folds: first locally, then, if the bound is not reached, by milp.
+
+    Return the best folds, a lower bound on the range of each class, and what prevented a proof that
+    the folds are optimal, if anything did.
+    """
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
     for number, (proposals, hinted) in enumerate(SEARCHES):
         improved = search_locally(
@@ -197,9 +222,10 @@ def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
 
 
 def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
-    """Replace each bound that is not met by the least range of its class alone.
+    """Raise the lower bounds on the ranges of classes that `fold` does not reach.
 
-    The time and the proof depend on these bounds, the folds do not.
+    The new bound is the least range that the class can have if it is alone, by milp. The time of
+    the search and the proof depend on these bounds, the folds do not.
     """
     least = least.copy()
     counts = problem.counts(fold)
@@ -214,9 +240,12 @@ def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
 
 
 def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray, str]:
-    """Search for more eligible classes, then for a smaller spread of as many, by milp.
+    """Search by milp for folds with more eligible classes, then with a smaller spread of as many.
 
-    Return the best folds; or the best known, and the limit that was hit.
+    `fold` are the best folds so far, `least` is a lower bound on the range of each class.
+    Recordings with equal counts are of one kind: only how many of a kind are in a fold matters.
+    Return the best folds, and the limit that prevented a proof that they are, or an empty text.
+    Raise TimeoutError if the solver hits its time limit.
     """
     from scipy.optimize import milp
 
@@ -267,13 +296,19 @@ def _build_model(
 ) -> dict[str, Any]:
     """State the integer program: how many recordings of each kind go to each fold.
 
-    Its solution must beat this cost. `times` is the number of recordings of each kind.
+    `kinds` (kinds, classes) are the segments of a recording of each kind, `times` the number of
+    these recordings, `least` a lower bound on the range of each class. A solution must beat `cost`:
+    with `more_classes` by more eligible classes, else by a smaller sum of spreads. Return the
+    arguments of milp.
     """
     from scipy.optimize import Bounds, LinearConstraint
 
     total = times @ kinds
     classes = len(least)
     places = len(kinds) * count
+    # Each variable is a row of an identity matrix, so that sums of variables are rows of a
+    # constraint: places, then for each class the largest and smallest count in a fold, their
+    # difference, and whether it is eligible.
     variables = np.eye(places + 4 * classes)
     place = variables[:places]
     high, low, gap, eligible = variables[places:].reshape(4, classes, -1)
@@ -311,7 +346,10 @@ def _build_model(
 
 
 def _connected(holds: IntArray) -> list[IntArray]:
-    """Return the sets of classes that share recordings, directly or through others."""
+    """Return the sets of classes that share recordings, directly or through other classes.
+
+    `holds` is (recordings, classes).
+    """
     from scipy.sparse.csgraph import connected_components
 
     count, part = connected_components(holds.T @ holds)

@@ -24,7 +24,9 @@ DEFAULT_FOLDS = 5  # the paper's, for Elephant Voices
 
 
 def check_no_leak(recording: Sequence[str], fold: IntArray) -> None:
-    """Check that every recording is in one fold, or in the common fold.
+    """Check that all segments of a recording are in the same fold, which may be the common fold.
+
+    `recording` and `fold` are those of each segment.
 
     >>> check_no_leak(["a", "a", "b"], np.array([0, 1, 1]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -134,9 +136,11 @@ def choose_folds(
     *,
     default: int = DEFAULT_FOLDS,
 ) -> Folds:
-    """Return `fold`, read from the file `source`, or the folds of the table; else build them.
+    """Return the folds of a table of segments: given ones, checked, or newly built ones.
 
-    `count` is the number that the user asked for; without it `default` folds are built.
+    `fold`, read from the file `source`, goes before the column fold of the table. If there is
+    neither, folds are built: `count`, the number that the user asked for, or else `default`. Given
+    folds must have this count.
     """
     if fold is None:
         fold = given_folds(segments)
@@ -159,25 +163,26 @@ def choose_folds(
 def count_classes(
     label: Sequence[str], folds: Folds, recording: Sequence[str] | None = None
 ) -> list[ClassCount]:
-    """Count every class, most exemplars first, and decide which are eligible.
+    """Count the exemplars of every class, largest class first, and decide which are eligible.
 
-    With the recordings, the reason can name a class that has too few of them for the folds.
+    A class that is not eligible has a reason. With the recordings, the reason can be that the class
+    is in fewer recordings than there are folds.
 
     >>> counts = count_classes(["a", "a", "b"], Folds(np.array([0, 1, 1]), 2, "given"))
     >>> [(c.label, c.exemplars, c.complete_to_k, c.eligible) for c in counts]
     [('a', 2, 1, True), ('b', 1, 0, False)]
     """
     exemplars = Counter(zip(label, folds.fold.tolist(), strict=True))
-    carriers: Counter[str] = Counter()
+    recordings: Counter[str] = Counter()
     if recording is not None:
-        carriers.update(name for name, _ in set(zip(label, recording, strict=True)))
+        recordings.update(name for name, _ in set(zip(label, recording, strict=True)))
     counts = []
     for name in set(label):
         per_fold = [exemplars[name, number] for number in range(folds.count)]
         common = exemplars[name, COMMON_FOLD]
         exemplars_of_class = sum(per_fold) + common
         complete = common if folds.only_common else exemplars_of_class - max(per_fold)
-        reason = _why_not_eligible(per_fold, common, carriers.get(name), folds)
+        reason = _why_not_eligible(per_fold, common, recordings.get(name), folds)
         count = ClassCount(
             label=name,
             exemplars=exemplars_of_class,
@@ -193,7 +198,11 @@ def count_classes(
 def _why_not_eligible(
     per_fold: list[int], common: int, recordings: int | None, folds: Folds
 ) -> str:
-    """Return why a class cannot be evaluated, or an empty text if it can."""
+    """Return why a class cannot be evaluated, or an empty text if it can.
+
+    `per_fold` are its exemplars in each fold, `common` those in the common fold, and `recordings`
+    its number of recordings, if it is known.
+    """
     empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
     if folds.only_common and common == 0:
         return "no example"
@@ -210,7 +219,7 @@ def _why_not_eligible(
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
-    """Return the eligible classes by name; there must be two.
+    """Return the names of the eligible classes, sorted; raise InputError if fewer than two are.
 
     >>> evaluated_classes([ClassCount("roar", 5, 4, True), ClassCount("bark", 3, 2, True)])
     ('bark', 'roar')
@@ -243,7 +252,10 @@ def new_exemplars(counts: Sequence[ClassCount], k: int) -> int:
 
 
 def check_tables(tables: Sequence[Vectors], folds: Folds | None) -> Folds:
-    """Check the tables and their folds; return the folds."""
+    """Check that tables agree and are finite; return their folds, after checking those too.
+
+    Without `folds`, they are taken from the first table, or built.
+    """
     if not tables:
         raise InputError("no table of embeddings was given")
     first = tables[0]

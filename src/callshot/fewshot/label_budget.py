@@ -45,21 +45,24 @@ class CurveFit:
 
     k: int
     value: FloatArray  # at k
-    limit: FloatArray
-    slope: FloatArray
+    limit: FloatArray  # a
+    slope: FloatArray  # b
     error: FloatArray  # RMSE
 
     def gain(self, more: int) -> FloatArray:
-        """Return what `more` exemplars than k add; not more than there is up to 1."""
+        """Return by how much the curves rise with `more` exemplars than k, never beyond 1."""
         most = np.maximum(1.0 - self.value, 0.0)
+        # b / k − b / (k + more)
         rise = self.slope * more / max(self.k * (self.k + more), 1)
         return np.minimum(rise, most)
 
 
 def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveFit:
-    """Fit the curves of one class, (shots, samples), to the shots that it can give in every split.
+    """Fit a curve to each column of `values`, the scores of one class (shots, samples).
 
-    All numbers but k and the value are NaN where fewer than three are complete.
+    Only complete shots count, up to `complete_to_k`, which the class can give in every split; the
+    curve is fitted to their later half. With fewer than three, all numbers but k and the value are
+    NaN; without any, the value is too.
     """
     order = np.argsort(shots)
     complete = order[shots[order] <= complete_to_k]
@@ -94,9 +97,9 @@ def sample_gains(
     labels: Sequence[str],
     classes: Sequence[ClassCount],
 ) -> Gains:
-    """Return the gain of one more exemplar of each class in every sample.
+    """Return by how much one more exemplar of each class raises its score, in every sample.
 
-    `samples` are those of one metric, (shots, labels, samples).
+    `samples` (shots, labels, samples) are the scores of one metric.
     """
     complete = {count.label: count.complete_to_k for count in classes}
     gains = {}
@@ -165,7 +168,7 @@ def label_budget(
 
 
 def recommended_class(budget: pl.DataFrame) -> Row | None:
-    """Return the row of the class that gains most from its next exemplar, if one stands out."""
+    """Return the first row of BUDGET with a recommended class; None if no class stands out."""
     rows = budget.filter("recommended")
     return None if rows.is_empty() else rows.row(0, named=True)
 
@@ -176,9 +179,9 @@ def has_gains(budget: pl.DataFrame) -> bool:
 
 
 def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
-    """Return the first k whose mean no later mean exceeds by more than `within`.
+    """Return the first k from which the curve is level: no later mean is more than `within` above.
 
-    None where only the last k is such. Points without a mean are left out.
+    None if the curve rises up to its last k. Points without a mean are left out.
 
     >>> k = np.arange(1, 41)
     >>> saturation(pl.DataFrame({"k": k, "mean": 0.8 - 0.2 / k}))
@@ -193,9 +196,11 @@ def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
 
 
 def _summarise_gains(gains: Gains) -> dict[str, Row]:
-    """Return the interval of each class's gain, and the shares of samples that decide on it.
+    """Summarise the gain of each class over the samples: columns of the BUDGET schema, by label.
 
-    Nothing where there are too few samples, or fewer than two classes with a curve.
+    They are the interval of the gain, and the shares of samples in which the class gains, and in
+    which it gains more than every other class. Classes without a curve are left out. The result is
+    empty with too few samples, or with fewer than two classes.
     """
     finite = {label: gain for label, gain in gains.items() if np.isfinite(gain).all()}
     samples = min(map(len, finite.values()), default=0)
@@ -215,7 +220,7 @@ def _summarise_gains(gains: Gains) -> dict[str, Row]:
 
 
 def check_target(target: float, spreads: Collection[str]) -> None:
-    """Check a target, and that the spread that can answer it is evaluated."""
+    """Check that a target is a score, and that the spread `total`, which it needs, is evaluated."""
     if not 0 < target <= 1:
         raise OptionError(
             f"target: expected a score above 0 and up to 1, such as 0.8, got {target}"

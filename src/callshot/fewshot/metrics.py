@@ -47,7 +47,7 @@ Groups = Sequence[IntArray]  # the class numbers of each group
 
 
 def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatArray:
-    """Return the expected AP of a random ranking: above positives / queries where these are few.
+    """Return the expected AP of a random ranking; with few queries above positives / queries.
 
     >>> round(float(chance_average_precision(1, 4)), 4)
     0.5208
@@ -55,6 +55,8 @@ def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatA
     p = np.asarray(positives, np.float64)
     n = np.asarray(queries, np.int64)
     harmonic = harmonic_numbers(int(n.max(initial=1)))[n]
+    # A positive at rank r has (r − 1) · rest_share positives above it on average, so a precision
+    # of (1 + (r − 1) · rest_share) / r. Its rank r is any of 1 … n.
     rest_share = np.where(n > 1, (p - 1) / np.maximum(n - 1, 1), 0.0)
     return (harmonic + rest_share * (n - harmonic)) / n
 
@@ -81,9 +83,9 @@ def measure(
 ) -> FoldMetrics:
     """Return the metrics of some draws of one fold, tables (draws, shots, classes).
 
-    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries). `units` are
-    whole weights of queries, (draws, queries), in multiples of UNIT: with them, decisions and ties
-    make no sense.
+    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries) the number of
+    the class that was decided for. `units` are the weights of queries, (draws, queries), as whole
+    multiples of UNIT; with them, `decisions` and `tied` of the result are meaningless.
     """
     draws, shots, classes, queries = scores.shape
     size = (len(ClassTables._fields), draws, shots, classes)
@@ -100,7 +102,7 @@ def measure(
 
 
 def by_sample(metrics: Sequence[FoldMetrics]) -> ClassTables:
-    """Return the tables of all draws, (shots, classes, draws)."""
+    """Join the tables (draws, shots, classes) of blocks of draws to (shots, classes, draws)."""
     columns = zip(*(part.tables for part in metrics), strict=True)
     return ClassTables(*(np.concatenate(one).transpose(1, 2, 0) for one in columns))
 
@@ -123,7 +125,10 @@ class Fold(NamedTuple):
 
 
 def weigh_fold(split: Split, weights: Any) -> Fold:
-    """Return the queries of a fold with their weights (queries, samples), if they differ."""
+    """Count the queries of a fold by class, and average their weights by class.
+
+    `weights` is (queries, samples); None if all queries have weight 1.
+    """
     size = len(split.rows)
     if weights is None:
         weights = np.ones((size, 1))
@@ -169,40 +174,53 @@ def weighted_f1(fold: Fold, tables: ClassTables) -> Any:
     Any other is a false positive of that class, and a false negative of the query's own label. A
     class without queries and decisions scores 0, as in scikit-learn with zero_division=0.
     """
-    missed = fold.label_weight * fold.queries - tables.hits
-    total = tables.correct + tables.decided + missed
-    return fold.label_weight * (2.0 * tables.correct / (total + (total == 0)))
+    false_negative = fold.label_weight * fold.queries - tables.hits
+    # 2 TP + FP + FN, as `decided` is TP + FP.
+    denominator = tables.correct + tables.decided + false_negative
+    f1 = 2.0 * tables.correct / (denominator + (denominator == 0))
+    return fold.label_weight * f1
 
 
 def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
-    """Return Σ_n P(decide n) · P(n is a label of the query)."""
+    """Return the accuracy of decisions that ignore the query, at each of the shots.
+
+    It is Σ_n P(decide n) · P(n is a label of the query). `probability` (shots, classes) is how
+    often each class is decided.
+    """
     share = split.relevant.mean(axis=1)
     return (probability * share).sum(axis=1)
 
 
 def chance_balanced_accuracy(split: Split, probability: FloatArray) -> FloatArray:
-    """Return the mean over classes of the chance of accuracy of their queries."""
+    """Return the balanced accuracy of decisions that ignore the query, at each of the shots.
+
+    It is the mean over classes of the chance that a decision for a query of that class is right.
+    `probability` (shots, classes) is how often each class is decided.
+    """
     share = label_shares(split).mean(axis=0)
     return (probability * share).sum(axis=1)
 
 
 def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
-    """Return the mean over classes of F1 with the expected TP, FP and FN.
+    """Return the macro F1 of decisions that ignore the query, at each of the shots.
 
-    Where queries have one label, it is what the same decisions in a random order are expected to
-    score.
+    It is the mean over classes of F1 with the expected TP, FP and FN, as shares of all queries.
+    `probability` (shots, classes) is how often each class is decided. Where queries have one label,
+    the result is what the same decisions in a random order are expected to score.
     """
-    correct = probability * split.relevant.mean(axis=1)
+    true_positive = probability * split.relevant.mean(axis=1)
+    # How often a query of each class gets a decision for any of its labels.
     hit_rate = probability @ label_shares(split).T
     queries = np.bincount(split.label, minlength=len(split.relevant))
-    missed = queries / len(split.label) * (1.0 - hit_rate)
-    total = correct + probability + missed
-    f1 = 2.0 * correct / np.where(total == 0, 1.0, total)
+    false_negative = queries / len(split.label) * (1.0 - hit_rate)
+    # 2 TP + FP + FN, as `probability` is TP + FP.
+    denominator = true_positive + probability + false_negative
+    f1 = 2.0 * true_positive / np.where(denominator == 0, 1.0, denominator)
     return f1.mean(axis=1)
 
 
 def label_shares(split: Split) -> FloatArray:
-    """Return for each class how often its queries have each of the classes among their labels."""
+    """Return shares[n, m], the share of the queries of class n that have m among their labels."""
     is_label = split.label == np.arange(len(split.relevant))[:, None]
     queries = np.maximum(is_label.sum(axis=1, keepdims=True), 1)
     shares = is_label.astype(float) @ split.relevant.T.astype(float)
@@ -210,7 +228,7 @@ def label_shares(split: Split) -> FloatArray:
 
 
 def weighted_recall(fold: Fold, tables: ClassTables) -> Any:
-    """Return the share of each class's queries that are decided right, weighted."""
+    """Return the share of each class's queries with a right decision, times their mean weight."""
     return tables.hits / fold.queries
 
 
@@ -280,11 +298,11 @@ class MetricSums:
         self._folds: list[tuple[Split, Fold, FloatArray]] = []
 
     def zeros(self, *size: int) -> FloatArray:
-        """Return a table of sums, none added yet."""
+        """Return a table of zeros on the device of the sums."""
         return np.zeros(size)
 
     def like(self, table: Any) -> Any:
-        """Return a table on the device of the sums."""
+        """Return a table, copied to the device of the sums if it is elsewhere."""
         return table
 
     def open_fold(self, split: Split, weights: Any = None) -> None:
@@ -294,7 +312,12 @@ class MetricSums:
         self._folds.append((split, weigh_fold(split, weights), decided))
 
     def add(self, row: Any, tables: ClassTables) -> None:
-        """Add tables of the open fold, (classes, samples), at one of the shots."""
+        """Add the tables of the open fold at one or more rows.
+
+        `row` selects rows of the sums, by index or slice; the tables are (rows, classes, samples),
+        without the first axis for an index. Values of classes come first, then their means over
+        classes. With weighted queries, `finish` takes these means.
+        """
         _, weights, _ = self._folds[-1]
         fold = Fold(*map(self.like, weights))
         tables = ClassTables(*map(self.like, tables))
@@ -322,7 +345,12 @@ class MetricSums:
         self._folds[-1][2][rows] += self.like(decisions.sum(axis=1))
 
     def finish(self, draws: int) -> None:
-        """Turn sums over folds into means, and decisions into mean counts over draws."""
+        """Turn sums over folds into means, and decisions into mean counts over `draws` draws.
+
+        A class is averaged over the folds in which it has a value, by its weight in each. Without
+        weights a metric is the mean of the folds that have a value; with weights, it is the mean of
+        the classes' means over folds.
+        """
         folds = [fold for _, fold, _ in self._folds]
         for split, _, decided in self._folds:
             total = decided.sum(axis=1, keepdims=True)
@@ -384,13 +412,13 @@ class MetricSums:
         return total / max(len(groups), 1)
 
     def _defined_groups(self, scoring: str, defined: NDArray[np.bool_]) -> Groups:
-        """Return the groups of a scoring, without the classes that have no value."""
+        """Return the groups of a scoring, without classes that have no value and empty groups."""
         groups = [group[defined[group]] for group in self.groups[scoring]]
         return [group for group in groups if group.size]
 
 
 def has_value(metric: str, fold: Fold) -> NDArray[np.bool_]:
-    """Return whether each class has a value of a metric in a fold."""
+    """Return whether each class has a value of a metric in a fold: a weight above 0."""
     weight = getattr(fold, FORMULAS[metric].weight)
     return weight.any(axis=1)
 
@@ -422,7 +450,10 @@ def summarise_sweep(
     sums: MetricSums,
     counts: Sequence[ClassCount],
 ) -> dict[str, Frame]:
-    """Return the frames `curve`, `values` and `per_class` of one sweep."""
+    """Return the frames `curve`, `values` and `per_class` of one sweep.
+
+    `k` is the k of each row of the sums, `counts` say up to which k each class is complete.
+    """
     last = complete_shots(counts)
     points = {
         "k": k,
@@ -454,7 +485,10 @@ def summarise_sweep(
 
 
 def confusion_frame(key: Key, k: IntArray, sums: MetricSums) -> Frame:
-    """Return every cell of the confusion matrix at every k."""
+    """Return every cell of the confusion matrix at every k, as rows of the CONFUSION schema.
+
+    Recall is NaN where no decision was counted for a true class.
+    """
     names = list(sums.classes)
     count = sums.decisions
     row_sum = count.sum(axis=2, keepdims=True)
@@ -477,9 +511,10 @@ def ties_frame(
     episodes: Episodes,
     draws: int,
 ) -> Frame:
-    """Return the ties of every class at every k, and their cost.
+    """Return how many scores of positives are tied, by class and k, and what ties cost.
 
-    `log_sums` are those of log-odds on the same draws; without them ties cost nothing.
+    `log_sums` are the sums of log-odds on the same `draws` draws, which hardly tie: the cost is
+    their AP and AUROC minus those of `sums`. Without them it is 0.
     """
     positives = np.sum([split.positives for split in make_splits(episodes)], axis=0)
     cost = {}

@@ -61,9 +61,10 @@ def shots_to_test(protocol: Protocol, complete_shots: int) -> list[int]:
 
 
 def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) -> Frame:
-    """Return the test of one encoder at some k, as rows of the CHANCE_TEST schema.
+    """Test one encoder against chance at some k; return rows of the CHANCE_TEST schema.
 
-    `key` are corpus, encoder and classifier. A metric that is undefined has no rows.
+    `key` are corpus, encoder and classifier. A metric that is undefined with any labels has no
+    rows.
     """
     statistics = measure_labellings(engine, np.array(shots))
     constants = {**key, "permutations": engine.protocol.permutations}
@@ -86,7 +87,10 @@ def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) ->
 
 
 def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
-    """Return mAP and AUROC, means over draws, (metrics, labellings, shots); true labels first."""
+    """Return mAP and AUROC by the true labels, and then by each permutation of them.
+
+    The result is (metrics, labellings, shots), averaged over draws, classes and folds.
+    """
     episodes = engine.episodes
     labellings = list(
         make_labellings(episodes, engine.protocol.seed, engine.protocol.permutations)
@@ -123,7 +127,7 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
 
 
 class Labelling(NamedTuple):
-    """Which labels each row has: those of row `source`.
+    """One assignment of labels to rows: row i has the labels of row source[i].
 
     `members` are the rows of each class, one class after the other, in the order of segment ids.
     """
@@ -133,7 +137,11 @@ class Labelling(NamedTuple):
 
 
 def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Labelling]:
-    """Yield the true labels, then as many shuffles of recordings."""
+    """Yield the true labels, then `count` permutations.
+
+    Inside each fold, the recordings are put in a random order, and the labels of their calls, one
+    after another, are given to the calls in the true order.
+    """
     _, segment = np.unique(episodes.segment, return_inverse=True)
     names, recording = np.unique(episodes.recording, return_inverse=True)
     calls = np.lexsort((segment, recording, episodes.fold))
@@ -151,7 +159,7 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
 
 
 def count_orders(episodes: Episodes) -> float:
-    """Return in how many orders the recordings of all folds can be put, at most 1e100."""
+    """Return in how many orders recordings can be put inside their folds, at most 1e100."""
     pairs = set(zip(episodes.fold.tolist(), episodes.recording, strict=True))
     recordings = Counter(fold for fold, _ in pairs)
     logarithm = sum(math.lgamma(count + 1) for count in recordings.values())
@@ -166,10 +174,11 @@ def _measure_labelling(
     products: FloatArray | None,
     labelling: Labelling,
 ) -> FloatArray:
-    """Return AP and AUROC of each class, means over draws, (metrics, shots, classes).
+    """Return AP and AUROC of each class by one labelling, means over draws.
 
-    `matrix` has the products or distances of all rows, or is empty; `products` are those of all
-    rows with the queries. Where they exceed the memory limit, only those of the drawn rows are
+    The result is (metrics, shots, classes). `matrix` (rows, rows) has the products, for the medoid
+    the distances, of all rows, or is empty; `products` (rows, queries) are those with the queries.
+    Where `products` is None, they exceed the memory limit, and only those of the drawn rows are
     computed.
     """
     episodes = engine.episodes

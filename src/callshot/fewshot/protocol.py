@@ -95,11 +95,11 @@ class Protocol(ProtocolOptions):
         return "shared" if "shared" in self.spreads else self.spreads[0]
 
     def supports(self, spread: str) -> int:
-        """Return how many draws of support sets one spread has."""
+        """Return how many support sets a query meets at each k in one spread."""
         return self.draws if spread == "per-query" else self.samples(spread)
 
     def samples(self, spread: str) -> int:
-        """Return how many values one spread has at each k."""
+        """Return how many values of a metric one spread has at each k."""
         samples = {"shared": self.shared_draws, "total": self.total_samples}
         return samples.get(spread, self.bootstraps)
 

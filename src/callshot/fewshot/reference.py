@@ -31,7 +31,11 @@ def random_below(stream: Any, position: int, n: int) -> int:
 
 
 def draw(stream: Any, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
-    """Return the first k rows in the random order of a stream that are in the pool."""
+    """Return the support of k rows: the first in the random order of a stream that are in the pool.
+
+    With the sampler `distinct` the order is a permutation of `rows` (Fisher-Yates), and the support
+    is smaller if the pool is; otherwise rows are picked with replacement.
+    """
     distinct = sampler == "distinct"
     order = list(rows)
     support: list[int] = []
@@ -57,7 +61,11 @@ def draw_support(
     n: int,
     k: int,
 ) -> Rows:
-    """Return the rows of class n's support that a query meets in one draw."""
+    """Return the rows of class n's support of k exemplars for a query, in draw `number`.
+
+    With the spread `shared` all queries have the same order of all rows of the class, from which
+    each takes those on its support side. With `per-query` a query has its own order of its pool.
+    """
     rows = np.flatnonzero(episodes.label == n).tolist()
     is_support = episodes.is_support(int(episodes.fold[query]))
     pool = [row for row in rows if is_support[row]]
@@ -99,7 +107,10 @@ def score_fold(
     fold: int,
     rule: Rule = centroid,
 ) -> FloatArray:
-    """Score every query of a fold in every draw; (queries, draws, classes + 1), decisions last."""
+    """Score every query of a fold in every draw: (queries, draws, classes + 1).
+
+    The last column is the number of the class that was decided for.
+    """
     draws = protocol.supports(spread)
     to_scores = softmax if protocol.score == "softmax" else log_odds
     table = []
@@ -122,7 +133,11 @@ def score_fold(
 
 
 def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
-    """Return AP in steps of distinct scores, and AUROC, ties half; NaN without negatives."""
+    """Return AP and AUROC of the scores of one class; `relevant` says which queries are positive.
+
+    Queries with equal scores are ranked together for AP, and count half for AUROC, which is NaN
+    without negatives.
+    """
     positives = scores[relevant]
     negatives = scores[~relevant]
     precision = [np.sum(positives >= s) / np.sum(scores >= s) for s in positives]
@@ -132,7 +147,11 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
 
 
 def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
-    """Return mAP, AUROC and accuracy of one fold; `sample` is scores and, last, the decisions."""
+    """Return mAP, AUROC and accuracy of one fold.
+
+    `sample` (queries, classes + 1) has the scores and, in the last column, the decisions;
+    `relevant` is (queries, classes). Classes without an AUROC are left out of its mean.
+    """
     pairs = zip(sample.T[:-1], relevant.T, strict=True)
     ap, auroc = np.array([ranking_metrics(*pair) for pair in pairs]).T
     defined = auroc[~np.isnan(auroc)]
@@ -145,7 +164,10 @@ def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
 def sample_values(
     episodes: Episodes, protocol: Protocol, spread: str, k: int, rule: Rule = centroid
 ) -> FloatArray:
-    """Return mAP, AUROC and accuracy of every sample of a spread, (samples, 3)."""
+    """Return mAP, AUROC and accuracy of every sample of a spread, (samples, 3), means over folds.
+
+    Sample b of `shared` is draw b; a bootstrap sample of `per-query` picks a draw for each query.
+    """
     values = np.empty((protocol.samples(spread), episodes.folds, 3))
     for fold in range(episodes.folds):
         table = score_fold(

@@ -34,9 +34,10 @@ TASK_SAMPLES = 32  # of `total`, drawn in one task
 class Spread:
     """The supports and the weights of queries of one spread.
 
-    `rank` holds the exemplars of each class in order, by number inside the class, (samples, rows);
-    without it, supports are drawn from streams: of each query in `per-query`, else of all. `units`
-    are the weights of rows as queries, in multiples of UNIT, `support_units` those as exemplars.
+    `rank` (samples, rows) holds the exemplars of each class in order, by number inside the class;
+    without it, supports are drawn from random streams: one for each query in `per-query`, else one
+    for all queries. `units` (samples, rows) are the weights of rows as queries, in multiples of
+    UNIT, `support_units` their weights as exemplars; without them all weights are 1.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Spread:
         for n, class_key in enumerate(episodes.class_key):
             rows = np.flatnonzero(episodes.label == n)
             if self.rank is not None:
+                # The first k exemplars of a given order that are on the support side.
                 ordered = rows[self.rank[draw, rows]]
                 supports.append(ordered[allowed[ordered]][:k])
                 continue
@@ -114,7 +116,12 @@ def make_spread(
 def draw_orders(
     episodes: Episodes, protocol: Protocol, units: IntArray, first: int = 0
 ) -> Ranks:
-    """Put the exemplars of each class in a random order in every sample: the heavy ones early."""
+    """Put the exemplars of each class in a random order in every sample: the heavy ones early.
+
+    `units` (samples, rows) are the weights of the exemplars' recordings, `first` is the number of
+    the first sample. An exemplar comes at an exponentially distributed time, divided by its weight.
+    Return the exemplars in order, (samples, rows), by number inside their class.
+    """
     arrival = np.empty(units.shape)
     base = streams.purpose_key(protocol.seed, "total")
     streams.fill_exponentials(base, episodes.segment_key, first, arrival)
@@ -127,7 +134,11 @@ def draw_orders(
 def draw_units(
     episodes: Episodes, protocol: Protocol, samples: int, first: int = 0
 ) -> IntArray:
-    """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows)."""
+    """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows).
+
+    Weights are exponentially distributed (the Bayesian bootstrap), and at least one UNIT. `first`
+    is the number of the first sample.
+    """
     weight = np.empty((samples, len(episodes.rows)))
     base = streams.purpose_key(protocol.seed, "recording")
     streams.fill_exponentials(base, episodes.recording_key, first, weight)

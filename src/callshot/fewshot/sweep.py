@@ -129,7 +129,11 @@ def _add_folds(
     sums: MetricSums,
     sweep_fold: Callable[..., None],
 ) -> MetricSums:
-    """Add the metrics of every fold, and finish the sums."""
+    """Add the metrics of every fold, and finish the sums.
+
+    `sweep_fold` adds one fold, on the CPU or on a GPU. By rule, the row `all` is scored apart, and
+    vectors are transformed for each split; another scorer does both by itself.
+    """
     shots = len(k) if scorer else len(engine.protocol.shots)
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
@@ -153,7 +157,7 @@ def _sweep_fold(
     sums: MetricSums,
     scorer: Scorer | None,
 ) -> None:
-    """Add the metrics of one fold at every k."""
+    """Add the metrics of one fold at every k to the sums, with threads of the CPU."""
     scorer = scorer or BY_RULE
     if spread.has_own_draws:
         _bootstrap_fold(engine, split, shots, sums, scorer)
@@ -166,7 +170,11 @@ def _sweep_fold(
 def _sweep_pool(
     engine: Engine, split: Split, k: IntArray, spread: Spread, sums: MetricSums
 ) -> None:
-    """Add the row `all`, the last; without weights it has one support set, so one value."""
+    """Add the metrics of one fold where every class gives its whole pool, as the last row.
+
+    Without weights all draws have the same support set: it is scored once, and counts as every
+    draw.
+    """
     row = slice(len(k) - 1, len(k))
     if spread.units is not None:
         # Scored apart from the other shots: its supports are large.
@@ -187,7 +195,10 @@ def _measure_draws(
     sums: MetricSums,
     evidence: Evidence,
 ) -> None:
-    """Add the metrics of every draw that all queries share, at some rows of the sums."""
+    """Score the queries of one fold by draws that all of them share, and add the metrics.
+
+    `rows` are the rows of the sums that the shots have, `evidence` computes a_n of some draws.
+    """
     shots = rows.stop - rows.start
     bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
 
@@ -210,7 +221,10 @@ def _measure_draws(
 def measure_evidence(
     engine: Engine, split: Split, evidence: FloatArray, units: IntArray | None = None
 ) -> FoldMetrics:
-    """Turn a[draw, shot, n, q] into scores, in place, and return their metrics."""
+    """Turn a[draw, shot, n, q] into scores, in place, and return their metrics.
+
+    `units` (draws, queries) are the weights of queries, in multiples of UNIT.
+    """
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = evidence.reshape(draws * shots, classes, 1, queries)
@@ -221,10 +235,10 @@ def measure_evidence(
 def _bootstrap_fold(
     engine: Engine, split: Split, shots: IntArray, sums: MetricSums, scorer: Scorer
 ) -> None:
-    """Score the queries of one fold against their own draws, and add the bootstrap's values.
+    """Score the queries of one fold by their own draws, and add the values of bootstrap samples.
 
-    Shots are processed in blocks that fit the memory. A block repeats the draws of the one before,
-    which streams without state make safe.
+    A bootstrap sample picks one draw of each query. Shots are processed in blocks whose scores fit
+    the memory limit; each block draws the same supports again, as streams have no state.
     """
     protocol = engine.protocol
     classes = len(engine.episodes.classes)
@@ -264,11 +278,13 @@ def _resample_class(
     tables: ClassTables,
     tied: IntArray,
 ) -> None:
-    """Fill AP and AUROC of one class in every sample, and its ties.
+    """Fill AP and AUROC of class n in every bootstrap sample, and the number of its tied positives.
 
-    `scores` are (queries, draws), `picks` the draw of each query in each sample; `tables` are
-    (classes, samples). The anchors are the positives, or the negatives where these are fewer and
-    nothing is tied: the sums over negatives hold for rankings without ties.
+    `scores` is (queries, draws), `picks` (queries, samples) the draw that a sample takes of each
+    query, `harmonic` the harmonic numbers; `tables` are (classes, samples), `tied` (classes).
+    Scores are only compared with the scores of anchors: the positives, or the negatives where these
+    are fewer and nothing is tied, as the sums over negatives hold for rankings without ties. Where
+    both sides are large, every sample is sorted instead.
     """
     ap = tables.ap[n]
     auroc = tables.auroc[n]
@@ -298,9 +314,10 @@ def _resample_class(
 def score_queries(
     engine: Engine, split: Split, shots: IntArray, scorer: Scorer | None = None
 ) -> tuple[FloatArray, NDArray[np.uint16], IntArray]:
-    """Return scores (shots, classes, queries, draws) and decisions (shots, queries, draws).
+    """Score the queries of a fold by their own draws.
 
-    Last come the counts of decisions, (shots, true, predicted).
+    Return the scores (shots, classes, queries, draws), the class decided for (shots, queries,
+    draws), and how often each class was decided, (shots, true, predicted).
     """
     classes = len(engine.episodes.classes)
     queries = len(split.rows)
@@ -325,7 +342,10 @@ def score_queries(
 def query_evidence(
     engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Fill:
-    """Return the function that fills a_n of some queries with the engine's rule."""
+    """Return the function that fills in a_n of some queries by their own draws and the rule.
+
+    It gets a slice of the queries, and writes to `out` (shots, classes, queries, draws).
+    """
     sampling = Sampling(
         engine.episodes.class_key,
         shots,
@@ -357,7 +377,11 @@ def query_evidence(
 def shared_evidence(
     engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Evidence:
-    """Return the function that computes a[draw, shot, n, q] of some draws by the rule."""
+    """Return the function that computes a[draw, shot, n, q] of some draws by the engine's rule.
+
+    All queries share the draws. Without a Gram matrix, or for large supports in a given order,
+    class means are multiplied with the queries; otherwise products of vectors are looked up.
+    """
     episodes = engine.episodes
     products = fold_products(engine, split)
     queries = len(split.rows)
@@ -382,7 +406,7 @@ def shared_evidence(
         if by_means:
             for d in range(len(out)):
                 means = _draw_means(engine, split, shots, spread, first + d)
-                out[d] = mean_evidence(engine, split, means)
+                out[d] = evidence_of_means(engine, split, means)
             return out
         order = NO_ORDER
         if spread.rank is not None and spread.support_units is not None:
@@ -405,14 +429,17 @@ BY_RULE = Scorer(shared_evidence, query_evidence)
 
 
 def fold_products(engine: Engine, split: Split) -> FloatArray | None:
-    """Return the products (rows, queries) of a fold; None where the vectors are read directly."""
+    """Return the products (rows, queries) of all rows with the queries of a fold.
+
+    None if they exceed the memory limit, so that the vectors are read directly.
+    """
     if engine.direct:
         return None
     return np.ascontiguousarray(cross_products(engine, split).T)
 
 
 def pool_evidence(engine: Engine, split: Split) -> FloatArray:
-    """Return a[0, 0, n, q] where every class gives its whole pool."""
+    """Return a[0, 0, n, q], of one draw at one k, where every class gives its whole pool."""
     shots = np.array([split.largest_pool])  # any draw of so many is the pool
     spread = make_spread("shared", engine.episodes, engine.protocol)
     return shared_evidence(engine, split, shots, spread)(slice(0, 1))
@@ -421,7 +448,11 @@ def pool_evidence(engine: Engine, split: Split) -> FloatArray:
 def _draw_means(
     engine: Engine, split: Split, shots: IntArray, spread: Spread, draw: int
 ) -> FloatArray:
-    """Return the weighted class means of one draw outside a fold, (shots, classes, dimensions)."""
+    """Return the weighted class means of the supports of one draw, (shots, classes, dimensions).
+
+    The supports are outside the fold of the split. They are nested, so means are cumulative sums
+    over the exemplars in the order of the draw.
+    """
     vectors = engine.episodes.vectors
     units = spread.support_units
     is_distinct = engine.protocol.distinct or units is not None
@@ -441,8 +472,11 @@ def _draw_means(
     return np.stack(means, axis=1)
 
 
-def mean_evidence(engine: Engine, split: Split, means: FloatArray) -> FloatArray:
-    """Return a_n of class means (shots, classes, dimensions), (shots, classes, queries)."""
+def evidence_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArray:
+    """Return the evidence of every class mean c for every query z: 2 c·z − |c|², or their cosine.
+
+    `means` is (shots, classes, dimensions), the result (shots, classes, queries).
+    """
     shots, classes, dimensions = means.shape
     queries, query_place = engine.queries(split)
     distinct, mean_place = distinct_rows(means.reshape(-1, dimensions))
@@ -456,9 +490,9 @@ def mean_evidence(engine: Engine, split: Split, means: FloatArray) -> FloatArray
 
 
 def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
-    """Widen raw samples of `total` to those of a prediction interval, in place.
+    """Widen the raw samples of `total` in `sums` to samples of a prediction interval, in place.
 
-    The chance of accuracy is that of the decisions in `shared`: `total` counts none.
+    The chance level of decisions is that of `shared`, as `total` counts no decisions.
     """
     sums.chance = shared.chance
     inflation = small_sample_inflation(count_recordings(episodes))
@@ -473,7 +507,8 @@ def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> Non
 def count_recordings(episodes: Episodes) -> IntArray:
     """Return the number of recordings of each class.
 
-    Where supports come from another corpus, that of the corpus with fewer: either side varies.
+    Where all supports come from another corpus, queries and supports are counted apart, and the
+    smaller number is returned: resampling underestimates the variance of that side most.
     """
     is_query = episodes.fold >= 0
     sides = [is_query, ~is_query] if episodes.only_common else [is_query | True]
@@ -514,7 +549,7 @@ def widen_to_prediction(
 
 
 def small_sample_inflation(recordings: IntArray) -> FloatArray:
-    """Return by how much resampling so many recordings underestimates a variance.
+    """Return the factor by which resampling so many recordings underestimates a variance.
 
     The variance of a mean under exponential weights is (n − 1) / (n + 1) of its unbiased estimate.
 

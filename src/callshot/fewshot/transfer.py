@@ -39,9 +39,11 @@ PREFIX = "library: "
 
 
 def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
-    """Return the table that is by the same encoder, with the same options and weights.
+    """Return the candidate made by the same encoder as `table`, with the same options and weights.
 
-    A single candidate is, too, if one of both has no name of an encoder but that of its file.
+    Encoders are the same if their fingerprints are, or their names if a fingerprint is not known. A
+    single candidate also matches if one of the two tables has the name of its file as the name of
+    its encoder, so that the encoder is not known. Raises InputError if no candidate matches.
 
     >>> from callshot.vectors import Vectors, concat_vectors
     >>> one = Vectors.from_columns("mfcc", [[0.0]], "a", "x", ["roar"], [()])
@@ -78,9 +80,10 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
 
 
 def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
-    """Return a corpus with further tables: every vector minus the mean of its table.
+    """Return a corpus with a centred copy of each table: every vector minus the table's mean.
 
-    Their names are those of the source's tables. Labels are not used.
+    A copy is named after the encoder of the corresponding table of `source`, so that the copies of
+    two corpora have the same names. Labels are not used.
     """
     tables = list(corpus.tables)
     for table, named in zip(corpus.tables, source.tables, strict=True):
@@ -92,11 +95,11 @@ def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
 
 
 def join_corpora(source: Dataset, target: Dataset) -> Dataset:
-    """Return the tables of the source, each followed by the queries of its partner.
+    """Join each table of the source with the queries of the corresponding table of the target.
 
-    Segments that the target has in a common fold of its own are left out. No segment or recording
-    is in both: random numbers depend on names, so only names that both have are changed, in the
-    source.
+    The source becomes the common fold, from which all supports come. Segments in a common fold of
+    the target are left out. Names of segments and recordings that both corpora have get a prefix in
+    the source; other names stay, because random numbers depend on them.
     """
     is_query = target.folds.fold != COMMON_FOLD
     names = set(np.array(target.first.segment)[is_query])
@@ -214,10 +217,10 @@ def evaluate_transfer(
 def plan_task(
     source: Dataset, target: Dataset, centre: bool
 ) -> tuple[list[Dataset], EncoderPairs, list[str]]:
-    """Find partners by encoder, leave out labels that one corpus alone has, and join the rest.
+    """Match tables by encoder, leave out labels that only one corpus has, and join the rest.
 
-    Return three datasets to evaluate (both corpora joined, the target, the source), the encoders of
-    source and target by those of the joined tables, and notes.
+    Return three datasets to evaluate (both corpora joined, the target, the source), for each
+    encoder of the joined dataset its names in source and target, and notes.
     """
     partners = [find_partner(table, target.tables) for table in source.tables]
     matched = replace(target, tables=partners)
@@ -270,10 +273,10 @@ def compare_with_target(
     encoder_pairs: EncoderPairs,
     reference: str,
 ) -> Frame:
-    """Return every transfer curve minus the curve within the target, as DIFFERENCES.
+    """Subtract from every transfer curve the curve within the target: rows of DIFFERENCES.
 
-    Both have the same queries in the same folds, with the same weights in `total`. Classifiers
-    other than the reference are named beside the encoder.
+    Both have the same queries in the same folds, with the same weights in `total`, so samples are
+    paired. Classifiers other than the reference are named beside the encoder.
     """
     curves = {_curve_key(curve): curve for curve in split_curves(within_target.values)}
     other_name = TARGET_EXAMPLES.format(within_target.corpus)
@@ -293,5 +296,6 @@ def compare_with_target(
 
 
 def _curve_key(curve: Frame) -> tuple[str, ...]:
+    """Return what identifies a curve within one corpus: encoder, classifier and so on."""
     columns = ("encoder", "classifier", "scoring", "metric", "spread")
     return curve.select(columns).row(0)

@@ -43,20 +43,20 @@ from callshot.vectors import Vectors
 def other_partitions(
     table: Vectors, folds: Folds, protocol: Protocol
 ) -> dict[int, Folds]:
-    """Return the other partitions that the protocol asks for, by number from 1 on.
+    """Build the other partitions into folds that the protocol asks for, by number from 1 on.
 
-    They have the same number of folds, whether those were given or built. One that is not new, or
-    in which other classes are eligible, is left out.
+    Each has as many folds as `folds`, whether these were given or built. A partition is left out if
+    it equals an earlier one, or if other classes are eligible in it.
     """
     partitions = {}
     seen = {number_by_first(folds.fold).tobytes()}
     classes = _eligible(table, folds)
     for number in range(1, protocol.repeat_folds):
         other = make_partition(table, folds.count, protocol.seed, number)
-        name = number_by_first(other.fold).tobytes()
-        if name not in seen and _eligible(table, other) == classes:
+        canonical = number_by_first(other.fold).tobytes()
+        if canonical not in seen and _eligible(table, other) == classes:
             partitions[number] = other
-        seen.add(name)
+        seen.add(canonical)
     return partitions
 
 
@@ -67,32 +67,39 @@ def partition_frame(curve: Frame, number: int) -> Frame:
 
 
 def make_partition(table: Vectors, count: int, seed: int, number: int) -> Folds:
-    """Build folds whose search takes the recordings in another order, by seed and number."""
+    """Build folds by a search that visits the recordings in a random order.
+
+    The order depends on the seed and the number of the partition. No integer program proves the
+    optimum (`nodes=0`).
+    """
     recordings = sorted(set(table.recording))
-    rank = [make_stream(seed, "folds", key(name), number) for name in recordings]
-    order = np.argsort(np.array(rank, np.uint64))
+    words = [make_stream(seed, "folds", key(name), number) for name in recordings]
+    order = np.argsort(np.array(words, np.uint64))
     return build_folds(table.label, table.recording, count, nodes=0, order=order)
 
 
 def _eligible(table: Vectors, folds: Folds) -> set[str]:
+    """Return the labels that are eligible with some folds."""
     return {c.label for c in count_classes(table.label, folds) if c.eligible}
 
 
 FACTORS = ("folds", "examples", "queries")
 INTERACTIONS = "interactions"
 TINY = 1e-300
+WEIGHT_ONE = round(1 / UNIT)  # a weight of 1, in multiples of UNIT
 
 Factors = tuple[int, ...]  # axes of a table of values
 
 
 def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
-    """Return S · S samples: labelled set d with the weights b of queries is sample d · S + b.
+    """Combine each of S labelled sets with each of S weightings of the queries.
 
-    Exemplars weigh the same.
+    S is `protocol.seeds`. Sample d · S + b has labelled set d and weighting b. All exemplars have
+    weight 1.
     """
     seeds = protocol.seeds
     units = draw_units(episodes, protocol, seeds)
-    equal = np.full_like(units, round(1 / UNIT))
+    equal = np.full_like(units, WEIGHT_ONE)
     rank = draw_orders(episodes, protocol, equal)
     return Spread(
         "total",
@@ -106,9 +113,11 @@ def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
 
 
 def variance_components(table: FloatArray) -> dict[Factors, float]:
-    """Return σ² of every set of axes of a table with one value for each combination of levels.
+    """Estimate the variance component σ² of every set of factors of a crossed design.
 
-    Axes with one level have none. Estimates may be below 0.
+    Each axis of `table` is a factor, and its indices are the levels: one value for each combination
+    of levels. The result is by the axes of the factors: one axis is a main effect, several are an
+    interaction. Axes with one level are left out. Estimates may be below 0.
 
     >>> variance_components(np.array([[1.0, 3.0], [1.0, 3.0]]))
     {(0, 1): 0.0, (0,): 0.0, (1,): 2.0}
@@ -117,6 +126,7 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
     variances: dict[Factors, float] = {}
     for size in range(len(axes), 0, -1):
         for factors in combinations(axes, size):
+            # The effect of these factors, by inclusion and exclusion of means over the others.
             effect = np.zeros(table.shape)
             for count in range(size + 1):
                 for kept in combinations(factors, count):
@@ -124,16 +134,18 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
                     sign = (-1) ** (size - count)
                     effect += sign * table.mean(axis=others, keepdims=True)
             freedom = prod(table.shape[axis] - 1 for axis in factors)
-            expected = float(np.square(effect).sum() / freedom)
+            mean_square = float(np.square(effect).sum() / freedom)
+            # Larger sets of factors were solved before, and add to this mean square.
+            own_part = mean_square
             for other, variance in variances.items():
                 if set(factors) < set(other):
-                    expected -= variance * _levels_outside(table, other)
-            variances[factors] = expected / _levels_outside(table, factors)
+                    own_part -= variance * _levels_outside(table, other)
+            variances[factors] = own_part / _levels_outside(table, factors)
     return variances
 
 
 def _levels_outside(table: FloatArray, axes: Factors) -> int:
-    """Return the number of combinations of the levels of the other axes."""
+    """Return how many combinations of levels the axes other than `axes` have."""
     outside = [axis for axis in range(table.ndim) if axis not in axes]
     return prod(table.shape[axis] for axis in outside)
 
@@ -143,9 +155,10 @@ def sensitivity_frames(
 ) -> dict[str, Frame]:
     """Return the frames `sensitivity` and `sensitivity_means` of one encoder.
 
-    `values` is mAP (partitions, labelled sets, weights, shots). The first has the standard
-    deviation of every source and its share of the variance, the second mAP at each level of each
-    factor, averaged over the others.
+    `values` is mAP (partitions, labelled sets, weightings, shots); `key` are the columns that all
+    rows share. `sensitivity` has the standard deviation that each factor, and all interactions
+    together, cause, and its share of the variance. `sensitivity_means` has mAP at each level of
+    each factor, averaged over the other factors.
     """
     sources = []
     means = []

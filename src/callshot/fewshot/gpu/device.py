@@ -92,7 +92,7 @@ def choose_device(name: str) -> Choice:
 
 
 def describe_device(name: str) -> str:
-    """Return one line on what the steps of a study run on with an option.
+    """Return one line that says on which devices the steps of a study run; `name` is the option.
 
     >>> describe_device("cpu")
     'evaluated on the CPU; encoders and networks run on the CPU'
@@ -105,9 +105,10 @@ def describe_device(name: str) -> str:
 def usable_gpu(
     gpu: Gpu | None, episodes: Episodes, notes: list[str], *needed: str
 ) -> Gpu | None:
-    """Return the GPU if it has the kernels and the memory; otherwise note why not.
+    """Return the GPU if it has all kernels and enough memory; otherwise None, and a note why.
 
-    `needed` are a rule and a score; kernels of all tables of metrics are needed too.
+    `needed` are names of kernels, such as a rule and a score. Kernels for all tables of metrics are
+    needed too.
     """
     if gpu is None:
         return None
@@ -154,7 +155,7 @@ def has_driver() -> bool:
 
 
 def find_gpu() -> Gpu | str:
-    """Return the first GPU, or one line that says what is missing."""
+    """Return the first GPU if it can evaluate, else one line that says why there is none."""
     if not has_driver():
         return "no NVIDIA driver was found"
     for package in ("torch", "triton"):
@@ -183,7 +184,10 @@ def find_gpu() -> Gpu | str:
 
 @cache
 def _triton_error() -> str:
-    """Run one small kernel, and return what failed; Triton needs a C compiler, for example."""
+    """Run one small kernel, and return the error, or an empty text if it worked.
+
+    Triton needs a C compiler, for example, which may be missing.
+    """
     try:
         import torch
 

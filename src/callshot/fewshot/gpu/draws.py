@@ -60,7 +60,7 @@ class GpuRows:
 
     @cached_property
     def distinct(self) -> tuple[Tensor, Tensor]:
-        """Each distinct vector once, and the number of the one that every row has."""
+        """Each distinct vector once, and for each row the number of its vector among these."""
         vectors, number = self.episodes.distinct
         return upload(vectors, self.gpu), upload(number, self.gpu)
 
@@ -164,10 +164,11 @@ def _draw_supports(
     DISTINCT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Draw like Fisher and Yates, without an array of the members.
+    """Fill chosen[n, i, lane] with the first steps[n] members of a random order that are outside.
 
-    Step t has put member moved[t] at place swapped[t]; what stands at a place is found by looking
-    through the steps before.
+    This is the shuffle of Fisher and Yates, without an array of the members: step t has put member
+    moved[t] at place swapped[t], and what stands at a place is found by looking through the steps
+    before.
     """
     n = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -295,7 +296,10 @@ class SupportDrawer:
         return self._weighted(Supports(chosen, steps, slots), span)
 
     def _new_supports(self, lanes: int) -> Supports:
-        """Return room for supports of every class, and the shots that they give."""
+        """Return supports of every class whose exemplars are not drawn yet.
+
+        After shots[s] exemplars a support is complete for row s of the results, which is its slot.
+        """
         longest = max(int(self.steps.max()), 1)
         slots = np.full((len(self.steps), longest), -1)
         for n, drawn in enumerate(self.drawn):
@@ -315,10 +319,11 @@ class SupportDrawer:
         draws: int,
         first: int,
     ) -> None:
-        """Fill in the first steps[n] exemplars of every draw, of the members of class n.
+        """Draw steps[n] exemplars of each class n in every lane, into `supports.chosen`.
 
-        With keys of queries, each has draws of its own, and lane q · draws + r is draw first + r of
-        query q.
+        The members of class n are members[start[n] : start[n + 1]], as row numbers inside the
+        class. With keys of queries, each query has draws of its own, and lane q · draws + r is draw
+        first + r of query q; else lane r is draw first + r.
         """
         chosen = supports.chosen
         classes, longest, lanes = chosen.shape
@@ -352,7 +357,7 @@ class SupportDrawer:
         )
 
     def _weighted(self, supports: Supports, span: slice) -> Supports:
-        """Add the weights of the exemplars in some samples."""
+        """Return supports with the weights that their exemplars have in some samples, if any."""
         if self.spread.support_units is None:
             return supports
         units = self.on_gpu.keep(self.spread.support_units)[span]

@@ -68,7 +68,10 @@ def upload_truth(split: Split, gpu: Gpu) -> Truth:
 
 @triton.jit
 def _load(table, picks, q, b, valid, draws, samples, other, PICKED: tl.constexpr):
-    """Load what a table has for some queries, (queries, samples)."""
+    """Load the entries of a table (queries, draws) for queries q and samples b.
+
+    With PICKED, `picks` (queries, samples) says which draw a sample takes; else it is draw b.
+    """
     pick = b
     if PICKED:
         pick = tl.load(picks + q * samples + b, valid, 0)
@@ -93,9 +96,12 @@ def _sum_below(
     TIES: tl.constexpr,
     QUERIES: tl.constexpr,
 ):
-    """Sum the weights of the queries below t, and not above it: of all, or of those listed.
+    """Return the weight of the queries with a score below each threshold, and of those not above.
 
-    Those not above it are summed with TIES only.
+    `t` (anchors, samples) are the thresholds, `b` the numbers of the samples. `scores` and `weight`
+    are (queries, draws); with PICKED, `picks` (queries, samples) says which draw a sample takes.
+    With LISTED, only the `count` queries in `which` are summed, else the first `count` of all. The
+    second sum, of queries not above, is meaningful with TIES only.
     """
     below = tl.zeros(t.shape, tl.float64 if WEIGHTED else tl.int32)
     not_above = below
@@ -118,7 +124,8 @@ def _sum_below(
         w = 1
         if WEIGHTED:
             w = tl.load(weight + q * draws + b, real, 0.0)[:, None, :]
-        # The sign of a difference takes less time than a comparison in float64.
+        # The sign of a difference takes less time than a comparison in float64: read as an
+        # integer, a float64 is negative where its sign bit is set.
         rise = (v[:, None, :] - t[None, :, :]).to(tl.int64, bitcast=True)
         below += tl.sum(tl.where(rise < 0, w, 0), 0)
         if TIES:
@@ -151,7 +158,12 @@ def _measure(
     ANCHORS: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Fill the rows of shots and classes that have ties, or those that have none."""
+    """Fill AP and AUROC in `out` for every shot, class and sample; add tied positives to `ties`.
+
+    A row is a shot and a class. With TIES only rows that `tied` says have ties are filled, else
+    only the others. The anchors are the positives, or without ties the negatives if these are
+    fewer; each is compared with all queries and with the other anchors (`same_…`).
+    """
     row = tl.program_id(1).to(tl.int64)
     if (tl.load(tied + row) != 0) != TIES:
         return
@@ -269,7 +281,10 @@ def _sample_decisions(
     CLASSES: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Fill hits, correct and decided of some classes: see `ClassTables`."""
+    """Fill the tables `hits`, `correct` and `decided` of some classes: see `ClassTables`.
+
+    `decisions` (shots, queries, draws) are twice the number of a class, plus 1 if it is right.
+    """
     sample = tl.program_id(0) * LANES + tl.arange(0, LANES)
     inside = sample < samples
     s = tl.program_id(1).to(tl.int64)
@@ -306,12 +321,13 @@ def measure(
     truth: Truth,
     draws: int,
 ) -> tuple[ClassTables, Tensor]:
-    """Return tables (shots, classes, samples), and tied positives (shots, classes).
+    """Return the tables of a fold (shots, classes, samples), and tied positives (shots, classes).
 
-    `scores` is (shots, classes, lanes), `decisions` (shots, lanes), `picks` (queries, samples),
-    `weight` (queries, draws) in multiples of UNIT, `tied` (shots, classes): whether any scores are
-    equal; without it they may be. Ties are counted over all samples; with picks or weights they
-    mean nothing.
+    Lane q · draws + r is draw r of query q. `scores` is (shots, classes, lanes), `decisions`
+    (shots, lanes) as `to_scores` returns them, `picks` (queries, samples) the draw that a sample
+    takes of each query, `weight` (queries, draws) in multiples of UNIT. `tied` (shots, classes) is
+    not 0 where any scores are equal; without it, all rows are treated as if they had ties. Ties are
+    counted over all samples; with picks or weights the counts are meaningless.
     """
     shots, classes, _ = scores.shape
     queries = len(truth.label)
@@ -376,7 +392,10 @@ def measure(
 
 
 def count_decisions(decisions: Tensor, truth: Truth, draws: int) -> Tensor:
-    """Return the decisions (shots, true, predicted), as `kernels.scores.count_decisions`."""
+    """Count the decisions, (shots, true, predicted), as `kernels.scores.count_decisions` does.
+
+    `decisions` (shots, lanes) are twice the number of a class, plus 1 if it is right.
+    """
     shots = len(decisions)
     classes = len(truth.relevant)
     predicted = (decisions >> 1).to(torch.int64)
@@ -392,7 +411,10 @@ def count_decisions(decisions: Tensor, truth: Truth, draws: int) -> Tensor:
 def _note_scores(
     scores, seen, again, repeated, lanes, words, MARK: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Set the bit of each score in `seen`, and in `again` if it was set; or mark the repeated."""
+    """Set the bit of each score's hash in `seen`, and in `again` if it was set before.
+
+    With MARK, which comes second: mark in `repeated` the scores whose bit in `again` is set.
+    """
     row = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     valid = lane < lanes
@@ -410,9 +432,10 @@ def _note_scores(
 
 
 def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-    """Return how many scores are also another query's, and how many of these are of positives.
+    """Count the scores that another query has too, and those of them that belong to positives.
 
-    Both are (shots, classes). `scores` is (shots, classes, lanes), `relevant` (classes, queries).
+    Both counts are (shots, classes). `scores` is (shots, classes, lanes), lane q · draws + r being
+    draw r of query q; `relevant` is (classes, queries).
     """
     shots, classes, lanes = scores.shape
     rows = shots * classes
@@ -423,10 +446,11 @@ def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Te
         _note_scores[(triton.cdiv(lanes, BLOCK), rows)](
             scores, seen, again, repeated, lanes, words, mark, BLOCK
         )
+    # Few scores are left: those that may be equal to another.
     place = repeated.nonzero()[:, 0]
     row = place // lanes
     bits = (scores.flatten()[place] + 0.0).view(torch.int64)
-    # An odd factor keeps the scores of a row apart.
+    # A group are equal scores of one row. An odd factor keeps the scores of a row apart.
     _, group = torch.unique(bits * ODD + row, return_inverse=True)
     query = place // draws  # with a number of its own in each row
     first = query.scatter_reduce(0, group, query, "amin", include_self=False)

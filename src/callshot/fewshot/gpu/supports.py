@@ -21,7 +21,10 @@ BLOCK = 128
 
 @triton.jit
 def _product(line, chosen, weight, m, lanes, valid, WEIGHTED: tl.constexpr):
-    """Load the product with number m of the support, times its weight, from a matrix line."""
+    """Load a line's product with exemplar m of the support, times the weight of m.
+
+    `line` is a row of the Gram matrix of a class.
+    """
     value = tl.load(line + tl.load(chosen + m * lanes, valid, 0), valid, 0.0)
     if WEIGHTED:
         value = tl.load(weight + m * lanes, valid, 0.0) * value
@@ -44,7 +47,10 @@ def _fill_squares(
     WEIGHTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Fill out[slot, n, lane] with |Σ w x|²."""
+    """Fill out[slot, n, lane] with |Σ w x|² of the first exemplars x with weights w.
+
+    For each new exemplar the products with those before are summed, as in `supports.fill_squares`.
+    """
     n = tl.program_id(1).to(tl.int64)
     classes = tl.num_programs(1)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -107,7 +113,11 @@ def _fill_evidence(
     WEIGHTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Fill out[slot, n, first_lane + lane] of some queries; `products` is (queries, rows)."""
+    """Fill out[slot, n, first_lane + lane] with a_n of some queries, by weighted class means.
+
+    `products` is (queries, rows), `squares` (slots, classes, support lanes) what `_fill_squares`
+    fills. A support is that of the lane with PER_QUERY, else that of its draw.
+    """
     n = tl.program_id(1).to(tl.int64)
     classes = tl.num_programs(1)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -271,6 +281,11 @@ def log1p(x):
 
 @triton.jit
 def _log_odds(a, top, second, leads, near, others):
+    """Return the log-odds of each class: a_n − log Σ_{m≠n} exp a_m.
+
+    `top` and `second` are the two largest a_n, `leads` says which class has the largest, `near` is
+    exp(second − top), and `others` Σ exp(a_m − second) of the other classes without the leader.
+    """
     rest = log1p(tl.where(leads, others - 1.0, near * others))
     reference = tl.where(leads, second, top)
     return a - reference - rest
@@ -291,6 +306,7 @@ def _to_scores(
     PAD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Turn a_n of one shot and some lanes into scores, and store the decisions: see `to_scores`."""
     s = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     valid = lane < lanes

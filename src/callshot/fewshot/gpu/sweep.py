@@ -35,7 +35,7 @@ class SplitScorer(SupportDrawer):
     """Fills a_n of the queries of one split on a GPU, (shots, classes, queries · draws)."""
 
     def per_query(self, draws: int) -> Tensor:
-        """Return a_n by each query's own draws."""
+        """Return a_n by each query's own draws, drawn in blocks of queries that fit the memory."""
         classes = len(self.steps)
         exemplars = max(int(self.steps.max()), 1)
         lane = classes * (12 * exemplars + 8 * len(self.shots))
@@ -59,6 +59,7 @@ class SplitScorer(SupportDrawer):
         return out
 
     def _new_table(self, draws: int) -> Tensor:
+        """Return memory for a_n, (shots, classes, queries · draws)."""
         lanes = len(self.split.rows) * draws
         size = (len(self.shots), len(self.steps), lanes)
         return self.on_gpu.distinct[0].new_empty(size)
@@ -71,7 +72,11 @@ class SplitScorer(SupportDrawer):
         draws: int,
         out: Tensor,
     ) -> None:
-        """Fill in a_n of some queries: by draws, and where a class gives its whole pool."""
+        """Fill in a_n of some queries in `out`, (shots, classes, queries · draws).
+
+        `supports` are for the shots that leave a choice of exemplars, `pools` for those at which a
+        class gives its whole pool.
+        """
         products = self.on_gpu.products(self.split, queries)
         first = queries.start * draws
         is_shared = not self.spread.has_own_draws
@@ -109,7 +114,7 @@ class GpuSums(MetricSums):
         return torch.zeros(size, dtype=torch.float64, device=self.gpu.torch_device)
 
     def like(self, table: Any) -> Tensor:
-        """Return a table on the GPU."""
+        """Return a table, copied to the GPU if it is an array."""
         return table if torch.is_tensor(table) else upload(table, self.gpu)
 
     def finish(self, draws: int) -> None:

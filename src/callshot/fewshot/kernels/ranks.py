@@ -83,7 +83,11 @@ def index_of(entry):
 
 @inner
 def radix_pass(source, target, shift, width, digits):
-    """Sort stably by `width` bits; digits is scratch of 2^width + 1 counters."""
+    """Sort `source` into `target`, stably, by the `width` bits from bit `shift` on.
+
+    `digits` is scratch of 2^width + 1 counters: first of the entries with each digit, then of where
+    the next of them goes.
+    """
     mask = np.uint64((1 << width) - 1)
     digits[:] = 0
     for i in range(source.size):
@@ -98,7 +102,10 @@ def radix_pass(source, target, shift, width, digits):
 
 @inner
 def shell_sort(entries, scores):
-    """Sort entries that share their upper bits by their scores; ties have no order."""
+    """Sort entries with equal upper bits by scores[index], in place; equal scores in any order.
+
+    The index is in the lower 32 bits of an entry.
+    """
     gap = 1
     while gap < entries.size // 3:
         gap = 3 * gap + 1
@@ -116,10 +123,10 @@ def shell_sort(entries, scores):
 
 @kernel
 def sort_scores(scores):
-    """Return the order of the scores, ascending, in the lower 32 bits of each entry.
+    """Return one entry per score, in ascending order, with the index in its lower 32 bits.
 
-    Three radix passes sort by the upper 24 bits, or 32 where there are many scores; shell sort does
-    the rest.
+    The upper 32 bits are the first bits of the score. Three radix passes sort by 24 of them, or by
+    all where there are many scores; shell sort orders the entries that agree in these.
     """
     width = 8 if scores.size < 4096 else 11
     lowest = np.uint64(40 if width == 8 else 32)
@@ -144,10 +151,11 @@ def sort_scores(scores):
 
 @kernel
 def encode(order, scores, is_anchor, draws, code):
-    """Fill the codes of scores (queries × draws, flat) from their order.
+    """Fill `code` with the codes of scores (queries × draws, flat); see the top of this module.
 
-    Return how many scores are tied, and how many of those are anchors'. A score is tied when
-    another query of the fold has the same one; draws of one query never meet in a sample.
+    `order` is what `sort_scores` returns, `is_anchor` says which queries are anchors. Return how
+    many scores are tied, and how many of those belong to anchors. A score is tied when another
+    query of the fold has the same one; draws of one query never meet in a sample.
     """
     anchored = np.repeat(is_anchor, draws)
     tied = 0
@@ -181,7 +189,8 @@ def encode(order, scores, is_anchor, draws, code):
 def ranking_metrics(scores, weight, relevant):
     """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking.
 
-    Weights are whole numbers, so that their sums are exact in any order.
+    `scores`, `weight` and `relevant` (whether it is positive) are those of each query. Weights are
+    whole numbers, so that their sums are exact in any order.
     """
     order = sort_scores(scores)
     precision = 0.0
@@ -215,7 +224,9 @@ def ranking_metrics(scores, weight, relevant):
 def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
     """Do what `ranking_metrics` does by counting: quick where positives are few.
 
-    The last two are scratch. Ties are right only where every weight is 1.
+    For each positive, the queries below it and not above it are counted. `positives` are the
+    numbers of the positive queries; `anchors` and `anchor_weight` are scratch for their scores and
+    weights. The number of ties is right only where every weight is 1.
     """
     m = positives.size
     everything = np.sum(weight)
@@ -293,7 +304,11 @@ LANES = 256
 
 @inner
 def count_below(table, anchors, offset, counts):
-    """Fill counts[j] with the number of rows below anchors[j] + offset, lane by lane."""
+    """Fill counts[j, i] with the number of rows q with table[q, i] < anchors[j, i] + offset.
+
+    A lane i is a bootstrap sample. Codes are whole, so offset 1 counts the rows not above an
+    anchor.
+    """
     rows = table.shape[0]
     whole = rows - rows % 4
     for j in range(anchors.shape[0]):
@@ -318,7 +333,11 @@ def count_below(table, anchors, offset, counts):
 
 @inner
 def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
-    """Add each anchor's share of AP, and how many queries of the other side are above it."""
+    """Add each anchor's part of AP to `ap`, and the other side's queries above it to `above`.
+
+    `below` and `anchors_below` (anchors, lanes) count the queries, and the anchors, with a lower
+    code. `positive` says whether the anchors are the positives.
+    """
     anchors = below.shape[0]
     for j in range(anchors):
         for i in range(LANES):
@@ -402,9 +421,10 @@ def sample_sorted(scores, draws, relevant, picks, ap, auroc):
 
 @kernel
 def sample_decisions(decided, relevant, label, picks, hits, correct, decided_for):
-    """Fill what was decided in every sample, each (classes, samples), as in `ClassTables`.
+    """Fill `hits`, `correct` and `decided_for` of every sample, (classes, samples).
 
-    `decided` is (queries, draws), `picks` (queries, samples).
+    They are the tables of `ClassTables`. `decided` (queries, draws) is the class decided for,
+    `picks` (queries, samples) the draw that a sample takes of each query.
     """
     queries, samples = picks.shape
     classes = relevant.shape[0]

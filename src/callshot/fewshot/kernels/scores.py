@@ -81,9 +81,11 @@ def grid_constant(classes):
 
 @inner
 def find_leaders(block, y, top, second, leader, decided):
-    """Find the two largest a_n of each episode of a block, and the class of the largest.
+    """Fill in the two largest a_n of each episode of a block, and the class of the largest.
 
-    That class is the hard decision.
+    `block` is (classes, y, width). `top`, `second` and `leader` (the class, as a float, so that the
+    loop vectorises) get one value for each episode of line y, `decided` the same class as a number:
+    the hard decision.
     """
     classes, _, width = block.shape
     line = block[0, y]
@@ -114,7 +116,11 @@ def fill_exponentials(table):
 
 @inner
 def fill_softmax(block, y, top, part, total, grid):
-    """Turn a_n of a block into the softmax, which underflows through the subnormals to 0."""
+    """Turn a_n of line y of a block into the softmax, in place.
+
+    exp(a_n − top) is computed as the square of exp(½ (a_n − top)), so that it underflows gradually,
+    through the subnormals, to 0. `part` (classes, width) and `total` (width) are scratch.
+    """
     classes, width = part.shape
     for n in range(classes):
         line = block[n, y]
@@ -135,9 +141,11 @@ def fill_softmax(block, y, top, part, total, grid):
 
 @inner
 def fill_shares(block, y, top, second, decided, part, near, total, grid):
-    """Fill in exp(a_n − second) of a block without the leaders, its sum, and exp(second − top).
+    """Fill in the shares of which odds are made, for line y of a block.
 
-    Each loop reads and writes few arrays: with more, the compiler gives up its vectors.
+    `part` (classes, width) gets exp(a_n − second), about 0 for the class with the largest a_n,
+    `total` its sum over classes, rounded to the grid, and `near` exp(second − top). Each loop reads
+    and writes few arrays: with more, the compiler gives up its vectors.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -158,7 +166,11 @@ def fill_shares(block, y, top, second, decided, part, near, total, grid):
 
 @inner
 def fill_log_odds(block, y, top, second, leader, part, near, total, grid):
-    """Turn a_n of a block into log-odds, from its shares."""
+    """Turn a_n of line y of a block into log-odds, in place, from the shares of `fill_shares`.
+
+    They are relative to the largest a_n of the other classes: `second` for the leading class, `top`
+    for the others. `part` is overwritten.
+    """
     classes, width = part.shape
     for n in range(classes):
         number = np.float64(n)
@@ -196,9 +208,10 @@ def fill_odds(block, y, decided, part, near, total, grid):
 
 @inner
 def largest_gap(block, y, top, lowest):
-    """Return how far a_n lies below the largest of its episode at most, in one block.
+    """Return the largest difference of two a_n of one episode, over the episodes of line y.
 
-    `lowest` is scratch. A minimum of each episode vectorises; one maximum of all does not.
+    `top` has the largest a_n of each, `lowest` is scratch. A minimum of each episode vectorises;
+    one maximum of all does not.
     """
     for i in range(top.size):
         lowest[i] = block[0, y, i]
@@ -276,10 +289,10 @@ def to_scores(table, first, last, softmax, ranking, decided):
 
 @kernel
 def count_decisions(first, last, decided, truth, decisions):
-    """Add the decisions decided[shot, q, r] for some queries.
+    """Count the classes decided[shot, q, r] of queries first … last − 1 into `decisions`.
 
-    `decisions` is (shot, true, predicted); a decision for any of a query's labels counts as
-    predicted, predicted.
+    `decisions` is (shot, true, predicted). A decision for any of a query's labels is right, and
+    counts on the diagonal; a wrong one counts in the row of the query's own label.
     """
     relevant = truth.relevant
     label = truth.label

@@ -79,11 +79,11 @@ def bootstrap_picks(base, query_key, draws, out):
 
 @kernel
 def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
-    """Fill `chosen` with the first members of a random order that are allowed.
+    """Fill `chosen` with the first `steps` members of a random order that are allowed.
 
-    Distinct: the order is a permutation of the members, which must hold so many. With replacement:
-    an endless sequence of picks. `order` holds the members, and has the same order again in the
-    end; `swaps` is scratch.
+    With `distinct`, the order is a permutation of the members, of which `steps` must be allowed;
+    otherwise it is an endless sequence of picks with replacement. `order` holds the members, and
+    has its first order again in the end; `swaps` is scratch.
     """
     count = 0
     i = np.uint64(0)
@@ -108,9 +108,9 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
 
 @kernel
 def fill_exponentials(base, keys, first, out):
-    """Fill out[b, i] with an exponential variable: a hash of (seed, purpose, key i, sample).
+    """Fill out[b, i] with an exponential variable: a hash of (seed, purpose, key i, first + b).
 
-    The samples are counted from the first one.
+    `base` is the key of seed and purpose, `first` the number of the first sample.
     """
     for i in range(keys.size):
         stream = enter(base, keys[i])

@@ -50,9 +50,9 @@ class Rows(NamedTuple):
 class Sampling(NamedTuple):
     """How supports are drawn; shots ascend.
 
-    A draw puts the members of each class in order. Those of class n are
-    members[start[n] : start[n + 1]], as row numbers inside the class. A support has only rows that
-    are outside the fold of the queries.
+    A draw puts the members of each class in order. The members of class n are
+    members[start[n] : start[n + 1]], as row numbers inside the class. Only members that are outside
+    the fold of the queries, by row of the table, enter a support.
     """
 
     class_key: Array
@@ -65,7 +65,10 @@ class Sampling(NamedTuple):
 
 @inner
 def sum_entries(matrix, row, chosen, share, size):
-    """Sum a row of a matrix over the chosen columns, weighted, in four independent chains."""
+    """Return Σ_i share[i] · matrix[row, chosen[i]] over the first `size` chosen columns.
+
+    It is summed in four independent chains, which a processor adds side by side.
+    """
     s0 = 0.0
     s1 = 0.0
     s2 = 0.0
@@ -123,7 +126,9 @@ def fill_squares(
 ):
     """Fill squares[s] with |Σ w x|² over the first limits[s] of the chosen exemplars.
 
-    Without a Gram matrix it is computed from the vectors; `total` is scratch for their sum.
+    `lengths` are the squared lengths of the vectors x, `share` the weights w, `matrix` the products
+    of the vectors of a class. Without it they are computed from the vectors; `total` is scratch for
+    their sum. Adding an exemplar adds w (2 x·sum + w |x|²).
     """
     has_matrix = matrix.size > 0
     total[: vectors.shape[1]] = 0.0
@@ -149,8 +154,10 @@ def fill_squares(
 def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
     """Fill medoids[s] with the medoid of the first limits[s] exemplars, the first of equal ones.
 
-    `sums` is scratch: the weighted distances from each exemplar to the others, added up in drawing
-    order, so that equal vectors have equal sums.
+    The medoid is the exemplar with the least sum of distances to the others. `matrix` has the
+    distances; without it they are computed from the vectors. `sums` is scratch: the weighted
+    distances from each exemplar to the others, added up in drawing order, so that equal vectors
+    have equal sums.
     """
     shot = 0
     for i in range(steps):
@@ -176,7 +183,7 @@ def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
 
 @inner
 def choose_in_order(rank, outside, steps, chosen):
-    """Fill `chosen` with the first members of a given order that are outside the fold."""
+    """Fill `chosen` with the first `steps` members in the order `rank` outside the fold."""
     count = 0
     i = 0
     while count < steps:
@@ -191,10 +198,12 @@ def choose_in_order(rank, outside, steps, chosen):
 def fill_means(
     product, chosen, share, steps, limits, squares, cosine, divide, total, out
 ):
-    """Fill out[s, q] with a_n by the weighted mean of the first limits[s] exemplars.
+    """Fill out[s, q] with a_n by the weighted mean c of the first limits[s] exemplars.
 
-    It is 2 c·z − |c|², or the cosine (z has length 1). A mean without a direction has cosine 0.
-    Rounding cannot bring a cosine beyond −1 and 1.
+    It is 2 c·z − |c|², or the cosine (z has length 1). `product` (rows, queries) has the products
+    with the queries z, `squares` what `fill_squares` fills; `total` is scratch. With `divide`, sums
+    are divided by the size of the support, else multiplied by its inverse. A mean without a
+    direction has cosine 0. Rounding cannot bring a cosine beyond −1 and 1.
     """
     queries = out.shape[1]
     for q in range(queries):
@@ -227,7 +236,10 @@ def fill_means(
 
 @inner
 def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
-    """Fill out[s, q] with a_n by the nearest of the first limits[s] exemplars."""
+    """Fill out[s, q] with the largest 2 x·z − |x|² of the first limits[s] exemplars x.
+
+    `product` (rows, queries) has x·z, `lengths` |x|²; `largest` is scratch.
+    """
     queries = out.shape[1]
     for q in range(queries):
         largest[q] = -np.inf
@@ -246,7 +258,11 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
 
 @inner
 def make_scratch(longest, queries, shots):
-    """Return memory for one support: of the longest one, of the queries, and of the shots twice."""
+    """Return the scratch of `score_support`: sums, totals, squares and medoids.
+
+    `sums` has one number per exemplar, or per dimension, of which `longest` is the most; `totals`
+    one per query; `squares` and `medoids` one per shot.
+    """
     return (
         np.empty(longest),
         np.empty(queries),
@@ -272,8 +288,9 @@ def score_support(
 ):
     """Fill out[s, q] with a_n of every query by the first limits[s] of the chosen exemplars.
 
-    `chosen` are rows of the other arrays, `share` their weights. Sums are divided by the size of
-    the support, or quicker, for many queries, multiplied by its inverse.
+    `chosen` are rows of `vectors`, `lengths` (squared), `matrix` and `product`; `share` are their
+    weights, `steps` is their number. With `divide`, sums are divided by the size of the support;
+    otherwise, quicker for many queries, they are multiplied by its inverse.
     """
     sums, totals, squares, medoids = scratch
     if rule == NEAREST:
