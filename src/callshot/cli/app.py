@@ -49,7 +49,10 @@ MAX_REASONS = 3  # in the line about what was left out
 
 
 def argument(default: Any, metavar: str, help: str, **more: Any) -> Any:
-    """Return an argument, or an annotation of one; `...` is no default."""
+    """Return an argument of a command, for typer; with the default `...` it must be given.
+
+    In `Annotated`, `...` leaves the default to the parameter.
+    """
     return typer.Argument(default, metavar=metavar, help=help, **more)
 
 
@@ -121,12 +124,14 @@ def fill_text(text: str) -> str:
 
 
 def _list_classifiers() -> str:
+    """Return all classifiers with their help, for {classifiers}."""
     from callshot.fewshot.classifiers import CLASSIFIERS
 
     return ". ".join(f"{name}: {one.help}" for name, one in CLASSIFIERS.items())
 
 
 def _list_programs() -> str:
+    """Return the programs that events can be written for, for {programs}."""
     from callshot.detection.exports import formats_for_programs
 
     return ", ".join(formats_for_programs())
@@ -158,6 +163,7 @@ class Program(typer.Typer):
         register = super().command(*names, cls=Command, **options)
 
         def decorate(function: CommandFunction) -> CommandFunction:
+            """Register a function as typer must see it, and leave it as it is."""
             register(make_command(function))
             return function
 
@@ -165,8 +171,12 @@ class Program(typer.Typer):
 
 
 def make_command(command: CommandFunction) -> CommandFunction:
-    """Return a command with the signature that typer must see."""
-    groups: dict[str, tuple[Any, dict[str, Field[Any]]]] = {}
+    """Return a function that typer can run: it takes single options, and calls the command.
+
+    Its signature has every option of a group of the command as a parameter of its own. From their
+    values it makes the groups again: see Program.
+    """
+    groups: dict[str, tuple[Any, dict[str, Field[Any]]]] = {}  # annotation and options
     parameters = []
     options: dict[str, Field[Any]] = {}
     for parameter in inspect.signature(command).parameters.values():
@@ -190,13 +200,14 @@ def make_command(command: CommandFunction) -> CommandFunction:
         parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(**values: Any) -> None:
+        """Parse the values of options, make groups of them, and call the command."""
         for name, value in values.items():
             if name in options and value is not None:
                 value = parse_value(name, options[name], value)
-            values[name] = _find_urls(value)
+            values[name] = _replace_urls(value)
         for name, (kind, entries) in groups.items():
-            of_group = {key: values.pop(key) for key in entries}
-            given = {k: value for k, value in of_group.items() if value is not None}
+            group_values = {key: values.pop(key) for key in entries}
+            given = {k: value for k, value in group_values.items() if value is not None}
             values[name] = kind(**given) if inspect.isclass(kind) else given
         command(**values)
 
@@ -210,7 +221,11 @@ def make_command(command: CommandFunction) -> CommandFunction:
 def make_parameter(
     name: str, entry: Field[Any], *, is_given: bool = False
 ) -> inspect.Parameter:
-    """Return an option as typer takes it; with `is_given`, it is None where none is given."""
+    """Return the parameter of an option, as typer takes it.
+
+    With `is_given`, its value is None if the user gives none: the default is only shown in the
+    help.
+    """
     one: Option = entry.metadata["option"]
     kind, item = user_type(entry)
     default = default_value(entry)
@@ -240,7 +255,10 @@ def make_parameter(
 
 
 def parse_value(name: str, entry: Field[Any], value: Any) -> Any:
-    """Return the value of an option as its class has it; check its range."""
+    """Return the value of an option as its dataclass has it, from what typer read; check its range.
+
+    A text with commas becomes a tuple, NAME=VALUE pairs become a mapping.
+    """
     one: Option = entry.metadata["option"]
     kind, item = user_type(entry)
     if one.separated and item is float:
@@ -255,14 +273,14 @@ def parse_value(name: str, entry: Field[Any], value: Any) -> Any:
     return value
 
 
-def _find_urls(value: Any) -> Any:
-    """Return an argument of a command with RemotePaths for paths that are URLs."""
+def _replace_urls(value: Any) -> Any:
+    """Return an argument of a command, a path or a list of them, with RemotePaths for URLs."""
     from callshot.storage import to_path
 
     if isinstance(value, Path):
         return to_path(value)
     if isinstance(value, list):
-        return [_find_urls(path) for path in value]
+        return [_replace_urls(path) for path in value]
     return value
 
 
@@ -327,6 +345,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _print_version(is_asked: bool) -> None:
+    """Print the version and stop, if --version was given."""
     if is_asked:
         from callshot.study.doctor import describe_version
 
@@ -351,9 +370,10 @@ def _callshot(
 def report_left_out(
     rejects: "Sequence[Reject]", unit: str, file: Path | str, plural: str = ""
 ) -> None:
-    """Print, also with --quiet, how many recordings or rows were left out, and why.
+    """Print to standard error, also with --quiet, how much was left out, and why.
 
-    A command calls this last. `file` lists all of them.
+    `unit` is what was left out, such as recording; `file` lists all of them, "" if no file does. A
+    command calls this last.
     """
     from callshot.corpus.segments import group_rejects
 
@@ -378,7 +398,7 @@ def echo(line: str) -> None:
 
 
 def print_first(lines: "Sequence[str]", rest: str) -> None:
-    """Print some lines, and how many there are besides."""
+    """Print the first lines, and how many more there are; `rest` follows that number."""
     for line in lines[:MAX_LINES]:
         echo(line)
     left = len(lines) - MAX_LINES
@@ -388,7 +408,10 @@ def print_first(lines: "Sequence[str]", rest: str) -> None:
 
 @contextmanager
 def run_with_progress(first: str = "", *, quiet: bool) -> "Iterator[Progress]":
-    """Show progress while a block runs; `first` is shown until the first progress."""
+    """Show progress while a block runs; `first` is what it does until the first progress.
+
+    With `quiet`, nothing is shown, and what libraries print is dropped.
+    """
     from rich.console import Console
 
     from callshot.console import show_progress
@@ -429,7 +452,8 @@ PARAMETER = re.compile(r"([A-Za-z]\w*): (.*)", re.DOTALL)
 def name_options(context: Any) -> Iterator[None]:
     """Let errors in a block begin with an option or an argument of a command, as it is typed.
 
-    An InputError may also begin with a file: one that exists is left as it is.
+    `context` is that of the command. An InputError may also begin with a file: if that exists, the
+    error is left as it is.
     """
     try:
         yield

@@ -188,10 +188,13 @@ def learn(
 def _find_review(
     examples: Path | None, add: Path | None
 ) -> tuple[Path | None, Path | None]:
-    """Return the review that examples come from, None if from no review, and the model to add to.
+    """Return the review whose calls are learnt, and the model that examples are added to.
 
-    `learn REVIEW` makes a model of the calls of a review, `learn REVIEW --add MODEL` adds them to a
-    model, and `learn --add REVIEW` to the model of the review, for which the review stands.
+    Both may be None: examples need not come from a review, or be added to a model.
+
+    learn REVIEW              makes a model of the calls of a review
+    learn REVIEW --add MODEL  adds them to a model
+    learn --add REVIEW        adds them to the model of the review: the review is returned twice
     """
     from callshot.review.journal import is_review
 
@@ -210,7 +213,7 @@ def _find_review(
 
 
 def print_rejects(rejects: "Sequence[Reject]") -> None:
-    """Print what was left out, the first of many."""
+    """Print the first of the examples or segments that were left out, and how many more."""
     lines = []
     for reject in rejects:
         location = reject.file if reject.row is None else f"{reject.file}, {reject.row}"
@@ -571,6 +574,7 @@ def score(
 
 
 def _describe_conflicts(results: "ReviewResults") -> list[str]:
+    """Return a note on calls that are left out because reviewers disagree, if there are any."""
     if not results.conflicts:
         return []
     calls = count_text(results.conflicts, "call")

@@ -153,13 +153,17 @@ class DatasetOptions(FoldOptions):
 def use_cluster(
     where: str | None, threads: int | None, *, quiet: bool
 ) -> "Iterator[DaskCluster | None]":
-    """Open a cluster while a command runs, if one is named; then print what was used."""
+    """Open the cluster `where` while a command runs, then print what was used; None without one.
+
+    `where` is the value of --cluster.
+    """
     if where is None:
         yield None
         return
     from callshot.distributed import open_cluster
 
     def report(line: str) -> None:
+        """Print a line to standard error, unless the command is quiet."""
         if not quiet:
             print(printable(line), file=sys.stderr)
 

@@ -309,8 +309,8 @@ def synth(
 
     options: dict[str, Any] = {"seed": seed, "rate_hz": rate_hz, "threads": threads}
     if not soundscape:
-        for name in site:
-            raise OptionError(f"{name}: only with --soundscape")
+        if site:
+            raise OptionError(f"{next(iter(site))}: only with --soundscape")
         with run_with_progress("synthesising", quiet=quiet) as progress:
             corpus = make_corpus(folder, scale=scale, **options, progress=progress)
         if quiet:
@@ -377,7 +377,10 @@ class JobOptions:
     )
 
     def write(self, system: str, submit: str, command: list[str]) -> None:
-        """Write or print the batch file of a command."""
+        """Write or print the batch file of a command for a system, slurm or pbs.
+
+        `submit` is the program that starts it.
+        """
         from callshot.distributed.batch_files import make_batch_file
         from callshot.files import check_new_file, write_atomic
         from callshot.storage import check_no_url

@@ -132,12 +132,15 @@ def segment(
 
 
 def _segment_command(audio: Path, given: Given) -> str:
-    """Return the command that segments what was inspected, with the same options."""
+    """Return the command that segments what was inspected, with the same options.
+
+    `given` are the options that the user gave, by the name of their parameter.
+    """
     words = [str(audio)]
     for name, value in given.items():
-        option = f"--{name.replace('_', '-')}"
+        typed = f"--{name.replace('_', '-')}"
         if value is True:
-            words.append(option)
+            words.append(typed)
             continue
         entries = [value]
         if isinstance(value, Mapping):
@@ -145,7 +148,7 @@ def _segment_command(audio: Path, given: Given) -> str:
         elif isinstance(value, tuple):
             entries = [*value]
         for entry in entries:
-            words += [option, str(entry)]
+            words += [typed, str(entry)]
     return f"next: callshot segment {shlex.join(words)} --out segments"
 
 

@@ -144,6 +144,7 @@ def run(
         return
 
     def report_step(step: "Step", seconds: float | None) -> None:
+        """Print the time and the outcome of a step, and notes on it."""
         if machine.quiet:
             return
         time = "already done" if seconds is None else f"{seconds:.1f} s"
@@ -195,6 +196,7 @@ def status(study: StudyFile = Path("study.toml")) -> None:
 
 
 def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
+    """Print a row for each step of a study, and how much work is left."""
     from rich.console import Console
     from rich.table import Table
 

@@ -68,7 +68,10 @@ def print_table(
     title: str = "",
     foot: int = 0,
 ) -> None:
-    """Print rows under their columns; a file or a pipe has as much room as it needs."""
+    """Print rows under their columns, with a title above; the last `foot` rows are pale.
+
+    Where the output is no terminal, lines may be as long as they need.
+    """
     table = Table("", title, list(map(Column, columns)), make_rows(rows), foot)
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, 240))
@@ -135,6 +138,7 @@ def show_encoder(spec: EncoderSpec, console: Console) -> None:
 
 
 def _describe_needs(spec: EncoderSpec) -> str:
+    """Return what an encoder still needs before it runs, or that it is ready."""
     needs = list_needs(spec)
     return f"needs: {', then '.join(needs)}" if needs else "ready"
 
@@ -163,7 +167,10 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
 
 
 def _show_curves(evaluation: Evaluation, console: Console) -> None:
-    """Print a table for each encoder and scoring, and a legend."""
+    """Print a table for each encoder and scoring: mAP in every spread and AUROC by k; and a legend.
+
+    Below the last k is chance.
+    """
     curve = evaluation.curve
     shots = choose_shots(sorted(set(curve["k"])))
     cells_of_k, (mark, note) = mark_shots(shots, evaluation.complete_shots)
@@ -171,17 +178,17 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
     columns["AUROC"] = ("auroc", preferred_spread(evaluation.spreads))
     groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
     for (encoder, scoring), points in groups:
-        lists: dict[Any, list[Value]] = {k: [cells_of_k[k]] for k in shots}
-        lists["chance"] = ["chance"]
+        rows: dict[Any, list[Value]] = {k: [cells_of_k[k]] for k in shots}
+        rows["chance"] = ["chance"]
         for metric, spread in columns.values():
             template = WITH_INTERVAL if metric == "map" else "{mean:.3f}"
             line = points.filter(metric=metric, spread=spread)
             by_k = line.rows_by_key("k", named=True, unique=True)
             for k in shots:
-                lists[k].append(template.format_map(by_k[k]) if k in by_k else "")
-            lists["chance"].append(f"{line['chance'][-1]:.3f}")
+                rows[k].append(template.format_map(by_k[k]) if k in by_k else "")
+            rows["chance"].append(f"{line['chance'][-1]:.3f}")
         title = encoder if scoring == "all" else f"{encoder}, {scoring}"
-        print_table(console, ("k", *columns), lists.values(), str(title), foot=1)
+        print_table(console, ("k", *columns), rows.values(), str(title), foot=1)
     console.print()
     print_lines(console, [f"{mark} {note}".strip()], "dim")
     for spread in evaluation.spreads:
@@ -190,7 +197,10 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
 
 
 def describe_better(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each encoder but the best: how far it is behind, and if it is clear."""
+    """Yield a sentence for each encoder but the best: how far it is behind, and if that is clear.
+
+    All are about mAP at one k: the largest of a few shots that all classes can give.
+    """
     spread = preferred_spread(evaluation.spreads)
     encoders = evaluation.encoders
     differences = evaluation.differences.filter(
@@ -239,7 +249,8 @@ def show_segmentation(
 ) -> None:
     """Print the sources, durations and labels of a corpus, and its rejects with reasons.
 
-    With an inspection, print also which labels and folds the protocol could use.
+    With an inspection, print also which labels and folds the protocol could use. The last line is
+    `next_step`.
     """
     for name, reason, number in segmentation.sources:
         files = count_text(number, "folder" if name == "folders" else "file")
@@ -308,7 +319,10 @@ def _show_first(
     rest: str = "",
     style: str = "dim",
 ) -> None:
-    """Print the first lines, and how many more there are."""
+    """Print the first `most` lines, and how many more there are of what `noun` says.
+
+    `rest` ends this last line: where to find them all.
+    """
     print_lines(console, lines[:most], style)
     if len(lines) > most:
         more = count_text(len(lines) - most, f"more {noun}")
@@ -316,7 +330,10 @@ def _show_first(
 
 
 def _format_durations(durations_s: FloatArray) -> list[Cell]:
-    """Return total, mean, minimum, maximum and standard deviation, as in the paper."""
+    """Return total, mean, minimum, maximum and standard deviation of durations, as in the paper.
+
+    Without durations, return empty cells.
+    """
     if not len(durations_s):
         return [Cell("")] * len(DURATIONS)
     total_s = float(durations_s.sum())
@@ -434,15 +451,19 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
 def _format_points(
     curve: Frame, spread: str, template: str = "{mean:.2f}", metric: str = "map"
 ) -> dict[int, str]:
-    """Return the points of a curve as text, by k."""
+    """Return the points of a curve in a metric and a spread as texts, by k.
+
+    The template may use all columns of the curve.
+    """
     points = curve.filter(metric=metric, spread=spread, scoring="all")
     return {row["k"]: template.format_map(row) for row in points.to_dicts()}
 
 
 def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
-    """Yield a sentence for each encoder: the score, and its difference from the target's own.
+    """Yield a sentence for each encoder: how well examples of the source name calls of the target.
 
-    It is about 5 examples, or the nearest k that both curves have in full.
+    It gives the mAP, its difference from examples of the target itself, and the share of right
+    names. It is about 5 examples, or the nearest k that both curves have in full.
     """
     last = min(result.complete_shots, result.within_target.complete_shots)
     shots = sorted(set(result.transfer_difference["k"]))

@@ -29,10 +29,11 @@ MAX_CALLS = 12  # that a cell of the heat map lists
 
 
 def score_calls(table: Vectors, folds: Folds, labels: Sequence[str]) -> FloatArray:
-    """Return the score of every call for every label, (calls, labels), as the centroid gives it.
+    """Return the nearest-centroid score of every call for every label, (calls, labels).
 
-    A score is 2 c·z − |c|², c the mean of all examples of the label in other folds: up to a
-    constant of the call, minus its squared distance. NaN if other folds have no example.
+    The score of a call z is 2 c·z − |c|², where c is the mean of all calls of the label in other
+    folds: minus the squared distance of z and c, up to a constant of the call. The calls of the
+    common fold (below 0) are examples for every fold. NaN if a label has no example.
     """
     vectors = np.asarray(table.matrix, np.float64)
     label = np.array(table.label)
@@ -52,16 +53,22 @@ def score_calls(table: Vectors, folds: Folds, labels: Sequence[str]) -> FloatArr
 def rank_confused(
     scores: FloatArray, label: Sequence[str], labels: Sequence[str]
 ) -> list[list[list[int]]]:
-    """Return for each pair of labels the calls of the first that are most like the second."""
+    """Return for each pair of labels (true, other) the calls of the first most like the second.
+
+    Calls are given by number; for (true, true) they are those most clearly their own. At most
+    MAX_CALLS each. `scores` is (calls, labels), as `score_calls` returns it; `label` is the label
+    of each call.
+    """
     names = np.array(label)
     ranked = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
-        own = scores[members]
-        margins = own - own[:, [true]]
-        others = np.nan_to_num(np.delete(own, true, axis=1), nan=-np.inf)
+        member_scores = scores[members]
+        # By how much each other label is ahead of the true one; the true one, of the best other.
+        margins = member_scores - member_scores[:, [true]]
+        others = np.nan_to_num(np.delete(member_scores, true, axis=1), nan=-np.inf)
         best_other = others.max(axis=1) if len(labels) > 1 else 0.0
-        margins[:, true] = own[:, true] - best_other
+        margins[:, true] = member_scores[:, true] - best_other
         falling = -np.nan_to_num(margins, nan=-np.inf)
         order = np.argsort(falling, axis=0, kind="stable")
         ranked.append(members[order[:MAX_CALLS].T].tolist())
@@ -84,7 +91,11 @@ class Picks(NamedTuple):
 def pick_calls(
     table: Vectors, scores: FloatArray, labels: Sequence[str]
 ) -> list[Picks]:
-    """Return for each label its most typical call, the one nearest to another, and the farthest."""
+    """Pick three calls of each label: the most typical, the most like another label, the oddest.
+
+    Typical is the nearest to the centroid of the label, odd the farthest from it. `scores` is
+    (calls, labels), as `score_calls` returns it.
+    """
     vectors = np.asarray(table.matrix, np.float64)
     squares = np.einsum("ij,ij->i", vectors, vectors)
     names = np.array(table.label)
@@ -92,10 +103,10 @@ def pick_calls(
     picks = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
-        own = finite_scores[members, true]
-        nearness = own - squares[members]  # minus the squared distance
-        margins = finite_scores[members] - own[:, None]
-        margins[:, true] = -np.inf
+        own_score = finite_scores[members, true]
+        nearness = own_score - squares[members]  # minus the squared distance
+        margins = finite_scores[members] - own_score[:, None]
+        margins[:, true] = -np.inf  # only other labels count
         margins = np.nan_to_num(margins, nan=-np.inf, neginf=-np.inf)
         row, other = np.unravel_index(margins.argmax(), margins.shape)
         pick = Picks(
@@ -126,7 +137,10 @@ MIN_WINDOW_S = 0.01
 
 
 class CallClip(NamedTuple):
-    """A call to play and see; `fast` is the sound sped up by `speed`, if it is low."""
+    """A call to play and see: MP3 and PNG files, in base64.
+
+    `fast` is the sound sped up by `speed`, if it is low; `top_hz` is the upper end of the picture.
+    """
 
     sound: str
     picture: str
@@ -142,10 +156,10 @@ def make_clips(
     most_bytes: float = MAX_BYTES,
     store: Path | None = None,
 ) -> dict[str, CallClip]:
-    """Return the clips of segments by name, the first ones first, as far as the size allows.
+    """Return the clips of the segments `names`, by name, as long as all fit `most_bytes`.
 
-    Segments whose recording cannot be read have none. The file `store` has the clips of the last
-    time, which are taken if neither segments nor recordings changed.
+    The first names come first. Segments whose recording cannot be read have no clip. The file
+    `store` keeps the clips: they are not made again if neither segments nor recordings changed.
     """
     named = segments.only(dict.fromkeys(names))
     by_place = named.frame.sort("path", "start_s", maintain_order=True)
@@ -173,7 +187,7 @@ def make_clips(
 
 
 def _file_facts(path: Path) -> tuple[int, int]:
-    """Return the size of a recording and its time; zeros where there is none."""
+    """Return the size of a recording and when it was changed; zeros if there is no such file."""
     with suppress(OSError):
         status = path.stat()
         return status.st_size, status.st_mtime_ns
@@ -181,7 +195,7 @@ def _file_facts(path: Path) -> tuple[int, int]:
 
 
 def _read_clips(store: Path | None, key: str) -> dict[str, CallClip] | None:
-    """Return the clips of a file, or None if it has other ones or is damaged."""
+    """Return the clips in a file; None if it was written for another key, or is damaged."""
     if store is None:
         return None
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -193,7 +207,10 @@ def _read_clips(store: Path | None, key: str) -> dict[str, CallClip] | None:
 
 
 def _load_clips(segments: Spans) -> Iterator[tuple[str, CallClip]]:
-    """Yield the clip of each segment: not too long, and with something around a short call."""
+    """Yield the name and the clip of each segment that can be read.
+
+    A clip ends after MAX_LENGTH_S; a short call is played with some sound around it.
+    """
     end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + MAX_LENGTH_S)
     collar_s = np.array(segments["collar_s"])
     is_short = end_s - np.array(segments["start_s"]) < SHORT_CALL_S
@@ -207,28 +224,31 @@ def _load_clips(segments: Spans) -> Iterator[tuple[str, CallClip]]:
 
 
 def make_call_clip(signal: FloatArray, rate_hz: int) -> CallClip:
-    """Return the sound and the picture of a signal."""
+    """Return a signal, (samples,), as sound and spectrogram, all signals equally loud.
+
+    A call that is too low to hear is also sped up, by the least speed that makes it audible.
+    """
     loudest = float(np.abs(signal).max()) or 1.0
-    level = signal * (LEVEL / loudest)
-    middle_hz = median_frequency_hz(level, rate_hz)
+    scaled = signal * (LEVEL / loudest)
+    median_hz = median_frequency_hz(scaled, rate_hz)
     out_hz = RATES_HZ[0] if rate_hz <= RATES_HZ[0] else RATES_HZ[1]
-    top_hz = min(rate_hz / 2, max(8 * middle_hz, 500.0))
+    top_hz = min(rate_hz / 2, max(8 * median_hz, 500.0))  # where the call is
     clip = CallClip(
-        _encode(level, rate_hz, out_hz),
-        _draw_spectrogram(level, rate_hz, top_hz),
+        _encode(scaled, rate_hz, out_hz),
+        _draw_spectrogram(scaled, rate_hz, top_hz),
         len(signal) / rate_hz,
         top_hz,
     )
-    if middle_hz >= LOW_HZ:
+    if median_hz >= LOW_HZ:
         return clip
-    audible = [speed for speed in SPEEDS if speed * middle_hz >= AUDIBLE_HZ]
+    audible = [speed for speed in SPEEDS if speed * median_hz >= AUDIBLE_HZ]
     speed = min(audible, default=SPEEDS[-1])
-    fast = _encode(level, rate_hz * speed, out_hz)
+    fast = _encode(scaled, rate_hz * speed, out_hz)
     return clip._replace(fast=fast, speed=speed)
 
 
 def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
-    """Return the frequency below which half of the energy is.
+    """Return the frequency below which half of the energy of a signal is.
 
     >>> tone = np.sin(2 * np.pi * 100 * np.arange(8000) / 8000)
     >>> round(median_frequency_hz(tone, 8000))
@@ -241,7 +261,10 @@ def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
 
 
 def _encode(signal: FloatArray, rate_hz: float, out_hz: int) -> str:
-    """Return a sound as MP3 in base64."""
+    """Return a signal as MP3 with the sample rate `out_hz`, in base64.
+
+    A higher `rate_hz` than that of the signal speeds it up.
+    """
     import soundfile
     import soxr
 
@@ -263,7 +286,7 @@ def _encode(signal: FloatArray, rate_hz: float, out_hz: int) -> str:
 
 
 def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
-    """Return a spectrogram up to a frequency as PNG in base64; dark is loud."""
+    """Return a spectrogram from 0 to `top_hz` as PNG in base64: 16 greys, dark is loud."""
     from PIL import Image
 
     window_s = max(ROWS / top_hz, MIN_WINDOW_S)
@@ -286,7 +309,15 @@ SIDE = 1000  # of the map, in whole numbers
 
 
 def find_calls(results: CorpusResults) -> dict[str, Any]:
-    """Return all calls, and their places and picks by encoder, as the page reads them."""
+    """Return the calls of a corpus as the page reads them, in JSON.
+
+    labels         the eligible labels
+    calls          the names of all calls; elsewhere a call is its position here
+    call_labels    the position of the label of each call; −1 if it is not eligible
+    encoder_calls  for each encoder: `map`, points in the plane; `confused`, see `rank_confused`;
+                   `picks`, see `pick_calls`
+    map_method     how calls were placed on the map
+    """
     evaluation = results.evaluation
     segments = evaluation.segments
     labels = [count.label for count in evaluation.eligible_classes]
@@ -310,7 +341,7 @@ def find_calls(results: CorpusResults) -> dict[str, Any]:
 
 
 def _scale(points: FloatArray) -> list[list[int]]:
-    """Return points as whole numbers; both axes have the same unit."""
+    """Return points, (calls, 2), as whole numbers from 0 to SIDE; both axes have the same unit."""
     low = points.min(axis=0)
     extent = points.max(axis=0) - low
     width = float(extent.max()) or 1.0
@@ -320,7 +351,10 @@ def _scale(points: FloatArray) -> list[list[int]]:
 
 
 def place_calls(table: Vectors) -> FloatArray:
-    """Return calls in the plane, (calls, 2), by UMAP if it is installed, else by variance."""
+    """Place calls in the plane, (calls, 2): by UMAP if it is installed and there are enough calls.
+
+    Otherwise this is the plane of largest variance.
+    """
     if find_spec("umap") and len(table) >= MIN_FOR_UMAP:
         import umap
 
@@ -331,20 +365,25 @@ def place_calls(table: Vectors) -> FloatArray:
 
 
 def choose_sounds(calls: Mapping[str, Any], results: CorpusResults) -> list[str]:
-    """Return the segments to play, the most important first: picks, then others of each label."""
+    """Return the names of the segments to play, the most important first.
+
+    The picks of all encoders but random ones come first, then labels take turns with other calls.
+    `calls` is what `find_calls` returned for these results.
+    """
     rows = []
     for table, encoder in zip(results.tables, calls["encoder_calls"], strict=True):
         if not is_random(table.encoder):
             for pick in encoder["picks"]:
                 rows += [pick.typical, pick.nearest, pick.farthest]
     numbers = np.array(calls["call_labels"])
-    labels = len(calls["labels"])
-    most = max(MIN_EXTRA, EXTRA // max(labels, 1))
-    members = []
-    for label in range(labels):  # a few calls of each, from the first to the last
-        own = np.flatnonzero(numbers == label).tolist()
-        members.append(own[:: max(1, len(own) // most)][:most])
-    for together in zip_longest(*members):
-        rows += [row for row in together if row is not None]
+    label_count = len(calls["labels"])
+    per_label = max(MIN_EXTRA, EXTRA // max(label_count, 1))
+    extra = []
+    for label in range(label_count):  # a few calls of each, from the first to the last
+        members = np.flatnonzero(numbers == label).tolist()
+        step = max(1, len(members) // per_label)
+        extra.append(members[::step][:per_label])
+    for turn in zip_longest(*extra):
+        rows += [row for row in turn if row is not None]
     segments = results.evaluation.segments["segment"]
     return [segments[row] for row in dict.fromkeys(rows)]

@@ -56,7 +56,10 @@ def is_trained(name: str) -> bool:
 
 
 def reads_encoder(encoder: str) -> pl.Expr:
-    """Return whether a baseline was trained on this encoder, or reads audio."""
+    """Return an expression: whether a baseline was trained on this encoder, or reads audio.
+
+    Baselines that read audio have no encoder: theirs is "".
+    """
     return pl.col("encoder").is_in(["", encoder])
 
 
@@ -76,16 +79,19 @@ def main_spread(evaluation: Evaluation) -> str:
 
 
 def common_spread(results: CorpusResults) -> str:
-    """Return the preferred one of the spreads that every classifier has."""
+    """Return the preferred spread of those that every classifier was evaluated in.
+
+    If there is none, return the spread of the summary.
+    """
     curves = join_classifiers(results).curve.partition_by("classifier")
     spreads = set.intersection(*(set(curve["spread"]) for curve in curves))
     return preferred_spread(spreads or {main_spread(results.evaluation)})
 
 
 def join_classifiers(results: CorpusResults) -> Evaluation:
-    """Return the evaluation with the curves, samples and classes of every classifier.
+    """Return the evaluation of a corpus with the results of every classifier.
 
-    Those of the reference come first.
+    Its frames `curve`, `values` and `per_class` have the rows of the reference first.
     """
     evaluation = results.evaluation
     others = results.other_classifiers
@@ -106,9 +112,10 @@ def list_classifiers(results: CorpusResults) -> list[str]:
 
 
 def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
-    """Yield the samples of mAP of every other classifier, and the reference's with its encoder.
+    """Yield two frames for every encoder and classifier other than the reference.
 
-    Both are in the preferred one of their common spreads.
+    They are the samples of mAP of this classifier, and of the reference with the same encoder, both
+    in the preferred one of their common spreads.
     """
     if results.other_classifiers is None:
         return
@@ -125,7 +132,7 @@ def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
 
 
 def turn_differences(rows: Frame) -> Frame:
-    """Return the other less the one, from rows of the DIFFERENCES schema."""
+    """Swap the two sides of differences: other minus one, from rows of the DIFFERENCES schema."""
     return rows.with_columns(
         one="other",
         other="one",

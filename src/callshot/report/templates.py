@@ -33,15 +33,20 @@ class _Compact(Extension):
     def preprocess(
         self, source: str, name: str | None, filename: str | None = None
     ) -> str:
+        """Return a template without its newlines and the spaces around them."""
         return re.sub(r"\s*\n\s*", "", source)
 
 
 def make_environment(
     package: str, clean: Callable[[str], str], *, autoescape: bool
 ) -> Environment:
-    """Return the templates of a package; `clean` replaces characters of every text."""
+    """Return an environment with the templates of a package.
+
+    `clean` replaces characters in every text that a template inserts; Markup is inserted as it is.
+    """
 
     def finalize(value: Any) -> Any:
+        """Clean a value before it is inserted."""
         is_text = isinstance(value, str) and not isinstance(value, Markup)
         return clean(value) if is_text else value
 

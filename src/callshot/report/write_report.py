@@ -72,7 +72,7 @@ class ReportOptions(DisplayOptions):
 
 
 def certain_names(corpora: Sequence[str]) -> list[str]:
-    """Return the names of files that every report has, known before there are results."""
+    """Return the names of the files that every report on some corpora has, whatever the results."""
     names = [PAGE, f"tables/{DOCUMENT}"]
     for corpus in corpora:
         names += [f"{corpus}/{name}" for name in (*RESULT_FILES, "rejects.csv")]
@@ -90,10 +90,11 @@ def write_report(
     earlier: EarlierFiles,
     progress: Progress,
 ) -> list[str]:
-    """Write all files to a folder; return their names.
+    """Write all files of a report to a folder; return their names.
 
-    `workers` draw figures beside this process. What did not change since the `earlier` report is
-    copied.
+    Results, summaries and segments are by corpus; the page plays some of the segments. `provenance`
+    is shown on the page. `workers` draw figures beside this process, which meanwhile writes the
+    numbers. What did not change since the `earlier` report is copied.
     """
     every = list(all_results.values())
     drawings = {}
@@ -157,9 +158,10 @@ def write_report(
 def write_numbers(
     results: CorpusResults, root: Path, earlier: EarlierFiles
 ) -> list[str]:
-    """Write what was measured on a corpus to a folder of its name; return the names of the files.
+    """Write what was measured on a corpus to the folder `root`/CORPUS; return the file names.
 
-    Curves, values and classes include every classifier, the reference first.
+    Names are relative to `root`. Curves, values and classes include every classifier, the reference
+    first. Values, the largest file, are copied if they are as in the `earlier` report.
     """
     folder = root / results.corpus
     folder.mkdir(parents=True, exist_ok=True)

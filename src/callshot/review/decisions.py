@@ -140,7 +140,10 @@ class Decisions:
         return touched
 
     def _split(self, entry: Entry) -> None:
-        """Add the two parts of an item, which stay for ever, also if the split is undone."""
+        """Add the two parts of an item at the end of all items.
+
+        They stay for ever, also if the split is undone: then they are `gone`.
+        """
         first = len(self.items)
         item = entry.body["item"]
         times_s = [entry.body[name] for name in ("start_s", "at_s", "end_s")]
@@ -155,7 +158,11 @@ class Decisions:
             self.status[reviewer] = np.pad(status, (0, 2), constant_values=UNDECIDED)
 
     def _set_active(self, entry: Entry, active: bool) -> set[int]:
-        """Add a row to those in effect, or take it away; return the items that it changed."""
+        """Add a row to those in effect, or take it away; return the items that it changed.
+
+        The parts of a split come and go with it. The status of the reviewer, the verdicts and the
+        conflicts of these items are found again.
+        """
         item = int(entry.body["item"])
         parts = self._parts.get(entry.uuid, ())
         if active:
@@ -182,12 +189,16 @@ class Decisions:
         return touched
 
     def get_status(self, reviewer: str) -> NDArray[np.int8]:
-        """Return for each item whether a reviewer decided or skipped it."""
-        nothing = np.full(len(self.items), UNDECIDED, np.int8)
-        return self.status.get(reviewer, nothing)
+        """Return for each item whether it is UNDECIDED, DECIDED or SKIPPED by a reviewer."""
+        undecided = np.full(len(self.items), UNDECIDED, np.int8)
+        return self.status.get(reviewer, undecided)
 
     def find_all(self, item: int) -> dict[str | None, Decision]:
-        """Return what everybody said of an item, by reviewer; None: how a conflict was settled."""
+        """Return the decision of every reviewer on an item, by name.
+
+        Later rows of a reviewer replace earlier ones, but a row without a span keeps the earlier
+        span, and a new span keeps the verdict. The key None has how a conflict was settled.
+        """
         said: dict[str | None, Decision] = {}
         for row in self._rows.get(item, ()):
             label = row.body.get("verdict")
@@ -213,7 +224,10 @@ class Decisions:
         return said
 
     def find_verdicts(self, item: int) -> list[Decision]:
-        """Return what each reviewer called an item, in order of time."""
+        """Return the decisions on an item that are verdicts, one of each reviewer at most.
+
+        They are in the order in which reviewers first decided.
+        """
         said = self.find_all(item)
         said.pop(None, None)
         return [
@@ -223,7 +237,8 @@ class Decisions:
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or the one on which all agree.
 
-        A settled conflict counts as settled. None if there is no verdict, or an open conflict.
+        A settled conflict has the label it was settled with, and the span of the last reviewer who
+        changed it. None if there is no verdict, or an open conflict.
         """
         verdicts = self.find_verdicts(item)
         if reviewer is not None:
@@ -238,7 +253,7 @@ class Decisions:
         return verdicts[-1] if len(labels) == 1 else None
 
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
-        """Return the span of an item as a reviewer sees it."""
+        """Return start and end of an item as a reviewer changed them, or else as in the source."""
         span = self.find_all(item).get(reviewer)
         if span is None or span["start_s"] is None:
             span = self.items.frame.row(item, named=True)
@@ -251,7 +266,12 @@ def check_decision(
     reviewer: str,
     find_duration_s: Callable[[str], float | None],
 ) -> Row:
-    """Return the row of a decision; raise RequestError if it is none."""
+    """Return the row of the journal for a decision that the page asks to save.
+
+    Raise RequestError if an item, action, span, time or label makes no sense. `find_duration_s`
+    returns the length of a recording, None if it is not known. A confirmed item with another label
+    is relabelled, and the other way round.
+    """
     if not isinstance(request, Mapping):
         raise RequestError("decisions: expected objects")
     body = describe_item(request, decisions)
@@ -289,11 +309,12 @@ def check_decision(
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value of a request is a number that a float can hold; true is none."""
     return type(value) in (int, float) and abs(value) < MAX_NUMBER
 
 
 def make_row(request: Body, action: str, body: Body) -> Row:
-    """Return a row of the journal, with the uuid of a request."""
+    """Return a row of the journal with the uuid of a request; raise RequestError if it has none."""
     try:
         name = str(uuid.UUID(request.get("uuid")))
     except (ValueError, AttributeError, TypeError):
@@ -302,9 +323,9 @@ def make_row(request: Body, action: str, body: Body) -> Row:
 
 
 def describe_item(request: Body, decisions: Decisions) -> dict[str, Any]:
-    """Return the item that a request is about; one whose split was undone counts too.
+    """Return what the journal keeps of the item of a request: enough to export it as a call.
 
-    The journal keeps enough of it to export calls.
+    The item may be part of a split that was undone. Raise RequestError if there is none.
     """
     item = request.get("item")
     if type(item) is not int:

@@ -32,7 +32,7 @@ Answer = dict[str, Any]
 
 
 def wilson_interval(hits: float, count: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share.
+    """Return Wilson's 95 % interval of the share of `hits` in `count` trials.
 
     >>> [round(limit, 4) for limit in wilson_interval(9, 10)]
     [0.5958, 0.9821]
@@ -48,10 +48,10 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
 
 
 def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Answer:
-    """Return the precision of a class by the beginning of the random order of its items.
+    """Estimate the precision of a class from a random `order` of its items, as item numbers.
 
-    Only items before the first undecided one count: the rest was chosen for other reasons,
-    and would bias the estimate. Skipped items are passed over.
+    Only items before the first undecided one count: later ones were chosen for other reasons,
+    and would bias the estimate. Skipped and split items, and open conflicts, are passed over.
     """
     reviewed = 0
     confirmed = 0
@@ -62,16 +62,18 @@ def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Ans
             confirmed += verdict["label"] == label
             continue
         said = decisions.find_all(item)
-        if all(decision["action"] == SPAN for decision in said.values()):
+        is_undecided = all(decision["action"] == SPAN for decision in said.values())
+        if is_undecided:
             break
     return describe_precision(reviewed, confirmed, len(order))
 
 
 def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer:
-    """Return how many detections of a class are right, by a fair sample of them.
+    """Return the precision of a class and its interval, from a fair sample of its detections.
 
-    The interval is one number if all were reviewed. `more_for_5_percent` is how many more reviews
-    make it ± 5 %, if the share stays as it is.
+    `confirmed` of the `reviewed` detections are right. The interval is one number if all were
+    reviewed. `more_for_5_percent` is how many more reviews make it ± 5 %, if the share stays as it
+    is.
     """
     precision = None if reviewed == 0 else confirmed / reviewed
     low, high = precision, precision
@@ -96,7 +98,9 @@ def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer
 
 
 def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
-    """Return how far two reviewers agree beyond chance; None if that is not defined.
+    """Return Cohen's kappa: how far two reviewers agree beyond chance; None if it is not defined.
+
+    Both sequences have the labels of the same items.
 
     >>> cohen_kappa(["a", "a", "b", "b"], ["a", "a", "b", "a"])
     0.5
@@ -113,9 +117,10 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
 
 
 def measure_agreement(decisions: Decisions) -> Answer:
-    """Return how many items two reviewers decided, how many alike, and Cohen's kappa.
+    """Return how many items pairs of reviewers both decided, how many alike, and Cohen's kappa.
 
-    With more than two reviewers, kappa is the mean over pairs, weighted by their common items.
+    Kappa is the mean over all pairs of reviewers, weighted by their common items; None if it is
+    not defined.
     """
     labels: dict[str, dict[int, str | None]] = {}
     for item in decisions.touched:
@@ -140,7 +145,11 @@ def measure_agreement(decisions: Decisions) -> Answer:
 
 
 def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: IntArray) -> str:
-    """Return why there is no curve yet; empty if there can be one."""
+    """Return why there is no curve yet; empty if there can be one.
+
+    `confirmed` are the confirmed items by label, `recording` is the number of the recording of
+    every item.
+    """
     labels = [name for name in confirmed if len(confirmed[name]) >= MIN_CALLS]
     if len(labels) < MIN_LABELS:
         return (
@@ -159,21 +168,23 @@ def compute_curve(
     recording: IntArray,
     vectors: NDArray[np.float32],
 ) -> Answer:
-    """Return k, mean average precision and its interval; or why there are none.
+    """Evaluate the confirmed calls; return k, mean average precision and its interval.
 
-    The curve has the points at which all labels have enough calls; `find_obstacle` finds none.
+    `confirmed` are items by label; `recording` and `vectors`, (items, dimensions), are those of
+    every item. The curve has the points at which all labels have enough calls. If there is none,
+    return `why`. `find_obstacle` must have found nothing.
     """
     from callshot.api import evaluate
 
     names = [name for name in sorted(confirmed) if len(confirmed[name]) >= MIN_CALLS]
     rows = []
     labels = []
-    recordings = []
+    recording_counts = []
     for name in names:
         calls = sorted(confirmed[name])
         rows += calls
         labels += [name] * len(calls)
-        recordings.append(len(np.unique(recording[calls])))
+        recording_counts.append(len(np.unique(recording[calls])))
     largest = max(len(confirmed[name]) for name in names) - 1
     try:
         result = evaluate(
@@ -182,7 +193,7 @@ def compute_curve(
             groups=[str(recording[row]) for row in rows],
             shots=[k for k in SHOTS if k <= largest],
             spread="shared",
-            folds=min(MAX_FOLDS, *recordings),
+            folds=min(MAX_FOLDS, *recording_counts),
             shared_draws=DRAWS,
             permutations=0,
             threads=1,

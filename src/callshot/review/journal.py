@@ -84,7 +84,10 @@ class Journal:
         os.close(self.descriptor)
 
     def append(self, batch: str, reviewer: str, rows: Sequence[Row]) -> list[Entry]:
-        """Add rows, all of them or none, and bring them to the disk; return them."""
+        """Add rows of a reviewer, all of them or none; return them once they are on the disk.
+
+        `batch` is what undo takes back at once.
+        """
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         content = {"batch": batch, "reviewer": reviewer, "time": time, "rows": rows}
         line = self._seal(_format(content))
@@ -126,10 +129,14 @@ class Journal:
         return beginning + CHAIN % chain.encode()
 
     def _is_next(self, line: bytes) -> bool:
+        """Return whether a line is whole, and follows the last one: its chain says so."""
         return line == self._seal(line[:-CHAIN_BYTES])
 
     def _take(self, line: bytes) -> None:
-        """Add the next line to what is known; raise an error if it is another one."""
+        """Read the next line: the facts from the first one, rows from the others.
+
+        Raise ValueError if it is damaged, or does not follow the last one.
+        """
         if not self._is_next(line):
             raise ValueError("another line")
         content = json.loads(line)
@@ -138,11 +145,11 @@ class Journal:
                 raise ValueError("another version")
             self.facts = dict(content["facts"])
         else:
-            about: Row = {
+            shared: Row = {
                 name: str(content[name]) for name in ("batch", "reviewer", "time")
             }
             for row in content["rows"]:
-                entry = Entry(seq=len(self.entries) + 1, **about, **row)
+                entry = Entry(seq=len(self.entries) + 1, **shared, **row)
                 self.entries.append(entry)
                 self.by_uuid[entry.uuid] = entry
         self.chain = line[-DIGITS - 2 : -2]
@@ -150,13 +157,15 @@ class Journal:
 
 
 def _format(content: Mapping[str, Any]) -> bytes:
-    """Return content as JSON without its last brace."""
+    """Return content as JSON without its last brace: the chain follows."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return text.removesuffix("}").encode()
 
 
 def open_journal(folder: Path, facts: Mapping[str, Any]) -> Journal:
     """Open the journal of a review, or make one about `facts`; the caller holds its lock.
+
+    The beginning of a line that a killed process left is moved to the file TORN first.
 
     Raises
     ------
@@ -223,7 +232,8 @@ def read_journal(folder: Path) -> Journal:
             journal._take(line)
             number += 1
         if journal._is_next(rest[:-1]):
-            # A killed process writes nothing after a complete line: its newline is damaged.
+            # A complete line and one more byte: its newline was damaged, which no killed process
+            # does.
             raise ValueError
     except (LookupError, TypeError, ValueError, RecursionError):
         raise InputError(

@@ -75,7 +75,7 @@ class ReviewResults:
     notes: Sequence[str] = ()
 
     def list_recordings(self) -> RecordingFolder:
-        """Return the readable recordings of the calls."""
+        """Return the recordings of the calls as a folder, without those that cannot be read."""
         files = RecordingFiles(self.roots)
         recordings = {}
         for name in sorted(set(self.events["recording"])):
@@ -139,16 +139,16 @@ def read_review(
         verdict = decisions.find_verdict(item, reviewer)
         if verdict is None or (verdict["label"] is None and not rejected):
             continue
-        names = {verdict["reviewer"]}
-        for said in decisions.find_verdicts(item):  # all who said so
+        reviewers = {verdict["reviewer"]}
+        for said in decisions.find_verdicts(item):  # all who agree with it
             if reviewer is None and said["label"] == verdict["label"]:
-                names.add(said["reviewer"])
+                reviewers.add(said["reviewer"])
         row = {name: bodies[item].get(name) for name in EVENTS}
         for name in ("label", "start_s", "end_s"):
-            if verdict[name] is not None:  # another one
+            if verdict[name] is not None:  # the reviewer changed it, or named it
                 row[name] = verdict[name]
         row["confirmed"] = verdict["label"] is not None
-        row["reviewer"] = ", ".join(sorted(names))
+        row["reviewer"] = ", ".join(sorted(reviewers))
         row["reviewed_at"] = verdict["time"]
         rows.append(row)
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
@@ -165,9 +165,10 @@ def read_review(
 def convert_review(
     folder: Path, format: str, out: Path, recordings: Path | None
 ) -> tuple[ReviewResults, list[Path]]:
-    """Write the confirmed calls of a review for other programs.
+    """Write the confirmed calls of a review to the folder `out`, in one of EXPORTS.
 
-    A table that runs on over all recordings also needs those without calls: their folder.
+    Return the calls, and the files. `recordings` is the folder of all recordings, also of those
+    without calls; a format whose times run on over all recordings needs it.
     """
     check_choice("to", format, EXPORTS)
     results = read_review(folder)
@@ -178,7 +179,10 @@ def convert_review(
 
 
 def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
-    """Return the calls as a file to download: its name and its content; several as a ZIP file."""
+    """Return the calls in a format as a file to download: its name and its content.
+
+    A format of several files becomes a ZIP file.
+    """
     exports = {name: one for name, one in EXPORTS.items() if one.on_page}
     if format not in exports:
         raise RequestError(f"format: expected one of {', '.join(exports)}", 404)
@@ -227,8 +231,9 @@ def learn_review_files(
         path = _find_model(results, review) if add == review else add
         earlier = load_model(path)
     similar = earlier
-    of_review = facts.get("model")
-    if similar is None and of_review is not None and Path(str(of_review)).is_file():
+    review_model = facts.get("model")
+    has_model = review_model is not None and Path(str(review_model)).is_file()
+    if similar is None and has_model:
         similar = load_model(_find_model(results, review))
     if encoder is None and similar is not None:
         encoder = similar.encoder
@@ -302,7 +307,10 @@ def learn_review_files(
 
 
 def _find_model(results: ReviewResults, folder: Path) -> Path:
-    """Return the model that a review is about; raise an error if it is not known or gone."""
+    """Return the file of the model whose detections a review is about.
+
+    Raise OptionError if the review has no model, InputError if its file is gone or damaged.
+    """
     model = results.facts.get("model")
     if model is None:
         raise OptionError(

@@ -59,7 +59,11 @@ class ServerOptions:
 def open_review(
     path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> Iterator[Review]:
-    """Open what is to be reviewed and its journal; one process at a time has it."""
+    """Open the review of a scan, segments or study at `path`, with its journal in `out`.
+
+    By default the journal is in the folder `review` beside the source. Only one process at a time
+    can open a review. A journal about other items is an error.
+    """
     beside = path.parent if path.is_file() else path
     folder = out or beside / REVIEW_FOLDER
     check_own_folder(folder, is_review=True)
@@ -104,7 +108,7 @@ def serve_review(
     out: Path | None = None,
     print_line: Callable[[str], None] = print,
 ) -> None:
-    """Serve the page of a review until Ctrl-C."""
+    """Serve the page of a review until Ctrl-C; the arguments are those of `open_review`."""
     try:
         import uvicorn
 
@@ -151,7 +155,10 @@ def serve_review(
 def _announce(
     access: "Access", options: ServerOptions, print_line: Callable[[str], None]
 ) -> None:
-    """Print the address, and open the browser."""
+    """Print the address of the page with its token, and open it in the browser.
+
+    The browser gets a code that works once instead of the token: other users see its arguments.
+    """
     host = access.host
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
@@ -171,7 +178,10 @@ def _announce(
 
 
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:
-    """Return a socket at the wanted port, the last used one, or the first free one."""
+    """Return a socket that listens: at the wanted port, or else the last used one or a free one.
+
+    Raise OutputError if there is none.
+    """
     host = options.host or LOOPBACK
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = [earlier_port, *range(FIRST_PORT, FIRST_PORT + PORTS), 0]

@@ -90,8 +90,9 @@ Answer = dict[str, Any]
 
 
 class Review:
-    """An open review.
+    """An open review of a source: its items, the decisions on them, and scores that follow these.
 
+    sample         all items of the source in the random order of `draw_sample`
     scores         what new scores are computed from; None until they are loaded, and for the
                    reason `why_no_scores` where there are none
     score_version  changes when scores do
@@ -171,6 +172,7 @@ class Review:
             return confirmed
 
     def _load_scores(self) -> None:
+        """Open what scores are computed from, in a thread; keep the reason if that fails."""
         assert self.source.load_scores is not None
         try:
             self.scores = self.source.load_scores(self.journal.path.parent)
@@ -180,14 +182,20 @@ class Review:
         self.ask_scores()
 
     def ask_scores(self) -> Future[None]:
-        """Ask for scores by the decisions as they are now; the answer says when they are there."""
+        """Ask for scores by the decisions as they are now; the future is done when they are there.
+
+        Scores that were asked for, but not begun, are computed once for all who asked.
+        """
         with self.lock:
             if self._next_scores is None:
                 self._next_scores = self._score_worker.submit(self._update_scores)
             return self._next_scores
 
     def _update_scores(self) -> None:
-        """Compute scores by the confirmed calls, and show them if they changed."""
+        """Compute scores by the confirmed calls in a thread, and show them if they changed.
+
+        It waits first, while decisions keep coming: the page goes before scores.
+        """
         for _ in range(MAX_PAUSES):
             seq = self.seq
             time.sleep(PAUSE_S)
@@ -265,7 +273,11 @@ class Review:
 
     @cached_property
     def _presets(self) -> tuple[dict[str, Answer], str]:
-        """The presets, their quietest colour at the noise of some items, and which suits."""
+        """The spectrogram settings of each preset, and the name of the preset that suits.
+
+        The quietest colour, `floor_db`, is at the level of the noise in some items. The sample rate
+        of the recordings says which preset suits.
+        """
         clips = []
         sampled = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
         for row in sampled.iter_rows(named=True):
@@ -300,7 +312,12 @@ class Review:
         whose: str | None = None,
         **filters: Any,
     ) -> Answer:
-        """List item numbers in an order, filtered by state, reviewer and other filters."""
+        """List the numbers of items from `offset` on, at most `limit`, in one of ORDERS.
+
+        Items are in a `state` for this reviewer: a key of STATES, or conflict, or all. With
+        `whose`, only items that this other reviewer decided or skipped are listed. `filters` are
+        those of `select_items`.
+        """
         with self.lock:
             decisions = self.decisions
             keep = decisions.is_active & select_items(self.items, filters)
@@ -327,9 +344,10 @@ class Review:
             }
 
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
-        """Describe items; removed ones are left out.
+        """Describe items as a reviewer sees them: their place, scores, and decisions on them.
 
-        In a blind review nothing that others said is in it.
+        Items that do not exist, or not any more, are left out. In a blind review the decisions of
+        others are left out too.
         """
         described = []
         names = (*PLACE, *SCORES, "clock", "parent")
@@ -360,12 +378,12 @@ class Review:
         return described
 
     def check_item(self, item: int) -> None:
-        """Raise RequestError if there is no item with a number."""
+        """Raise RequestError if there is no item with this number, or not any more."""
         if not 0 <= item < len(self.items) or item in self.decisions.gone:
             raise RequestError(f"item {item}: there is none with this number", 404)
 
     def list_changes(self, after: int) -> Answer:
-        """Return what changed after a row of the journal."""
+        """Return which items changed after the row `after` of the journal."""
         with self.lock:
             touched = set()
             for seq, changed in reversed(self.decisions.changes):
@@ -379,7 +397,11 @@ class Review:
             }
 
     def describe_progress(self, reviewer: str) -> Answer:
-        """Return what the decisions amount to."""
+        """Return what the decisions so far amount to, as a reviewer may see it.
+
+        That is how much is done, the precision of each class, how far reviewers agree, and the
+        k-shot curve of the confirmed calls.
+        """
         with self.lock:
             decisions = self.decisions
             counts = self.count_progress(reviewer)
@@ -395,7 +417,7 @@ class Review:
                 agreement = measure_agreement(decisions)
             conflicts = [] if self.blind else sorted(decisions.conflicts)
 
-            added = [verdict["label"] for verdict in decisions.verdicts.values()]
+            verdict_labels = [one["label"] for one in decisions.verdicts.values()]
             examples = [] if self.model is None else self.model.examples.label
             sampled = self.source.items.frame["label"].gather(self.sample)
             classes = []
@@ -407,7 +429,7 @@ class Review:
                         "label": label,
                         "threshold": self.source.thresholds.get(label),
                         "examples": examples.count(label),
-                        "added": added.count(label),
+                        "added": verdict_labels.count(label),
                     }
                 )
             return {
@@ -432,9 +454,10 @@ class Review:
         }
 
     def _describe_curve(self) -> Answer:
-        """Return the k-shot curve of the labels collected so far, or why there is none.
+        """Return the k-shot curve of the calls confirmed so far, or why there is none.
 
-        It is computed in a thread; until then it is the one before, and `pending`.
+        It is computed in a thread. Until it is there, this returns the curve before, and `pending`
+        is true.
         """
         if self.scores is None:
             return {"why": self.why_no_scores}
@@ -456,7 +479,10 @@ class Review:
     # What the page does
 
     def decide(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Save decisions, all of them or none."""
+        """Save the decisions of a request, all of them or none; return the items that changed.
+
+        Decisions that were saved before, by their uuid, are not saved again.
+        """
         requests = request.get("decisions")
         if not isinstance(requests, list) or not 1 <= len(requests) <= MAX_ITEMS:
             raise RequestError(f"decisions: expected a list of 1 to {MAX_ITEMS}")
@@ -474,7 +500,10 @@ class Review:
             return {**answer, "saved": [row["uuid"] for row in rows]}
 
     def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Take back the latest batches of a reviewer, or bring back what was taken last."""
+        """Take back the latest batches of a reviewer, or with REDO bring back what was taken last.
+
+        `nothing` in the answer is true if there was nothing to do.
+        """
         count = request.get("count", 1)
         if type(count) is not int or not 1 <= count <= MAX_UNDO:
             raise RequestError("count: expected a number of 1 or more")
@@ -491,7 +520,10 @@ class Review:
             return {**answer, "gone": gone, "nothing": nothing}
 
     def settle(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Settle a conflict: a label, or None for no call of these labels."""
+        """Settle a conflict on an item: the label of the request holds, None for no call at all.
+
+        Not in a blind review, which hides conflicts.
+        """
         self.check_visible(reviewer, None)
         with self.lock:
             body = describe_item(request, self.decisions)
@@ -516,7 +548,7 @@ class Review:
             return {"labels": self.list_labels(), "seq": self.seq}
 
     def _save(self, rows: Sequence[Row], reviewer: str) -> set[int]:
-        """Save the rows that are not saved yet; return the items that they changed."""
+        """Save the rows that are not saved yet as one batch; return the items that they changed."""
         self.journal.check_file()
         names = [row["uuid"] for row in rows]
         if len(set(names)) < len(names):
@@ -530,6 +562,7 @@ class Review:
         return touched
 
     def _describe_change(self, touched: set[int], reviewer: str) -> Answer:
+        """Return items as they are after a change, and how far the reviewer is."""
         return {
             "seq": self.seq,
             "items": self.describe_items(sorted(touched), reviewer),
@@ -547,7 +580,11 @@ class Review:
         return 0 if self.model is None else len(self.model.examples)
 
     def list_examples(self, item: int, reviewer: str) -> list[Answer]:
-        """Return the nearest labelled calls of the two best classes of an item."""
+        """Return, for each of the two best classes of an item, its labelled calls nearest to it.
+
+        These are examples of the model with a sound, and confirmed calls. Without vectors there
+        are no distances: then the class is the label of the item.
+        """
         scores = self.scores
         model = self.model
         row = int(self.items.frame["row"][item])
@@ -565,9 +602,9 @@ class Review:
                 if model is not None:
                     spans = model.examples.spans.frame.with_row_index()
                     has_clip = pl.col("clip").is_not_null()
-                    kept = spans.filter(has_clip, label=label)["index"].to_list()
-                    numbers = [*kept, *numbers]
-                    vectors = np.concatenate([model.examples.matrix[kept], vectors])
+                    rows = spans.filter(has_clip, label=label)["index"].to_list()
+                    numbers = [*rows, *numbers]
+                    vectors = np.concatenate([model.examples.matrix[rows], vectors])
                 differences = vectors - scores.vectors[row]
                 distances = np.linalg.norm(differences, axis=1).tolist()
             pairs = sorted(zip(distances, numbers, strict=True))
@@ -576,7 +613,10 @@ class Review:
         return classes
 
     def _describe_example(self, distance: float, number: int) -> Answer:
-        """Return where an example is; a confirmed call as it was decided."""
+        """Return where an example with a number is: one of the model, or a confirmed call.
+
+        A confirmed call has the span that a reviewer gave it.
+        """
         item = number - self.first_call
         if item < 0 and self.model is not None:
             place = self.model.examples.spans.frame.row(number, named=True)
@@ -595,7 +635,10 @@ class Review:
 
 
 def make_example_clip(model: "Model", number: int) -> Clip:
-    """Return the sound of an example at its real rate; of a long call its middle."""
+    """Return the sound of an example that a model keeps, at its real rate.
+
+    The model keeps only the middle of a long call, and sounds at the speed of its encoder.
+    """
     from callshot.detection.model import from_pcm
 
     example = model.examples.spans.frame.row(number, named=True)

@@ -60,7 +60,7 @@ class Clip:
         return self.start_s + len(self.signal) / self.rate_hz
 
     def cut(self, start_s: float, end_s: float) -> "Clip":
-        """Return the part between two times."""
+        """Return the part between two times of the recording; at least one sample."""
         first = round((start_s - self.start_s) * self.rate_hz)
         first = max(0, first)
         last = round((end_s - self.start_s) * self.rate_hz)
@@ -111,7 +111,10 @@ class RecordingFiles:
             return reader.recording
 
     def read(self, name: str, start_s: float, end_s: float) -> Clip:
-        """Return a span at the rate of the recording, cut at its ends; at most 10 minutes."""
+        """Return the part of a span inside the recording, at the recording's rate.
+
+        It has at least one sample, and at most 10 minutes and MAX_SAMPLES.
+        """
         with open_recording(self.find(name), name, self.source_rate_hz) as reader:
             recording = reader.recording
             rate_hz = max(1, round(recording.rate_hz))
@@ -126,7 +129,7 @@ class RecordingFiles:
 
 
 def make_wav(clip: Clip, speed: float = 1.0, gain_db: float = 0.0) -> bytes:
-    """Return a sound as it is to be played: 16 bit, one channel."""
+    """Return a clip as a WAV file to play, faster and louder as wanted: 16 bit, one channel."""
     signal = clip.signal
     played_hz = clip.rate_hz * speed
     target_hz = min(max(played_hz, MIN_PLAYED_HZ), MAX_PLAYED_HZ)
@@ -148,35 +151,38 @@ def limit_played(clip: Clip, speed: float) -> Clip:
 
 
 def filter_band(clip: Clip, low_hz: float = 0.0, high_hz: float = math.inf) -> Clip:
-    """Return a clip with the frequencies of a band only (Butterworth, no delay)."""
-    top_hz = clip.rate_hz / 2
-    low = low_hz
-    high = min(high_hz, top_hz)
-    step_hz = MIN_BAND * clip.rate_hz
-    if high - low < step_hz:
+    """Return a clip with the frequencies of a band only (Butterworth, no delay).
+
+    Silence if the band is too narrow to filter; the clip itself if the band is everything.
+    """
+    nyquist_hz = clip.rate_hz / 2
+    high_hz = min(high_hz, nyquist_hz)
+    narrowest_hz = MIN_BAND * clip.rate_hz
+    if high_hz - low_hz < narrowest_hz:
         return replace(clip, signal=np.zeros_like(clip.signal))
-    has_low = low >= step_hz
-    has_high = high <= top_hz - step_hz
+    has_low = low_hz >= narrowest_hz
+    has_high = high_hz <= nyquist_hz - narrowest_hz
     if not has_low and not has_high:
         return clip
     from scipy.signal import butter, sosfiltfilt  # its import takes a second
 
-    bands = {"bandpass": (low, high), "highpass": low, "lowpass": high}
+    bands = {"bandpass": (low_hz, high_hz), "highpass": low_hz, "lowpass": high_hz}
     kind = "highpass" if has_low else "lowpass"
     if has_low and has_high:
         kind = "bandpass"
     sections = butter(FILTER_ORDER, bands[kind], kind, fs=clip.rate_hz, output="sos")
-    usual = 3 * (2 * len(sections) + 1)
-    padded = min(usual, len(clip.signal) - 1)
-    filtered = sosfiltfilt(sections, clip.signal.astype(np.float64), padlen=padded)
+    # The padding that scipy would choose, or less for a short clip, where it is an error.
+    usual_padding = 3 * (2 * len(sections) + 1)
+    padding = min(usual_padding, len(clip.signal) - 1)
+    filtered = sosfiltfilt(sections, clip.signal.astype(np.float64), padlen=padding)
     return replace(clip, signal=filtered.astype(np.float32))
 
 
 def make_waveform(clip: Clip, width: int) -> dict[str, Any]:
-    """Return the lowest and the highest sample of each column of a picture."""
-    samples = len(clip.signal)
-    edges = np.arange(width) * samples // width
-    starts = np.minimum(edges, samples - 1)
+    """Return the lowest and the highest sample of each column of a picture `width` pixels wide."""
+    sample_count = len(clip.signal)
+    edges = np.arange(width) * sample_count // width
+    starts = np.minimum(edges, sample_count - 1)
     # reduceat takes a start without samples of its own for one sample, as a picture needs it
     signal = clip.signal.astype(np.float64).round(4)
     return {
@@ -202,7 +208,10 @@ class Picture:
     colours: str = "viridis"
 
     def band_hz(self, rate_hz: float) -> tuple[float, float]:
-        """Return the band that is drawn: at most half the rate, above 0 if it is logarithmic."""
+        """Return the ends of the band that is drawn of a signal with a sample rate.
+
+        It ends at half the rate or below; it begins above 0 if the scale is logarithmic.
+        """
         top_hz = min(self.max_hz, rate_hz / 2)
         low_hz = min(self.min_hz, 0.999 * top_hz)
         if self.scale == LOG:
@@ -224,7 +233,7 @@ def make_pixels(clip: Clip, picture: Picture) -> Pixels:
 
 
 def make_levels(clip: Clip, picture: Picture) -> FloatArray:
-    """Return the level of each pixel in dB."""
+    """Return the level of each pixel in dB, height × width, high frequencies first."""
     space = np.geomspace if picture.scale == LOG else np.linspace
     edges_hz = space(*picture.band_hz(clip.rate_hz), picture.height + 1)
     return measure_spectrogram(
@@ -233,7 +242,7 @@ def make_levels(clip: Clip, picture: Picture) -> FloatArray:
 
 
 def write_png(pixels: Pixels, colours: str) -> bytes:
-    """Return pixels as a PNG file with a palette.
+    """Return pixels, height × width, as a PNG file; `colours` is one of MAPS.
 
     >>> write_png(np.zeros((1, 1), np.uint8), "grey")[:4]
     b'\\x89PNG'

@@ -119,7 +119,7 @@ def find_checksum(items: Spans) -> str:
 
 
 def draw_sample(items: Spans, seed: int) -> IntArray:
-    """Return a random order of items, of which every beginning is a fair sample of each class.
+    """Return the items of a source in a random order; every beginning is a fair sample of a class.
 
     Each class is cut into bins of equal size by score. The order takes an item of each bin at
     random, then another of each, and so on; classes take turns. It is the same for the same seed.
@@ -147,7 +147,11 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
 def order_items(
     name: str, items: Spans, thresholds: Mapping[str, float], sample: IntArray
 ) -> IntArray:
-    """Return the numbers of all items in one of ORDERS; parts of split items follow each other."""
+    """Return the numbers of all items in one of ORDERS.
+
+    `thresholds` are scores by label: items near them are uncertain. `sample` is the order of
+    `draw_sample`; parts of split items come after it. Items without a value to sort by are last.
+    """
     if name not in ORDERS:
         raise RequestError(f"order: {name}: {suggest_name(name, ORDERS)}")
     if name == "sample":
@@ -171,9 +175,9 @@ def order_items(
 
 
 def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Return which items are shown: by FILTERS, and from_hour and to_hour.
+    """Return which items pass all filters, (items,): those of FILTERS, and from_hour and to_hour.
 
-    Hours may pass midnight, as from 22 to 4.
+    Hours may pass midnight, as from 22 to 4. Items without a value do not pass.
     """
     keep = pl.repeat(True, pl.len())
     for name, (column, compare) in FILTERS.items():
@@ -205,6 +209,7 @@ Confirmed = Mapping[str, Sequence[int]]
 class Scores:
     """Scores of all items of the source for all labels; in subclasses they follow decisions.
 
+    vectors            of the items, items × dimensions
     scores, distances  items × labels; NaN: a label without calls
     """
 
@@ -221,10 +226,14 @@ class Scores:
         raise NotImplementedError
 
     def rank(self, label: pl.Series, known: Sequence[str]) -> pl.DataFrame:
-        """Return the columns SCORES of items that have a label; a runner-up is a known label."""
+        """Return the columns SCORES of all items, given the label of each.
+
+        The runner-up is the best other label, null if it is not among the `known` ones.
+        """
         columns = {name: column for column, name in enumerate(self.labels)}
         own = [columns.get(name, -1) for name in label]
         place = (np.arange(len(own)), own)
+        # One more column, the last, is for items whose label has no scores.
         others = np.pad(self.scores, ((0, 0), (0, 1)), constant_values=np.nan)
         score = others[place].astype(np.float64)
         others[place] = np.nan
@@ -246,7 +255,7 @@ class Scores:
         )
 
     def find_best(self, row: int, count: int) -> list[str]:
-        """Return the labels with the highest scores for an item."""
+        """Return at most `count` labels with the highest scores for an item, the best first."""
         scores = self.scores[row]
         order = np.argsort(-scores, kind="stable")  # NaN is sorted last
         best = [n for n in order[:count] if np.isfinite(scores[n])]
@@ -292,26 +301,29 @@ class ModelScores(Scores):
         return True
 
     def _score(self, classifier: "CentroidClassifier") -> None:
-        """Score all items for the classes whose mean moved, in one pass over the vectors."""
+        """Score all items for the classes whose mean moved, in one pass over the vectors.
+
+        Classes that `labels` has since the last time get a column; it is NaN without calls.
+        """
         from callshot.detection.detector import make_scorer
 
         known = [self.labels.index(name) for name in classifier.classes_]
         means = np.full((len(self.labels), self.vectors.shape[1]), np.nan)
         means[known] = classifier.centroids_
-        more = (0, len(means) - len(self.means))
+        new = (0, len(means) - len(self.means))  # padding for new labels
         none = (0, 0)
-        before = np.pad(self.means, (more, none), constant_values=np.nan)
-        self.scores = np.pad(self.scores, (none, more), constant_values=np.nan)
-        self.distances = np.pad(self.distances, (none, more), constant_values=np.nan)
+        before = np.pad(self.means, (new, none), constant_values=np.nan)
+        self.scores = np.pad(self.scores, (none, new), constant_values=np.nan)
+        self.distances = np.pad(self.distances, (none, new), constant_values=np.nan)
         self.means = means
-        columns = np.flatnonzero((means != before).any(axis=1))
-        if len(columns) == 0:  # confirmed calls that equal the mean
+        moved = np.flatnonzero((means != before).any(axis=1))
+        if len(moved) == 0:  # confirmed calls that equal the mean
             return
-        scorer = make_scorer(means[columns], self._background)
+        scorer = make_scorer(means[moved], self._background)
         for start in range(0, len(self.vectors), BLOCK):
             part = slice(start, start + BLOCK)
-            self.scores[part, columns] = scorer.score(self.vectors[part])
-            self.distances[part, columns] = scorer.distances(self.vectors[part])
+            self.scores[part, moved] = scorer.score(self.vectors[part])
+            self.distances[part, moved] = scorer.distances(self.vectors[part])
 
 
 class HeldOutScores(Scores):
@@ -332,7 +344,10 @@ class HeldOutScores(Scores):
         self._score(self._original_label)
 
     def update(self, confirmed: Confirmed) -> bool:
-        """Relabel confirmed segments; return whether any score may have changed."""
+        """Score by labels as they were confirmed; return whether any score may have changed.
+
+        Segments that were not confirmed keep the label of their annotation.
+        """
         label = self._original_label.copy()
         for name, rows in confirmed.items():
             if name not in self.labels:
@@ -344,7 +359,10 @@ class HeldOutScores(Scores):
         return True
 
     def _score(self, label: IntArray) -> None:
-        """Measure how far each segment is from the mean of each label in other recordings."""
+        """Measure how far each segment is from the mean of each label in other recordings.
+
+        `label` is the number of the label of each segment, −1 for none.
+        """
         from callshot.detection.model_summary import LabelledVectors
 
         self._label = label
@@ -358,7 +376,10 @@ class HeldOutScores(Scores):
 
 
 def measure_background(model: "Model") -> "Covariance | None":
-    """Return what a scan knows of a model's background; None if it has none."""
+    """Return the covariance of a model's background, as a scan uses it.
+
+    None if the model has no background, or too few windows of it.
+    """
     from callshot.detection.detector import MIN_WINDOWS, choose_covariances
 
     background = model.background
@@ -375,7 +396,10 @@ def open_vectors(
     model: "Model",
     background: "Covariance | None",
 ) -> Float32Matrix:
-    """Map the vectors of the items of a scan into memory; copy them from the index first."""
+    """Map the vectors of the items of a scan into memory, (items, dimensions).
+
+    They are copied once from the index to the folder of the review, unless they are there.
+    """
     shape = (len(items), index.settings.dimension)
     facts = {"items": find_checksum(items), "shape": list(shape)}
     path = folder / VECTORS
@@ -391,7 +415,10 @@ def open_vectors(
 
 
 def read_vector_facts(folder: Path) -> Any:
-    """Return which vectors a folder has a copy of; None if there is none, or it is damaged."""
+    """Return the facts on the vectors that a folder has a copy of: their items and shape.
+
+    None if there is no copy, or it is damaged.
+    """
     try:
         content = (folder / VECTOR_FACTS).read_bytes()
         facts = json.loads(content)
@@ -404,7 +431,10 @@ def read_vector_facts(folder: Path) -> Any:
 def _find_strongest(
     items: Spans, index: Index, model: "Model", background: "Covariance | None"
 ) -> Iterator[tuple[int, FloatArray]]:
-    """Yield each item, and the vector of the window that gave it its score."""
+    """Yield each item, and the vector of the window that gave it its score in the scan.
+
+    That is the window that overlaps the item and whose score is nearest to it.
+    """
     from callshot.detection.detector import make_scorer
 
     scorer = make_scorer(model.means, background)
@@ -476,7 +506,7 @@ class Source:
 
 
 def open_source(path: Path, options: SourceOptions) -> Source:
-    """Open what a user wants to review."""
+    """Open what a user wants to review: a scan, a study or a table of segments."""
     check_no_url(path)
     if (path / SCAN_FACTS).is_file():
         return _open_scan(path, options)
@@ -571,7 +601,10 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
 def _describe_source(
     path: Path, roots: Mapping[str, Path], model: Path | None = None
 ) -> dict[str, Any]:
-    """Return what a journal keeps of a source."""
+    """Return what a journal keeps of a source: its path, its model, and folders of recordings.
+
+    `roots` is the folder of each recording, by its name.
+    """
     return {
         "source": str(path.absolute()),
         "model": None if model is None else str(model.absolute()),
@@ -586,7 +619,11 @@ def _load_scores(
     checksums: tuple[str | None, ...],
     folder: Path,
 ) -> Scores:
-    """Open scores by the model of a scan, which must be as it was."""
+    """Open the scores of a scan's items by its model, a file at `path`, which must be as it was.
+
+    `checksums` are those that the scan knows. The vectors of the items are kept in `folder`, that
+    of the review.
+    """
     from callshot.detection.model import load_model
 
     with explain_unreadable(path):
@@ -621,7 +658,10 @@ def _open_study(path: Path, options: SourceOptions) -> Source:
 def _open_segments(
     path: Path, options: SourceOptions, embeddings: Path | None = None
 ) -> Source:
-    """Open a table of segments, labelled by their annotations."""
+    """Open a table of segments, labelled by their annotations.
+
+    With a table of `embeddings` of the same segments, each is scored by other recordings.
+    """
     table = read_segments(path)
     if not table:
         raise InputError(f"{path}: the table has no segments")

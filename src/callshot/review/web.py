@@ -78,6 +78,7 @@ FILTER_LIMITS = dict.fromkeys(
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
+    """Answer with an error in JSON; its status depends on whose fault it is."""
     if isinstance(error, HTTPException):
         return refuse(error.status_code, error.detail)
     if not isinstance(error, CallshotError):
@@ -106,12 +107,12 @@ class Query:
         return None if text is None else read_number(name, text, low, high)
 
     def count(self, name: str, default: int, high: float = MAX_COUNT) -> int:
-        """Return a whole number from 0."""
+        """Return a whole number from 0 to `high`; `default` if it is missing or empty."""
         number = self.number(name, 0, high)
         return default if number is None else int(number)
 
     def numbers(self, limits: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-        """Return the numbers that are there, by name."""
+        """Return those numbers that the request has, by name; `limits` are low and high of each."""
         return {
             name: self.number(name, *ends)
             for name, ends in limits.items()
@@ -138,7 +139,7 @@ Get = Callable[[Review, Query], Answer | Response]
 
 
 def answer_queue(review: Review, query: Query) -> Answer:
-    """Answer with the numbers of items in an order."""
+    """Answer with the numbers of items in the order, and by the filters, of a request."""
     filters = query.numbers(FILTER_LIMITS)
     for name in ("label", "recording"):
         if query.text(name) is not None:
@@ -155,7 +156,7 @@ def answer_queue(review: Review, query: Query) -> Answer:
 
 
 def answer_items(review: Review, query: Query) -> Answer:
-    """Answer with what is known of some items."""
+    """Answer with what is known of the items whose numbers the request lists in `ids`."""
     text = query.text("ids")
     parts = [] if text is None else text.split(",")
     if len(parts) > MAX_ITEMS:
@@ -166,14 +167,17 @@ def answer_items(review: Review, query: Query) -> Answer:
 
 
 def answer_examples(review: Review, query: Query) -> Answer:
-    """Answer with labelled calls to compare an item with."""
+    """Answer with labelled calls of the likely classes of an item, to compare it with."""
     item = query.count("item", -1)
     review.check_item(item)
     return {"classes": review.list_examples(item, query.reviewer)}
 
 
 def answer_export(review: Review, query: Query) -> Response:
-    """Return the calls of a reviewer, or those on which all agree, as a file."""
+    """Answer with the calls of a reviewer, or those on which all agree, as a file.
+
+    In a blind review these are only the reviewer's own.
+    """
     whose = query.text("reviewer")
     if review.blind:
         whose = whose or query.reviewer
@@ -188,7 +192,7 @@ def answer_export(review: Review, query: Query) -> Response:
 
 
 def answer_sound(review: Review, query: Query) -> Response:
-    """Answer with a WAV file."""
+    """Answer with the sound of an item or example as a WAV file, in a band of frequencies."""
     band = query.numbers(BAND_LIMITS)
     margin_s = FILTER_MARGIN_S if band else 0.0
     clip, start_s, end_s = _read_sound(review, query, margin_s)
@@ -202,7 +206,7 @@ def answer_sound(review: Review, query: Query) -> Response:
 
 
 def answer_spectrogram(review: Review, query: Query) -> Response:
-    """Answer with a PNG file."""
+    """Answer with the spectrogram of an item or example as a PNG file."""
     options = query.numbers(PICTURE_LIMITS)
     options |= {name: int(options[name]) for name in {"width", "height"} & {*options}}
     for name, known in {"scale": SCALES, "colours": MAPS}.items():
@@ -218,7 +222,7 @@ def answer_spectrogram(review: Review, query: Query) -> Response:
 
 
 def answer_waveform(review: Review, query: Query) -> Answer:
-    """Answer with the lowest and highest sample of each column."""
+    """Answer with the lowest and highest sample of each column of a waveform."""
     width = query.count("width", 600, 4096) or 1
     clip, _, _ = _read_sound(review, query)
     return make_waveform(clip, width)
@@ -227,9 +231,10 @@ def answer_waveform(review: Review, query: Query) -> Answer:
 def _read_sound(
     review: Review, query: Query, margin_s: float = 0.0
 ) -> tuple[Clip, float, float]:
-    """Return what a request wants to hear or see, with a margin, and its start and end.
+    """Return the clip that a request wants to hear or see, and the start and end of what it wants.
 
-    It is an item, another span of its recording, or an example.
+    It wants an item, another span of its recording, or an example. The clip has a margin of
+    `margin_s` on both sides, for filters; the clip of an example in the model has none.
     """
     item = query.count("item", -1)
     example = query.count("example", -1)
@@ -254,6 +259,7 @@ def _read_sound(
 
 
 def _describe_clip(clip: Clip) -> dict[str, str]:
+    """Return headers that say which part of the recording a clip is."""
     return {
         "X-Start-Seconds": f"{clip.start_s:.6f}",
         "X-End-Seconds": f"{clip.end_s:.6f}",
@@ -261,6 +267,7 @@ def _describe_clip(clip: Clip) -> dict[str, str]:
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
+    """Return the JSON object in a request; raise RequestError if it is anything else."""
     try:
         body = json.loads(await request.body())
     except (ValueError, RecursionError):
@@ -288,6 +295,8 @@ def make_app(review: Review, access: Access) -> Starlette:
     """Return the application of a review; its routes answer in threads."""
 
     def get(answer: Get) -> Any:
+        """Return the route of a request that reads."""
+
         def route(request: Request) -> Response:
             content = answer(review, Query(request, access))
             return content if isinstance(content, Response) else JSONResponse(content)
@@ -295,6 +304,8 @@ def make_app(review: Review, access: Access) -> Starlette:
         return route
 
     def post(save: Callable[[str, dict[str, Any]], Answer]) -> Any:
+        """Return the route of a request that changes something, by `save(reviewer, body)`."""
+
         async def route(request: Request) -> Response:
             body = await _read_body(request)
             reviewer = find_reviewer(request.headers, access)
@@ -303,6 +314,7 @@ def make_app(review: Review, access: Access) -> Starlette:
         return route
 
     async def set_reviewer(request: Request) -> Response:
+        """Keep the name of a reviewer in a cookie."""
         body = await _read_body(request)
         name = check_reviewer(str(body.get("name", "")))
         answer = JSONResponse({"reviewer": name})
@@ -310,6 +322,7 @@ def make_app(review: Review, access: Access) -> Starlette:
         return answer
 
     async def wait_for_changes(request: Request) -> Response:
+        """Answer when decisions or scores are newer than those of the page, or after a while."""
         query = Query(request, access)
         after = query.count("after", 0)
         version = query.number("score_version", 0, MAX_COUNT)

@@ -71,7 +71,11 @@ class Access:
         return f"callshot_reviewer_{self.port}"
 
     def is_own_host(self, host: str) -> bool:
-        """Return whether a Host header means this server: its address, never a foreign name."""
+        """Return whether a Host header means this server, by its port and its name or address.
+
+        A server for this machine only has the names of LOOPBACK. Other servers also have any IP
+        address: DNS rebinding needs a name.
+        """
         with suppress(ValueError):
             parts = urlsplit(f"//{host}")
             name = parts.hostname or ""
@@ -116,7 +120,11 @@ class Guard:
         await answer(scope, receive, send_with_headers)
 
     def _find_refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that goes no further, None if it may."""
+        """Return the answer to a request that goes no further; None if the application may answer.
+
+        Checked are Host, Origin, the token, and for requests that change something the type and
+        the size of the body.
+        """
         headers = request.headers
         access = self.access
         host = headers.get("host", "")
@@ -150,7 +158,10 @@ class Guard:
         return None
 
     def _sign_in(self, token: str, code: str, reviewer: str | None) -> Response:
-        """Turn the token of the printed address, or a code, into a cookie."""
+        """Turn the token of the printed address, or a code, into a cookie, and show the page.
+
+        The reviewer in the address gets a cookie too. A code is then used up.
+        """
         if not self.access.knows(token) and code not in self.access.codes:
             return refuse(403, "wrong token: open the address that callshot printed")
         answer = RedirectResponse("/", 303)
@@ -204,9 +215,10 @@ ADDRESS = "address.json"
 
 
 def read_address(folder: Path) -> tuple[int | None, str]:
-    """Return the port and the token of the last time, so that open pages go on; or a new token.
+    """Return the port and the token of the last time, so that open pages go on.
 
-    Others may know the token of a copied or planted file: it must be ours alone.
+    If there is no such file, or it is damaged, return None and a new token. So too if other users
+    may read or have made it: they may know its token.
     """
     try:
         with (folder / ADDRESS).open("rb") as stream:

@@ -79,7 +79,7 @@ class Check:
     """One thing that was looked at.
 
     state   GOOD, NOTE or PROBLEM
-    found   what is there
+    result  what was found
     advice  what to do; empty where nothing is needed
     """
 
@@ -115,7 +115,7 @@ def check_installation() -> Iterator[Check]:
 
 
 def describe_version() -> list[str]:
-    """Return lines: the version, then Python, extras and encoders that are ready."""
+    """Return the lines of --version: callshot, Python, extras, and encoders that are ready."""
     ready = [spec.name for spec in list_specs() if not list_needs(spec)]
     return [
         f"callshot {__version__}",
@@ -126,6 +126,7 @@ def describe_version() -> list[str]:
 
 
 def _describe_python() -> str:
+    """Return the version of Python, the operating system and the processor."""
     return f"{platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
@@ -135,7 +136,7 @@ def _find_extras() -> list[str]:
 
 
 def _check_packages() -> Iterator[Check]:
-    """Look for the packages that callshot needs, and for those of encoders and formats."""
+    """Look for the packages that callshot needs, and for its extras, which only some users need."""
     versions = []
     missing = []
     for name in REQUIRED:
@@ -200,7 +201,10 @@ def _check_gpu() -> Check:
 
 
 def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
-    """Return whether files can be written to a folder, and how much space is left."""
+    """Check whether files can be written to a folder, and how much space is left.
+
+    `otherwise` is the advice if not: how to use another folder.
+    """
     reason = why_not_writable(folder)
     if reason:
         return Check(subject, PROBLEM, f"{folder}: {reason}", otherwise)
@@ -212,24 +216,30 @@ def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
 
 
 def _check_threads() -> Check:
-    """Compare the cores that callshot would use with what limits them."""
+    """Compare the threads that callshot would use with the cores that a container may use.
+
+    The result also names environment variables that limit threads.
+    """
     threads = default_threads()
     cores = os.cpu_count() or 1
     result = [
         f"{count_text(threads, 'thread')} by default on {count_text(cores, 'core')}"
     ]
-    limit = read_cpu_limit(CGROUP_LIMIT)
+    core_limit = read_cpu_limit(CGROUP_LIMIT)
     names = [name for name in THREAD_VARIABLES if name in os.environ]
     result += [f"{name} is {os.environ[name]}" for name in names]
-    if limit is not None and limit < threads:
-        result.append(f"this container may use {count_text(limit, 'core')}")
-        advice = f"use --threads {max(1, int(limit))}"
+    if core_limit is not None and core_limit < threads:
+        result.append(f"this container may use {count_text(core_limit, 'core')}")
+        advice = f"use --threads {max(1, int(core_limit))}"
         return Check("threads", NOTE, "; ".join(result), advice)
     return Check("threads", GOOD, "; ".join(result))
 
 
 def read_cpu_limit(path: Path) -> float | None:
-    """Return how many cores a container may use; None where nothing limits it."""
+    """Return how many cores a container may use, by the file `cpu.max` of its control group.
+
+    None where nothing limits it.
+    """
     try:
         quota, period = path.read_text(encoding="ascii").split()
         return int(quota) / int(period)

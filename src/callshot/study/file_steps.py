@@ -171,7 +171,10 @@ def segment_files(
     progress: Progress = no_progress,
     **machine: Any,
 ) -> Segmentation:
-    """Cut recordings into segments; write segments, rejects and a known corpus's categories."""
+    """Cut recordings into segments; write segments, rejects and a known corpus's categories.
+
+    `out` is a folder. The other arguments are those of `segment_corpus`; `machine` are threads.
+    """
     options = options or default_options(corpus)
     annotations = None if annotations is None else to_path(annotations)
     with open_output_folder(out, SEGMENTATION, SEGMENTS_INFO) as output:
@@ -268,7 +271,7 @@ def embed_files(
 def _write_list(
     path: Path, entries: Sequence[Any], write: Callable[[Any, Path], object]
 ) -> None:
-    """Write a file with entries, or remove the earlier one if there are none."""
+    """Write a file by `write(entries, path)`, or remove the earlier one if there are no entries."""
     if not entries:
         path.unlink(missing_ok=True)
         return
@@ -287,9 +290,10 @@ def fold_files(
     group_duplicates: bool = False,
     progress: Progress = no_progress,
 ) -> Folds:
-    """Split the segments that every table has into folds, given or built; write folds.csv.
+    """Split the segments that every table has into folds; write folds.csv to the folder `out`.
 
-    With `group_duplicates`, recordings that share an equal vector are one recording.
+    Folds are those of `file`, of the segments, or built: `count`, or else `default` of them. With
+    `group_duplicates`, recordings that share an equal vector are one recording.
 
     Raises
     ------
@@ -334,9 +338,9 @@ def evaluate_files(
 ) -> Evaluation:
     """Read tables, evaluate them and write the results to a folder.
 
-    `choice` and `machine` are options of `read_dataset` and of `evaluate_tables`. With `queries`,
-    the tables have the examples, and these have the queries: another corpus. Then the file of
-    folds, the categories and the name of the corpus are those of the queries.
+    `choice` are options of `read_dataset`: folds, categories and the name of the corpus; `machine`
+    are further options of `pipeline.evaluate`. With `queries`, tables of another corpus, the tables
+    in `paths` have only the examples; then the options of `choice` are about the queries.
     """
     running = {"threads": threads, "memory": memory, "device": device}
     options = {
@@ -435,11 +439,11 @@ def train_baseline_files(
         dataset = read_dataset(paths, **choice)
         encoders = list(dataset.per_encoder())
         signals: list[Signal] = []
-        of_encoders = []
+        all_sequences = []  # of each encoder
         if "recurrent" in options.train:
             files = sequences or [sequences_path(path) for path in paths]
             for encoder_data, path in zip(encoders, files, strict=True):
-                of_encoders.append(read_sequences(path, encoder_data.segments))
+                all_sequences.append(read_sequences(path, encoder_data.segments))
         if options.reads_audio:
             signals = _read_signals(encoders[0], segments, audio, context.threads)
 
@@ -448,7 +452,7 @@ def train_baseline_files(
             options,
             protocol,
             against=centroid,
-            sequences=of_encoders,
+            sequences=all_sequences,
             signals=signals,
             context=context,
         )
@@ -464,6 +468,7 @@ def train_baseline_files(
         )
 
         def write(folder: Path) -> list[str]:
+            """Write all results to a folder; return the names of the files."""
             # Empty frames get no file, but baselines do.
             frames = {
                 BASELINES_FILE: results.baselines.drop("samples"),
@@ -486,7 +491,10 @@ def train_baseline_files(
 
 
 def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
-    """Return the protocol of earlier results, with changes."""
+    """Return the protocol of the results in the folder `against`, with changes.
+
+    Without such a folder, return the usual protocol with changes.
+    """
     if against is None:
         return Protocol(**changes)
     with open_provenance(against) as provenance:
@@ -549,7 +557,11 @@ def _read_signals(
     audio: Path | None,
     threads: int | None,
 ) -> list[Signal]:
-    """Read the audio of every row of the episodes, recording by recording."""
+    """Read the audio of every segment of a dataset, recording by recording.
+
+    `segments` is the table that they come from, `audio` the folder of recordings, if it is not the
+    one in the table.
+    """
     if segments is None:
         raise OptionError("end-to-end needs audio; pass --segments")
     table = read_segments(segments)
@@ -598,10 +610,15 @@ def write_coverage(
     power: FloatArray,
     label: Sequence[str],
 ) -> list[Path]:
-    """Write the table and its picture; `power` is calls × bins."""
+    """Write the table of band coverage and its picture; return the paths.
+
+    `power` is the share of the energy of each call in each bin of frequency, (calls, bins);
+    `edges_hz`, (bins + 1), are the edges of the bins, and `label` is the label of each call.
+    """
     page = FigurePage(COVERAGE, _compose_coverage, (table, edges_hz, power, label))
 
     def make_files(folder: Path) -> Sequence[str]:
+        """Write all files to a folder; return their names."""
         write_csv_frame(table, folder / f"{COVERAGE}.csv")
         draw_page(page, folder)
         return COVERAGE_FILES
@@ -616,6 +633,10 @@ def _compose_coverage(
     power: FloatArray,
     label: Sequence[str],
 ) -> None:
+    """Draw the mean spectrum of each call type; below, the band that each encoder gets.
+
+    The arguments are those of `write_coverage`.
+    """
     bands_in = ROW_IN * (table.height + 1)
     figure.set_size_inches(PAGE_WIDTH_IN, SPECTRUM_IN + bands_in + 0.6)
     upper, lower = figure.subplots(

@@ -74,10 +74,10 @@ def plan(
     processes: int = 1,
     cluster: Cluster | None = None,
 ) -> list[Step]:
-    """Return every step of a study.
+    """Return every step of a study, in the order in which they run.
 
-    `device`, `threads`, `processes`, which draw figures, and the cluster, which embeds and
-    evaluates, change the time, not what has to run. The device is the study's where it is None.
+    `processes` draw figures; the cluster embeds and evaluates. These, `device` and `threads` change
+    how long a step takes, not whether it has to run. Without a device, that of the study is used.
     """
     steps = []
     for corpus in study.corpora:
@@ -86,12 +86,12 @@ def plan(
     steps.sort(key=lambda step: order.get(step.kind, len(order)))
 
     keys = study.work / "report" / REPORT_KEYS
-    kept = [step for step in steps if step.kind not in ("sequence", "fold")]
+    reported = [step for step in steps if step.kind not in ("sequence", "fold")]
 
     def digest_results() -> str:
-        """Return a fingerprint of the results of steps, by their records."""
+        """Return a fingerprint of the files that the report reads, by the records of steps."""
         return digest(
-            [sorted(step.read_record().get("files", {}).items()) for step in kept]
+            [sorted(step.read_record().get("files", {}).items()) for step in reported]
         )
 
     report = Step(
@@ -101,8 +101,8 @@ def plan(
         folder=study.out,
         options={**asdict(study.report), "study": study.text},
         inputs=[digest_results, *optional(study.references)],
-        make=partial(report_files, study, kept, keys, processes),
-        after=kept,
+        make=partial(report_files, study, reported, keys, processes),
+        after=reported,
         record_folder=keys.parent,
     )
     return [*steps, report]
@@ -115,10 +115,10 @@ def _plan_corpus(
     threads: int | None,
     cluster: Cluster | None,
 ) -> list[Step]:
-    """Return the steps of a corpus.
+    """Return the steps of a corpus: segment, embed, fold, evaluate and baselines.
 
-    Networks are stored by what decides their weights (`networks`, beside the steps): a step
-    that runs again, after a kill or a changed line of the study, trains only missing
+    Trained networks are stored by what decides their weights (folder `networks`, beside the steps).
+    So a step that runs again, after a kill or a changed line of the study, trains only missing
     ones.
     """
     protocol = study.protocol
@@ -126,6 +126,7 @@ def _plan_corpus(
     root = audio_root(corpus.audio)
 
     def find_folder(kind: str, encoder: str) -> Path:
+        """Return the folder of one kind of files of this corpus and an encoder."""
         return study.work / kind / corpus.name / folder_name(encoder)
 
     def make_step(
@@ -138,7 +139,7 @@ def _plan_corpus(
         *,
         file: str = "",
     ) -> Step:
-        """Return a step with its own folder, where it writes all files or one table."""
+        """Return a step of this corpus, whose `make` writes to its own folder, or a file in it."""
         folder = find_folder(kind, encoder)
         make = partial(make, out=folder / file)
         return Step(
@@ -320,7 +321,10 @@ def _plan_corpus(
 def _deciding_options(
     protocol: Protocol, options: BaselineOptions, kind: str
 ) -> dict[str, Any]:
-    """Return the options that change the numbers of a kind."""
+    """Return the options that change the numbers of a kind of baseline, by name.
+
+    If one of them changes, the step of this baseline runs again.
+    """
     deciding = {name: getattr(options, name) for name in DECIDING_OPTIONS[kind]}
     total_samples = protocol.total_samples if "total" in protocol.spreads else 0
     if kind == PER_K:

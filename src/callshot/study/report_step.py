@@ -46,8 +46,8 @@ def report_files(
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers; return the file names.
 
-    `processes` draw figures. The file `keys` lists which files of the earlier report did not
-    change; they are not made again.
+    `steps` are those whose files are read. `processes` draw figures. The file `keys` keeps the keys
+    of the files in the last report: files whose key did not change are not made again.
     """
     is_first = not keys.exists()  # later, few figures change
     earlier = EarlierFiles(study.out, keys)
@@ -65,14 +65,15 @@ def report_files(
         segments = {}
         facts = {}
         for corpus in study.corpora:
-            own = [step for step in steps if step.corpus == corpus.name]
-            folder = own[0].folder
-            one = read_corpus_results(study, corpus, own)
-            results[corpus.name] = one
-            summaries[corpus.name] = write_summary(one, study.report.target, licences)
+            name = corpus.name
+            corpus_steps = [step for step in steps if step.corpus == name]
+            folder = corpus_steps[0].folder  # of the segments
+            results[name] = read_corpus_results(study, corpus, corpus_steps)
+            target = study.report.target
+            summaries[name] = write_summary(results[name], target, licences)
             spans = read_segments(folder / SEGMENTS)
-            segments[corpus.name] = replace(spans, root=audio_root(corpus.audio))
-            facts[corpus.name] = read_json(folder / SEGMENTS_INFO)
+            segments[name] = replace(spans, root=audio_root(corpus.audio))
+            facts[name] = read_json(folder / SEGMENTS_INFO)
         scored = [step for step in steps if step.kind not in ("segment", "embed")]
         measured = [step.folder for step in scored if is_measured(step.folder)]
         provenance = {
@@ -105,7 +106,10 @@ def report_files(
 def read_corpus_results(
     study: Study, corpus: StudyCorpus, steps: Sequence[Step]
 ) -> CorpusResults:
-    """Read what the steps of a corpus wrote, and compare encoders and baselines."""
+    """Read what the steps of a corpus wrote, and compare encoders and baselines.
+
+    `steps` are those of this corpus, the one that cut segments first.
+    """
     folder = steps[0].folder  # of the segments
     embeds = [step for step in steps if step.kind == "embed"]
     evaluations = [step.folder for step in steps if step.kind == "evaluate"]
@@ -180,7 +184,10 @@ def read_corpus_results(
 
 
 def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:
-    """Append reference scores to trained baselines; mark references where names clash."""
+    """Append reference scores to trained baselines, both of the BASELINES schema.
+
+    A reference with the name of a trained baseline is marked in its name.
+    """
     is_taken = pl.col("name").is_in(baselines["name"].to_list())
     name = pl.when(is_taken).then(pl.format("{} (reference)", "name")).otherwise("name")
     return pl.concat([baselines, references.with_columns(name.alias("name"))])

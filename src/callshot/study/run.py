@@ -82,7 +82,7 @@ class StepStatus:
 
 
 def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
-    """Return the status of each step."""
+    """Return the status of each step: whether it is done, and how long it took or may take."""
     states: dict[int, str] = {}
     statuses = []
     for step in steps:
@@ -107,10 +107,11 @@ def run_study(
     report_step: ReportStep = lambda step, seconds: None,
     **machine: Any,
 ) -> list[Step]:
-    """Run what has to run; return the steps that did.
+    """Run the steps of a study that have to run; return those that ran.
 
-    `report_step` is called after each step, with its seconds if it ran. The workers of a cluster
-    embed and evaluate, with the same results. `machine` are the other options of `plan`.
+    `report_step(step, seconds)` is called after each step; seconds are None if it did not run. The
+    workers of a cluster embed and evaluate, with the same results. `machine` are the other options
+    of `plan`.
     """
     choose_sweep_device(device or study.device, cluster)
     steps = plan(study, device=device, cluster=cluster, **machine)
@@ -133,7 +134,10 @@ def run_study(
 def _run_steps(
     study: Study, steps: Sequence[Step], progress: Progress, report_step: ReportStep
 ) -> list[Step]:
-    """Run the steps that are not done; shares of a step become shares of the study."""
+    """Run the steps that are not done; return them.
+
+    The progress of a step becomes progress of the study, by the time that each step may take.
+    """
     statuses = step_statuses(study, steps)
     total_s = sum(status.seconds_left for status in statuses) or 1.0
     completed = []
@@ -149,6 +153,7 @@ def _run_steps(
         def report(
             part: float, what: str, step: Step = step, share: float = share
         ) -> None:
+            """Report part of a step as progress of the study, and count what is left of it."""
             nonlocal left
             left -= part
             text = step.name if what in step.name else f"{step.name}: {what}"
@@ -162,7 +167,10 @@ def _run_steps(
 
 
 def check_study(study: Study, steps: Sequence[Step], device: str | None = None) -> None:
-    """Check, before any audio is read, what would stop the study later."""
+    """Check, before any audio is read, what would stop the study later.
+
+    `steps` begin with those that cut segments, in the order of the corpora.
+    """
     device = device or study.device
     check_device(device)
     check_trainable(study.baselines, network_device(device))
@@ -189,15 +197,18 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
 
 
 def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
-    """Check that there are segments, recordings, rates and exemplars enough, by their headers."""
+    """Check that a corpus has segments, recordings and exemplars enough, and rates that suit.
+
+    Only headers of recordings and annotations are read.
+    """
     inspection = inspect_corpus(corpus.audio, **corpus.reading, folds=corpus.folds)
     check_any_segments(inspection.segmentation)
     segments = inspection.segmentation.segments
     if inspection.folds is None and corpus.fold_file is None:
-        count = len(set(segments["recording"]))
-        advice = f"set folds = {count}" if count > 1 else "at least two are needed"
+        found = len(set(segments["recording"]))
+        advice = f"set folds = {found}" if found > 1 else "at least two are needed"
         raise InputError(
-            f"{count_text(count, 'recording')} with calls: too few for the folds; {advice}"
+            f"{count_text(found, 'recording')} with calls: too few for the folds; {advice}"
         )
 
     segments = replace(segments, source=str(corpus.audio))
@@ -216,17 +227,20 @@ def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
     networks = [kind for kind in study.baselines.train if kind != "logistic"]
     if not networks or corpus.categories is not None:
         return
-    for number in classes:
-        if number.eligible and number.complete_to_k < MIN_EXEMPLARS:
+    for count in classes:
+        if count.eligible and count.complete_to_k < MIN_EXEMPLARS:
             raise InputError(
                 f"[baselines] {networks[0]}: needs {MIN_EXEMPLARS} exemplars of every class in "
-                f"every split, but '{number.label}' has {number.complete_to_k}; use more folds, "
+                f"every split, but '{count.label}' has {count.complete_to_k}; use more folds, "
                 f"or remove {networks[0]}"
             )
 
 
 def estimate_s(study: Study, step: Step) -> float:
-    """Return the seconds that a step may take; a rough guess, from the size of the recordings."""
+    """Return the seconds that a step may take: a rough guess, from the size of the recordings.
+
+    The report is of all corpora, other steps are of one.
+    """
     audio_s = 0.0
     for corpus in study.corpora:
         if step.corpus in ("", corpus.name):
@@ -246,6 +260,7 @@ def estimate_s(study: Study, step: Step) -> float:
 
 
 def _audio_bytes(corpus: StudyCorpus) -> int:
+    """Return the size of all recordings of a corpus."""
     files = [corpus.audio]
     if not corpus.audio.is_file():
         links = corpus.reading["annotation_options"].follow_links

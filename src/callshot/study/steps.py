@@ -141,12 +141,11 @@ class Step:
 def fingerprint(
     path: Path, excluded: Sequence[Path] = (), *, follow_links: bool = False
 ) -> str:
-    """Return a short text that changes with a file or folder.
+    """Return a short text that changes when a file or folder does.
 
-    Files count by content, recordings by size and time.
-
-    A folder counts with everything in it that may matter to a corpus, without `excluded` files and
-    folders, and without what callshot wrote there.
+    A recording counts by its size and times, another file by its content. A folder counts with
+    everything in it that may matter to a corpus, without `excluded` files and folders, and without
+    what callshot wrote there.
     """
     try:
         status = path.stat()
@@ -193,7 +192,12 @@ def folder_name(name: str) -> str:
 
 
 def measure_once(step: Step, embed: Step, earlier: Sequence[Step]) -> Step:
-    """Return a step that runs unless an earlier encoder has the same table as its encoder."""
+    """Return a step on the table of `embed` that does no work if an earlier table is the same.
+
+    `earlier` are the steps that embed other encoders. If one of them wrote the same vectors, the
+    step writes the name of its encoder to the file SAME_AS instead of results. Which one is an
+    input of the step: it runs again when that changes.
+    """
     if not earlier:
         return step
 
@@ -208,6 +212,7 @@ def measure_once(step: Step, embed: Step, earlier: Sequence[Step]) -> Step:
         return ""
 
     def make(progress: Progress) -> None:
+        """Write results, or the name of the equal encoder."""
         marker = step.folder / SAME_AS
         first = find_equal()
         if not first:

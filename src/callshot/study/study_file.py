@@ -180,6 +180,7 @@ def read_study(path: Path) -> Study:
 
 
 def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
+    """Return the study of a file with a text, of which `content` is the TOML; check everything."""
     base = path.absolute().parent
     top = _read_section("", {"out": "results", **content}, "", base)
     out = top["out"]
@@ -247,7 +248,11 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
 
 
 def _read_section(table: str, content: Any, where: str, base: Path) -> dict[str, Any]:
-    """Return a table of the study file with its keys and values checked, and paths resolved."""
+    """Return a table of the study file with its keys and values checked, and paths resolved.
+
+    `table` is its name in STUDY_TABLES, "" for the whole file; `where` is how errors name it. Paths
+    are relative to `base`. Tables inside are checked only for their type.
+    """
     if not isinstance(content, dict):
         raise OptionError(f"{where}: expected a table of keys, got {content!r}")
     options = list_options(*STUDY_TABLES[table])
@@ -271,7 +276,10 @@ def _read_section(table: str, content: Any, where: str, base: Path) -> dict[str,
 
 
 def _read_value(entry: Field[Any], value: Any, name: str, base: Path) -> Any:
-    """Return the value of a key, checked: lists as tuples, paths resolved."""
+    """Return the value of a key, checked against its option: lists as tuples, paths resolved.
+
+    `entry` is the option, `name` is how errors name the key; paths are relative to `base`.
+    """
     kind, item = user_type(entry)
     expected, types = TYPES[kind, item]
     one = entry.metadata["option"]
@@ -298,6 +306,7 @@ def _read_value(entry: Field[Any], value: Any, name: str, base: Path) -> Any:
 
 
 def _check_reachable(path: Path, name: str) -> None:
+    """Raise InputError if there is no file or folder at the path of the key `name`."""
     try:
         path.stat()
     except OSError as error:
@@ -310,6 +319,7 @@ def _check_reachable(path: Path, name: str) -> None:
 
 
 def _resolve_path(base: Path, text: str, name: str) -> Path:
+    """Return a path of the key `name`, relative to `base`; raise OptionError if it is none."""
     check_no_url(Path(text))
     try:
         if "\0" in text:
@@ -322,7 +332,11 @@ def _resolve_path(base: Path, text: str, name: str) -> Path:
 def _parse_corpus(
     name: str, content: Any, base: Path, own_paths: Sequence[Path]
 ) -> StudyCorpus:
-    """Parse a corpus; `own_paths` of the study are not part of any corpus."""
+    """Return the corpus of a table [corpus.NAME].
+
+    `own_paths`, the files and folders of the study, are left out where recordings and annotations
+    are looked for; so are the corpus's own files of folds and categories.
+    """
     where = f"[corpus.{name}]"
     section = _read_section("corpus", content, where, base)
     is_safe = re.fullmatch(r"\w[\w.-]*", name) is not None
@@ -350,7 +364,11 @@ def _parse_corpus(
 def _parse_encoders(
     contents: Sequence[Any], base: Path, baselines: BaselineOptions
 ) -> list[StudyEncoder]:
-    """Return the encoders; where an option has a list of values, one for each of them."""
+    """Return the encoders of the tables [[encoder]].
+
+    Where options have lists of values, there is an encoder for each combination. All must have
+    different titles, be ready to run, and have sequences if a baseline needs them.
+    """
     encoders = {}
     for number, content in enumerate(contents, 1):
         where = f"[[encoder]] {number}"
@@ -507,7 +525,11 @@ def write_study(
 def _list_values(
     table: str, active: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, str]]:
-    """Yield the keys of a table with value and help: those with a value, then the others."""
+    """Yield the keys of a table of a new study file, each with a value and help.
+
+    The keys of `active` come first, with these values; then the others, with a default or an
+    example.
+    """
     options = list_options(*STUDY_TABLES[table])
     for key in dict.fromkeys([*active, *options]):
         option = options[key].metadata["option"]
@@ -542,13 +564,17 @@ def _format_value(value: Any, base: Path) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return text as a TOML string."""
+    """Return text as a TOML string: that of JSON, in which DEL must be escaped too."""
     quoted = json.dumps(text, ensure_ascii=False)
     return quoted.replace("\x7f", "\\u007f")
 
 
 def _choose_folds(inspection: Inspection) -> tuple[int, str]:
-    """Choose the usual number of folds, or fewer where that evaluates more; say why."""
+    """Return how many folds a new study has, and why.
+
+    That is the usual number, or the largest that evaluates most call types if the usual one
+    evaluates fewer than two.
+    """
     most = max(inspection.possible.values(), default=0)
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)
     if most < 2:

@@ -114,8 +114,9 @@ def verify_results(
 ) -> Iterator[Finding]:
     """Yield the state of each file in a folder, and of the files that segments were cut from.
 
-    `audio` is the folder of recordings, if it is not the one that the results name; `record` is
-    that of the step of a study that wrote the folder.
+    Files are compared with the checksums in the manifests of the folder. `audio` is the folder of
+    recordings, if it is not the one that the results name. If a step of a study wrote the folder,
+    `record` is the file that says so. Indexes, reviews and results in the folder are verified too.
     """
     listed = set() if record == folder / RECORD_FILE else {folder / RECORD_FILE}
     for path in (*optional(record), *(folder / name for name in MANIFESTS)):
@@ -123,7 +124,7 @@ def verify_results(
             if path == record:
                 yield Finding(path, "missing", f"the step did not end; {RUN_AGAIN}")
             continue
-        own = Finding(path, "ok")
+        own = Finding(path, "ok")  # of the manifest itself
         findings = []
         try:
             content = path.read_bytes()

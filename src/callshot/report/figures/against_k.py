@@ -90,7 +90,7 @@ from callshot.report.figures.layout import (
     set_titles,
     shorten,
     wrap,
-    write_encoders,
+    write_encoder_names,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +105,11 @@ KINDS = {
 
 
 def drawable_baselines(baselines: Frame, curves: Frame) -> Frame:
-    """Return the baselines that curves are compared with and that have a value."""
+    """Return the baselines that may be drawn beside curves, from rows of the BASELINES schema.
+
+    They have a finite value, the same corpus, scoring and metric as a curve, and read the encoder
+    of a curve, or audio.
+    """
     reads_encoder = pl.col("encoder").is_in(["", *curves["encoder"]])
     finite = baselines.filter(reads_encoder, pl.col("value").is_finite())
     task = ["corpus", "scoring", "metric"]
@@ -113,7 +117,7 @@ def drawable_baselines(baselines: Frame, curves: Frame) -> Frame:
 
 
 def draw_baselines(ax: "Axes", baselines: Frame) -> None:
-    """Draw a line for each baseline, with its name where two are of the same kind."""
+    """Draw a horizontal line for each baseline, with its name where several are of one kind."""
     kinds = baselines["kind"].to_list()
     for kind, name, value in baselines.select("kind", "name", "value").iter_rows():
         style = BASELINE[kind]
@@ -132,7 +136,7 @@ def draw_baselines(ax: "Axes", baselines: Frame) -> None:
 
 
 def baseline_legend(baselines: Frame) -> Legend:
-    """Return a legend entry for each kind of baseline, with their names."""
+    """Return a legend entry for each kind of baseline, with the names of its baselines."""
     legend = {}
     for kind, text in KINDS.items():
         names = unique_values(baselines.filter(kind=kind), "name")
@@ -162,9 +166,11 @@ WHISKER_HANDLE: Style = {
 def select_curves(
     evaluation: Evaluation, scoring: str = "all"
 ) -> tuple[Frames, Frames]:
-    """Return the curve of mAP of every encoder, and its band where that is another spread.
+    """Return the curves of mAP that are drawn as boxes, and those drawn as bands behind them.
 
-    The curves are per-query where it was evaluated, and the bands in the spread of the summary.
+    Each is a list with a frame for every encoder, sorted by k. Boxes show the spread per-query
+    where it was evaluated, bands the spread of the summary. If both are the same, there are no
+    bands.
     """
     rows = evaluation.curve.filter(scoring=scoring, metric="map")
     by_k = rows.sort("k", maintain_order=True)
@@ -177,13 +183,16 @@ def select_curves(
 
 
 def curve_limits(curves: Iterable[Frame], baselines: Frame) -> Limits:
-    """Return the ends of an axis with all intervals, baselines and chance."""
+    """Return the ends of a vertical axis that shows all intervals, baselines and chance."""
     intervals = [curve.select("p01", "p99", "chance") for curve in curves]
     return axis_limits(*intervals, baselines["value"])
 
 
 def draw_boxes(ax: "Axes", curve: Frame, baselines: Frame, half_width: float) -> None:
-    """Draw the boxes of a curve, chance and the baselines; widths are in steps of k."""
+    """Draw a box with whiskers at every k of a curve, chance, and the baselines that fit it.
+
+    A box is twice `half_width` wide; neighbouring shots are 1 apart.
+    """
     x = np.arange(len(curve))
     ax.axhline(curve["chance"][0], **CHANCE)
     draw_baselines(ax, drawable_baselines(baselines, curve))
@@ -201,11 +210,11 @@ def draw_boxes(ax: "Axes", curve: Frame, baselines: Frame, half_width: float) ->
 
 
 def box_legend(curve: Frame, bands: Frames, baselines: Frame) -> Legend:
-    """Return the legend of curves with boxes."""
+    """Return the legend of boxes, of the bands behind them if there are any, and of baselines."""
     boxes = f"{curve['spread'][0]}: mean, quartiles, 1st–99th percentile"
     legend: Legend = {boxes: (WHISKER_HANDLE, BOX_HANDLE, MEAN)}
-    for band in bands[:1]:
-        legend[f"{band['spread'][0]}: {INTERVAL}"] = curve_styles("background")
+    if bands:
+        legend[f"{bands[0]['spread'][0]}: {INTERVAL}"] = curve_styles("background")
     return legend | {"chance": CHANCE} | baseline_legend(baselines)
 
 
@@ -228,7 +237,7 @@ def sweep_page(
     scoring: str = "all",
     baselines: Frame = NO_BASELINES,
 ) -> FigurePage:
-    """Return the page of a sweep; baselines of the same corpus and scoring are drawn."""
+    """Return the page of a sweep: mAP against k, with baselines of the same corpus and scoring."""
     curves, bands = select_curves(evaluation, scoring)
     shown = drawable_baselines(baselines, pl.concat(curves))
     arguments = (curves, bands, shown, evaluation.complete_shots)
@@ -258,7 +267,7 @@ def plan_reduced(results: CorpusResults, *_: Any) -> Pages:
     "The curves at few examples, up to k = 7",
 )
 def plan_inset(results: CorpusResults, *_: Any) -> Pages:
-    """Yield the inset, if at least two shots are few."""
+    """Yield boxes with the density of their samples at few shots, if there are at least two."""
     curves = select_curves(results.evaluation)[0]
     few_shots = []
     for curve in curves:  # with the samples of each k in the column `value`
@@ -283,15 +292,16 @@ def plan_inset(results: CorpusResults, *_: Any) -> Pages:
         legend,
         ["mAP"],
         "",
-        write_encoders,
+        write_encoder_names,
         [baselines],
     )
 
 
 def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return levels from the 1st to the 99th percentile, and a Gaussian kernel estimate there.
+    """Estimate the density of samples, (samples,); return levels, and the density at each level.
 
-    The width of the kernel is Scott's. Samples without spread give two empty arrays.
+    Levels are from the 1st to the 99th percentile. The kernel is Gaussian, its width Scott's.
+    Samples without spread give two empty arrays.
     """
     low, high = np.percentile(samples, (1, 99))
     width = samples.std() * len(samples) ** -0.2
@@ -311,7 +321,10 @@ def _compose_sweep(
     baselines: Frame,
     complete_shots: int,
 ) -> None:
-    """Lay out one column of panels, or two from four encoders on, with new exemplars below."""
+    """Draw a panel for each encoder, in two columns from four on; below, the new exemplars.
+
+    `curves` and `bands` are as `select_curves` returns them.
+    """
     columns = 2 if len(curves) > 3 else 1
     rows = ceil(len(curves) / columns)
     figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
@@ -345,7 +358,10 @@ def _draw_new_exemplars(
     room_in: float,
     half_width: float,
 ) -> None:
-    """Draw how many classes still have a k-th exemplar, and name k*."""
+    """Draw how many classes still have a k-th exemplar, and mark k*, below each column of panels.
+
+    `curve` is that of any encoder; `room_in` is the width of the panels.
+    """
     complete = curve["complete"]
     exemplars = curve["new_exemplars"]
     colours = np.where(complete, GREY, SILVER)
@@ -365,6 +381,7 @@ def _draw_new_exemplars(
 
 
 def _draw_inset(curve: Frame, ax: "Axes", baselines: Frame) -> None:
+    """Draw the panel of one encoder: at each k a violin of the samples, and a box on top."""
     for x, samples in enumerate(curve["value"]):
         levels, height = density(samples.to_numpy())
         highest = height.max(initial=1e-300)
@@ -410,6 +427,7 @@ def plan_classes(results: CorpusResults, *_: Any) -> Pages:
 
 
 def _name_classes(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    """Write the name of the class and its number of exemplars above each panel."""
     for (ax,), panel in zip(stacks, panels, strict=True):
         name = wrap(panel["label"][0], width_in * 72 - 16, BOLD_SMALL_FONT)
         exemplars = count_text(panel["exemplars"][0], "exemplar")
@@ -417,6 +435,7 @@ def _name_classes(stacks: AxesArray, panels: Frames, width_in: float) -> None:
 
 
 def _draw_class(panel: Frame, ax: "Axes") -> None:
+    """Draw the curve of every encoder for one class, and mark the last complete k."""
     for number, curve in enumerate(panel.partition_by("encoder")):
         draw_series(ax, number, curve)
     mark_last_complete(ax, curve["complete"])
@@ -463,6 +482,7 @@ def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
 
 
 def _draw_spreads(panel: Frame, upper: "Axes", lower: "Axes") -> None:
+    """Draw the curves of one encoder in every spread; below, how wide their intervals are."""
     upper.axhline(panel["chance"][0], **CHANCE)
     for spread in reversed(SPREADS):
         curve = panel.filter(spread=spread)
@@ -508,6 +528,7 @@ def plan_differences(results: CorpusResults, *_: Any) -> Pages:
 
 
 def _name_pairs(stacks: AxesArray, pairs: Frames, width_in: float) -> None:
+    """Write which two encoders or baselines are compared above each panel."""
     room_pt = width_in * 72 - 14
     for (ax, _), pair in zip(stacks, pairs, strict=True):
         one = wrap(pair["one"][0], room_pt, BOLD_TICK_FONT)
@@ -516,6 +537,7 @@ def _name_pairs(stacks: AxesArray, pairs: Frames, width_in: float) -> None:
 
 
 def _draw_pair(pair: Frame, upper: "Axes", lower: "Axes") -> None:
+    """Draw the difference of two encoders in every spread; below, the share of wins."""
     for curve in reversed(pair.partition_by("spread")):
         spread = curve["spread"][0]
         draw_curve(upper, curve, spread, 0.8)
@@ -529,7 +551,10 @@ TRANSFER = PageLayout(columns=2, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
 
 
 def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
-    """Draw mAP against k for every encoder, and write it as PDF and PNG."""
+    """Draw the curves of a transfer for every encoder, and write them as PDF and PNG.
+
+    `path_stem` is the path of both files, without suffix.
+    """
     spread = preferred_spread(result.spreads)
     panels = []
     for encoder in result.encoders:
@@ -552,6 +577,10 @@ def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
 
 
 def _draw_transfer(panel: Frame, ax: "Axes") -> None:
+    """Draw the transfer of one encoder, and the curves within both corpora.
+
+    Chance and the last complete k are those of the transfer, the first curve.
+    """
     curves = panel.partition_by("curve", maintain_order=True)
     for number, curve in enumerate(curves):
         draw_series(ax, number, curve)
@@ -584,6 +613,7 @@ def plan_sensitivity(results: CorpusResults, *_: Any) -> Pages:
 
 
 def _draw_sources(panel: Frame, ax: "Axes") -> None:
+    """Draw the standard deviation that each source gives the mAP of one encoder."""
     for number, line in enumerate(panel.partition_by("source")):
         draw_line(ax, line["sd"], series_style(number))
 
@@ -613,20 +643,20 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
     for trained, centroid in paired_values(results):
         if not is_trained(trained["classifier"][0]):
             continue
-        k, trained_samples, samples = align_draws(trained, centroid)
-        of_curves = {
-            "centroid": samples,
+        k, trained_samples, centroid_samples = align_draws(trained, centroid)
+        samples_by_curve = {
+            "centroid": centroid_samples,
             "trained": trained_samples,
-            "difference": trained_samples - samples,
+            "difference": trained_samples - centroid_samples,
         }
         curves = [
-            pl.DataFrame({"curve": name, "k": k, **summarise_samples(values)})
-            for name, values in of_curves.items()
+            pl.DataFrame({"curve": name, "k": k, **summarise_samples(samples)})
+            for name, samples in samples_by_curve.items()
         ]
         key = trained.rename({"classifier": "baseline"}).head(1).select(CROSSOVER_KEY)
-        passed = key.join(crossovers, on=CROSSOVER_KEY, how="left")
-        names = passed.select(*CROSSOVER_KEY, *CROSSOVER)
-        panels.append(pl.concat(curves).join(names, how="cross"))
+        crossover = key.join(crossovers, on=CROSSOVER_KEY, how="left")
+        facts = crossover.select(*CROSSOVER_KEY, *CROSSOVER)  # one row
+        panels.append(pl.concat(curves).join(facts, how="cross"))
     if not panels:
         return
     rows = pl.concat(panels)
@@ -660,6 +690,10 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
 def _draw_training(
     panel: Frame, upper: "Axes", lower: "Axes", baselines: Frame
 ) -> None:
+    """Draw the centroid and a trained classifier; below, their difference; mark crossovers.
+
+    A panel has the curves `centroid`, `trained` and `difference`, in this order.
+    """
     draw_baselines(upper, drawable_baselines(baselines, panel))
     centroid, trained, difference = panel.partition_by("curve")
     draw_curve(upper, trained, "trained", ALPHA)
@@ -675,6 +709,7 @@ def _draw_training(
 
 
 def _name_training(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    """Write the encoder above each panel, and from which k on training is ahead below it."""
     room_in = width_in - TRAINING.margin_in
     set_titles(stacks[:, 0], [panel["encoder"][0] for panel in panels], room_in)
     for (_, lower), panel in zip(stacks, panels, strict=True):
@@ -720,12 +755,13 @@ def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:
         legend | {"chance": CHANCE},
         [""],
         f"mAP ({spread})",
-        write_encoders,
+        write_encoder_names,
         [classifiers],
     )
 
 
 def _draw_classifiers(panel: Frame, ax: "Axes", classifiers: Sequence[str]) -> None:
+    """Draw the mean of every classifier on one encoder; the first, the reference, has a band."""
     reference = panel.filter(classifier=classifiers[0])
     draw_band(ax, reference, PALE_BLUE)
     ax.axhline(reference["chance"][0], **CHANCE)
@@ -752,7 +788,7 @@ def plan_refinement(results: CorpusResults, *_: Any) -> Pages:
 
 
 def _compose_refinement(figure: "Figure", panels: Frames) -> None:
-    """Draw a panel for each metric, against gradient steps."""
+    """Draw a panel for each metric, with a line for each encoder against gradient steps."""
     encoders = unique_values(panels[0], "encoder")
     legend_in = 0.13 * min(len(encoders), 30)
     figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)

@@ -42,7 +42,9 @@ CELL_WITH_COUNT_PT = 21.0
 MAX_NAMES = 54  # more would touch
 
 
-MatrixGrid = tuple[int, int, float]  # columns, rows, and the side of a matrix in inches
+MatrixGrid = tuple[
+    int, int, float
+]  # columns, rows of a page, side of a matrix in inches
 
 
 @figure_of_report(
@@ -72,7 +74,11 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
 
 
 def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
-    """Give each k a column; if names would touch, put two encoders side by side, or one alone."""
+    """Choose how many matrices of some classes stand on a page, and how large they are.
+
+    Each k gets a column. If the names of classes would touch, two encoders stand side by side, or
+    one alone. Matrices are smaller than they could be if all then fit one page.
+    """
     smallest_in = classes * MIN_CELL_PT / 72
     columns = shots if shots > 1 else min(4, encoders)
     if _largest_side_in(columns) < smallest_in:
@@ -91,6 +97,7 @@ def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
 
 
 def _largest_side_in(columns: int) -> float:
+    """Return the largest side of matrices of which some stand side by side."""
     return (PAGE_WIDTH_IN - LEFT_IN + GAP_IN) / columns - GAP_IN
 
 
@@ -100,6 +107,11 @@ def _compose(
     labels: Sequence[str],
     grid: MatrixGrid,
 ) -> None:
+    """Draw a page of confusion matrices, with names at the left and below, and a colour bar.
+
+    A matrix is a frame with the cells of one encoder and k. Cells that are large enough get
+    numbers.
+    """
     from matplotlib.colors import LinearSegmentedColormap
 
     columns, _, side_in = grid
@@ -162,7 +174,10 @@ def _compose(
 
 
 def fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
-    """Return a column of the cells as a matrix (true, predicted)."""
+    """Return a column of confusion cells as a matrix, (true label, predicted label).
+
+    Pairs of labels without a cell, and NaN, are 0.
+    """
     numbers = {label: number for number, label in enumerate(labels)}
     true = cells["true"].replace_strict(numbers)
     predicted = cells["predicted"].replace_strict(numbers)

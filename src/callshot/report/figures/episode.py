@@ -77,8 +77,8 @@ class ExampleEpisode:
 def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
     """Rerun a few episodes of the best encoder; return the first with a correct decision.
 
-    Queries are evenly spread over all of them in the order of their ids. Without a correct
-    decision, the last one is returned.
+    The queries of these episodes are evenly spread over all queries, ordered by id. If no decision
+    is correct, return the last episode.
     """
     # Imports numba, which is slow.
     from callshot.fewshot.evaluate import rerun_episode
@@ -107,6 +107,10 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
 def _describe_episode(
     evaluation: Evaluation, table: Vectors, episode: Episode, folds: Mapping[str, int]
 ) -> ExampleEpisode:
+    """Return an episode with the classes that the diagram shows, and their counts in each fold.
+
+    `folds` is the fold of each segment, by name.
+    """
     scores = episode.scores
     query = table.segment.index(episode.segment)
     evaluated = [name for name in table.labels[query] if name in scores]
@@ -122,9 +126,11 @@ def _describe_episode(
         if count.label in shown:
             common = count.exemplars - sum(count.per_fold)
             segments[count.label] = (*count.per_fold, common)
-            of_folds = Counter(folds[name] for name in episode.support[count.label])
+            drawn_by_fold = Counter(
+                folds[name] for name in episode.support[count.label]
+            )
             numbers = (*range(len(count.per_fold)), COMMON_FOLD)
-            drawn[count.label] = tuple(of_folds[number] for number in numbers)
+            drawn[count.label] = tuple(drawn_by_fold[number] for number in numbers)
     fold = folds[episode.segment]
     return ExampleEpisode(
         table.encoder, episode, labels, fold, segments, drawn, len(names)
@@ -188,6 +194,10 @@ def plan_episode(results: CorpusResults, _: Any, protocol: Protocol) -> Pages:
 
 
 def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
+    """Draw the diagram of an episode: the query above, a row for each class, the decision below.
+
+    `score` says what the scores are, in the heading of their column.
+    """
     foot_in = ROWS_IN + ROW_IN * len(example.segments)
     height_in = foot_in + FOOT_IN
     figure.set_layout_engine("none")
@@ -234,11 +244,15 @@ def _write(ax: "Axes", x: float, y: float, text: object, **style: object) -> Non
 
 
 def _row_middle(number: int) -> float:
+    """Return the vertical position of the middle of a row, in inches from the top."""
     return ROWS_IN + (number + 0.5) * ROW_IN
 
 
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
-    """Draw a column for each fold, with a cell for each class."""
+    """Draw a column for each fold, with a cell for each class: its segments, and the drawn ones.
+
+    A drawn segment is a square. The fold of the query is shaded, and the query itself a diamond.
+    """
     folds = len(next(iter(example.segments.values()))) - 1
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")

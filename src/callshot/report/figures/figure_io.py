@@ -69,7 +69,7 @@ Plan = TypeVar("Plan", bound=Callable[..., Pages])
 
 
 def figure_of_report(name: str, section: str, caption: str) -> Callable[[Plan], Plan]:
-    """Register a function that plans the pages of a figure."""
+    """Return a decorator that registers a function as the plan of a figure; see FigureKind."""
 
     def register(plan: Plan) -> Plan:
         FIGURES[name] = FigureKind(section, caption, plan)
@@ -207,9 +207,10 @@ MAX_WORKERS = 3  # a start takes as long as two figures, and there are a dozen
 def open_drawing_workers(
     processes: int, *, start_now: bool = True
 ) -> Iterator[Executor | None]:
-    """Start the processes besides this one, at once or with the first page; None without any.
+    """Open workers that draw pages; yield None if one process, this one, is to draw them all.
 
-    They are new ones, which import the main module: a script that asks for several needs
+    `processes` counts this process too. With `start_now`, workers start at once, otherwise with the
+    first page. New processes import the main module: a script that asks for several needs
     `if __name__ == "__main__"`.
     """
     count = min(processes - 1, MAX_WORKERS)
@@ -233,6 +234,7 @@ def _ignore_interrupts() -> None:
 
 
 def _import_matplotlib() -> None:
+    """Import in a new process what takes long, before there is a page to draw."""
     with open_figure():
         pass
 
@@ -254,7 +256,7 @@ def start_drawing(
 
     fonts = sorted(get_font_names())
     paths = []
-    left = []
+    undrawn = []
     tasks: dict[str, Future[list[Path]]] = {}
     for page in pages:
         key = content_key(page, fonts)
@@ -262,13 +264,14 @@ def start_drawing(
         paths += [root / name for name in names]
         copied = [earlier.copy(name, key, root) for name in names]
         if not all(copied):
-            left.append(page)
+            undrawn.append(page)
             if workers is not None:
                 task = workers.submit(draw_page, page, root / folder, formats)
                 tasks[page.stem] = task
 
     def finish() -> list[Path]:
-        for page in reversed(left):
+        """Draw pages that no worker has begun, wait for the others, and return all paths."""
+        for page in reversed(undrawn):
             if workers is None or tasks[page.stem].cancel():
                 draw_page(page, root / folder, formats)
         for task in tasks.values():

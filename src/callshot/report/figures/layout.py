@@ -170,11 +170,13 @@ def shorten(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
     name = clean_name(name)
 
     def cut(letters: int) -> str:
+        """Keep some letters of the name, half at each end."""
         first = ceil(letters / 2)
         last = len(name) - letters + first
         return f"{name[:first].rstrip()}…{name[last:].lstrip()}"
 
     def is_too_wide(letters: int) -> bool:
+        """Return whether the name does not fit with this many letters."""
         return text_width_pt(cut(letters), font) > room_pt
 
     if text_width_pt(name, font) <= room_pt:
@@ -186,7 +188,7 @@ def shorten(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
 def shorten_all(
     names: Sequence[str], room_pt: float, font: Font = TEXT_FONT
 ) -> list[str]:
-    """Shorten names; number them if different ones would be equal."""
+    """Shorten names to the room; number them all if two different names would look the same."""
     short = [shorten(name, room_pt, font) for name in names]
     different = list(dict.fromkeys(names))
     if len(set(short)) == len(different):
@@ -255,7 +257,10 @@ class PageLayout:
     def add_panels(
         self, figure: "Figure", count: int, labels: Sequence[str] = ("",)
     ) -> tuple[AxesArray, float]:
-        """Set the size of a figure; return the axes of its panels, and the width of a panel."""
+        """Set the size of a figure for `count` panels; return their axes, and a panel's width.
+
+        Axes are (panels, heights), as the function `add_panels` returns them.
+        """
         columns = min(self.columns, count)
         if self.columns == 3 and count == 4:
             columns = 2
@@ -270,7 +275,7 @@ class PageLayout:
         return make_pages(stem, panels, self.capacity, compose_panels, self, *drawing)
 
 
-def write_encoders(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+def write_encoder_names(stacks: AxesArray, panels: Frames, width_in: float) -> None:
     """Write the name of the encoder above each panel."""
     encoders = [panel["encoder"][0] for panel in panels]
     set_titles(stacks[:, 0], encoders, width_in - TITLE_MARGIN_IN)
@@ -285,12 +290,15 @@ def compose_panels(
     legend: Legend,
     labels: Sequence[str] = ("",),
     y_label: str = "",
-    write_titles: Callable[..., None] = write_encoders,
+    write_titles: Callable[..., None] = write_encoder_names,
     options: Sequence[Any] = (),
 ) -> None:
-    """Draw panels with `draw(panel, *axes, *options)`, and set their shots and vertical limits.
+    """Draw panels against k with `draw(panel, *axes, *options)`, and a legend above them.
 
-    Titles are the names of encoders, unless `write_titles(stacks, panels, width_in)` writes others.
+    A panel is a frame, drawn on a stack of axes, one for each of the heights of the layout.
+    `limits` and `labels` are the vertical limits and the label of each axes of a stack; `y_label`
+    is the label of all panels together. Titles are the names of encoders, unless
+    `write_titles(stacks, panels, width_in)` writes others.
     """
     stacks, width_in = layout.add_panels(figure, len(panels), labels)
     for stack, panel in zip(stacks, panels, strict=True):
@@ -311,9 +319,10 @@ def add_panels(
     labels: Sequence[str] = ("",),
     heights: Sequence[float] = (1.0,),
 ) -> AxesArray:
-    """Return axes (panels, heights): a panel is a stack of axes with labels and relative heights.
+    """Add panels to a figure, row by row; return their axes, (panels, heights).
 
-    Only the panels at the left and at the bottom have labels.
+    A panel is a stack of axes with these labels and relative heights. Only panels at the left have
+    labels and vertical ticks, only the last one of each column has shots.
     """
     rows = ceil(count / columns)
     depth = len(heights)
@@ -344,7 +353,10 @@ def set_titles(axes: AxesArray, names: Sequence[str], room_in: float) -> None:
 def set_scales(
     axes: Iterable["Axes"], shots: Shots, room_in: float, limits: Limits
 ) -> None:
-    """Set the limits of panels, and label as many shots as there is room for."""
+    """Set the limits of panels `room_in` wide, and label as many shots as there is room for.
+
+    `limits` are the vertical ones.
+    """
     ticks = choose_ticks(shots, room_in * 72)
     labels = [str(shots[tick]) for tick in ticks]
     for ax in axes:
@@ -371,7 +383,7 @@ def choose_ticks(shots: Shots, room_pt: float) -> list[int]:
 
 
 def axis_limits(*values: ArrayLike, low: float = -0.02, high: float = 1.02) -> Limits:
-    """Return the ends of an axis with all values and a margin, within `low` and `high`.
+    """Return the ends of an axis with all finite values and a margin, cut at `low` and `high`.
 
     >>> axis_limits([0.0, 0.5, float("nan")], [1.0])
     (-0.02, 1.02)

@@ -80,10 +80,11 @@ def plan_projection(results: CorpusResults, *_: Any) -> Pages:
 def principal_plane(
     vectors: NDArray[np.floating[Any]],
 ) -> tuple[FloatArray, FloatArray]:
-    """Project vectors to the plane of largest variance; return points and shares of the variance.
+    """Project vectors, (segments, dimensions), to the plane of largest variance.
 
-    Each axis points towards its farthest segment. Lanczos' iteration is much faster for large
-    matrices; its first vector is fixed, so that equal vectors give equal bytes.
+    Return points, (segments, 2), and the share of the variance that each axis has, (2,). Each axis
+    points towards its farthest segment. Large matrices are decomposed by Lanczos' iteration, which
+    is much faster; its first vector is fixed, so that equal vectors give equal bytes.
 
     >>> points, shares = principal_plane(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, -4.0]]))
     >>> points[:, 0].round(9).tolist(), shares.round(9).tolist()
@@ -93,6 +94,7 @@ def principal_plane(
 
     whole = np.asarray(vectors, np.float64)
     centred = whole - whole.mean(axis=0)
+    # A plane needs two rows and two columns.
     centred = np.pad(centred, [(0, max(0, 2 - size)) for size in centred.shape])
     size = min(centred.shape)
     left = None
@@ -147,7 +149,10 @@ def _compose_maps(
 
 
 def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> FloatArray:
-    """Draw segments; draw and return the centroids of labels, the means of their segments."""
+    """Draw the segments of an encoder and the centroids of labels; return these, (labels, 2).
+
+    A centroid is the mean of the segments of a label. Segments with another label are grey.
+    """
     points, (first, second) = principal_plane(table.matrix)
     label = np.array(table.label, object)
     dots: Style = {
@@ -178,19 +183,23 @@ def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> FloatArray:
 
 
 def _marker_style(number: int) -> Style:
+    """Return the colour and the marker of a label."""
     style = series_style(number)
     return {"color": style["color"], "marker": style["marker"]}
 
 
 def place_names(ax: "Axes", points: FloatArray, names: Sequence[str]) -> None:
-    """Write a name next to each point, so that it covers neither another name nor a point.
+    """Write a name next to each of the points, (names, 2), so that it covers no name and no point.
 
-    A name that is far away gets a line to its point. The layout of the figure must be frozen.
+    Positions in rings around a point are tried, the nearest first; a name that fits nowhere is
+    written on its point. A name that is far away gets a line to its point. The layout of the figure
+    must be frozen.
     """
     per_pixel = 72 / ax.figure.dpi
     positions = ax.transData.transform(points) * per_pixel
     left_bottom, right_top = np.reshape(ax.bbox.extents, (2, 2)) * per_pixel
-    low, high = positions - MARKER_PT, positions + MARKER_PT  # what is taken
+    # Corners of the boxes that are taken, in points: those of all markers, then of names.
+    low, high = positions - MARKER_PT, positions + MARKER_PT
     for point, position, name in zip(points, positions, names, strict=True):
         half_width = text_width_pt(name, TICK_FONT) / 2
         half = np.array([half_width + 1.5, HALF_LINE_PT])

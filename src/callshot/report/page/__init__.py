@@ -66,7 +66,11 @@ NO_CALLS: Data = {"labels": [], "calls": [], "encoder_calls": []}
 
 
 def answer_data(evaluation: Evaluation, summary: Summary, shots: Shots) -> Data:
-    """Return what charts open with, what the first curve marks, and confusions at some shots."""
+    """Return what the charts of a corpus show first, and confusions at some shots.
+
+    `best` and `k` are the encoder and the k that charts open with. `headline` marks, on the first
+    curve, the points of the headline, and the level of chance.
+    """
     headline = summary.headline
     curve = evaluation.curve.filter(
         pl.col("k").is_in([headline.k, headline.next_k]),
@@ -99,7 +103,10 @@ def to_json(value: Any) -> str:
 
 
 def class_chances(evaluation: Evaluation) -> dict[str, float]:
-    """Return the expected AP of a random ranking for each eligible class, averaged over folds."""
+    """Return the expected AP of a random ranking for each eligible class, averaged over folds.
+
+    All labels of a query count, also those that only overlap it.
+    """
     segments = evaluation.segments
     folds = evaluation.folds
     classes = sorted(count.label for count in evaluation.eligible_classes)
@@ -116,7 +123,7 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
 
 
 def corpus_data(results: CorpusResults) -> Data:
-    """Return the numbers of all charts of a corpus."""
+    """Return the numbers of all charts of a corpus, as the text of the module describes them."""
     evaluation = results.evaluation
     curve = evaluation.curve
     shots = sorted(set(curve["k"]))
@@ -181,9 +188,11 @@ def _make_lines(
     prefix: str = "",
     fields: Sequence[str] = INTERVAL,
 ) -> Lines:
-    """Return the fields of each line over all shots, by its position on each axis.
+    """Return the fields of each line, a list over all shots for each, by the key of the line.
 
-    `prefix` precedes the last position. Points that are not on an axis are left out.
+    `points` are rows of a curve, one for each k. `axes` are frames of `_number_rows`; the key is
+    the position of a line on each axis, with `prefix` before the last. Points that are not on an
+    axis are left out.
     """
     positions = [f"position {number}" for number in range(len(axes))]
     for axis, position in zip(axes, positions, strict=True):
@@ -203,9 +212,11 @@ def _describe_metrics(
     metrics: Frame,
     classes: pl.Series,
 ) -> list[Data]:
-    """Return the names and chance levels of metrics; reduced scoring has neither for a class.
+    """Return the name and the level of chance of each metric, and both for single classes.
 
-    The chance of decisions differs a little between k and encoders: their level is the mean.
+    `metrics` is a frame of `_number_rows`. Without curves of classes, as in reduced scoring,
+    `of_class` is None; then the page does not read `chances`, which are by class. The chance of
+    decisions differs a little between k and encoders: their level is the mean.
     """
     chances_of_classes = {
         "map": class_chances(evaluation),
@@ -233,15 +244,18 @@ def _describe_metrics(
 
 
 def _round(value: float | None) -> float | None:
+    """Round a number to the digits of the page; None, which JSON can hold, if it is not finite."""
     if value is None or not isfinite(value):
         return None
     return round(value, DIGITS) + 0.0  # no negative zero
 
 
 def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
-    """Return the shares of decisions by encoder and k, in percent; rows are the true call types.
+    """Return the confusion matrices of every encoder at some shots, in percent of a row.
 
-    The heat map opens at the k of the headline, `few`, whatever other shots there are to choose.
+    Rows are the true call types. The key of a matrix is the position of its encoder, and k. The
+    heat map opens at the k of the headline, `few`, or the largest evaluated one below it, whatever
+    other shots there are to choose.
     """
     labels = [count.label for count in evaluation.eligible_classes]
     evaluated = set(evaluation.confusion["k"])
@@ -326,6 +340,7 @@ def render_part(part: str, *values: Any) -> Markup:
 
 
 def _is_nested(value: Any) -> bool:
+    """Return whether a value of the provenance is a list that contains lists or mappings."""
     if not isinstance(value, list | tuple):
         return False
     return any(isinstance(item, Mapping | list | tuple) for item in value)
@@ -343,16 +358,20 @@ def _format_value(value: Any) -> str:
 
 
 def show_picture(caption: str, path: Path) -> Markup:
-    """Return a PNG with its caption; its bytes are in the page."""
+    """Return a PNG file with its caption, as a part of the page: its bytes are in it."""
     data = path.read_bytes()
     if not data.startswith(PNG) or len(data) < 24:
         raise InputError(f"{path}: expected a PNG file; draw the figure again")
     encoded = base64.b64encode(data).decode("ascii")
-    return render_part("picture", caption, encoded, *struct.unpack(">II", data[16:24]))
+    width, height = struct.unpack(">II", data[16:24])  # in the header of every PNG
+    return render_part("picture", caption, encoded, width, height)
 
 
 def show_budget(budget: Frame) -> Markup:
-    """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
+    """Return a list of classes for each encoder and metric, those that gain most first.
+
+    The best encoder, by its mean value, is first, and its list open.
+    """
     value = pl.col("value").fill_nan(None)
     gain = pl.col("next_gain").fill_nan(None)
     ordered = budget.sort(
@@ -372,7 +391,10 @@ def show_budget(budget: Frame) -> Markup:
 
 
 def show_left_out(results: CorpusResults, name: str) -> Markup:
-    """Return the warnings of a corpus, and what was left out, with reasons."""
+    """Return the notes on a corpus, and the classes, rows and files left out, with reasons.
+
+    The ids of both tables begin with `name`.
+    """
     evaluation = results.evaluation
     notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
     title = "Rows and files that were left out"
@@ -399,14 +421,17 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
 def _list_rows(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
 ) -> Markup:
-    """Return a table of rows, or nothing if there are none."""
+    """Return a table of rows, whose id is `name`; nothing if there are no rows."""
     kind = name.rpartition("-")[2]
     table = Table(kind, title, list(map(Column, columns)), make_rows(rows))
     return to_html(table, name) if rows else Markup()
 
 
 def show_matrix(results: CorpusResults, k: int) -> Markup:
-    """Return the AP of every encoder for every call type at k, as a table with shaded cells."""
+    """Return the AP of every encoder for every call type at k, as a table with shaded cells.
+
+    Return nothing if classes were not evaluated at this k.
+    """
     evaluation = results.evaluation
     points = evaluation.per_class.filter(
         scoring="all", metric="map", spread=main_spread(evaluation), k=k
@@ -458,17 +483,21 @@ def write_page(
     summaries: Mapping[str, Summary],
     **more: Any,
 ) -> None:
-    """Write the report of a study; equal inputs give equal bytes. `more` is as in NO_CONTENT."""
+    """Write the page of a study; equal inputs give equal bytes.
+
+    Summaries are by corpus. `more` has any of the keys of NO_CONTENT.
+    """
     content = {**NO_CONTENT, **more}
     corpora = []
     clips = []
     for results in all_results:
         corpus = results.corpus
         own_clips = content["clips"].get(corpus, {})
-        numbers = {
+        # The page finds clips by the position of their segment.
+        positions = {
             name: n for n, name in enumerate(results.evaluation.segments["segment"])
         }
-        clips.append({numbers[name]: clip for name, clip in own_clips.items()})
+        clips.append({positions[name]: clip for name, clip in own_clips.items()})
         shots = content["confusion_shots"]
         data = {
             **corpus_data(results),
@@ -510,5 +539,6 @@ def write_page(
 
 
 def _hashes(texts: Sequence[str]) -> str:
+    """Return the hashes of scripts or styles, as a content security policy names them."""
     digests = [hashlib.sha256(text.encode()).digest() for text in texts]
     return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)

@@ -72,7 +72,10 @@ class Context:
 
     @cached_property
     def k(self) -> int:
-        """The largest of a few shots that all call types can give, or the smallest shot."""
+        """The k of the first screen: the largest evaluated one up to FEW_SHOTS and k*.
+
+        The smallest evaluated one, if all are larger.
+        """
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
         return largest_shot(self.evaluation.curve["k"], most)
 
@@ -88,7 +91,10 @@ class Context:
 
     @cached_property
     def curves(self) -> Frame:
-        """The points of mAP by k, and whether their interval means something."""
+        """The points of mAP of all encoders by k; `has_interval`: their interval means something.
+
+        It does not if there are few samples, or if all are equal though none is perfect.
+        """
         differs = pl.col("p99") - pl.col("p01") > ROUNDING
         is_perfect = pl.col("mean") >= 1 - ROUNDING
         curve = self.evaluation.curve.filter(metric="map", spread=self.spread)
@@ -98,9 +104,9 @@ class Context:
 
     @cached_property
     def chance_tests(self) -> Frame:
-        """The points of mAP that were tested by enough permutations, by k.
+        """The points of mAP that were tested by enough permutations to give a small p, by k.
 
-        Those with a small p are `better` than chance.
+        They are `better` than chance if their p is small.
         """
         can_be_small = 1 / (1 + pl.col("permutations")) <= LARGEST_P
         tests = self.evaluation.chance_test.filter(can_be_small, metric="map")
@@ -113,10 +119,11 @@ class Context:
 
     @cached_property
     def comparisons(self) -> list[tuple[str, Frame]]:
-        """The classifiers on the best encoder, and each minus the centroid by k, on shared draws.
+        """The other classifiers on the best encoder: the name, and differences from the centroid.
 
-        `one_mean` and `other_mean` are the means of the classifier and of the centroid. Intervals
-        are simultaneous over the encoders and the classifiers with training, or over those without.
+        Differences are classifier minus centroid by k, over the same draws; `one_mean` and
+        `other_mean` are the means of the classifier and of the centroid. Intervals are simultaneous
+        over all encoders, and over all classifiers with training, or all without.
         """
         pairs = list(paired_values(self.results))
         found = []
@@ -148,7 +155,10 @@ class Context:
         return self.curves.filter(encoder=self.best, scoring=scoring)
 
     def differences(self, one: str, other: str, scoring: str = "all") -> Frame:
-        """Return one minus the other by k; empty if they were not compared."""
+        """Return the differences of two encoders or baselines, one minus the other, by k.
+
+        They are empty if the two were not compared.
+        """
         rows = self.evaluation.differences.filter(
             scoring=scoring, metric="map", spread=self.spread
         )
@@ -171,9 +181,10 @@ class Context:
         return str(k) if k <= self.evaluation.complete_shots else f"up to {k}"
 
     def describe_clear(self, differences: Frame, k: int) -> str:
-        """Return from where a difference is clear, for those from k on.
+        """Return the end of a sentence: where differences are clear, of those from `k` on.
 
-        With few samples return how often it is above 0 at k; nothing beyond k*.
+        With few samples there are no intervals; then it says how often the difference is above 0.
+        It is empty if there are no differences from `k` on, or only beyond k*.
         """
         from_k = differences.filter(pl.col("k") >= k)
         with_interval = from_k.drop_nulls("low")
@@ -196,14 +207,18 @@ def is_random(encoder: str) -> bool:
 
 
 def format_range(start: str, first: int, last: int, end: int) -> str:
-    """Return from where to where something holds: known up to `last`, with points up to `end`."""
+    """Return for which k something holds, which is known from `first` to `last`.
+
+    `start` is the text for `first`. Curves have points up to `end`: if that is beyond `last`, the
+    text says where the knowledge ends.
+    """
     if last == end:
         return f"from {start} on"
     return f"with {start}" if first == last else f"from {start} on, up to {last}"
 
 
 def compare_means(point: Point) -> str:
-    """Return two values of mAP, with enough decimals to see a difference, but at most five.
+    """Return both means of a comparison, with enough decimals to see a difference, at most five.
 
     >>> compare_means({"one_mean": 0.75, "other_mean": 0.7})
     'mAP is 0.750 against 0.700'
@@ -237,6 +252,7 @@ def format_share(share: float) -> str:
 
 @cache
 def _load_sentences() -> Any:
+    """Return the module of `templates/sentences.txt`, with a macro for each sentence."""
     environment = make_environment(
         "callshot.report.summary", printable, autoescape=False
     )
@@ -261,6 +277,6 @@ def _load_sentences() -> Any:
 
 
 def say(sentence: str, *facts: object) -> str:
-    """Return a sentence, by the name of its macro in `templates/sentences.txt`."""
+    """Return a sentence about some facts, by the name of its macro in `templates/sentences.txt`."""
     macro = getattr(_load_sentences(), sentence)
     return str(macro(*facts))

@@ -50,17 +50,17 @@ MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 
 
 def describe_encoders(context: Context) -> Sentences:
-    """Yield how good the best encoder is, how far ahead of others, of chance and of random vectors.
+    """Yield how good the best encoder is, and how far ahead of others, chance and random vectors.
 
-    Another encoder may be clearly better with more examples.
+    Another sentence names an encoder that is clearly better with more examples, if there is one.
     """
     k, best = context.k, context.best
     ranking = context.ranking(k)
     yield from describe_no_success(context)
     yield say("expectation", context, len(ranking))
     yield from describe_accuracy(context)
-    for other in ranking[1:2]:
-        for row in context.difference_at(k, best, other):
+    if len(ranking) > 1:
+        for row in context.difference_at(k, best, ranking[1]):
             yield say("next_best", context, row)
     last = max(context.curve().filter("complete")["k"], default=k)
     leader = context.ranking(last)[0]
@@ -77,7 +77,10 @@ def describe_encoders(context: Context) -> Sentences:
 
 
 def describe_accuracy(context: Context) -> Sentences:
-    """Yield how often the best encoder names the right type, and why another one is not best."""
+    """Yield how often the best encoder names the right type, and who does so more often.
+
+    The best encoder is chosen by mAP, so another one may name more calls right.
+    """
     curve = context.evaluation.curve.filter(
         pl.col("encoder").is_in(context.ranking(context.k)),
         scoring="all",
@@ -96,7 +99,7 @@ def describe_accuracy(context: Context) -> Sentences:
 
 
 def describe_no_success(context: Context) -> Sentences:
-    """Yield that nothing is better than chance, if that is so."""
+    """Yield that no encoder is better than chance, if that is so: by tests, or else by means."""
     is_candidate = pl.col("encoder").is_in(context.ranking(context.k))
     tests = context.chance_tests.filter(is_candidate)
     if not tests.is_empty():
@@ -111,7 +114,7 @@ def describe_no_success(context: Context) -> Sentences:
 
 
 def describe_chance(context: Context) -> Sentences:
-    """Yield from which k on the best encoder is better than chance."""
+    """Yield from which k on the best encoder is better than chance: by tests, or else by means."""
     tests = context.chance_tests.filter(encoder=context.best)
     points, condition, how = tests, pl.col("better"), "clearly"
     if tests.is_empty():
@@ -135,7 +138,8 @@ MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 def describe_baselines(context: Context) -> Sentences:
     """Yield how many examples the best encoder needs to beat each baseline.
 
-    Reduced scoring is for baselines that read audio, and for baselines without another score.
+    Baselines are compared by the scoring of all classes; by reduced scoring if they read audio, or
+    have no other score.
     """
     best = context.best
     is_all = pl.col("scoring") == "all"
@@ -160,9 +164,10 @@ def describe_baselines(context: Context) -> Sentences:
 
 
 def describe_training(context: Context) -> Sentences:
-    """Yield from how many examples on training on them, or on all labels, beats the centroid.
+    """Yield from how many examples on training beats the centroid: on the same examples, or on all.
 
-    Other classifiers without training may be clearly better with a few examples.
+    Then come classifiers without training that are clearly better with a few examples, and what
+    gradient steps from the centroid add.
     """
     best = context.best
     untrained = []
@@ -191,20 +196,23 @@ def describe_training(context: Context) -> Sentences:
 
 
 def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> str:
-    """Return from which k on the subject is ahead, or that it is not at the last k."""
+    """Return from which k on `subject` is ahead of `other`, or that it is not at the last k.
+
+    `rows` are the differences of both by k, with `one_mean` and `other_mean`.
+    """
     passed = first_lasting(rows, AHEAD)
     first = rows.filter(AHEAD)["k"].head(1)
-    names = (context, subject, other)
+    about = (context, subject, other)
     if passed is None:
         worse = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
-        return say("behind", *names, rows.row(-1, named=True), first, worse)
+        return say("behind", *about, rows.row(-1, named=True), first, worse)
     point = passed
     is_always = passed["k"] == rows["k"][0]
     if is_always:
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
     lead = say(
         "ahead",
-        *names,
+        *about,
         passed,
         is_always,
         point,
@@ -229,15 +237,15 @@ def describe_confusions(context: Context) -> Sentences:
     right = by_share.filter(is_right).select("true", "recall").rows()
     yield say("named_right", context, k, *right[0], *right[-1])
     wrong = by_share.filter(~is_right, pl.col("recall") >= MIN_SHARE)
-    for row in wrong.head(1).iter_rows(named=True):
-        yield say("confusion", row)
+    if not wrong.is_empty():
+        yield say("confusion", wrong.row(0, named=True))
 
 
 def describe_next_labels(context: Context) -> Sentences:
     """Yield from where more examples add little, which class gains most, and what a target needs.
 
-    A curve is level at k if twice as many examples were evaluated. Points beyond k* are left out:
-    there, a level curve may only say that classes have run out of exemplars.
+    A curve counts as level from k on only if twice as many examples were evaluated. Points beyond
+    k* are left out: there, a level curve may only say that classes have run out of exemplars.
     """
     complete = context.curve().filter("complete")
     last = max(complete["k"], default=0)
@@ -321,7 +329,7 @@ LEVEL_NAMES = {
 
 
 def order_encoders(points: Frame) -> list[str]:
-    """Return the encoders by the mean of mAP, the best first.
+    """Return the encoders by the mean of their points, the best first.
 
     >>> order_encoders(pl.DataFrame({"encoder": ["a", "b"], "mean": [0.5, 0.75]}))
     ['b', 'a']
@@ -332,7 +340,10 @@ def order_encoders(points: Frame) -> list[str]:
 
 
 def describe_repetition(partitions: Frame, k: int) -> Sentences:
-    """Yield the mean and range of each encoder's mAP at k, and how often each order occurs."""
+    """Yield how mAP at k differs between partitions into folds, and how often each order occurs.
+
+    The mean and the range of each encoder's mAP are over partitions, as is the order of encoders.
+    """
     points = partitions.filter(k=k)
     if points.is_empty():
         return
@@ -348,7 +359,11 @@ def describe_repetition(partitions: Frame, k: int) -> Sentences:
 
 
 def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> Sentences:
-    """Yield where the spread of mAP at k comes from, and where the order of encoders holds."""
+    """Yield where the spread of mAP at k comes from, and how often the order of encoders holds.
+
+    `sensitivity` has the standard deviation of each source; `means` has the mean of mAP for each
+    partition, labelled set and sample of queries.
+    """
     points = sensitivity.filter(k=k)
     if points.is_empty():
         return
@@ -396,9 +411,9 @@ MIN_RISE = 0.02  # from the mean to a level that is worth naming
 
 @dataclass(frozen=True)
 class Headline:
-    """The first sentence, those below it, and the k of the points that it is about.
+    """The first sentence, the sentences below it, and the k that they are about.
 
-    `next_k` is None where no higher level is promised.
+    `next_k` are the examples that reach a higher level, None where none is promised.
     """
 
     sentence: str
@@ -408,15 +423,22 @@ class Headline:
 
 
 def write_headline(context: Context) -> Headline:
-    """Return the first sentence, those below it, and what they are about."""
+    """Return the first sentence of a report, and the details below it.
+
+    It says that nothing works, if that is so; or else which level more examples reach; or else how
+    good the best encoder is, and what limits the number of examples.
+    """
     k = context.k
     interval = say("one_set", context)
     details = [interval] if interval else []
     details += [say("random_ranking", context), *describe_accuracy(context)]
-    for sentence in describe_no_success(context):
-        first = sentence.partition(". ")[0]
+    failure = next(describe_no_success(context), None)
+    if failure is not None:
+        first = failure.partition(". ")[0]
         return Headline(f"{first}.", details, k)
-    for next_k, level in _find_rise(context):
+    rise = next(_find_rise(context), None)
+    if rise is not None:
+        next_k, level = rise
         return Headline(say("rise", context, next_k, level), details, k, next_k)
 
     facts = []
@@ -427,7 +449,8 @@ def write_headline(context: Context) -> Headline:
     last = None
     has_gain = False
     complete = context.curve().filter("complete", pl.col("k") > k)
-    for last in complete.tail(1).iter_rows(named=True):
+    if not complete.is_empty():
+        last = complete.row(-1, named=True)
         has_gain = last["mean"] - context.point["mean"] >= MIN_RISE
         share = share_rising(context, last["k"])
         if isfinite(share):
@@ -437,7 +460,7 @@ def write_headline(context: Context) -> Headline:
 
 
 def _find_rise(context: Context) -> Iterator[tuple[int, float]]:
-    """Yield the k and the next level that more examples clearly lead to, or the target."""
+    """Yield each k beyond the headline's, with the level of mAP that it clearly reaches."""
     values = context.evaluation.values.filter(spread="total", metric="map")
     if values.is_empty() or context.samples < MIN_SAMPLES:
         return
@@ -463,7 +486,10 @@ def _next_levels(mean: float, target: float | None) -> list[float]:
 
 
 def share_rising(context: Context, k: int) -> float:
-    """Return in which share of samples k examples are better than a few; NaN if they are few."""
+    """Return the share of samples in which k examples score higher than the headline's k.
+
+    NaN if there are too few samples.
+    """
     values = context.evaluation.values.filter(
         encoder=context.best, scoring="all", metric="map", spread=context.spread
     )
@@ -498,6 +524,7 @@ def write_cards(context: Context) -> list[Card]:
 
 
 def _choose_encoder(context: Context) -> tuple[str, str]:
+    """Return the best encoder, or the best two if the difference is open; and a sentence on it."""
     best, *others = context.ranking(context.k)
     if not others:
         return best, say("encoder_card", context, None, None)
@@ -509,7 +536,7 @@ def _choose_encoder(context: Context) -> tuple[str, str]:
 
 
 def _answer_training(context: Context) -> tuple[str, str]:
-    """Return whether logistic regression on the same examples beats the centroid."""
+    """Return whether training on the same examples beats the centroid, and a sentence on it."""
     for name, rows in context.comparisons:
         if is_trained(name):
             return _compare_trained(context, NAMES.get(name, name), rows)
@@ -518,7 +545,11 @@ def _answer_training(context: Context) -> tuple[str, str]:
 
 
 def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str]:
-    """Return the answer with the point of the headline's k, or else one with a reason for its k."""
+    """Return whether a trained classifier beats the centroid, and a sentence with one point.
+
+    `rows` are the differences by k. The point is that of the headline's k where it agrees with the
+    answer; otherwise another one, and the sentence gives the reason for its k.
+    """
     passed = first_lasting(rows, AHEAD)
     with_interval = rows.drop_nulls("low")
     clear = first_lasting(with_interval, pl.col("low") > 0)
@@ -543,7 +574,10 @@ def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str
 
 
 def _choose_call_type(context: Context) -> tuple[str, str]:
-    """Return the call type that gains most, or the one with the lowest AP."""
+    """Return the call type that gains most from an example, and a sentence on it.
+
+    If none stands out, the sentence is about the one with the lowest AP.
+    """
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     recommended = recommended_class(rows)
     if recommended is not None:

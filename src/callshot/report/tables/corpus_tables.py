@@ -143,7 +143,10 @@ def _make_table(
     head: int,
     notes: Sequence[Note] = (),
 ) -> Table:
-    """Return a table with a column per corpus; the rows below the first `head` are its foot."""
+    """Return a table with a column for each corpus, and a row for each of their facts.
+
+    `columns` are the facts of each corpus. The rows below the first `head` are the foot.
+    """
     rows = make_rows(
         [label, *(_describe_fact(facts[label]) for facts in columns)]
         for label in columns[0]
@@ -163,7 +166,7 @@ def _make_table(
 
 
 def _describe_fact(fact: Fact) -> Value:
-    """Return a list of numbers as one cell; other facts as they are."""
+    """Return a list of numbers as one cell, an empty text as missing, other facts as they are."""
     if isinstance(fact, str):
         return fact or None
     if isinstance(fact, int | float | None):
@@ -173,7 +176,9 @@ def _describe_fact(fact: Fact) -> Value:
 
 
 def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
-    """Return the unit for the longest total, and its length in seconds; all corpora share it.
+    """Return the unit in which all corpora give durations, and its length in seconds.
+
+    It is the largest of which the longest total has at least two.
 
     >>> _choose_unit([DurationStats(226, 3336.0, 14.75, 0.49, 296.53, 31.55)])
     ('min', 60.0)
@@ -186,7 +191,7 @@ def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
 
 
 def _describe_lengths(stats: DurationStats, subset: str = "") -> Facts:
-    """Return the rows on lengths; they are missing if there are none."""
+    """Return the rows on lengths, with `subset` in their names; missing if nothing was measured."""
     facts: Facts = {
         f"Average length{subset} (s)": stats.mean_s,
         f"Shortest{subset} (s)": stats.shortest_s,
@@ -204,7 +209,10 @@ NEEDS_NOTE = (
 
 
 def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
-    """Return the table of one encoder, with the AP at k; None if classes have no curves."""
+    """Return how many examples each call type needs for some levels of AP, with one encoder.
+
+    A row also has the AP at k. None if classes have no curves.
+    """
     evaluation = results.evaluation
     points = evaluation.per_class.filter(
         encoder=encoder, scoring="all", metric="map", spread=main_spread(evaluation)
@@ -217,7 +225,7 @@ def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
         complete = curve.filter(pl.col("k") <= count.complete_to_k)
         mean = next(iter(curve.filter(k=k)["mean"]), nan)
         row = [count.label, count.exemplars, mean]
-        for level in LEVELS:  # as far as the class has examples
+        for level in LEVELS:  # one k or none, as far as the class has examples
             on_average = complete.filter(pl.col("mean") >= level)["k"].head(1)
             nearly_always = complete.filter(pl.col("p01") >= level)["k"].head(1)
             text = "".join(map(str, on_average)) or MISSING

@@ -75,9 +75,9 @@ def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
 
 
 def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note]:
-    """Return the cells that name the k of rows, and the note on the one with a star.
+    """Return the cells that name the k of rows, by k, and the note on the one with a star.
 
-    The star is at k* if it is shown, else at the first k beyond it.
+    The star is at k* (`complete_shots`) if it is shown, else at the first k beyond it.
     """
     star = min((k for k in shots if k >= complete_shots), default=None)
     cells = {k: Cell(str(k), k, mark="⋆" if k == star else "") for k in shots}
@@ -117,7 +117,8 @@ def score_table(
         means[(encoder, metric), k] = mean
         chances[encoder, metric] = chance
 
-    lines = {}  # by column and k; where two crossovers coincide, the larger number is drawn
+    # Lines below a cell, by column and k; where two crossovers coincide, the larger number holds.
+    lines = {}
     foot = []
     underline_notes = []
     baseline_notes: list[str] = []
@@ -139,8 +140,9 @@ def score_table(
             is_crossed = False
             for column in columns:
                 best = max(values[column], default=inf)
-                for k in [k for k in shown if means[column, k] > best][:1]:
-                    lines[column, k] = underlines[kind]
+                better = [k for k in shown if means[column, k] > best]
+                if better:
+                    lines[column, better[0]] = underlines[kind]
                     is_crossed = True
             other = row_name
             if len(names) > 1:
@@ -181,13 +183,19 @@ reduced_table = table_of_corpus(partial(score_table, scoring="reduced"))
 
 
 def _column_values(baselines: Frame, column: tuple[str, str]) -> list[float]:
-    """Return the values of baselines that read an encoder or audio."""
+    """Return the values of baselines in a column, an encoder and a metric.
+
+    They are those of baselines that read this encoder, or audio.
+    """
     encoder, metric = column
     return baselines.filter(reads_encoder(encoder), metric=metric)["value"].to_list()
 
 
 def _describe_kind(baselines: Frame, row_name: str, has_several: bool) -> Iterator[str]:
-    """Yield what the name of a row leaves open."""
+    """Yield notes on the baselines of one kind: what the name of their row leaves open.
+
+    With `has_several`, these are their names; and whether they read audio, and score categories.
+    """
     if has_several:
         pairs = baselines.select("name", "encoder").unique(maintain_order=True)
         yield say("several", row_name, list(map(baseline_name, pairs.to_dicts())))
@@ -210,7 +218,10 @@ K_NOTE = (
 
 @table_of_corpus
 def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
-    """Return a block for each baseline and scoring, with a row for each encoder."""
+    """Return a block for each baseline and scoring, with a row for each encoder.
+
+    A row has the scores, what was chosen in training, and where the centroid passes the baseline.
+    """
     if results.baselines.is_empty():
         return None
     evaluation = results.evaluation
@@ -262,8 +273,8 @@ def classifier_table(
 ) -> Table | None:
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
-    The spread is the preferred one of the common spreads. Means are over the draws that all
-    classifiers have, so that chance favours none. An encoder's best is underlined.
+    The spread is the preferred one of those that all classifiers have. Means are over the draws
+    that all have, so that chance favours none. The best classifier of an encoder is underlined.
     """
     if results.other_classifiers is None or results.other_classifiers.values.is_empty():
         return None
@@ -380,7 +391,12 @@ def _make_comparison(
     title: str,
     note: str,
 ) -> Table:
-    """Return a block of rows per value of the last column, and columns per spread and metric."""
+    """Return a table of points by k: a block of rows for each value of their last column.
+
+    The name of this column is the heading of the blocks. `points` also has scoring, spread, metric,
+    k and `clear`, by which the first of the `fields` is underlined. Each spread and metric has a
+    column for each field.
+    """
     lead = points.columns[-1]
     pairs = points.select("spread", "metric").unique().rows()
     spreads = unique_values(points, "spread")

@@ -127,7 +127,7 @@ def make_rows(rows: Iterable[Iterable[Value]]) -> list[Row]:
 
 
 def number_columns(table: Table) -> list[bool]:
-    """Return whether each column has a number.
+    """Return for each column whether it has a number.
 
     >>> rows = [[number(1, 0), Cell("a")], [Cell("LR"), Cell("–")]]
     >>> number_columns(Table("t", "", [Column("k"), Column("how")], rows))
@@ -246,6 +246,7 @@ def escape_markdown(text: str) -> str:
 
 @cache
 def _get_template(name: str) -> Template:
+    """Return the template of a LaTeX or Markdown table, in which {} and % have no meaning."""
     environment = Environment(
         loader=PackageLoader("callshot.report.tables"),
         block_start_string="<%",
@@ -315,7 +316,11 @@ def to_document(names: Iterable[str]) -> str:
 
 
 def _describe_part(table: Table, indices: list[int]) -> tuple[Any, ...]:
-    """Return some columns, their shares of the line, and their groups."""
+    """Return part of a table that fits a page, as the template takes it.
+
+    That is the indices of its columns, the columns, the share of the line that each gets by its
+    longest text, and the groups of columns with a shared heading.
+    """
     columns = [table.columns[index] for index in indices]
     widths = []
     for index in indices:
@@ -353,6 +358,7 @@ def to_markdown(table: Table) -> str:
 
 @cache
 def _get_html() -> Any:
+    """Return the module of the template of HTML tables, in which text is escaped."""
     environment = make_environment("callshot.report.tables", clean, autoescape=True)
     return environment.get_template("table.html").module
 
