@@ -19,6 +19,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -208,7 +209,8 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
     # takes time.
     scratch = tempfile.mkdtemp(prefix="callshot-workers-")
     stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-    settings = {**SETTINGS, "temporary-directory": scratch}
+    # A copy, because Dask adds to lists in its settings.
+    settings = {**deepcopy(SETTINGS), "temporary-directory": scratch}
     stack.enter_context(dask.config.set(settings))
     # Python's process that tidies up after the others: without its warning on Ctrl-C.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
