@@ -373,24 +373,30 @@ class FrameReader:
         else:
             status = self._path.stat()
             version = (str(self._path), status.st_size, status.st_mtime_ns)
-        count = _counted_frames.get(version, frames)
-        if version in _counted_frames:
-            pass
-        elif is_unknown:
+        count = _counted_frames.get(version)
+        if count is None:
+            count = self._count_frames(frames, is_unknown=is_unknown)
+            _counted_frames[version] = count
+        if count > frames:
+            self._reopen(MendedFile)
+        return count
+
+    def _count_frames(self, frames: int, *, is_unknown: bool) -> int:
+        """Return how many frames can be decoded; the header says `frames`."""
+        if is_unknown:
             # What follows damage counts as beyond the end of the recording.
             count = self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES)
-            if count >= frames:  # libsndfile stops there
+            if count >= frames:
+                # libsndfile stops at the announced length: decode again with a mended header.
                 self._mend = MendedFile
                 with suppress(InputError):  # some MP3 files are known by their suffix
                     count = max(count, self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES))
                 self._mend = None
-        elif self._is_damaged(frames - 1):
-            candidates = range(frames - 1)
-            count = bisect_left(candidates, True, key=self._is_damaged)
-        _counted_frames[version] = count
-        if count > frames:
-            self._reopen(MendedFile)
-        return count
+            return count
+        if self._is_damaged(frames - 1):
+            # The first damaged frame, which is also the number of good ones
+            return bisect_left(range(frames - 1), True, key=self._is_damaged)
+        return frames
 
     def _decode(self, position: int, last: int, size: int) -> int:
         """Decode from `position` up to `last`, in blocks of `size` frames, and drop the audio.

@@ -187,9 +187,9 @@ def describe_inputs(
         *((reject.file, reject.row) for reject in segmentation.rejects),
     ]
     files = set()
-    for name in {
-        file for file, row in rows if row is not None
-    }:  # without a row: no annotations
+    # A reject without a row is not of an annotation file.
+    names = {file for file, row in rows if row is not None}
+    for name in names:
         path = to_path(name).absolute()
         if path.is_relative_to(root):
             path = path.relative_to(root)

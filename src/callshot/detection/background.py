@@ -198,7 +198,10 @@ def find_kept(
 
 
 def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
-    """Yield a mask of the windows of each part that is held out; see the top of this module."""
+    """Yield a mask of the windows of each of at most five parts, which are held out in turn.
+
+    Parts are whole places or recordings; what has more than half of all windows is divided.
+    """
     recording = background.number
     if UNLABELLED in background.origins:
         # Whole recordings; stretches if there are fewer than five recordings
@@ -206,25 +209,27 @@ def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
         if len(np.unique(part)) < MAX_PARTS:
             part = _number_stretches(len(part))
     else:
-        # What stays together: windows of a place, a recording or a stretch
+        # What stays together: a place; its recordings if it has more than half of all windows;
+        # stretches of a recording that has
         places = np.array([one.place for one in background.recordings])
         _, place = np.unique(places[recording], return_inverse=True)
         unit = _divide_majority(place, recording)
         stretch = np.zeros(len(unit), np.int64)
-        for number in np.unique(recording):
-            inside = recording == number
+        for one_recording in np.unique(recording):
+            inside = recording == one_recording
             stretch[inside] = _number_stretches(int(inside.sum()))
         unit = _divide_majority(unit, stretch)
         # The largest unit first, each to the smallest part
         counts = np.bincount(unit)
-        parts = np.zeros(len(counts), np.int64)
+        part_of_unit = np.zeros(len(counts), np.int64)
         sizes = np.zeros(MAX_PARTS, np.int64)
-        for number in np.argsort(-counts, kind="stable"):
-            parts[number] = sizes.argmin()
-            sizes[parts[number]] += counts[number]
-        part = parts[unit]
-    for number in np.unique(part):
-        yield part == number
+        for largest in np.argsort(-counts, kind="stable"):
+            smallest = sizes.argmin()
+            part_of_unit[largest] = smallest
+            sizes[smallest] += counts[largest]
+        part = part_of_unit[unit]
+    for one_part in np.unique(part):
+        yield part == one_part
 
 
 def _divide_majority(unit: IntArray, finer: IntArray) -> IntArray:

@@ -137,7 +137,7 @@ def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Re
 def _write_events(
     result: ScanResult, folder: Path, formats: Sequence[str]
 ) -> list[str]:
-    """Write all files to a folder; return their names."""
+    """Write events in all formats, activity, an adapted model and rejects; return the names."""
     recordings = to_recording_folder(result)
     names = []
     for format in ("csv", "parquet"):

@@ -548,18 +548,19 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
     elsewhere = 0
     verdicts = rows.select("start_s", "end_s", "label", "confirmed").rows()
     for (*span, label, confirmed), near in zip(verdicts, partners, strict=True):
-        # That it is no roar says nothing of a detection of another label.
+        # "Not a roar" says nothing about a detection with another label.
         candidates = [one for one in near if confirmed or labels[one] == label]
         if not candidates:
             elsewhere += 1
             continue
         differences_s = np.abs(spans[candidates] - span)
-        is_other = differences_s.max(axis=1) >= SAME_S
+        has_other_span = differences_s.max(axis=1) >= SAME_S
         has_other_label = [labels[one] != label for one in candidates]
-        # Of equal ones the first, which fits best
-        order = np.lexsort((has_other_label, is_other))
+        # The same span first, then the same label; candidates come with the best fit first.
+        order = np.lexsort((has_other_label, has_other_span))
         best = candidates[order[0]]
         is_own = confirmed and label == labels[best]
+        # A detection is a call if any of its parts was confirmed.
         is_call[best] = is_call.get(best, False) or is_own
         if confirmed and not is_own:
             new_labels.add((best, label))

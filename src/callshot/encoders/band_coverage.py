@@ -271,23 +271,24 @@ def measure_coverage(
         specs += find_joined_encoder(name).specs
     specs = specs or [spec for spec in list_specs() if spec.band_hz is not None]
 
-    # Read some segments at the rate of their recording, to see what their own rate loses.
+    # Read some segments at the full rate of their recordings, to see what the rate of the segments
+    # loses.
     sample = sample_spans(segments)
-    rates_hz = {}  # of recordings that can be read
+    recording_rates_hz = {}  # of recordings that can be read
     sources = dict(zip(sample.paths, sample["source_rate_hz"], strict=True))
     for path, source_rate_hz in sources.items():
         with suppress(CallshotError):  # a reject, which reading reports
             recording = probe(sample.root / path, path, source_rate_hz)
-            rates_hz[path] = round(recording.rate_hz)
+            recording_rates_hz[path] = round(recording.rate_hz)
     pairs = zip(sample.paths, sample["rate_hz"], strict=True)
-    own_rates_hz = [rates_hz.get(path, rate_hz) for path, rate_hz in pairs]
-    spectra = measure_spectra(sample.with_columns(rate_hz=own_rates_hz), threads)
+    full_rates_hz = [recording_rates_hz.get(path, rate_hz) for path, rate_hz in pairs]
+    spectra = measure_spectra(sample.with_columns(rate_hz=full_rates_hz), threads)
 
     rate_hz = min(segments["rate_hz"])
     rows: list[Mapping[str, object]] = []
     for spec in specs:
         rows += _coverage_rows(spec, speeds, spectra, rate_hz)
-    highest_hz = max(rates_hz.values(), default=rate_hz)
+    highest_hz = max(recording_rates_hz.values(), default=rate_hz)
     lost = 0.0
     if highest_hz > rate_hz:
         lost = spectra.share(rate_hz / 2, highest_hz)

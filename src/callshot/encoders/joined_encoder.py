@@ -106,8 +106,9 @@ def find_joined_encoder(
 ) -> JoinedEncoder:
     """Return the encoder of a name, or several that are joined by + in it.
 
-    `options` apply to all encoders. An encoder may have options of its own in brackets, which go
-    before these. Several speeds, joined by + too, become one spec each.
+    `options` apply to all encoders. An encoder may have options of its own in brackets, which
+    override these; `scale` applies to all, wherever it is given. Several speeds, joined by + too,
+    become one spec each.
 
     >>> find_joined_encoder("birdnet-v2.4", {"speed": "2+4"}).name
     'birdnet-v2.4[speed=2+4]'

@@ -88,15 +88,15 @@ class Workers:
         batch = self.batch
         position = len(batch.segments)
         batch.segments.append(segment)
-        windows = sum(segment.windows for segment in batch.segments)
-        samples = sum(segment.input.size for segment in batch.segments)
+        windows = sum(one.windows for one in batch.segments)
+        samples = sum(one.input.size for one in batch.segments)
         is_long = self.encoder.batches_segments and samples >= MAX_BATCH_SAMPLES
         if windows >= self.batch_size or is_long:
             self._start_batch()
 
         def wait() -> Float32Array:
             """Return the output of the segment, after starting its batch if necessary."""
-            if batch.outputs is None:
+            if batch.outputs is None:  # not started, so it is still self.batch
                 self._start_batch()
             assert batch.outputs is not None
             output = batch.outputs.result()[position]

@@ -172,7 +172,7 @@ class Review:
             return confirmed
 
     def _load_scores(self) -> None:
-        """Open what scores are computed from, in a thread; keep the reason if that fails."""
+        """Load what scores are computed from; runs in a thread. If that fails, keep the reason."""
         assert self.source.load_scores is not None
         try:
             self.scores = self.source.load_scores(self.journal.path.parent)

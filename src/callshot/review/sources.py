@@ -137,10 +137,12 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
     )
     number = pl.col("rank").cast(pl.Int64) - 1
     drawn = drawn.with_columns(bin=number * SCORE_BINS // pl.col("count"))
-    turn = pl.col("first_key").rank("ordinal").over("label", "bin")
-    drawn = drawn.with_columns(turn=turn).sort("turn", "second_key")
-    turn_of_class = pl.int_range(pl.len()).over("label")
-    drawn = drawn.with_columns(turn=turn_of_class).sort("turn", "first_key")
+    # Within a class, one item of each bin after another, bins in random order
+    bin_turn = pl.col("first_key").rank("ordinal").over("label", "bin")
+    drawn = drawn.with_columns(bin_turn=bin_turn).sort("bin_turn", "second_key")
+    # Then one item of each class after another
+    class_turn = pl.int_range(pl.len()).over("label")
+    drawn = drawn.with_columns(class_turn=class_turn).sort("class_turn", "first_key")
     return drawn["item"].to_numpy()
 
 
