@@ -188,9 +188,8 @@ class Store:
         self._buffer_bytes += ROW_BYTES + vector.nbytes
         frames = None
         if self.keeps_sequences and sequence is not None:
-            frames = np.array(
-                sequence, np.float32
-            )  # a copy: models reuse their buffers
+            # A copy: models reuse their buffers.
+            frames = np.array(sequence, np.float32)
             self._buffer_rows += len(frames)
             self._buffer_bytes += frames.nbytes
         self._buffer[row] = (source, key, np.array(vector, np.float32), frames)

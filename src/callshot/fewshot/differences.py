@@ -122,12 +122,14 @@ def compare_baselines(
     `subtract_baseline` for the samples of a difference.
     """
     baseline_rows = baselines.to_dicts()
-    comparisons = [
-        Comparison(curve, baseline_name(baseline), subtract_baseline(curve, baseline))
-        for curve in split_curves(values)
-        for baseline in baseline_rows
-        if is_comparable(baseline, curve.select(CURVE_COLUMNS).row(0))
-    ]
+    comparisons = []
+    for curve in split_curves(values):
+        key = curve.select(CURVE_COLUMNS).row(0)
+        for baseline in baseline_rows:
+            if is_comparable(baseline, key):
+                difference = subtract_baseline(curve, baseline)
+                name = baseline_name(baseline)
+                comparisons.append(Comparison(curve, name, difference))
     rows = summarise_comparisons(comparisons, complete_shots)
     return concat_frames(rows, DIFFERENCES)
 
