@@ -414,7 +414,7 @@ def test_a_silent_window_is_none_of_the_classes_whatever_its_score(field):
     detector = replace(result.detector, thresholds=np.full(3, -np.inf))
     rows = read_rows(result.index, result.recordings[0]).copy()
     rows["rms_dbfs"][4:9] = -120
-    windows = decide(rows, detector)
+    windows = decide([rows], detector)
     assert windows.silent == 5
     assert (
         windows.columns["start_s"].tolist()

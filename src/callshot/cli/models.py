@@ -267,11 +267,12 @@ def scan(
     path: ModelFile,
     out: Out,
     encoder: EncoderOptions,
-    false_alarms: str = option(
-        "1/h",
+    false_alarms: str | None = option(
+        None,
         "N/h",
         "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. Sets "
         "the thresholds.",
+        shown="1/h; none where calls seem to fill the recordings and no background is known",
     ),
     gap: float = option(
         0.0,

@@ -18,6 +18,7 @@ Whether calls were missed is decided at one aim, whatever the aim of a scan. So 
 on the aim, and a threshold never rises when more false alarms are allowed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,8 +36,14 @@ from callshot.detection.background import (
     score_held_out,
 )
 from callshot.detection.model import Model
+from callshot.detection.nearest import (
+    BACKGROUND,
+    BLOCK_WINDOWS,
+    ShareScorer,
+    Site,
+)
 from callshot.errors import InputError, OptionError
-from callshot.records import FloatArray
+from callshot.records import FloatArray, IntArray
 
 FloatMatrix = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
@@ -76,6 +83,22 @@ class Detector:
             return -_squared_distances(vectors, self.means)
         return np.asarray(vectors @ self.weights.T + self.bias, np.float64)
 
+    def search(self, parts: Sequence[FloatMatrix]) -> tuple[IntArray, FloatArray]:
+        """Return the class of each window of a recording, or BACKGROUND, and scores.
+
+        The vectors come in parts. Scores are windows × classes. The class of a window is the one
+        with the highest score, if this reaches the threshold.
+        """
+        blocks = []
+        for part in parts:
+            for start in range(0, len(part), BLOCK_WINDOWS):
+                block = part[start : start + BLOCK_WINDOWS]
+                blocks.append(self.score(block.astype(np.float64)))
+        scores = np.concatenate(blocks)
+        best = scores.argmax(axis=1)
+        best_scores = scores[np.arange(len(scores)), best]
+        return np.where(best_scores >= self.thresholds[best], best, BACKGROUND), scores
+
     def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""
         return np.asarray(np.sqrt(_squared_distances(vectors, self.means)))
@@ -112,8 +135,15 @@ def make_detector(
     )
 
 
-def make_scorer(means: FloatArray, background: Covariance | None) -> Detector:
-    """Return a detector without labels and thresholds, which only scores windows."""
+def make_scorer(
+    means: FloatArray, background: Covariance | Site | None
+) -> Detector | ShareScorer:
+    """Return a detector without labels and thresholds, which only scores windows.
+
+    With a site, means and windows are scaled roots.
+    """
+    if isinstance(background, Site):
+        return ShareScorer(means, background.background)
     weights = None
     bias = np.zeros(len(means))
     if background is not None:

@@ -1,9 +1,8 @@
 """A model and recordings, or an index of them → events with a label, or "none of these".
 
-The best class of a window is the one with the highest score. The window is active if that score
-reaches the threshold of its class; otherwise it is none of the classes. So is a silent window.
-Recordings are read and scored in several threads; the result does not depend on them.
-On a cluster, each recording is an item of work.
+A window is active if it is not silent, and has a call by thresholds (`detector.py`) or by the
+nearest mean (`nearest.py`). Recordings are read and scored in several threads; the result does not
+depend on them. On a cluster, each recording is an item of work.
 
 Active windows of a recording become events:
 
@@ -65,6 +64,13 @@ from callshot.detection.model import (
     check_fingerprint,
     load_model,
 )
+from callshot.detection.nearest import (
+    BACKGROUND,
+    NearestMeanDetector,
+    make_nearest_detector,
+    measure_site,
+    select_rows,
+)
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
@@ -79,6 +85,14 @@ from callshot.records.frames import Frame
 from callshot.storage import to_path
 
 ADAPT_MODES = ("auto", "always", "none")
+AnyDetector = Detector | NearestMeanDetector
+DEFAULT_AIM = 1.0  # false alarms per hour and class
+NEAREST_MEAN = (
+    "calls seem to fill these recordings, so no thresholds could be found: a call is what is "
+    "nearer to the examples than to the quiet windows of these recordings; the score is 0 at these "
+    "and 1 at the examples; how many false alarms there are is not known: listen to some (callshot "
+    "review)"
+)
 INDEXING = 0.98  # of the work, where recordings are embedded first
 TOLERANCE_S = 1e-3  # windows and hops are whole numbers of samples
 NO_LABELS = (
@@ -106,14 +120,14 @@ class ScanResult:
 
     model: Model
     events: Frame
-    detector: Detector
+    detector: AnyDetector
     index: Index
     recordings: Sequence[IndexedRecording]
     windows: int
     active: int
     rejects: Sequence[Reject]
     notes: Sequence[str]
-    false_alarms: float
+    false_alarms: float | None
     gap_s: float
     adapted_model: Model | None = None
 
@@ -144,7 +158,7 @@ def scan(
     recordings: Path | str | Index,
     index: Path | str | None = None,
     *,
-    false_alarms: float = 1.0,
+    false_alarms: float | None = None,
     gap_s: float = 0.0,
     hop_s: float | None = None,
     adapt: str = "auto",
@@ -159,8 +173,10 @@ def scan(
     """Find calls in recordings of any length with a model.
 
     Every window gets a score for each class. Its best class counts if the score reaches the
-    threshold of that class; otherwise the window is none of the classes. Neighbouring windows with
-    a call become one event, named by the strongest of them.
+    threshold of that class; otherwise the window is none of the classes. Where nothing is known to
+    be background, and calls seem to fill the recordings, a window belongs to the nearest mean
+    instead: that of a class, or that of quiet windows. Neighbouring windows with a call become one
+    event, named by the strongest of them.
 
     Parameters
     ----------
@@ -171,8 +187,9 @@ def scan(
     index : path, optional
         Folder in which the windows of recordings are stored; needed unless `recordings` is an
         index. What it has is not embedded again.
-    false_alarms : float
-        Aim for each class, per hour, by which thresholds are chosen.
+    false_alarms : float, optional
+        Aim for each class, per hour, by which thresholds are chosen. By default 1, or none where
+        windows belong to the nearest mean.
     gap_s : float
         Pauses up to this, in seconds, do not end an event.
     hop_s : float, optional
@@ -216,7 +233,8 @@ def scan(
     check_choice("adapt", adapt, ADAPT_MODES)
     if not 0 <= gap_s < math.inf:
         raise OptionError(f"gap: expected 0 or more seconds, got {gap_s:g}")
-    check_aim(false_alarms)
+    if false_alarms is not None:
+        check_aim(false_alarms)
     if not isinstance(model, Model):
         model = load_model(model)
     check_different(model)
@@ -271,6 +289,8 @@ def scan(
         progress = scale_progress(progress, 1 - INDEXING)
 
     adapted = model
+    adapt_notes: list[str] = []
+    site = None
     background = model.background
     has_background = background is not None and len(background.vectors) > 0
     if adapt == "always" or (adapt == "auto" and not has_background):
@@ -278,15 +298,25 @@ def scan(
         adapted, adapt_notes = adapt_model(
             model, opened, scanned, spec, device=device, threads=threads
         )
-        notes += adapt_notes
+        if adapted is not model and false_alarms is None and not has_background:
+            site = measure_site(opened, scanned)
 
     settings = opened.settings
-    aim = false_alarms
+    aim = DEFAULT_AIM if false_alarms is None else false_alarms
+    aim_per_h: float | None = aim
     if adapted.background is not None:
         # Where windows follow each other faster than those of the background, there are more of
         # them in an hour, and each must be a false alarm less often.
         aim *= min(1.0, settings.hop_s / adapted.background.hop_s)
-    detector = make_detector(adapted, adapted.background, aim)
+    detector: AnyDetector = make_detector(adapted, adapted.background, aim)
+    if site is not None:
+        nearest = make_nearest_detector(model, site)
+        if finds_more(nearest, detector, adapted):
+            detector = nearest
+            aim_per_h = None
+            adapted = model
+            adapt_notes = [NEAREST_MEAN]
+    notes += adapt_notes
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
@@ -330,10 +360,25 @@ def scan(
         active=active_count,
         rejects=[*rejects, *scan_rejects],
         notes=[*notes, *group_notes(silent)],
-        false_alarms=false_alarms,
+        false_alarms=aim_per_h,
         gap_s=gap_s,
         adapted_model=None if adapted is model else adapted,
     )
+
+
+def finds_more(
+    nearest: NearestMeanDetector, detector: AnyDetector, adapted: Model
+) -> bool:
+    """Return whether the nearest mean finds calls in more windows than thresholds do.
+
+    They are counted in the sample of windows that an adapted model has as background.
+    """
+    assert adapted.background is not None  # it is adapted
+    windows = adapted.background.vectors
+    by_mean, _ = nearest.search_once([windows], nearest.means)
+    by_threshold, _ = detector.search([windows])
+    count = np.count_nonzero(by_threshold != BACKGROUND)
+    return bool(np.count_nonzero(by_mean != BACKGROUND) > count)
 
 
 def _check_index(
@@ -412,11 +457,10 @@ def adapt_model(
     return adapted, [note, NO_LABELS]
 
 
-BLOCK_WINDOWS = 64  # that are scored at once
 ROUNDING_S = 1e-6
 DIGITS = 6  # of the times of events: microseconds
 
-Work = tuple[Index, Detector]
+Work = tuple[Index, AnyDetector]
 Columns = dict[str, NDArray[Any]]
 """Arrays of one length."""
 
@@ -432,44 +476,10 @@ class ActiveWindows(NamedTuple):
     silent: int
 
 
-def decide(rows: Rows, detector: Detector) -> ActiveWindows:
-    """Score windows; return the active ones with their class, score, distance and second class."""
-    vectors = np.asarray(rows["vector"])
-    parts = []
-    # A few at a time stay in the processor's cache.
-    for start in range(0, len(vectors), BLOCK_WINDOWS):
-        block = vectors[start : start + BLOCK_WINDOWS]
-        parts.append(detector.score(block.astype(np.float64)))
-    scores = np.concatenate(parts)
-    best = scores.argmax(axis=1)
-    best_scores = scores[np.arange(len(scores)), best]
-    is_silent = rows["rms_dbfs"] <= SILENCE_DBFS
-    reaches = best_scores >= detector.thresholds[best]
-    active = np.flatnonzero(reaches & ~is_silent)
-    label = best[active]
-    number = np.arange(len(active))
-    distances = detector.distances(vectors[active])
-    names = np.array(detector.classes, object)
-    columns = {
-        "start_s": rows["start_s"][active],
-        "end_s": rows["end_s"][active],
-        "label": names[label],
-        "score": best_scores[active],
-        "distance": distances[number, label],
-    }
-    if len(names) > 1:
-        other_scores = scores[active]
-        other_scores[number, label] = -np.inf
-        second = other_scores.argmax(axis=1)
-        columns["runner_up"] = names[second]
-        columns["runner_up_score"] = other_scores[number, second]
-    return ActiveWindows(columns, int(is_silent.sum()))
-
-
 def find_active_windows(
     index: Index,
     recordings: Sequence[IndexedRecording],
-    detector: Detector,
+    detector: AnyDetector,
     *,
     threads: int | None = None,
     cluster: Cluster | None = None,
@@ -514,12 +524,38 @@ def open_scan_on_worker(work: Work, threads: int) -> Work:
 def decide_recording(work: Work, recording: IndexedRecording) -> ActiveWindows:
     """Return the active windows of a recording."""
     index, detector = work
-    parts = [
-        decide(read_span(path, index.settings), detector)
-        for path in span_paths(index.folder, recording)
-    ]
-    columns = join_columns([part.columns for part in parts])
-    return ActiveWindows(columns, sum(part.silent for part in parts))
+    paths = span_paths(index.folder, recording)
+    return decide([read_span(path, index.settings) for path in paths], detector)
+
+
+def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
+    """Return the active windows of a recording with their class, score and second class.
+
+    The windows come in parts.
+    """
+    vectors = [part["vector"] for part in parts]
+    found, scores = detector.search(vectors)
+    levels = np.concatenate([part["rms_dbfs"] for part in parts])
+    is_silent = levels <= SILENCE_DBFS
+    active = np.flatnonzero((found != BACKGROUND) & ~is_silent)
+    label = found[active]
+    number = np.arange(len(active))
+    distances = detector.distances(select_rows(vectors, active))
+    names = np.array(detector.classes, object)
+    columns = {
+        "start_s": np.concatenate([part["start_s"] for part in parts])[active],
+        "end_s": np.concatenate([part["end_s"] for part in parts])[active],
+        "label": names[label],
+        "score": scores[active, label],
+        "distance": distances[number, label],
+    }
+    if len(names) > 1:
+        other_scores = scores[active]
+        other_scores[number, label] = -np.inf
+        second = other_scores.argmax(axis=1)
+        columns["runner_up"] = names[second]
+        columns["runner_up_score"] = other_scores[number, second]
+    return ActiveWindows(columns, int(is_silent.sum()))
 
 
 def join_columns(parts: Sequence[Columns]) -> Columns:

@@ -7,6 +7,7 @@ raven-all/                    one Raven table for all recordings
 rejects.csv                   recordings that could not be read, and why
 scan.json                     what was scanned and how, and the sha256 of every other file
 model.npz                     the model as it was used, if examples were adapted to these recordings
+site.npz                      mean and scale of quiet windows, if the nearest mean decided
 index/                        windows of recordings, made once; only if no index was given
 labels.csv, labels.parquet    with --segments, instead of events: the label of each segment
 """
@@ -45,6 +46,7 @@ from callshot.detection.model import (
     load_model,
     write_model,
 )
+from callshot.detection.nearest import NearestMeanDetector, write_site
 from callshot.detection.scan import ScanResult, scan
 from callshot.detection.sentences import say
 from callshot.encoders.embed import EmbedOptions
@@ -65,6 +67,7 @@ from callshot.version import __version__
 PROVENANCE = "scan.json"
 INDEX_FOLDER = "index"
 ADAPTED_MODEL = "model.npz"
+SITE = "site.npz"
 LABELS_CSV = "labels.csv"
 LABELS = "labels.parquet"
 CLIPS_FOLDER = "clips"
@@ -155,6 +158,9 @@ def _write_events(
     if result.adapted_model is not None:
         write_model(result.adapted_model, folder / ADAPTED_MODEL)
         names.append(ADAPTED_MODEL)
+    if isinstance(result.detector, NearestMeanDetector):
+        write_site(result.detector.site, folder / SITE)
+        names.append(SITE)
     write_rejects(result.rejects, folder / REJECTS)
     return [*names, REJECTS]
 

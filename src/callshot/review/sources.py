@@ -197,6 +197,7 @@ def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
 if TYPE_CHECKING:
     from callshot.detection.background import Covariance
     from callshot.detection.model import Model
+    from callshot.detection.nearest import Site
     from callshot.fewshot.centroid import CentroidClassifier
 
 VECTORS = "vectors.npy"
@@ -270,7 +271,10 @@ class ModelScores(Scores):
     model: "Model"
 
     def __init__(
-        self, model: "Model", vectors: Float32Matrix, background: "Covariance | None"
+        self,
+        model: "Model",
+        vectors: Float32Matrix,
+        background: "Covariance | Site | None",
     ) -> None:
         super().__init__(vectors, model.classes)
         self.model = model
@@ -396,7 +400,7 @@ def open_vectors(
     items: Spans,
     index: Index,
     model: "Model",
-    background: "Covariance | None",
+    background: "Covariance | Site | None",
 ) -> Float32Matrix:
     """Map the vectors of the items of a scan into memory, (items, dimensions).
 
@@ -431,13 +435,18 @@ def read_vector_facts(folder: Path) -> Any:
 
 
 def _find_strongest(
-    items: Spans, index: Index, model: "Model", background: "Covariance | None"
+    items: Spans,
+    index: Index,
+    model: "Model",
+    background: "Covariance | Site | None",
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield each item, and the vector of the window that gave it its score in the scan.
 
-    That is the window that overlaps the item and whose score is nearest to it.
+    That is the window that overlaps the item and whose score is nearest to it. With a site, the
+    examples of the model are scaled roots.
     """
     from callshot.detection.detector import make_scorer
+    from callshot.detection.nearest import Site
 
     scorer = make_scorer(model.means, background)
     indexed = {recording.path: recording for recording in index.recordings}
@@ -461,7 +470,10 @@ def _find_strongest(
             windows = np.concatenate(overlapping)
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")
-            scores = scorer.score(windows)[:, column]
+            scored = windows
+            if isinstance(background, Site):
+                scored = background.transform(windows)
+            scores = scorer.score(scored)[:, column]
             strongest = np.abs(scores - row["score"]).argmin()
             yield row["row"], windows[strongest]
 
@@ -471,6 +483,7 @@ EVENTS_FILE = "events.parquet"
 LABELS = "labels.parquet"  # of callshot scan --segments
 INDEX_FOLDER = "index"
 ADAPTED_MODEL = "model.npz"
+SITE = "site.npz"
 STUDY_FILE = "study.toml"
 EMBEDDINGS = "embeddings.parquet"
 
@@ -581,7 +594,8 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         why_no_scores = "the index of the scan is not where it was; give --index"
     else:
         checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
-        load = partial(_load_scores, items, index, model, checksums)
+        site_file = folder / SITE if SITE in facts["files"] else None
+        load = partial(_load_scores, items, index, model, checksums, site_file)
     thresholds = {
         one["label"]: one["threshold"]
         for one in facts.get("classes", ())
@@ -619,12 +633,14 @@ def _load_scores(
     index: Index,
     path: Path,
     checksums: tuple[str | None, ...],
+    site_file: Path | None,
     folder: Path,
 ) -> Scores:
     """Open the scores of a scan's items by its model, a file at `path`, which must be as it was.
 
-    `checksums` are those that the scan knows. The vectors of the items are kept in `folder`, that
-    of the review.
+    `checksums` are those that the scan knows; `site_file` has the background of a scan by the
+    nearest mean, whose vectors are compared as scaled roots. The vectors of the items are kept in
+    `folder`, that of the review.
     """
     from callshot.detection.model import load_model
 
@@ -636,9 +652,18 @@ def _load_scores(
             "--model, or scan again"
         )
     model = load_model(path)
-    background = measure_background(model)
-    vectors = open_vectors(folder, items, index, model, background)
-    return ModelScores(model, vectors, background)
+    if site_file is None:
+        background = measure_background(model)
+        vectors = open_vectors(folder, items, index, model, background)
+        return ModelScores(model, vectors, background)
+    from callshot.detection.nearest import read_site
+
+    check_result(site_file, (SCAN_FACTS,))
+    site = read_site(site_file)
+    scaled_model = site.transform_model(model)
+    vectors = open_vectors(folder, items, index, scaled_model, site)
+    scaled = site.transform(vectors).astype(np.float32)
+    return ModelScores(scaled_model, scaled, site)
 
 
 def _open_study(path: Path, options: SourceOptions) -> Source:

@@ -1,0 +1,266 @@
+"""Windows of recordings → the class of each, or background: the nearest of several means.
+
+A scan uses this rule if nothing is known to be background, and if it finds more than thresholds do
+(`detector.py`): where calls fill the recordings, thresholds that come from these are above nearly
+all calls. Where calls are rare, and wind and rain are louder than they are, thresholds find more.
+
+Vectors are compared by the signed square roots of their values, each value divided by its standard
+deviation over the windows that are scanned. Beside the mean c of each class there is the mean b of
+the background: of the quietest sixth of the windows of each scanned recording. A window z belongs
+to the nearest mean. Its score for a class is
+
+    (z − b) · (c − b) / |c − b|²
+
+0 at the background and 1 at the class. It must exceed 0.45, a little less than half-way, because
+the mean of a few examples lies farther out than that of many.
+
+Calls of one recording are more alike than those of many. So each recording is searched again: the
+mean of a class that was found there moves half-way to the windows that were found, until nothing
+changes, or six times.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.detection.index.index_files import (
+    Index,
+    IndexedRecording,
+    read_span,
+    span_paths,
+)
+from callshot.detection.index.windows import SILENCE_DBFS
+from callshot.detection.model import Model
+from callshot.errors import InputError
+from callshot.files import explain_unreadable
+from callshot.records import FloatArray, IntArray
+from callshot.records.table_files import open_npz
+
+FloatMatrix = NDArray[np.floating]
+THRESHOLD = 0.45
+BACKGROUND = -1  # the number of the class of windows without a call
+QUIET_SHARE = 1 / 6  # of the windows of a recording
+MAX_SAMPLE = 16384  # windows that scale and background are measured on
+FURTHER_PASSES = 6
+BLOCK_WINDOWS = 64  # that are scored at once: they stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """What is known of the sounds of a site, apart from calls; vectors are (dimensions,).
+
+    scale       standard deviation of the root of each value
+    background  mean of the scaled roots of quiet windows
+    quiet       how many windows that is the mean of
+    """
+
+    scale: FloatArray
+    background: FloatArray
+    quiet: int
+
+    def transform(self, vectors: FloatMatrix) -> FloatArray:
+        """Return the scaled roots of vectors."""
+        return find_roots(vectors) / self.scale
+
+    def transform_model(self, model: Model) -> Model:
+        """Return a model whose examples are scaled roots."""
+        matrix = self.transform(model.examples.matrix).astype(np.float32)
+        return replace(model, examples=replace(model.examples, matrix=matrix))
+
+
+def find_roots(vectors: FloatMatrix) -> FloatArray:
+    """Return the square root of each value, with its sign.
+
+    >>> find_roots(np.array([[4.0, -9.0]]))
+    array([[ 2., -3.]])
+    """
+    values = np.asarray(vectors, np.float32)
+    roots = np.copysign(np.sqrt(np.abs(values)), values)
+    return roots.astype(np.float64)
+
+
+def measure_site(index: Index, recordings: Sequence[IndexedRecording]) -> Site:
+    """Measure the scale of all windows of recordings, and the mean of the quiet ones.
+
+    Silent windows do not count. Recordings that cannot be read are left out.
+    """
+    total = max(1, sum(recording.windows for recording in recordings))
+    step = -(-total // MAX_SAMPLE)
+    quiet_step = -(-round(total * QUIET_SHARE + 1) // MAX_SAMPLE)
+    count = 0
+    quiet_count = 0
+    sums = np.zeros((3, index.settings.dimension))  # all, their squares, quiet ones
+    for recording in recordings:
+        with suppress(InputError):  # which the scan reports
+            parts = [
+                read_span(path, index.settings, verify=False)
+                for path in span_paths(index.folder, recording)
+            ]
+            levels = np.concatenate([part["rms_dbfs"] for part in parts])
+            vectors = [part["vector"] for part in parts]
+            audible = np.flatnonzero(levels > SILENCE_DBFS)
+            roots = find_roots(select_rows(vectors, audible[::step]))
+            sums[0] += roots.sum(axis=0)
+            sums[1] += np.einsum("nd,nd->d", roots, roots)
+            count += len(roots)
+            quiet = find_quiet(levels, audible)[::quiet_step]
+            sums[2] += find_roots(select_rows(vectors, quiet)).sum(axis=0)
+            quiet_count += len(quiet)
+    mean, square = sums[:2] / max(1, count)
+    variance = np.maximum(square - mean**2, 0.0)
+    scale = np.where(variance > 0, np.sqrt(variance), 1.0)
+    return Site(scale, sums[2] / max(1, quiet_count) / scale, quiet_count)
+
+
+def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
+    """Return the quietest sixth of the windows in some rows."""
+    count = max(1, round(len(rows) * QUIET_SHARE))
+    order = np.argsort(levels[rows], kind="stable")
+    return rows[order[:count]]
+
+
+def select_rows(parts: Sequence[FloatMatrix], rows: IntArray) -> FloatMatrix:
+    """Return some rows of a matrix that comes in parts; they must be of one part after another."""
+    chosen = []
+    first = 0
+    for part in parts:
+        inside = rows[(rows >= first) & (rows < first + len(part))]
+        chosen.append(part[inside - first])
+        first += len(part)
+    return np.concatenate(chosen)
+
+
+def write_site(site: Site, path: Path) -> None:
+    """Write what is known of a site, for the review of a scan."""
+    np.savez(
+        path,
+        allow_pickle=False,
+        scale=site.scale,
+        background=site.background,
+        quiet=np.array(site.quiet),
+    )
+
+
+def read_site(path: Path) -> Site:
+    """Read what `write_site` wrote."""
+    with explain_unreadable(path), path.open("rb") as stream:
+        arrays = dict(open_npz(stream, path))
+    return Site(arrays["scale"], arrays["background"], int(arrays["quiet"]))
+
+
+@dataclass(frozen=True, eq=False)
+class ShareScorer:
+    """Scores of scaled roots: 0 at the background, 1 at a mean.
+
+    means  of scaled roots, means × dimensions
+    """
+
+    means: FloatArray
+    background: FloatArray
+
+    def score(self, scaled: FloatMatrix) -> FloatArray:
+        """Return the score of each mean for each window, windows × means."""
+        towards = self.means - self.background
+        directions = towards / self._squares[:, None]
+        return np.asarray((scaled - self.background) @ directions.T)
+
+    @property
+    def _squares(self) -> FloatArray:
+        towards = self.means - self.background
+        smallest = np.finfo(np.float64).tiny
+        squares = np.einsum("nd,nd->n", towards, towards)
+        return np.asarray(np.maximum(squares, smallest))
+
+    def find_nearest(self, scores: FloatArray) -> IntArray:
+        """Return the nearest mean of each window, given its scores."""
+        # |z − b|² − |z − c|² of a window z
+        gains = (2 * scores - 1) * self._squares
+        return np.asarray(gains.argmax(axis=1))
+
+    def distances(self, scaled: FloatMatrix) -> FloatArray:
+        """Return the distance of each window from each mean, windows × means."""
+        rows = np.asarray(scaled, np.float64)
+        lengths = np.einsum("nd,nd->n", rows, rows)[:, None]
+        mean_lengths = np.einsum("nd,nd->n", self.means, self.means)
+        squares = lengths - 2 * rows @ self.means.T + mean_lengths
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class NearestMeanDetector:
+    """What decides whether a window has a call, and of which class.
+
+    means       of the scaled roots of the examples of each class, classes × dimensions
+    thresholds  the score that a window of each class must exceed
+    """
+
+    classes: tuple[str, ...]
+    site: Site
+    means: FloatArray
+    thresholds: FloatArray
+
+    @property
+    def origin(self) -> str:
+        """What decisions rest on, in words."""
+        return f"the mean of {self.site.quiet:,} quiet windows of these recordings"
+
+    def distances(self, vectors: FloatMatrix) -> FloatArray:
+        """Return the distance of each window from each class mean, windows × classes."""
+        scorer = ShareScorer(self.means, self.site.background)
+        return scorer.distances(self.site.transform(vectors))
+
+    def search(self, parts: Sequence[FloatMatrix]) -> tuple[IntArray, FloatArray]:
+        """Return the class of each window of a recording, or BACKGROUND, and scores.
+
+        The vectors come in parts. Scores are windows × classes. What is found at first stays, with
+        its score at that time, unless a mean that has moved is nearer.
+        """
+        first, first_scores = self.search_once(parts, self.means)
+        found = first
+        scores = first_scores
+        for _ in range(FURTHER_PASSES):
+            present = np.unique(found[found != BACKGROUND])
+            if len(present) == 0:
+                break
+            means = self.means.copy()
+            for number in present:
+                vectors = select_rows(parts, np.flatnonzero(found == number))
+                here = self.site.transform(vectors).mean(axis=0)
+                means[number] = (self.means[number] + here) / 2
+            again, again_scores = self.search_once(parts, means)
+            is_found = np.isin(again, present)
+            earlier = found
+            found = np.where(is_found, again, first)
+            scores = np.where(is_found[:, None], again_scores, first_scores)
+            if (found == earlier).all():
+                break
+        return found, scores
+
+    def search_once(
+        self, parts: Sequence[FloatMatrix], means: FloatArray
+    ) -> tuple[IntArray, FloatArray]:
+        """Return the class of each window, and the score of each class, with these means."""
+        scorer = ShareScorer(means, self.site.background)
+        blocks = []
+        for part in parts:
+            for start in range(0, len(part), BLOCK_WINDOWS):
+                scaled = self.site.transform(part[start : start + BLOCK_WINDOWS])
+                blocks.append(scorer.score(scaled))
+        scores = np.concatenate(blocks)
+        nearest = scorer.find_nearest(scores)
+        best_scores = scores[np.arange(len(nearest)), nearest]
+        reached = best_scores > self.thresholds[nearest]
+        return np.where(reached, nearest, BACKGROUND), scores
+
+
+def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
+    """Return the detector of a model at a site."""
+    scaled = site.transform(model.examples.matrix)
+    numbers = range(len(model.classes))
+    means = np.array([scaled[model.label == number].mean(axis=0) for number in numbers])
+    thresholds = np.full(len(model.classes), THRESHOLD)
+    return NearestMeanDetector(model.classes, site, means, thresholds)
