@@ -334,8 +334,8 @@ def learn_examples(
         notes += say("few_windows", model.background)
     elif settings.source == RECORDING:
         notes.append(
-            "no windows without calls: scan mixes the examples into background of what it scans, "
-            "and takes thresholds from there; --background names recordings without calls"
+            "no windows without calls: scan looks for background in what it scans; --background "
+            "names recordings without calls"
         )
     return LearningResult(model, new, [*calls.rejects, *rejects], notes)
 

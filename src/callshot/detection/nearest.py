@@ -229,7 +229,7 @@ class NearestMeanDetector:
             means = self.means.copy()
             for number in present:
                 vectors = select_rows(parts, np.flatnonzero(found == number))
-                here = self.site.transform(vectors).mean(axis=0)
+                here = self._find_mean(vectors)
                 means[number] = (self.means[number] + here) / 2
             again, again_scores = self.search_once(parts, means)
             is_found = np.isin(again, present)
@@ -239,6 +239,14 @@ class NearestMeanDetector:
             if (found == earlier).all():
                 break
         return found, scores
+
+    def _find_mean(self, vectors: FloatMatrix) -> FloatArray:
+        """Return the mean of the scaled roots of windows, a block at a time to save memory."""
+        total = np.zeros(self.means.shape[1])
+        for start in range(0, len(vectors), BLOCK_WINDOWS):
+            block = vectors[start : start + BLOCK_WINDOWS]
+            total += self.site.transform(block).sum(axis=0)
+        return total / len(vectors)
 
     def search_once(
         self, parts: Sequence[FloatMatrix], means: FloatArray
