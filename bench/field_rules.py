@@ -17,8 +17,8 @@ again   in each recording, the mean of a class that was found there moves half-w
 0.45    the share of the way from background to class that a window must reach; otherwise 0.5
 
 Vectors are kept in --folder. The rules were chosen while looking at these recordings. On synthetic
-sites, where calls are rarer and wind and rain louder, `callshot scan` as it is finds more and has
-fewer false alarms than all of them: a rule for both is still to be found.
+sites, where calls are rarer and wind and rain louder, thresholds find more and have fewer false
+alarms than all of them; `callshot scan` takes the last rule only where it finds more.
 """
 
 from collections.abc import Callable, Iterator, Sequence

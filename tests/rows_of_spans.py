@@ -6,14 +6,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from callshot.corpus import annotations
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.annotations.rows import COLUMNS, other_cells
 from callshot.corpus.segments import SEGMENT_COLUMNS
+from callshot.detection.model import AudioSettings, make_model
 from callshot.spans import Spans
+from callshot.vectors import Vectors
 
 Row = dict[str, Any]
 NO_OPTIONS = AnnotationOptions()
+DIMENSION = 6  # of the vectors of a small model
 
 
 def make_row(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: Any) -> Row:
@@ -111,3 +116,23 @@ def write_annotations(rows: Iterable[Annotation], path: Path, format: str) -> No
 def list_calls(file: Any) -> list[tuple[Any, ...]]:
     """Return recording, start, end and label of each annotation of a file."""
     return [(one.path, one.start_s, one.end_s, one.label) for one in file.annotations]
+
+
+def make_small_model(rng, counts=(3, 4), shift=4.0):
+    """Return a model of two classes, with so many examples of each, around different means."""
+    examples = []
+    vectors = []
+    for number, count in enumerate(counts):
+        for n in range(count):
+            path = f"{number}-{n}.wav"
+            examples.append(("ab"[number], path, path, 0.0, 1.0))
+            vector = rng.normal(0, 1, DIMENSION)
+            vector[number] += shift
+            vectors.append(vector)
+    return make_model(
+        Vectors(make_examples(examples), np.array(vectors, np.float32)),
+        encoder="mfcc",
+        fingerprint={},
+        settings=AudioSettings(),
+        licence="none",
+    )

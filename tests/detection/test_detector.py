@@ -21,16 +21,9 @@ from callshot.detection.detector import (
     make_detector,
     trim_background,
 )
-from callshot.detection.model import (
-    AudioSettings,
-    make_model,
-)
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import shrink_covariance
-from callshot.vectors import Vectors
-from rows_of_spans import make_examples
-
-DIMENSION = 6
+from rows_of_spans import DIMENSION, make_small_model
 
 
 def make_background(vectors, recordings=5, hop_s=3.0, origin="without calls"):
@@ -43,25 +36,6 @@ def make_background(vectors, recordings=5, hop_s=3.0, origin="without calls"):
     recording = [names[n].sha256 for n in number]
     windows = make_windows(recording, start_s, hop_s, rows)
     return Background(names, windows, hop_s, hop_s)
-
-
-def make_small_model(rng, counts=(3, 4), shift=4.0):
-    examples = []
-    vectors = []
-    for number, count in enumerate(counts):
-        for n in range(count):
-            path = f"{number}-{n}.wav"
-            examples.append(("ab"[number], path, path, 0.0, 1.0))
-            vector = rng.normal(0, 1, DIMENSION)
-            vector[number] += shift
-            vectors.append(vector)
-    return make_model(
-        Vectors(make_examples(examples), np.array(vectors, np.float32)),
-        encoder="mfcc",
-        fingerprint={},
-        settings=AudioSettings(),
-        licence="none",
-    )
 
 
 def draw_noise(rng, count):

@@ -6,7 +6,6 @@ import numpy as np
 import soundfile as sf
 
 from callshot.detection.learn import learn
-from callshot.detection.model import AudioSettings, make_model
 from callshot.detection.nearest import (
     BACKGROUND,
     FURTHER_PASSES,
@@ -23,30 +22,9 @@ from callshot.detection.nearest import (
 from callshot.detection.scan import scan
 from callshot.detection.scan_files import scan_files
 from callshot.review.sources import SourceOptions, open_source
-from callshot.vectors import Vectors
-from rows_of_spans import make_examples
+from rows_of_spans import DIMENSION, make_small_model
 
-DIMENSION = 6
 RATE_HZ = 16000
-
-
-def make_small_model(rng, counts=(3, 4), shift=4.0):
-    examples = []
-    vectors = []
-    for number, count in enumerate(counts):
-        for n in range(count):
-            path = f"{number}-{n}.wav"
-            examples.append(("ab"[number], path, path, 0.0, 1.0))
-            vector = rng.normal(0, 1, DIMENSION)
-            vector[number] += shift
-            vectors.append(vector)
-    return make_model(
-        Vectors(make_examples(examples), np.array(vectors, np.float32)),
-        encoder="mfcc",
-        fingerprint={},
-        settings=AudioSettings(),
-        licence="none",
-    )
 
 
 def make_random_site(rng):

@@ -38,9 +38,9 @@ from callshot.detection.background import (
 from callshot.detection.model import Model
 from callshot.detection.nearest import (
     BACKGROUND,
-    BLOCK_WINDOWS,
     ShareScorer,
     Site,
+    split_blocks,
 )
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray, IntArray
@@ -89,12 +89,10 @@ class Detector:
         The vectors come in parts. Scores are windows × classes. The class of a window is the one
         with the highest score, if this reaches the threshold.
         """
-        blocks = []
-        for part in parts:
-            for start in range(0, len(part), BLOCK_WINDOWS):
-                block = part[start : start + BLOCK_WINDOWS]
-                blocks.append(self.score(block.astype(np.float64)))
-        scores = np.concatenate(blocks)
+        blocks = split_blocks(parts)
+        scores = np.concatenate(
+            [self.score(block.astype(np.float64)) for block in blocks]
+        )
         best = scores.argmax(axis=1)
         best_scores = scores[np.arange(len(scores)), best]
         return np.where(best_scores >= self.thresholds[best], best, BACKGROUND), scores

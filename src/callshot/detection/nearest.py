@@ -19,9 +19,10 @@ mean of a class that was found there moves half-way to the windows that were fou
 changes, or six times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -123,8 +124,15 @@ def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
     return rows[order[:count]]
 
 
+def split_blocks(parts: Iterable[FloatMatrix]) -> Iterator[FloatMatrix]:
+    """Yield the rows of a matrix that comes in parts, in blocks of BLOCK_WINDOWS or fewer."""
+    for part in parts:
+        for start in range(0, len(part), BLOCK_WINDOWS):
+            yield part[start : start + BLOCK_WINDOWS]
+
+
 def select_rows(parts: Sequence[FloatMatrix], rows: IntArray) -> FloatMatrix:
-    """Return some rows of a matrix that comes in parts; they must be of one part after another."""
+    """Return some rows of a matrix that comes in parts; rows of earlier parts come first."""
     chosen = []
     first = 0
     for part in parts:
@@ -164,11 +172,13 @@ class ShareScorer:
 
     def score(self, scaled: FloatMatrix) -> FloatArray:
         """Return the score of each mean for each window, windows × means."""
-        towards = self.means - self.background
-        directions = towards / self._squares[:, None]
-        return np.asarray((scaled - self.background) @ directions.T)
+        return np.asarray((scaled - self.background) @ self._directions.T)
 
-    @property
+    @cached_property
+    def _directions(self) -> FloatArray:
+        return np.asarray((self.means - self.background) / self._squares[:, None])
+
+    @cached_property
     def _squares(self) -> FloatArray:
         towards = self.means - self.background
         smallest = np.finfo(np.float64).tiny
@@ -243,8 +253,7 @@ class NearestMeanDetector:
     def _find_mean(self, vectors: FloatMatrix) -> FloatArray:
         """Return the mean of the scaled roots of windows, a block at a time to save memory."""
         total = np.zeros(self.means.shape[1])
-        for start in range(0, len(vectors), BLOCK_WINDOWS):
-            block = vectors[start : start + BLOCK_WINDOWS]
+        for block in split_blocks([vectors]):
             total += self.site.transform(block).sum(axis=0)
         return total / len(vectors)
 
@@ -253,12 +262,8 @@ class NearestMeanDetector:
     ) -> tuple[IntArray, FloatArray]:
         """Return the class of each window, and the score of each class, with these means."""
         scorer = ShareScorer(means, self.site.background)
-        blocks = []
-        for part in parts:
-            for start in range(0, len(part), BLOCK_WINDOWS):
-                scaled = self.site.transform(part[start : start + BLOCK_WINDOWS])
-                blocks.append(scorer.score(scaled))
-        scores = np.concatenate(blocks)
+        scaled_blocks = map(self.site.transform, split_blocks(parts))
+        scores = np.concatenate([scorer.score(scaled) for scaled in scaled_blocks])
         nearest = scorer.find_nearest(scores)
         best_scores = scores[np.arange(len(nearest)), nearest]
         reached = best_scores > self.thresholds[nearest]

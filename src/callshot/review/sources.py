@@ -643,6 +643,7 @@ def _load_scores(
     `folder`, that of the review.
     """
     from callshot.detection.model import load_model
+    from callshot.detection.nearest import read_site
 
     with explain_unreadable(path):
         checksum = sha256_file(path)
@@ -656,8 +657,6 @@ def _load_scores(
         background = measure_background(model)
         vectors = open_vectors(folder, items, index, model, background)
         return ModelScores(model, vectors, background)
-    from callshot.detection.nearest import read_site
-
     check_result(site_file, (SCAN_FACTS,))
     site = read_site(site_file)
     scaled_model = site.transform_model(model)
