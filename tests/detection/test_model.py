@@ -72,6 +72,7 @@ def test_many_labels_with_one_example_each_give_no_warning(path):
         arrays["label"] = np.arange(count)
         arrays["start_s"] = arrays["end_s"] = np.arange(count, dtype=float)
         arrays["windows"] = np.ones(count, np.int64)
+        arrays["reviewed"] = np.zeros(count, bool)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

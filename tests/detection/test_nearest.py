@@ -5,15 +5,22 @@ from dataclasses import replace
 import numpy as np
 import soundfile as sf
 
+from callshot.detection.background import (
+    WITHOUT_CALLS,
+    Background,
+    BackgroundRecording,
+    make_windows,
+    split_background,
+)
 from callshot.detection.learn import learn
 from callshot.detection.nearest import (
     BACKGROUND,
     FURTHER_PASSES,
-    THRESHOLD,
     NearestMeanDetector,
     ShareScorer,
     Site,
     find_quiet,
+    limit_alarms,
     make_nearest_detector,
     measure_site,
     read_site,
@@ -25,6 +32,7 @@ from callshot.review.sources import SourceOptions, open_source
 from rows_of_spans import DIMENSION, make_small_model
 
 RATE_HZ = 16000
+THRESHOLDS = (3 / 7, 4 / 9)  # of classes of 3 and 4 examples: n / (2 n + 1)
 
 
 def make_random_site(rng):
@@ -35,7 +43,7 @@ def literal_root(value):
     return float(np.sign(value)) * abs(float(value)) ** 0.5
 
 
-def literal_decision(window, means, site, threshold=THRESHOLD):
+def literal_decision(window, means, site, others=(), thresholds=THRESHOLDS):
     """Return the class of a window, −1 for background, and its scores, number by number."""
     z = [
         literal_root(v) / s for v, s in zip(np.float32(window), site.scale, strict=True)
@@ -43,14 +51,15 @@ def literal_decision(window, means, site, threshold=THRESHOLD):
     b = site.background
     scores = []
     gains = []
-    for c in means:
+    for c in (*means, *others):
         product = sum((z[i] - b[i]) * (c[i] - b[i]) for i in range(DIMENSION))
         scores.append(product / sum((c[i] - b[i]) ** 2 for i in range(DIMENSION)))
         gains.append(
             sum((z[i] - b[i]) ** 2 - (z[i] - c[i]) ** 2 for i in range(DIMENSION))
         )
     best = int(np.argmax(gains))
-    return (best if scores[best] > threshold else BACKGROUND), scores
+    is_call = best < len(means) and scores[best] > thresholds[best]
+    return (best if is_call else BACKGROUND), scores[: len(means)]
 
 
 def literal_means(model, site):
@@ -89,6 +98,72 @@ def test_a_window_belongs_to_the_nearest_mean():
         distances = [np.linalg.norm(z - mean) for mean in (site.background, *means)]
         assert label == int(np.argmin(distances)) - 1
     assert set(found) == {BACKGROUND, 0, 1}
+
+
+def make_background(rng, count, places=4):
+    """Return windows without calls of some recordings, the last of them like the first class."""
+    vectors = rng.normal(0, 1, (count, DIMENSION)).astype(np.float32)
+    vectors[-3:, 0] += [2.0, 6.0, 9.0]
+    names = [f"{n % places}.wav" for n in range(count)]
+    recordings = [
+        BackgroundRecording(f"{n}.wav", count, origin=WITHOUT_CALLS, place=str(n))
+        for n in range(places)
+    ]
+    windows = make_windows(names, np.arange(count) * 3.0, 3.0, vectors)
+    return Background(tuple(recordings), windows, 3.0, 3.0)
+
+
+def test_known_background_and_rejected_detections_are_means_of_their_own():
+    rng = np.random.default_rng(5)
+    background = make_background(rng, 40)
+    model = replace(make_small_model(rng), background=background)
+    rejected = model.examples.take(np.array([0, 4]))
+    rejected = replace(rejected, matrix=rng.normal(2, 1, (2, DIMENSION)))
+    model = replace(model, rejected=rejected)
+    site = make_random_site(rng)
+    detector = make_nearest_detector(model, site)
+    sounds = (background.vectors, rejected.matrix)
+    others = [
+        np.mean([site.transform(z[None])[0] for z in one], axis=0) for one in sounds
+    ]
+    windows = rng.normal(0, 4, (200, DIMENSION))
+    found, _ = detector.search_once([windows], detector.means)
+    means = literal_means(model, site)
+    expected = [literal_decision(window, means, site, others)[0] for window in windows]
+    assert found.tolist() == expected
+    alone = [literal_decision(window, means, site)[0] for window in windows]
+    assert expected != alone
+
+
+def test_few_windows_of_known_background_are_taken_for_calls():
+    """The literal way: search each window with the mean of other parts, raise thresholds."""
+    rng = np.random.default_rng(6)
+    background = make_background(rng, 40)
+    model = replace(make_small_model(rng), background=background)
+    site = Site(np.ones(DIMENSION), np.zeros(DIMENSION), 10)
+    detector = make_nearest_detector(model, site)
+    means = literal_means(model, site)
+    found = {0: [], 1: []}
+    for inside in split_background(background):
+        roots = [site.transform(z[None])[0] for z in background.vectors[~inside]]
+        for window in background.vectors[inside]:
+            label, scores = literal_decision(
+                window, means, site, [np.mean(roots, axis=0)]
+            )
+            if label != BACKGROUND:
+                found[label].append(scores[label])
+    assert len(found[0]) > 1
+    for allowed in (0, 1):
+        limited = limit_alarms(detector, background, (allowed + 0.1) / background.hours)
+        for number, scores in found.items():
+            highest = sorted(scores, reverse=True)
+            expected = THRESHOLDS[number]
+            if len(highest) > allowed:
+                expected = highest[allowed]
+            np.testing.assert_allclose(limited.thresholds[number], expected, rtol=1e-5)
+    np.testing.assert_array_equal(
+        limit_alarms(detector, background, 3600.0).thresholds, detector.thresholds
+    )
 
 
 def test_scores_are_0_at_the_background_and_1_at_the_class():
@@ -131,10 +206,12 @@ def test_each_recording_is_searched_again_with_means_that_moved():
             for one, two in zip(first, again, strict=True)
         ]
         labels = [label for label, _ in chosen]
-    found, scores = detector.search([windows[:17], windows[17:]])
+    found, scores, plain_scores = detector.search([windows[:17], windows[17:]])
     assert found.tolist() == labels
     expected = np.array([scores for _, scores in chosen])
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+    first_scores = np.array([scores for _, scores in first])
+    np.testing.assert_allclose(plain_scores, first_scores, rtol=1e-5, atol=1e-5)
     assert len({label for label, _ in first}) == 3
     assert labels != [label for label, _ in first]
 
@@ -143,7 +220,7 @@ def test_a_recording_without_calls_is_searched_once():
     model = make_small_model(np.random.default_rng(3), shift=50.0)
     site = Site(np.ones(DIMENSION), np.zeros(DIMENSION), 10)
     detector = make_nearest_detector(model, site)
-    found, scores = detector.search([np.zeros((4, DIMENSION))])
+    found, scores, _ = detector.search([np.zeros((4, DIMENSION))])
     assert (found == BACKGROUND).all()
     np.testing.assert_allclose(scores, 0.0, atol=1e-12)
 
@@ -201,7 +278,7 @@ def test_calls_that_fill_recordings_are_found_by_the_nearest_mean(tmp_path):
     result = scan_files(model, tmp_path / "recordings", out, formats=())
     assert isinstance(result.detector, NearestMeanDetector)
     assert result.false_alarms is None
-    assert any("calls seem to fill these recordings" in note for note in result.notes)
+    assert any("thresholds would find less" in note for note in result.notes)
     wanted = {"0.wav": "hoot", "1.wav": "bark", "2.wav": "hoot", "3.wav": "bark"}
     names = result.events.select("recording", "label").rows()
     assert {recording for recording, _ in names} == set(wanted)

@@ -96,6 +96,21 @@ def test_a_review_is_converted_and_learned_from_by_commands(reviewed, scan, tmp_
     assert len(after.examples) == len(before.examples) + 4
     assert set(after.classes) == {*before.classes, "<script>growl"}
     np.testing.assert_array_equal(after.background.vectors, before.background.vectors)
+    assert sum(after.examples.spans["reviewed"]) == 4
+    assert len(after.rejected) == 1
+    assert before.rejected is None
+    words = ("scan", better, scan / "index", "--out", tmp_path / "again", "-q")
+    run(*words)
+    events = pl.read_parquet(tmp_path / "again" / "events.parquet")
+    assert events["probability"].null_count() < len(events)
+    run(*words[:-2], tmp_path / "sure", "--precision", "0.6", "-q")
+    sure = pl.read_parquet(tmp_path / "sure" / "events.parquet")
+    assert len(sure) < len(events)
+    assert (sure["probability"] >= 0.6).all()
+    assert (sure["probability_low"] <= sure["probability"]).all()
+    words = ("scan", scan.parent / "calls.npz", scan / "index", "--precision", "0.9")
+    with pytest.raises(ValueError, match="known only from verdicts"):
+        run(*words, "--out", tmp_path / "none", "-q")
     other = tmp_path / "other.npz"
     model = scan.parent / "calls.npz"
     run("learn", out, "--add", model, "--out", other, "--store", store, "-q")

@@ -272,7 +272,14 @@ def scan(
         "N/h",
         "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. Sets "
         "the thresholds.",
-        shown="1/h; none where calls seem to fill the recordings and no background is known",
+        shown="1/h; none where calls are found by the nearest mean",
+    ),
+    precision: float | None = option(
+        None,
+        "P",
+        "Least probability that a detection is right, between 0 and 1, for example 0.9. Needs a "
+        "model with verdicts of a review: callshot learn --add REVIEW.",
+        shown="all detections",
     ),
     gap: float = option(
         0.0,
@@ -397,6 +404,7 @@ def scan(
             cluster=workers,
             progress=progress,
             false_alarms=parse_rate(false_alarms),
+            precision=precision,
             gap_s=gap,
             hop_s=hop,
             adapt=adapt,

@@ -18,8 +18,8 @@ Whether calls were missed is decided at one aim, whatever the aim of a scan. So 
 on the aim, and a threshold never rises when more false alarms are allowed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ from callshot.detection.nearest import (
     Site,
     split_blocks,
 )
+from callshot.detection.verdicts import Calibration, calibrate
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray, IntArray
 
@@ -68,6 +69,7 @@ class Detector:
                 weights · z + bias. None without background: the score is −|z − c|².
     thresholds  the score that a window of each class must reach
     origin      what the thresholds were found from, in words
+    curves      from scores to probabilities, by class, where there are verdicts
     """
 
     classes: tuple[str, ...]
@@ -76,6 +78,7 @@ class Detector:
     bias: FloatArray
     thresholds: FloatArray
     origin: str
+    curves: Mapping[str, Calibration] = field(default_factory=dict)
 
     def score(self, vectors: FloatMatrix) -> FloatArray:
         """Return the score of each class for each window, windows × classes."""
@@ -83,8 +86,10 @@ class Detector:
             return -_squared_distances(vectors, self.means)
         return np.asarray(vectors @ self.weights.T + self.bias, np.float64)
 
-    def search(self, parts: Sequence[FloatMatrix]) -> tuple[IntArray, FloatArray]:
-        """Return the class of each window of a recording, or BACKGROUND, and scores.
+    def search(
+        self, parts: Sequence[FloatMatrix]
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return the class of each window of a recording, or BACKGROUND, and scores (twice).
 
         The vectors come in parts. Scores are windows × classes. The class of a window is the one
         with the highest score, if this reaches the threshold.
@@ -95,7 +100,8 @@ class Detector:
         )
         best = scores.argmax(axis=1)
         best_scores = scores[np.arange(len(scores)), best]
-        return np.where(best_scores >= self.thresholds[best], best, BACKGROUND), scores
+        reached = best_scores >= self.thresholds[best]
+        return np.where(reached, best, BACKGROUND), scores, scores
 
     def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""
@@ -130,7 +136,39 @@ def make_detector(
         bias=bias,
         thresholds=choose_thresholds(scores, false_alarms_per_h, background, typical),
         origin=origin,
+        curves=find_curves(model, covariances.whole),
     )
+
+
+def find_curves(
+    model: Model, background: Covariance | Site | None
+) -> dict[str, Calibration]:
+    """Return the curve of each class, from scores to probabilities, by the verdicts of a model.
+
+    A confirmed call is scored by the mean of the other examples of its class. With a site, the
+    vectors of the model are scaled roots.
+    """
+    label = model.label
+    count = model.counts[label]
+    is_reviewed = model.examples.spans.frame["reviewed"].to_numpy()
+    rows = np.flatnonzero(is_reviewed & (count > 1))
+    known = []
+    if model.rejected is not None:
+        names = model.rejected.label
+        known = [row for row, name in enumerate(names) if name in model.classes]
+    if len(rows) == 0 or not known:
+        return {}
+    assert model.rejected is not None  # there are known ones
+    own = model.examples.matrix[rows].astype(np.float64)
+    left = count[rows, None]
+    others = (model.means[label[rows]] * left - own) / (left - 1)
+    confirmed = np.diagonal(make_scorer(others, background).score(own))
+    numbers = np.searchsorted(model.classes, np.array(names)[known])
+    scores = make_scorer(model.means, background).score(model.rejected.matrix[known])
+    rejected = scores[np.arange(len(known)), numbers]
+    is_right = np.arange(len(rows) + len(known)) < len(rows)
+    labels = [model.classes[number] for number in [*label[rows], *numbers]]
+    return calibrate(np.append(confirmed, rejected), is_right, labels)
 
 
 def make_scorer(
@@ -317,4 +355,5 @@ def _make_detector_of_examples(model: Model) -> Detector:
         thresholds=thresholds,
         origin="distances of the examples from the mean of the others of their label, which say "
         "nothing about false alarms",
+        curves=find_curves(model, None),
     )

@@ -52,6 +52,9 @@ REQUIRED = ("recording", "start_s", "end_s", "label")
 # What files call the columns of numbers; case and punctuation do not matter.
 NUMBERS = {
     "score": ("score", "confidence", "probability"),
+    "probability": ("probability",),
+    "probability_low": ("probabilitylow",),
+    "probability_high": ("probabilityhigh",),
     "distance": ("distance", "top1dist"),
     "runner_up_score": ("runnerupscore",),
     "low_freq_hz": ("lowfreqhz",),

@@ -19,12 +19,15 @@ The file of a model is an `.npz` without pickles:
     mean, count    of each class; they follow from the examples, for readers of other tools
     background_vectors, background_recording, background_start_s
                    windows without calls: float32, number of the recording in the facts, start
+    reviewed       whether each example is a detection that a reviewer confirmed
+    rejected_vectors, rejected_start_s, rejected_end_s
+                   detections that a reviewer rejected; their labels and recordings are facts
     clip_samples, clip_length
                    plain audio of examples, 16 bit, one after the other; 0: not kept
 
 Readers ignore entries that they do not know; a change that they must know increases the version.
 The same examples give the same bytes.
-A model without background or clips has no entries for them.
+A model without background, rejected detections or clips has no entries for them.
 """
 
 import json
@@ -89,7 +92,17 @@ def from_pcm(clip: bytes) -> NDArray[np.float32]:
 RECORDING = "recording"
 SEGMENT = "segment"
 SOURCES = {RECORDING: "recordings with annotations", SEGMENT: "a table of segments"}
-EXAMPLE_COLUMNS = ("label", "recording", "path", "start_s", "end_s", "windows")
+EXAMPLE_COLUMNS = (
+    "label",
+    "recording",
+    "path",
+    "start_s",
+    "end_s",
+    "windows",
+    "reviewed",
+)
+REJECTED_COLUMNS = ("label", "recording", "path", "start_s", "end_s")
+NAMES = {"label": pl.String, "recording": pl.String, "path": pl.String}
 OPTION_NAMES = {
     "window_s": "--window",
     "channel_rule": "--channel",
@@ -131,13 +144,15 @@ class Model:
 
     encoder      its name, with options, by which it is found again
     examples     vectors with a label, as the encoder gave them; `windows` is how many windows a
-                 vector is the mean of, `clip` the bytes of the audio, null where it is not kept
+                 vector is the mean of, `reviewed` whether it is a detection that a reviewer
+                 confirmed, `clip` the bytes of the audio, null where it is not kept
     fingerprint  everything that decides its vectors, with the checksums of its weights
-    background   windows without calls, by which thresholds are found; None if there are none
+    background   windows without calls; None if there are none
+    rejected     detections that a reviewer rejected, with the label that they had; None if there
+                 are none
     licence      of the weights of the encoder
     inputs       role, file and sha256 of recordings and annotations, without repetitions
-    clip_rate_hz rate of the audio of examples, to mix them into background of another site; None
-                 if none is kept
+    clip_rate_hz rate of the audio of examples; None if none is kept
     source       the file that it was read from, for messages
     """
 
@@ -148,6 +163,7 @@ class Model:
     licence: str
     inputs: tuple[tuple[str, str, str], ...] = ()
     background: Background | None = None
+    rejected: Vectors | None = None
     clip_rate_hz: int | None = None
     source: str = "memory"
 
@@ -219,8 +235,9 @@ def make_model(examples: Vectors, **fields: Any) -> Model:
     Of each label, the examples with the lowest hash keep their audio. `fields` are the others of
     `Model`.
     """
-    no_clip = pl.DataFrame(schema={"clip": pl.Binary})
-    whole = pl.concat([examples.spans.frame, no_clip], how="diagonal")
+    lacking = pl.DataFrame(schema={"clip": pl.Binary, "reviewed": pl.Boolean})
+    whole = pl.concat([examples.spans.frame, lacking], how="diagonal")
+    whole = whole.with_columns(pl.col("reviewed").fill_null(False))
     frame = whole.select(*EXAMPLE_COLUMNS, "clip")
     unique: dict[tuple[Any, ...], int] = {}
     for row, (*cells, _) in enumerate(frame.iter_rows()):
@@ -247,8 +264,19 @@ def merge_models(first: Model, second: Model) -> Model:
         licence=first.licence,
         inputs=tuple(sorted({*first.inputs, *second.inputs})),
         background=merge_backgrounds(first.background, second.background),
+        rejected=merge_rejected(first.rejected, second.rejected),
         clip_rate_hz=first.clip_rate_hz or second.clip_rate_hz,
     )
+
+
+def merge_rejected(first: Vectors | None, second: Vectors | None) -> Vectors | None:
+    """Return the rejected detections of two models, each once, in a fixed order."""
+    if first is None or second is None:
+        return first or second
+    both = concat_vectors([first, second])
+    spans = both.spans.frame.select(REJECTED_COLUMNS).with_row_index()
+    rows = spans.unique(REJECTED_COLUMNS, keep="first").sort(REJECTED_COLUMNS)["index"]
+    return both.take(rows.to_numpy())
 
 
 def check_fingerprint(
@@ -354,6 +382,7 @@ def write_model(model: Model, path: Path) -> None:
         "start_s": np.array(examples["start_s"]),
         "end_s": np.array(examples["end_s"]),
         "windows": np.array(examples["windows"], np.int64),
+        "reviewed": np.array(examples["reviewed"], np.bool_),
         "distance": model.distances,
         "mean": model.means,
         "count": model.counts.astype(np.int64),
@@ -369,6 +398,13 @@ def write_model(model: Model, path: Path) -> None:
         arrays["background_recording"] = background.number
         start_s = background.windows.spans.frame["start_s"]
         arrays["background_start_s"] = start_s.to_numpy()
+    if model.rejected is not None:
+        rejected = model.rejected.spans.frame
+        names = rejected.select("label", "recording", "path")
+        facts["rejected"] = names.to_dict(as_series=False)
+        arrays["rejected_vectors"] = np.asarray(model.rejected.matrix, np.float32)
+        for name in ("start_s", "end_s"):
+            arrays[f"rejected_{name}"] = rejected[name].to_numpy()
     if model.clip_rate_hz is not None:
         facts["clip_rate_hz"] = model.clip_rate_hz
         clips = [b"" if clip is None else clip for clip in examples["clip"]]
@@ -435,7 +471,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         "label": pl.Series(facts["classes"], dtype=pl.String).gather(arrays["label"]),
         "recording": pl.Series(facts["recording"], dtype=pl.String),
         "path": pl.Series(facts["path"], dtype=pl.String),
-        **{name: arrays[name] for name in ("start_s", "end_s", "windows")},
+        **{name: arrays[name] for name in ("start_s", "end_s", "windows", "reviewed")},
     }
     vectors = arrays["vectors"]
     _check_vectors("vectors", vectors, len(arrays["start_s"]))
@@ -467,6 +503,16 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         names = [recordings[n].sha256 for n in number]
         windows = make_windows(names, start_s, known["window_s"], matrix)
         background = Background(tuple(recordings), windows, **known)
+    rejected = None
+    if "rejected" in facts:
+        matrix = arrays["rejected_vectors"]
+        _check_vectors("rejected", matrix, len(arrays["rejected_start_s"]))
+        if matrix.shape[1] != vectors.shape[1]:
+            raise ValueError("rejected: of another dimension")
+        times = {name: arrays[f"rejected_{name}"] for name in ("start_s", "end_s")}
+        frame = pl.DataFrame(facts["rejected"], schema_overrides=NAMES)
+        spans = Spans(frame.with_columns(**times).select(REJECTED_COLUMNS))
+        rejected = Vectors(spans, matrix, facts["encoder"])
     return make_model(
         Vectors(Spans(pl.DataFrame(columns)), vectors, facts["encoder"]),
         encoder=facts["encoder"],
@@ -475,6 +521,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         licence=facts["licence"],
         inputs=tuple(sorted(map(tuple, facts["inputs"]))),
         background=background,
+        rejected=rejected,
         clip_rate_hz=facts.get("clip_rate_hz"),
         source=str(path),
     )

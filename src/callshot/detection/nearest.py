@@ -1,33 +1,36 @@
 """Windows of recordings → the class of each, or background: the nearest of several means.
 
-A scan uses this rule if nothing is known to be background, and if it finds more than thresholds do
-(`detector.py`): where calls fill the recordings, thresholds that come from these are above nearly
-all calls. Where calls are rare, and wind and rain are louder than they are, thresholds find more.
+A scan uses this rule if it finds more than thresholds do (`detector.py`) at the same number of
+false alarms in known background. Where calls fill the recordings, or few minutes are known to have
+none, thresholds are above nearly all calls. Where calls are rare, and wind and rain are louder than
+they are, thresholds find more.
 
 Vectors are compared by the signed square roots of their values, each value divided by its standard
 deviation over the windows that are scanned. Beside the mean c of each class there is the mean b of
 the background: of the quietest sixth of the windows of each scanned recording. A window z belongs
-to the nearest mean. Its score for a class is
+to the nearest mean: of the classes, the background, windows that are known to have no calls, and
+detections that a reviewer rejected. Its score for a class is
 
     (z − b) · (c − b) / |c − b|²
 
-0 at the background and 1 at the class. It must exceed 0.45, a little less than half-way, because
-the mean of a few examples lies farther out than that of many.
+0 at the background and 1 at the class. It must exceed n / (2 n + 1) for a class of n examples, a
+little less than half-way, because the mean of a few examples lies farther out than that of many.
 
 Calls of one recording are more alike than those of many. So each recording is searched again: the
 mean of a class that was found there moves half-way to the windows that were found, until nothing
 changes, or six times.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.detection.background import Background, split_background
 from callshot.detection.index.index_files import (
     Index,
     IndexedRecording,
@@ -36,13 +39,14 @@ from callshot.detection.index.index_files import (
 )
 from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.model import Model
+from callshot.detection.verdicts import Calibration
 from callshot.errors import InputError
 from callshot.files import explain_unreadable
 from callshot.records import FloatArray, IntArray
 from callshot.records.table_files import open_npz
+from callshot.vectors import Vectors
 
 FloatMatrix = NDArray[np.floating]
-THRESHOLD = 0.45
 BACKGROUND = -1  # the number of the class of windows without a call
 QUIET_SHARE = 1 / 6  # of the windows of a recording
 MAX_SAMPLE = 16384  # windows that scale and background are measured on
@@ -68,9 +72,14 @@ class Site:
         return find_roots(vectors) / self.scale
 
     def transform_model(self, model: Model) -> Model:
-        """Return a model whose examples are scaled roots."""
-        matrix = self.transform(model.examples.matrix).astype(np.float32)
-        return replace(model, examples=replace(model.examples, matrix=matrix))
+        """Return a model whose examples and rejected detections are scaled roots."""
+        examples = self._transform_all(model.examples)
+        rejected = model.rejected and self._transform_all(model.rejected)
+        return replace(model, examples=examples, rejected=rejected)
+
+    def _transform_all(self, vectors: Vectors) -> Vectors:
+        scaled = self.transform(vectors.matrix)
+        return replace(vectors, matrix=scaled.astype(np.float32))
 
 
 def find_roots(vectors: FloatMatrix) -> FloatArray:
@@ -205,13 +214,17 @@ class NearestMeanDetector:
     """What decides whether a window has a call, and of which class.
 
     means       of the scaled roots of the examples of each class, classes × dimensions
+    others      means of the scaled roots of sounds that are no calls, sounds × dimensions
     thresholds  the score that a window of each class must exceed
+    curves      from scores to probabilities, by class, where there are verdicts
     """
 
     classes: tuple[str, ...]
     site: Site
     means: FloatArray
+    others: FloatArray
     thresholds: FloatArray
+    curves: Mapping[str, Calibration] = field(default_factory=dict)
 
     @property
     def origin(self) -> str:
@@ -223,11 +236,14 @@ class NearestMeanDetector:
         scorer = ShareScorer(self.means, self.site.background)
         return scorer.distances(self.site.transform(vectors))
 
-    def search(self, parts: Sequence[FloatMatrix]) -> tuple[IntArray, FloatArray]:
+    def search(
+        self, parts: Sequence[FloatMatrix]
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the class of each window of a recording, or BACKGROUND, and scores.
 
-        The vectors come in parts. Scores are windows × classes. What is found at first stays, with
-        its score at that time, unless a mean that has moved is nearer.
+        The vectors come in parts. Scores are windows × classes: those that decided, and those
+        before a mean moved. What is found at first stays, with its score at that time, unless a
+        mean that has moved is nearer.
         """
         first, first_scores = self.search_once(parts, self.means)
         found = first
@@ -248,7 +264,7 @@ class NearestMeanDetector:
             scores = np.where(is_found[:, None], again_scores, first_scores)
             if (found == earlier).all():
                 break
-        return found, scores
+        return found, scores, first_scores
 
     def _find_mean(self, vectors: FloatMatrix) -> FloatArray:
         """Return the mean of the scaled roots of windows, a block at a time to save memory."""
@@ -261,13 +277,15 @@ class NearestMeanDetector:
         self, parts: Sequence[FloatMatrix], means: FloatArray
     ) -> tuple[IntArray, FloatArray]:
         """Return the class of each window, and the score of each class, with these means."""
-        scorer = ShareScorer(means, self.site.background)
+        scorer = ShareScorer(np.vstack([means, self.others]), self.site.background)
         scaled_blocks = map(self.site.transform, split_blocks(parts))
         scores = np.concatenate([scorer.score(scaled) for scaled in scaled_blocks])
         nearest = scorer.find_nearest(scores)
         best_scores = scores[np.arange(len(nearest)), nearest]
-        reached = best_scores > self.thresholds[nearest]
-        return np.where(reached, nearest, BACKGROUND), scores
+        never = np.full(len(self.others), np.inf)
+        thresholds = np.append(self.thresholds, never)
+        reached = best_scores > thresholds[nearest]
+        return np.where(reached, nearest, BACKGROUND), scores[:, : len(means)]
 
 
 def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
@@ -275,5 +293,37 @@ def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
     scaled = site.transform(model.examples.matrix)
     numbers = range(len(model.classes))
     means = np.array([scaled[model.label == number].mean(axis=0) for number in numbers])
-    thresholds = np.full(len(model.classes), THRESHOLD)
-    return NearestMeanDetector(model.classes, site, means, thresholds)
+    others = np.empty((0, len(site.scale)))
+    for sounds in (model.background and model.background.windows, model.rejected):
+        if sounds:
+            mean = site.transform(sounds.matrix).mean(axis=0)
+            others = np.vstack([others, mean])
+    thresholds = model.counts / (2 * model.counts + 1)
+    return NearestMeanDetector(model.classes, site, means, others, thresholds)
+
+
+def limit_alarms(
+    detector: NearestMeanDetector, background: Background, allowed_per_h: float
+) -> NearestMeanDetector:
+    """Raise thresholds until few enough windows of known background are taken for a class.
+
+    Each part of the background is searched with the mean of the others.
+    """
+    vectors = background.vectors
+    found = np.full(len(vectors), BACKGROUND)
+    scores = np.zeros((len(vectors), len(detector.classes)))
+    known, *rejected = detector.others
+    for inside in split_background(background):
+        if not inside.all():
+            known = detector.site.transform(vectors[~inside]).mean(axis=0)
+        held_out = replace(detector, others=np.array([known, *rejected]))
+        found[inside], scores[inside] = held_out.search_once(
+            [vectors[inside]], detector.means
+        )
+    allowed = int(allowed_per_h * background.hours)
+    thresholds = detector.thresholds.copy()
+    for number in range(len(thresholds)):
+        falling = -np.sort(-scores[found == number, number])
+        if len(falling) > allowed:
+            thresholds[number] = falling[allowed]
+    return replace(detector, thresholds=thresholds)

@@ -34,9 +34,11 @@ from threadpoolctl import threadpool_limits
 from callshot.chunks import Rows
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
+from callshot.detection.background import Background
 from callshot.detection.detector import (
     Detector,
     check_aim,
+    find_curves,
     find_medians,
     make_detector,
 )
@@ -67,10 +69,12 @@ from callshot.detection.model import (
 from callshot.detection.nearest import (
     BACKGROUND,
     NearestMeanDetector,
+    limit_alarms,
     make_nearest_detector,
     measure_site,
     select_rows,
 )
+from callshot.detection.verdicts import CLOSE, find_probabilities
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
@@ -78,20 +82,31 @@ from callshot.encoders.joined_encoder import (
 )
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.encoders.workers import default_threads
-from callshot.errors import InputError, OptionError, check_choice, count_text
+from callshot.errors import (
+    InputError,
+    OptionError,
+    check_choice,
+    count_text,
+    join_names,
+)
 from callshot.jobs import Cluster, Job, Pool
 from callshot.records import FloatArray, Progress, Reject, no_progress, scale_progress
 from callshot.records.frames import Frame
 from callshot.storage import to_path
 
-ADAPT_MODES = ("auto", "always", "none")
+AUTO = "auto"
+ALWAYS = "always"
+ADAPT_MODES = (AUTO, ALWAYS, "none")
 AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
 NEAREST_MEAN = (
-    "calls seem to fill these recordings, so no thresholds could be found: a call is what is "
-    "nearer to the examples than to the quiet windows of these recordings; the score is 0 at these "
-    "and 1 at the examples; how many false alarms there are is not known: listen to some (callshot "
-    "review)"
+    "thresholds would find less: a call is what is nearer to the examples than to the quiet "
+    "windows of these recordings; the score is 0 at these and 1 at the examples; how many false "
+    "alarms there are is not known: listen to some (callshot review)"
+)
+LIMITED_MEAN = (
+    "a call is what is nearer to the examples than to the quiet windows of these recordings, and "
+    "to more than the known background is; the score is 0 at quiet windows and 1 at the examples"
 )
 INDEXING = 0.98  # of the work, where recordings are embedded first
 TOLERANCE_S = 1e-3  # windows and hops are whole numbers of samples
@@ -160,6 +175,7 @@ def scan(
     *,
     false_alarms: float | None = None,
     gap_s: float = 0.0,
+    precision: float | None = None,
     hop_s: float | None = None,
     adapt: str = "auto",
     encoder: str | None = None,
@@ -190,6 +206,9 @@ def scan(
     false_alarms : float, optional
         Aim for each class, per hour, by which thresholds are chosen. By default 1, or none where
         windows belong to the nearest mean.
+    precision : float, optional
+        Least probability, from 0 to 1, that a detection is right. Needs a model with verdicts of a
+        review, right and wrong ones.
     gap_s : float
         Pauses up to this, in seconds, do not end an event.
     hop_s : float, optional
@@ -235,6 +254,10 @@ def scan(
         raise OptionError(f"gap: expected 0 or more seconds, got {gap_s:g}")
     if false_alarms is not None:
         check_aim(false_alarms)
+    if precision is not None and not 0 < precision < 1:
+        raise OptionError(
+            f"precision: expected a number between 0 and 1, got {precision:g}"
+        )
     if not isinstance(model, Model):
         model = load_model(model)
     check_different(model)
@@ -288,35 +311,20 @@ def scan(
             )
         progress = scale_progress(progress, 1 - INDEXING)
 
-    adapted = model
-    adapt_notes: list[str] = []
-    site = None
-    background = model.background
-    has_background = background is not None and len(background.vectors) > 0
-    if adapt == "always" or (adapt == "auto" and not has_background):
-        spec = find_spec(encoder, options)
-        adapted, adapt_notes = adapt_model(
-            model, opened, scanned, spec, device=device, threads=threads
-        )
-        if adapted is not model and false_alarms is None and not has_background:
-            site = measure_site(opened, scanned)
-
+    choice = choose_detector(
+        model,
+        opened,
+        scanned,
+        find_spec(encoder, options),
+        false_alarms=false_alarms,
+        adapt=adapt,
+        device=device,
+        threads=threads,
+    )
+    detector = choice.detector
     settings = opened.settings
-    aim = DEFAULT_AIM if false_alarms is None else false_alarms
-    aim_per_h: float | None = aim
-    if adapted.background is not None:
-        # Where windows follow each other faster than those of the background, there are more of
-        # them in an hour, and each must be a false alarm less often.
-        aim *= min(1.0, settings.hop_s / adapted.background.hop_s)
-    detector: AnyDetector = make_detector(adapted, adapted.background, aim)
-    if site is not None:
-        nearest = make_nearest_detector(model, site)
-        if finds_more(nearest, detector, adapted):
-            detector = nearest
-            aim_per_h = None
-            adapted = model
-            adapt_notes = [NEAREST_MEAN]
-    notes += adapt_notes
+    notes += choice.notes
+    notes += check_precision(detector, precision)
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
@@ -350,9 +358,12 @@ def scan(
         )
     columns = join_columns(tables)
     lists = {name: column.tolist() for name, column in columns.items()}
+    found = complete_events(pl.DataFrame(lists).fill_nan(None))
+    if precision is not None:
+        found = found.filter(pl.col("probability") >= precision)
     return ScanResult(
         model=model,
-        events=complete_events(pl.DataFrame(lists)),
+        events=found,
         detector=detector,
         index=opened,
         recordings=finished,
@@ -360,25 +371,101 @@ def scan(
         active=active_count,
         rejects=[*rejects, *scan_rejects],
         notes=[*notes, *group_notes(silent)],
-        false_alarms=aim_per_h,
+        false_alarms=choice.false_alarms,
         gap_s=gap_s,
-        adapted_model=None if adapted is model else adapted,
+        adapted_model=None if choice.model is model else choice.model,
     )
 
 
-def finds_more(
-    nearest: NearestMeanDetector, detector: AnyDetector, adapted: Model
-) -> bool:
-    """Return whether the nearest mean finds calls in more windows than thresholds do.
+class _Choice(NamedTuple):
+    """A detector; the model, perhaps adapted, that it is of; its aim per hour, if it has one."""
 
-    They are counted in the sample of windows that an adapted model has as background.
+    detector: AnyDetector
+    model: Model
+    false_alarms: float | None
+    notes: list[str]
+
+
+def choose_detector(
+    model: Model,
+    index: Index,
+    recordings: Sequence[IndexedRecording],
+    spec: EncoderSpec,
+    *,
+    false_alarms: float | None,
+    adapt: str,
+    device: str,
+    threads: int | None,
+) -> _Choice:
+    """Return thresholds, or the nearest mean if it finds calls in more windows of a sample.
+
+    Both are compared at the same number of false alarms in the known background. Without an aim,
+    the nearest mean is then used as it is; with an aim and no known background, never.
     """
-    assert adapted.background is not None  # it is adapted
-    windows = adapted.background.vectors
-    by_mean, _ = nearest.search_once([windows], nearest.means)
-    by_threshold, _ = detector.search([windows])
-    count = np.count_nonzero(by_threshold != BACKGROUND)
-    return bool(np.count_nonzero(by_mean != BACKGROUND) > count)
+    background = model.background
+    is_known = background is not None and len(background.vectors) > 1
+    sample = sample_index(replace(index, recordings=tuple(recordings)))
+    adapted = model
+    notes: list[str] = []
+    if adapt == ALWAYS or (adapt == AUTO and not is_known):
+        adapted, notes = adapt_model(
+            model, sample, recordings, spec, device=device, threads=threads
+        )
+    aim = DEFAULT_AIM if false_alarms is None else false_alarms
+    allowed = aim
+    if adapted.background is not None:
+        # Where windows follow each other faster than those of the background, there are more of
+        # them in an hour, and each must be a false alarm less often.
+        allowed *= min(1.0, index.settings.hop_s / adapted.background.hop_s)
+    detector = make_detector(adapted, adapted.background, allowed)
+    by_thresholds = _Choice(detector, adapted, aim, notes)
+    if adapt != AUTO or sample is None or not (is_known or false_alarms is None):
+        return by_thresholds
+    site = measure_site(index, recordings)
+    curves = find_curves(site.transform_model(model), site)
+    nearest = replace(make_nearest_detector(model, site), curves=curves)
+    limited = nearest
+    if is_known:
+        assert background is not None
+        limited = limit_alarms(nearest, background, allowed)
+    by_mean, _ = limited.search_once([sample.vectors], limited.means)
+    by_threshold, *_ = detector.search([sample.vectors])
+    found = np.count_nonzero(by_mean != BACKGROUND)
+    if found <= np.count_nonzero(by_threshold != BACKGROUND):
+        return by_thresholds
+    if false_alarms is not None:
+        return _Choice(limited, model, aim, [LIMITED_MEAN])
+    return _Choice(nearest, model, None, [NEAREST_MEAN])
+
+
+def check_precision(detector: AnyDetector, precision: float | None) -> list[str]:
+    """Return notes on classes whose precision is not known, or not well.
+
+    Raise OptionError if it is known for no class.
+    """
+    if precision is None:
+        return []
+    if not detector.curves:
+        raise OptionError(
+            "precision: it is known only from verdicts, right and wrong ones; confirm and reject "
+            "some detections (callshot review), and add them to the model (callshot learn --add "
+            "REVIEW)"
+        )
+    unknown = [name for name in detector.classes if name not in detector.curves]
+    notes = []
+    if unknown:
+        notes.append(
+            f"--precision: nothing is reported of {join_names(unknown)}, which have no verdicts"
+        )
+    for name, curve in detector.curves.items():
+        missing = curve.count_missing(precision)
+        if missing > 0:
+            verdicts = count_text(missing, "more verdict")
+            notes.append(
+                f"{name}: the precision is known to ± {curve.deviation(precision):.2f}; with "
+                f"about {verdicts} it would be known to ± {CLOSE:g}"
+            )
+    return notes
 
 
 def _check_index(
@@ -418,7 +505,7 @@ def _check_index(
 
 def adapt_model(
     model: Model,
-    index: Index,
+    background: Background | None,
     recordings: Sequence[IndexedRecording],
     spec: EncoderSpec,
     *,
@@ -427,13 +514,13 @@ def adapt_model(
 ) -> tuple[Model, list[str]]:
     """Mix examples into background of what is scanned, and take thresholds from there.
 
-    Return the adapted model, and notes.
+    `background` is a sample of its windows, None if there are too few. Return the adapted model,
+    and notes.
     """
-    scanned = replace(index, recordings=tuple(recordings))
-    background = sample_index(scanned)
     if background is None:
+        windows = sum(recording.windows for recording in recordings)
         note = (
-            f"{count_text(len(scanned), 'window')}: too few to find background without labels; "
+            f"{count_text(windows, 'window')}: too few to find background without labels; "
             "the model is used as it is"
         )
         return model, [note]
@@ -534,19 +621,25 @@ def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
     The windows come in parts.
     """
     vectors = [part["vector"] for part in parts]
-    found, scores = detector.search(vectors)
+    found, scores, plain_scores = detector.search(vectors)
     levels = np.concatenate([part["rms_dbfs"] for part in parts])
     is_silent = levels <= SILENCE_DBFS
     active = np.flatnonzero((found != BACKGROUND) & ~is_silent)
     label = found[active]
+    names = np.array(detector.classes, object)
+    probability = find_probabilities(
+        detector.curves, names[label], plain_scores[active, label]
+    )
     number = np.arange(len(active))
     distances = detector.distances(select_rows(vectors, active))
-    names = np.array(detector.classes, object)
     columns = {
         "start_s": np.concatenate([part["start_s"] for part in parts])[active],
         "end_s": np.concatenate([part["end_s"] for part in parts])[active],
         "label": names[label],
         "score": scores[active, label],
+        "probability": probability[:, 0],
+        "probability_low": probability[:, 1],
+        "probability_high": probability[:, 2],
         "distance": distances[number, label],
     }
     if len(names) > 1:

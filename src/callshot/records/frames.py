@@ -133,12 +133,13 @@ CROSSOVERS = _columns(
 # Gradient steps from the centroid of the whole pool (step 0) to logistic regression (the last).
 REFINEMENT = _columns("corpus encoder scoring metric step value temperature")
 # Calls on recordings: detected ones, or annotations. `score` is larger for what is more certain.
+# `probability` is how likely it is right, by verdicts on others, with an interval of 95 %,
 # `distance` is that to the mean of the class, `runner_up` the label that was nearly chosen,
 # `confirmed` what a listener said. Cells without a value are null.
 # `clock`: when it begins, ISO 8601
 EVENTS = _columns(
-    "recording start_s end_s label score distance runner_up runner_up_score clock "
-    "low_freq_hz high_freq_hz confirmed",
+    "recording start_s end_s label score probability probability_low probability_high distance "
+    "runner_up runner_up_score clock low_freq_hz high_freq_hz confirmed",
     confirmed=pl.Boolean,
 )
 # Clips of events: the files in the folder of clips, the span of the clip in the recording, and why

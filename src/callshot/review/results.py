@@ -25,7 +25,13 @@ from callshot.detection.learn import (
     LearningResult,
     learn_examples,
 )
-from callshot.detection.model import check_model_path, load_model, merge_models
+from callshot.detection.model import (
+    check_fingerprint,
+    check_model_path,
+    load_model,
+    merge_models,
+    merge_rejected,
+)
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import (
@@ -210,22 +216,24 @@ def learn_review_files(
     options: LearningOptions | None = None,
     progress: Progress = no_progress,
 ) -> LearningResult:
-    """Make a model of the confirmed calls of a review, or add them to one; write the result.
+    """Make a model of the decisions of a review, or add them to one; write the result.
 
-    Calls are embedded as examples are, in the middle of a window. The background stays as in the
-    model: what was rejected sounds like a call, so it would not be a fair sample of the background.
+    Confirmed calls are examples, embedded in the middle of a window. Rejected detections, embedded
+    in the same way, are kept apart: they sound like a call, and are no fair sample of background.
 
     `add` is the model that they are added to: that of the review if it is the review itself. None
     makes a model of these calls alone, with encoder and settings of the model of the review where
     there is one.
     """
     check_model_path(out)
-    results = read_review(review)
+    results = read_review(review, rejected=True)
     facts = results.facts
-    if len(results.events) == 0:
+    if not results.events["confirmed"].any() and add is None:
         raise InputError(
             f"{review}: nothing was confirmed yet, so there is nothing to learn"
         )
+    if len(results.events) == 0:
+        raise InputError(f"{review}: nothing was decided yet")
     earlier = None
     if add is not None:
         path = _find_model(results, review) if add == review else add
@@ -263,9 +271,10 @@ def learn_review_files(
     missing = set(results.events["recording"]) - results.roots.keys()
     if missing:
         raise InputError(f"{min(missing)}: the folder of this recording is not known")
-    by_root: dict[Path, list[Any]] = {}
-    for row in results.events.select(PLACE).iter_rows():
-        by_root.setdefault(results.roots[row[0]], []).append(row)
+    groups: dict[tuple[Path, bool], list[Any]] = {}
+    decided = results.events.select(*PLACE, "confirmed")
+    for *row, is_call in decided.iter_rows():
+        groups.setdefault((results.roots[row[0]], is_call), []).append(row)
     model = earlier
     rejects = []
     notes = list(results.notes)
@@ -273,9 +282,11 @@ def learn_review_files(
     source = (journal.as_posix(), sha256_file(journal))  # of these calls
     # Not in the folder of the review, which may be on a disk that cannot be written.
     with TemporaryDirectory(prefix="callshot-") as folder:
-        table = Path(folder) / "confirmed.csv"
-        for root in sorted(by_root):
-            table.write_text(format_csv([PLACE, *by_root[root]]), encoding="utf-8")
+        table = Path(folder) / "decided.csv"
+        # Confirmed calls first: a model has examples
+        for root, is_call in sorted(groups, key=lambda group: (not group[1], group[0])):
+            rows = groups[root, is_call]
+            table.write_text(format_csv([PLACE, *rows]), encoding="utf-8")
             if model is not None:
                 options = options.on_top_of(model.settings)
             options = replace(options, annotations=table)
@@ -290,7 +301,17 @@ def learn_review_files(
                 for role, file, checksum in part.model.inputs
             ]
             named = replace(part.model, inputs=tuple(sorted(inputs)))
-            model = named if model is None else merge_models(model, named)
+            if is_call:
+                spans = named.examples.spans.with_columns(reviewed=True)
+                named = replace(named, examples=replace(named.examples, spans=spans))
+                model = named if model is None else merge_models(model, named)
+            else:
+                assert (
+                    model is not None
+                )  # there are confirmed calls, or an earlier model
+                check_fingerprint(model, named.encoder, named.fingerprint)
+                rejected = merge_rejected(model.rejected, named.examples)
+                model = replace(model, rejected=rejected)
             for reject in part.rejects:
                 file = reject.file.replace(str(table), str(review))
                 rejects.append(replace(reject, file=file))

@@ -1,0 +1,125 @@
+"""Verdicts on detections → how likely a detection with a score is right.
+
+The probability follows a logistic curve of the score, as Wood and Kahl (2024) recommend. It is
+fitted by maximum likelihood with the prior of Jeffreys (Firth's correction), which gives finite
+curves also where all high scores are right and all low ones wrong. Intervals come from the
+curvature of the likelihood. A class with few verdicts of its own has the curve of all classes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from callshot.records import FloatArray
+
+MIN_VERDICTS = 10  # for a curve of its own, with right and wrong ones
+DEVIATIONS = 1.96  # of an interval of 95 %
+CLOSE = 0.1  # half of an interval that is short enough
+MAX_STEPS = 100
+MAX_STEP = 2.0
+TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A logistic curve: the probability that a detection is right is expit(a + b · score).
+
+    coefficients  a and b
+    covariance    of a and b
+    verdicts      the number that it rests on
+    """
+
+    coefficients: FloatArray
+    covariance: FloatArray
+    verdicts: int
+
+    def probability(self, scores: FloatArray) -> FloatArray:
+        """Return how likely detections with these scores are right, with intervals of 95 %.
+
+        The columns are the probability, the lower and the upper limit.
+        """
+        design = _design(scores)
+        variance = np.einsum("ni,ij,nj->n", design, self.covariance, design)
+        middle = design @ self.coefficients
+        width = DEVIATIONS * np.sqrt(np.maximum(variance, 0.0))
+        return np.asarray(
+            expit(np.column_stack([middle, middle - width, middle + width]))
+        )
+
+    def deviation(self, probability: float) -> float:
+        """Return half the interval where detections are right with a probability."""
+        intercept, slope = self.coefficients
+        if slope <= 0:  # the score says nothing
+            return 0.5
+        score = (logit(probability) - intercept) / slope
+        _, low, high = self.probability(np.array([score]))[0]
+        return float(high - low) / 2
+
+    def count_missing(self, probability: float) -> int:
+        """Return about how many verdicts more would make that interval short enough."""
+        ratio = self.deviation(probability) / CLOSE
+        return max(0, round(self.verdicts * (ratio**2 - 1)))
+
+
+def find_probabilities(
+    curves: Mapping[str, Calibration], label: NDArray[np.object_], scores: FloatArray
+) -> FloatArray:
+    """Return probability, lower and upper limit of detections; NaN where there is no curve."""
+    probability = np.full((len(scores), 3), np.nan)
+    for name, curve in curves.items():
+        own = label == name
+        probability[own] = curve.probability(scores[own])
+    return probability
+
+
+def calibrate(
+    scores: FloatArray, is_right: NDArray[np.bool_], label: Sequence[str]
+) -> dict[str, Calibration]:
+    """Return the curve of each label that has verdicts; empty if all are right or all wrong.
+
+    Labels with fewer than MIN_VERDICTS, or without right or wrong ones, share the curve of all.
+    """
+    if is_right.all() or not is_right.any():
+        return {}
+    common = fit_logistic(scores, is_right)
+    curves = {}
+    names = np.asarray(label)
+    for name in np.unique(names):
+        own = names == name
+        has_both = is_right[own].any() and not is_right[own].all()
+        curves[str(name)] = common
+        if has_both and own.sum() >= MIN_VERDICTS:
+            curves[str(name)] = fit_logistic(scores[own], is_right[own])
+    return curves
+
+
+def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration:
+    """Fit a logistic curve with Firth's correction, by Newton's method."""
+    # Scores may be large and all alike: standardise them, or the information is singular.
+    centre = scores.mean()
+    scale = scores.std() or 1.0
+    design = _design((scores - centre) / scale)
+    coefficients = np.zeros(2)
+    covariance = np.eye(2)
+    for _ in range(MAX_STEPS):
+        probability = expit(design @ coefficients)
+        weight = probability * (1 - probability)
+        covariance = np.linalg.pinv((design * weight[:, None]).T @ design)
+        leverage = weight * np.einsum("ni,ij,nj->n", design, covariance, design)
+        residual = is_right - probability + leverage * (0.5 - probability)
+        step = covariance @ (design.T @ residual)
+        length = np.abs(step).max()
+        coefficients = coefficients + step * min(1.0, MAX_STEP / max(length, TOLERANCE))
+        if length < TOLERANCE:
+            break
+    # a' + b' (score − centre) / scale = a + b score
+    undo = np.array([[1.0, -centre / scale], [0.0, 1 / scale]])
+    return Calibration(undo @ coefficients, undo @ covariance @ undo.T, len(scores))
+
+
+def _design(scores: FloatArray) -> FloatArray:
+    values = np.asarray(scores, np.float64)
+    return np.column_stack([np.ones(len(values)), values])

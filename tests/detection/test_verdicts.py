@@ -1,0 +1,122 @@
+"""From verdicts on detections to the probability that a detection is right."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from callshot.detection.background import measure_covariance
+from callshot.detection.detector import find_curves, make_scorer
+from callshot.detection.nearest import Site
+from callshot.detection.verdicts import calibrate, find_probabilities, fit_logistic
+from rows_of_spans import DIMENSION, make_small_model
+
+
+def literal_fit(scores, is_right):
+    """Maximise the likelihood times the root of the determinant of the information."""
+
+    def penalised(coefficients):
+        total = 0.0
+        information = np.zeros((2, 2))
+        for score, right in zip(scores, is_right, strict=True):
+            p = expit(coefficients[0] + coefficients[1] * score)
+            total += np.log(p if right else 1 - p)
+            row = np.array([1.0, score])
+            information += p * (1 - p) * np.outer(row, row)
+        return -total - 0.5 * np.log(np.linalg.det(information))
+
+    options = {"xatol": 1e-10, "fatol": 1e-12, "maxiter": 10000}
+    return minimize(penalised, [0.0, 0.0], method="Nelder-Mead", options=options).x
+
+
+@pytest.mark.parametrize("separated", [False, True])
+def test_the_curve_is_the_one_of_firth(separated):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(0.5, 0.3, 30)
+    is_right = (
+        scores > 0.5 if separated else rng.uniform(size=30) < expit(5 * scores - 2)
+    )
+    curve = fit_logistic(scores, is_right)
+    np.testing.assert_allclose(
+        curve.coefficients, literal_fit(scores, is_right), rtol=1e-4
+    )
+    shifted = fit_logistic(1000 + 50 * scores, is_right)
+    np.testing.assert_allclose(
+        shifted.probability(1000 + 50 * scores), curve.probability(scores), rtol=1e-6
+    )
+
+
+def test_intervals_hold_the_true_probability():
+    rng = np.random.default_rng(1)
+    inside = 0
+    for _ in range(300):
+        scores = rng.uniform(0, 1, 60)
+        curve = fit_logistic(scores, rng.uniform(size=60) < expit(6 * scores - 3))
+        _, low, high = curve.probability(np.array([0.7]))[0]
+        inside += low <= expit(6 * 0.7 - 3) <= high
+    assert 0.92 <= inside / 300 <= 0.99
+
+
+def test_classes_with_few_verdicts_share_a_curve():
+    rng = np.random.default_rng(2)
+    scores = rng.normal(0, 1, 40)
+    is_right = rng.uniform(size=40) < expit(2 * scores)
+    label = ["many"] * 30 + ["few"] * 10
+    is_right[30:] = True  # no wrong one
+    curves = calibrate(scores, is_right, label)
+    own = fit_logistic(scores[:30], is_right[:30])
+    np.testing.assert_array_equal(curves["many"].coefficients, own.coefficients)
+    common = fit_logistic(scores, is_right)
+    np.testing.assert_array_equal(curves["few"].coefficients, common.coefficients)
+    assert calibrate(scores[30:], is_right[30:], label[30:]) == {}
+    names = np.array(["few", "other"], object)
+    probability = find_probabilities(curves, names, np.zeros(2))
+    np.testing.assert_allclose(probability[0], common.probability(np.zeros(1))[0])
+    assert np.isnan(probability[1]).all()
+
+
+def test_more_verdicts_are_asked_for_until_the_interval_is_short():
+    rng = np.random.default_rng(3)
+    missing = []
+    for count in (20, 4000):
+        scores = rng.uniform(0, 1, count)
+        curve = fit_logistic(scores, rng.uniform(size=count) < expit(6 * scores - 3))
+        missing.append(curve.count_missing(0.8))
+    assert missing[0] > 0
+    assert missing[1] == 0
+
+
+@pytest.mark.parametrize("kind", ["site", "covariance", "nothing"])
+def test_confirmed_calls_are_scored_by_the_others_of_their_class(kind, monkeypatch):
+    rng = np.random.default_rng(4)
+    model = make_small_model(rng)
+    background = None
+    if kind == "site":
+        background = Site(np.ones(DIMENSION), rng.normal(0, 1, DIMENSION), 10)
+    if kind == "covariance":
+        background = measure_covariance(rng.normal(0, 1, (50, DIMENSION)))
+    reviewed = [False, True, True, False, True, False, False]
+    spans = model.examples.spans.with_columns(reviewed=np.array(reviewed))
+    examples = replace(model.examples, spans=spans)
+    rejected = examples.take(np.array([0, 5]))
+    rejected = replace(rejected, matrix=rng.normal(1, 1, (2, DIMENSION)))
+    model = replace(model, examples=examples, rejected=rejected)
+    seen = []
+    monkeypatch.setattr(
+        "callshot.detection.detector.calibrate", lambda *facts: seen.append(facts) or {}
+    )
+    find_curves(model, background)
+    expected = []
+    for row in (1, 2, 4):
+        alike = [n for n in range(7) if model.label[n] == model.label[row] and n != row]
+        mean = np.mean(examples.matrix[alike].astype(float), axis=0)
+        scorer = make_scorer(mean[None], background)
+        expected.append(scorer.score(examples.matrix[row][None].astype(float))[0, 0])
+    scorer = make_scorer(model.means, background)
+    expected += [scorer.score(rejected.matrix)[n, n] for n in (0, 1)]
+    ((scores, is_right, label),) = seen
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    assert is_right.tolist() == [True] * 3 + [False] * 2
+    assert label == ["a", "a", "b", "a", "b"]
