@@ -106,6 +106,7 @@ def count_text(count: float, noun: str, plural: str = "") -> str:
 
 
 def _make_plural(noun: str) -> str:
+    """Return the regular plural of an English noun."""
     if noun.endswith(("s", "x", "ch", "sh")):
         return f"{noun}es"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":

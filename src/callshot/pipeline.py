@@ -92,7 +92,7 @@ def run(
     # The segments that every encoder could embed.
     names = frozenset.intersection(*(frozenset(table.segment) for table in tables))
     shared = [table.only(names) for table in tables]
-    dataset = make_dataset("corpus", shared, None, False)
+    dataset = make_dataset("corpus", shared, folds=None, group_duplicates=False)
     result = evaluate(dataset, protocol)
     training = replace(protocol, classifiers=("centroid",))
     baselines = train(dataset, BaselineOptions(("logistic",)), training, against=result)

@@ -257,9 +257,11 @@ class OutputFolder:
         (self.folder / name).replace(self.folder / new_name)
 
     def _put(self, names: Sequence[str]) -> None:
+        """Move new files to the folder of results, or upload them if it is remote."""
         is_in_store = is_remote(self.folder)
 
         def put(name: str) -> None:
+            """Move or upload one file."""
             make_folder((self.folder / name).parent)
             if is_in_store:
                 replace_file(self.path / name, self.folder / name)
@@ -382,6 +384,7 @@ class RemoteOutputFolder(OutputFolder):
 
 
 def _check_own(name: str, is_of_others: bool) -> None:
+    """Raise an error if a file that would be replaced is not callshot's."""
     if is_of_others:
         raise OSError(
             f"{name} exists and was not written by callshot; "

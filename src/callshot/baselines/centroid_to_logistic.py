@@ -38,8 +38,8 @@ EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 class Path(NamedTuple):
     """The path of one split: its reported steps, and what was reached at each of them.
 
-    `a` is a_n (queries, classes), `gap` how far J is above its optimum. `temperature` divides the
-    scores of the centroid before the first step.
+    `a` is the evidence (queries, classes), `gap` how far J is above its optimum. `temperature`
+    divides the scores of the centroid before the first step.
     """
 
     temperature: float

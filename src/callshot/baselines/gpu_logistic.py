@@ -34,7 +34,7 @@ Tensor = Any
 
 
 class GpuTrainer(SupportDrawer):
-    """Fills a_n of the queries of one split by fits on a GPU, as a `SplitScorer` does."""
+    """Fills in the evidence for queries of a split by fits on a GPU, as a `SplitScorer` does."""
 
     def __init__(
         self,
@@ -75,7 +75,10 @@ class GpuTrainer(SupportDrawer):
         return distinct[number]
 
     def shared(self, span: slice) -> Tensor:
-        """Return a_n (shots, classes, queries · draws) by some draws that all queries share."""
+        """Return the evidence by some draws that all queries share.
+
+        It is (shots, classes, queries · draws).
+        """
         queries, place = self.engine.episodes.distinct_at(self.split.rows)
         columns = upload(queries, self.gpu).T
         where = upload(place, self.gpu)
@@ -89,7 +92,7 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def per_query(self, draws: int) -> Tensor:
-        """Return a_n (shots, classes, queries · draws) by each query's own draws."""
+        """Return the evidence (shots, classes, queries · draws) by each query's own draws."""
         queries = self.vectors[upload(self.split.rows, self.gpu)]
         out = self._new_table(draws)
         for span in blocks(len(queries), self.fits_at_a_time // draws):
@@ -102,7 +105,7 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return memory for a_n (shots, classes, queries, draws).
+        """Return memory for the evidence (shots, classes, queries, draws).
 
         It is filled in at the shots where a draw is the whole support side.
         """

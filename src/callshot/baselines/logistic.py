@@ -96,6 +96,7 @@ def score_logistic(
         check_c(c)
 
     def run(number: int) -> tuple[float, FloatArray]:
+        """Return the C of a split, and the log-odds of its queries."""
         split_c = c
         if split_c is None:
             split_c = choose_c(episodes, number, pool.check_stopped)
@@ -143,7 +144,7 @@ def score_each(
     c_values: tuple[float, ...],
     tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
-    """Train on the other folds with each C; yield a_n (queries, classes) of the queries of a fold.
+    """Train on the other folds with each C; yield the evidence (queries, classes) for a fold.
 
     Each distinct query is multiplied once, so that equal ones tie.
     """
@@ -159,7 +160,7 @@ def score_each(
 def score_whole_support(
     engine: Engine, split: Split, shots: IntArray, c: float
 ) -> FloatArray | None:
-    """Train on the whole support side; return a_n of the queries, (classes, queries).
+    """Train on the whole support side; return the evidence, (classes, queries).
 
     None if no draw is the whole support side: the largest k leaves exemplars of a class out, or
     exemplars are drawn with replacement.
@@ -173,7 +174,7 @@ def score_whole_support(
 def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
     """Return the log-odds of every query, (rows, classes); NaN in the common fold.
 
-    `a` has a_n (queries, classes) of each split, in the order of the folds.
+    `a` has the evidence (queries, classes) of each split, in the order of the folds.
     """
     scores = np.full(episodes.relevant.shape, np.nan)
     for number, table in enumerate(a):
@@ -265,7 +266,8 @@ def unscale(
     weight = unknowns
     if len(rows) <= len(mean):
         weight = np.empty((len(unknowns), len(mean)))
-        multiply(unknowns, np.ascontiguousarray(rows.T), False, weight)
+        columns = np.ascontiguousarray(rows.T)
+        multiply(unknowns, columns, is_symmetric=False, out=weight)
     weight = weight / deviation
     return weight, bias - (weight * mean).sum(axis=1)
 
@@ -313,7 +315,7 @@ def standardise(vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray
 
 
 DRAWS = 100
-ENGINE_BYTES = 2**28  # no matrices are built; this limits the a_n of a task
+ENGINE_BYTES = 2**28  # no matrices are built; this limits the evidence of a task
 
 Layers = tuple[FloatArray, FloatArray]  # weight (fits, classes, dimensions) and bias
 
@@ -383,12 +385,14 @@ def shared_evidence(
     classes = len(engine.episodes.classes)
 
     def compute(span: slice) -> FloatArray:
+        """Train on the draws in `span`; return the evidence, (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
         a = np.empty((len(draws), len(shots), classes, len(split.rows)))
         for d, draw in enumerate(draws):
             weight, bias = fit(split.number, draw)
             logits = np.empty((bias.size, len(queries)))
-            multiply(weight.reshape(bias.size, -1), queries, False, logits)
+            rows = weight.reshape(bias.size, -1)
+            multiply(rows, queries, is_symmetric=False, out=logits)
             by_class = logits.reshape(*bias.shape, -1)
             with_bias = by_class + bias[..., None]
             a[d, : len(bias)] = with_bias[..., place]
@@ -403,12 +407,13 @@ def query_evidence(
 ) -> Fill:
     """Return the function that trains on the own draws of some queries.
 
-    It gets a slice of the queries, and fills in a_n in `out` (shots, classes, queries, draws).
+    It gets a slice of the queries, and fills `out` (shots, classes, queries, draws).
     """
     spread = make_spread("per-query", engine.episodes, engine.protocol)
     whole, fit = draw_fitter(c, engine, split, shots, spread)
 
     def fill(span: slice) -> None:
+        """Train on the draws of the queries in `span`, and fill in their evidence."""
         for q in range(span.start, span.stop):
             query = int(split.rows[q])
             for draw in range(engine.protocol.draws):
@@ -424,16 +429,17 @@ def query_evidence(
 def draw_fitter(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> tuple[FloatArray | None, Callable[[int, int], Layers]]:
-    """Return a_n (classes, queries) by the whole support side, and a function to train on a draw.
+    """Return the evidence by the whole support side, and a function to train on a draw.
 
     The function gets a place, as `support_rows` does, and the number of a draw. It trains at every
-    k at which the draw is not the whole support side; for the others, a_n is the first result. That
-    is None if no draw is the whole support side.
+    k at which the draw is not the whole support side. For the other k, the first result is the
+    evidence, (classes, queries); it is None if there is no such k.
     """
     episodes = engine.episodes
     whole = score_whole_support(engine, split, shots, c)
 
     def fit(place: int, draw: int) -> Layers:
+        """Train on one draw, at every k at which it is not the whole support side."""
         rows, sizes = support_rows(spread, place, draw, shots)
         if whole is not None:
             sizes = sizes[: np.searchsorted(sizes, len(split.pool))]

@@ -67,12 +67,13 @@ def make_problem(rows: FloatArray, label: IntArray, c: float) -> Problem:
     """
     count, dimensions = rows.shape
     if count > dimensions:
-        return Problem(rows, np.ascontiguousarray(rows.T), False, label, c)
+        columns = np.ascontiguousarray(rows.T)
+        return Problem(rows, columns, is_gram=False, label=label, c=c)
     table = np.empty((count, count))
-    multiply(rows, rows, True, table)
+    multiply(rows, rows, is_symmetric=True, out=table)
     # A singular matrix may have negative eigenvalues in floats, and J would have no minimum.
     table.flat[:: count + 1] += 1e-12 * np.trace(table)
-    return Problem(table, table, True, label, c)
+    return Problem(table, table, is_gram=True, label=label, c=c)
 
 
 def reassociated(function: Function) -> Function:

@@ -138,6 +138,7 @@ def run_jobs(
     import torch
 
     def run(job: Any) -> Outcome:
+        """Do one job; on a GPU, on a stream of its own."""
         stream = nullcontext()
         if job.data.device.type == "cuda":
             stream = torch.cuda.stream(torch.cuda.Stream(job.data.device))

@@ -163,8 +163,9 @@ def load_spans(
         for span, (row, call), (_, noise) in zip(
             spans.rows(), calls, backgrounds, strict=True
         ):
-            if isinstance(call, InputError) or isinstance(noise, InputError):
-                yield row, call if isinstance(call, InputError) else noise
+            errors = [one for one in (call, noise) if isinstance(one, InputError)]
+            if errors:
+                yield row, errors[0]
                 continue
             try:
                 mixed: Any = mix_call(call, noise, span[MIXED], span["rate_hz"])

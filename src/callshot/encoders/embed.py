@@ -56,7 +56,7 @@ from callshot.storage import home
 from callshot.vectors import Vectors
 
 Embedded = tuple[str, Float32Array | None, Float32Array | None]
-"""The key of a span's audio, its vector, None if the store has it, and its sequence."""
+"""The key of a span's audio, and its vector and sequence; None where these are known."""
 Results = Generator[tuple[int, Embedded | InputError], None, None]
 """The rows of spans, in any order, each with its result."""
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
@@ -348,8 +348,10 @@ def encode_spans(
 ) -> Results:
     """Encode spans with the threads of a model; yield the row of each span with its result.
 
-    Audio that occurs several times is encoded once. `threads` is the number of threads that read
-    audio. `is_known` returns whether the store already has the vector of a key.
+    A result is the error of the span, or the key of its audio, its vector, and its sequence if the
+    model gives sequences. Audio that occurs several times is encoded once; later results have the
+    key alone. So have those whose key the store has already, by `is_known`. `threads` is the number
+    of threads that read audio.
     """
     encoder = workers.encoder
     order = np.arange(len(spans))

@@ -51,10 +51,9 @@ class Workers:
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
         self.executor = Pool(encoder.workers, thread_name_prefix="callshot-model")
-        self.batch_size = 1
-        if not encoder.runs_in_parallel and (
-            encoder.spec.windowing is not None or encoder.batches_segments
-        ):
+        can_batch = encoder.spec.windowing is not None or encoder.batches_segments
+        self.batch_size = 1  # windows that go into the model together
+        if can_batch and not encoder.runs_in_parallel:
             self.batch_size = BATCH_WINDOWS
         self.batch = Batch()
         self.samples = 0  # of whole segments that threads hold now

@@ -88,7 +88,7 @@ def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     classes = table.shape[-1]
     columns = np.array(table.reshape(-1, classes).T[None, :, None])
     decided = np.empty((1, 1, columns.shape[-1]), np.uint16)
-    to_scores(columns, 0, 1, use_softmax, False, decided)
+    to_scores(columns, 0, 1, use_softmax, ranking=False, decided=decided)
     return columns[0, :, 0].T.reshape(table.shape)
 
 

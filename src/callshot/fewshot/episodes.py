@@ -456,12 +456,12 @@ def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
 def cross_products(engine: Engine, split: Split) -> FloatArray:
     """Multiply the queries of a fold with every row, (queries, rows).
 
-    The threads share the queries in blocks of one size, so that their number cannot change the last
-    digit.
+    Each distinct vector is multiplied once, so that equal rows have equal products. The threads
+    share the queries in blocks of one size, so that their number cannot change the last digit.
     """
     queries, query_place = engine.queries(split)
     rows, row_place = engine.episodes.distinct
-    table = np.empty((len(queries), len(rows)))
+    table = np.empty((len(queries), len(rows)))  # of distinct vectors
     spans = blocks(len(queries), BLOCK_ROWS)
     engine.run(
         [partial(np.dot, queries[span], rows.T, out=table[span]) for span in spans]

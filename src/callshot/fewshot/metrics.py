@@ -187,7 +187,9 @@ def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
     It is Σ_n P(decide n) · P(n is a label of the query). `probability` (shots, classes) is how
     often each class is decided.
     """
-    share = split.relevant.mean(axis=1)
+    share = split.relevant.mean(
+        axis=1
+    )  # of the queries that have each class as a label
     return (probability * share).sum(axis=1)
 
 
@@ -452,7 +454,8 @@ def summarise_sweep(
 ) -> dict[str, Frame]:
     """Return the frames `curve`, `values` and `per_class` of one sweep.
 
-    `k` is the k of each row of the sums, `counts` say up to which k each class is complete.
+    `k` is the k of each row of the sums, `counts` say up to which k each class is complete. Samples
+    are (shots, samples), those of classes (shots, classes, samples).
     """
     last = complete_shots(counts)
     points = {

@@ -45,7 +45,7 @@ TOO_FEW_ORDERS = (
     "can be put in fewer than 50 orders"
 )
 ROUNDING = 1e-12  # equal rankings, summed in another order, may differ by less
-BLOCK_BYTES = 2**21  # of a_n that a task holds
+BLOCK_BYTES = 2**21  # of evidence that a task holds
 
 
 def shots_to_test(protocol: Protocol, complete_shots: int) -> list[int]:
@@ -151,6 +151,7 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
     words = np.zeros((1 + count, len(keys)), np.uint64)
     recording_words(purpose_key(seed, "permutation"), keys, words[1:])
     for word in words:
+        # Calls by fold, then by the random order of their recordings.
         shuffled = np.lexsort((word[recording[calls]], fold))
         source = np.empty_like(calls)
         source[calls] = calls[shuffled]

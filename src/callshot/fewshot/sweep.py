@@ -5,7 +5,9 @@ and a new labelled set vary as the samples do. Our own estimate of the mean has 
 of `total` without the part that comes from the labelled set, which `shared` measures. Both
 variances add up, so the deviations of `total` are stretched.
 
-One fold is processed at a time, so that no array is larger than a fold needs.
+One fold is processed at a time, so that no array is larger than a fold needs. The evidence of a
+class for a query z, a_n in the paper, is 2 c·z − |c|² with the mean c of its support, or what
+another rule or a trained classifier gives in its place.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,13 +47,15 @@ from callshot.fewshot.spreads import UNIT, Spread, bootstrap_picks, make_spread
 from callshot.records import FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
-Evidence = Callable[[slice], FloatArray]  # a_n (draw, shot, n, q) of some draws
-Fill = Callable[[slice], None]  # fills a_n of some queries
+Evidence = Callable[
+    [slice], FloatArray
+]  # (draws, shots, classes, queries) of some draws
+Fill = Callable[[slice], None]  # fills in that of some queries
 
 MANY_ANCHORS = 512  # above, sorting every sample is faster than counting
 SCORING_SHARE = 0.3  # of the work of `per-query`, for the progress bar
 SMALL_CODES = 2**15
-TASK_BYTES = 2**22  # a_n that one task holds
+TASK_BYTES = 2**22  # evidence that one task holds
 # k up to which products inside a support are summed, in k² / 2 steps
 LONGEST_DRAW = 200
 NO_ORDER: tuple[Any, Any] = (np.empty((0, 0), np.uint32), np.empty((0, 0)))
@@ -60,10 +64,10 @@ NO_ORDER: tuple[Any, Any] = (np.empty((0, 0), np.uint32), np.empty((0, 0)))
 class Scorer(NamedTuple):
     """What scores the queries of a split at some shots: a rule, or a trained classifier.
 
-    `shared` gets an engine, a split, shots and a spread, and returns the function that computes a_n
-    of some draws. `per_query` gets an array (shots, classes, queries, draws) instead of the spread,
-    and returns the function that fills in a_n of some queries. `on_gpu` makes what does both on a
-    GPU: see `gpu.sweep`.
+    `shared` gets an engine, a split, shots and a spread, and returns the function that computes the
+    evidence by some draws. `per_query` gets an array (shots, classes, queries, draws) instead of
+    the spread, and returns the function that fills in the evidence for some queries. `on_gpu` makes
+    what does both on a GPU: see `gpu.sweep`.
     """
 
     shared: Callable[[Engine, Split, IntArray, Spread], Evidence]
@@ -170,13 +174,13 @@ def _sweep_fold(
 def _sweep_pool(
     engine: Engine, split: Split, k: IntArray, spread: Spread, sums: MetricSums
 ) -> None:
-    """Add the metrics of one fold where every class gives its whole pool, as the last row.
+    """Add the metrics of one fold at the last k, where the support of a class is its whole pool.
 
-    Without weights all draws have the same support set: it is scored once, and counts as every
-    draw.
+    A pool is all exemplars of a class outside the fold. Unless exemplars have weights, all draws
+    are the same: one is scored, and counts as every draw.
     """
     row = slice(len(k) - 1, len(k))
-    if spread.units is not None:
+    if spread.units is not None:  # weights differ from draw to draw
         # Scored apart from the other shots: its supports are large.
         evidence = shared_evidence(engine, split, k[row], spread)
         _measure_draws(engine, split, row, spread, sums, evidence)
@@ -197,7 +201,7 @@ def _measure_draws(
 ) -> None:
     """Score the queries of one fold by draws that all of them share, and add the metrics.
 
-    `rows` are the rows of the sums that the shots have, `evidence` computes a_n of some draws.
+    `rows` are the rows of the sums that the shots have, `evidence` computes it by some draws.
     """
     shots = rows.stop - rows.start
     bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
@@ -228,7 +232,7 @@ def measure_evidence(
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = evidence.reshape(draws * shots, classes, 1, queries)
-    to_scores(table, 0, 1, engine.softmax, True, decided)
+    to_scores(table, 0, 1, engine.softmax, ranking=True, decided=decided)
     return measure(split, evidence, decided.reshape(draws, shots, queries), units)
 
 
@@ -327,9 +331,17 @@ def score_queries(
     fill = (scorer or BY_RULE).per_query(engine, split, shots, scores)
 
     def score(span: slice) -> IntArray:
+        """Fill in the scores and decisions of some queries, and count the decisions."""
         counts = np.zeros((len(shots), classes, classes), np.int64)
         fill(span)
-        to_scores(scores, span.start, span.stop, engine.softmax, False, decided)
+        to_scores(
+            scores,
+            span.start,
+            span.stop,
+            engine.softmax,
+            ranking=False,
+            decided=decided,
+        )
         count_decisions(span.start, span.stop, decided, split.truth, counts)
         return counts
 
@@ -342,7 +354,7 @@ def score_queries(
 def query_evidence(
     engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Fill:
-    """Return the function that fills in a_n of some queries by their own draws and the rule.
+    """Return the function that fills in the evidence for queries, by their own draws and the rule.
 
     It gets a slice of the queries, and writes to `out` (shots, classes, queries, draws).
     """
@@ -364,6 +376,7 @@ def query_evidence(
     cross = None if engine.direct else cross_products(engine, split)
 
     def fill(span: slice) -> None:
+        """Fill in the evidence for some queries."""
         if cross is None:
             products = multiply_rows(queries[place[span]], engine.rows.vectors)
         else:
@@ -400,6 +413,7 @@ def shared_evidence(
     )
 
     def compute(span: slice) -> FloatArray:
+        """Return the evidence by the draws in `span`, (draws, shots, classes, queries)."""
         first = span.start
         size = (span.stop - first, len(shots), len(episodes.classes), queries)
         out = np.empty(size)
@@ -412,13 +426,20 @@ def shared_evidence(
         if spread.rank is not None and spread.support_units is not None:
             order = (spread.rank[span], spread.support_units[span] * UNIT)
         for block in blocks(queries, BLOCK_ROWS if products is None else queries):
-            table = products
+            table = products  # (rows, queries of the block)
             if table is None:
                 vectors = episodes.vectors
                 table = multiply_rows(vectors, vectors[split.rows[block]])
             evidence = out[..., block]
             score_draws(
-                sampling, engine.rows, stream, first, *order, False, table, evidence
+                sampling,
+                engine.rows,
+                stream,
+                first,
+                *order,
+                divide=False,
+                products=table,
+                out=evidence,
             )
         return out
 

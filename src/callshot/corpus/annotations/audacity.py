@@ -30,14 +30,14 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     A label is start, end and text between tabs; lines of frequencies count as labels, but not as
     the first.
     """
-    are_labels = []
+    are_labels = []  # for each line
     for line in split_lines(head):
         try:
             start_s, end_s, _ = _split_label(line, options)
             are_labels.append(start_s <= end_s)
         except RowError:
             are_labels.append(line.startswith(FREQUENCY_MARK))
-    if are_labels[:1] != [True] or head.startswith(FREQUENCY_MARK):
+    if not are_labels or not are_labels[0] or head.startswith(FREQUENCY_MARK):
         return None
     if 2 * sum(are_labels) < len(are_labels):
         return None

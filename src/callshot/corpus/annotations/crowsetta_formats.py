@@ -97,7 +97,8 @@ def _list_notes(birdsong: Any) -> Calls:
         for note in sequence.syls:
             start = sequence.position + note.position
             end = start + note.length
-            yield note.label, start, end, sequence.wav_file, True
+            in_frames = True
+            yield note.label, start, end, sequence.wav_file, in_frames
 
 
 def _list_columns(names: tuple[str, str, str], in_frames: bool, song: Any) -> Calls:

@@ -347,21 +347,21 @@ def write(rows: Rows, path: Path) -> str:
     The audio file is in the column `recording`. It is in `path` if `recording` holds groups of
     files, or if the reader would take another column for the file.
     """
-    has_path = {row["path"] is not None for row in rows}
+    has_path = [row["path"] is not None for row in rows]
+    in_frames = [bool(row.get("in_frames")) for row in rows]
     has_group = any(row["recording"] is not None for row in rows)
-    in_frames = {bool(row.get("in_frames")) for row in rows}
-    is_mixed = len(has_path) > 1 or len(in_frames) > 1
-    if is_mixed or (has_group and False in has_path):
+    is_mixed = len(set(has_path)) > 1 or len(set(in_frames)) > 1
+    if is_mixed or (has_group and not all(has_path)):
         raise OutputError(
             f"{path}: some annotations name their recording or count frames, and some do not; "
             "write them to two files"
         )
-    times = FRAMES if True in in_frames else SECONDS
+    times = FRAMES if any(in_frames) else SECONDS
     extra = extra_columns(rows, (*times, "label"), path)
     columns = {}  # name in the table → name in the rows
     if has_group:
         columns = {"path": "path", "recording": "recording"}
-    elif True in has_path:
+    elif any(has_path):
         is_unclear = "path" in _find_columns(extra, AnnotationOptions())
         columns["path" if is_unclear else "recording"] = "path"
     columns |= {times[0]: "start_s", times[1]: "end_s", "label": "label"}
@@ -369,7 +369,7 @@ def write(rows: Rows, path: Path) -> str:
     table: list[list[Cell]] = [list(columns)]
     for row in rows:
         cells = dict(row)
-        if row["end_s"] is None:
+        if row["end_s"] is None:  # on the whole recording
             cells["start_s"] = None
         else:
             cells |= {name: float(row[name]) for name in SECONDS}

@@ -195,7 +195,7 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     elif names_files:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
-    ignored = {
+    ignored = {  # Raven's columns that are written anew
         name
         for row in rows
         for name in row

@@ -325,7 +325,7 @@ def match_name(name: str) -> EncoderSpec | None:
     return EncoderSpec(
         name=f"{PREFIX}{path.name}",
         title=f"the ONNX model {path}",
-        dimension=1,
+        dimension=1,  # this and the rate are replaced by the required options
         rate_hz=1,
         load=f"{__name__}:load_onnx",
         licence="its own",

@@ -244,11 +244,17 @@ class SupportDrawer:
             self.steps = np.minimum(shots[-1], sizes)
 
     def own_supports(self, span: slice, draws: int) -> Supports:
-        """Draw the supports of some queries; lane q · draws + r is draw r of query q."""
-        keys = self.engine.episodes.segment_key[self.split.rows[span]]
+        """Draw the supports of the queries in `span`, each its own.
+
+        Lane q · draws + r of the result is draw r of query q.
+        """
+        split = self.split
+        keys = self.engine.episodes.segment_key[split.rows[span]]
+        query_keys = upload(keys, self.gpu)
         supports = self._new_supports(len(keys) * draws)
-        pool = (self.split.pool, self.split.pool_start)
-        self._draw(supports, "support", *pool, upload(keys, self.gpu), draws, 0)
+        self._draw(
+            supports, "support", split.pool, split.pool_start, query_keys, draws, 0
+        )
         return supports
 
     def shared_supports(self, span: slice) -> Supports:

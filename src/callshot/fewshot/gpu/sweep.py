@@ -32,34 +32,35 @@ PRODUCT_BYTES = 2**29
 
 
 class SplitScorer(SupportDrawer):
-    """Fills a_n of the queries of one split on a GPU, (shots, classes, queries · draws)."""
+    """Fills in the evidence for queries of a split on a GPU, (shots, classes, queries · draws)."""
 
     def per_query(self, draws: int) -> Tensor:
-        """Return a_n by each query's own draws, drawn in blocks of queries that fit the memory."""
+        """Return the evidence by each query's own draws; some queries at a time fit the memory."""
         classes = len(self.steps)
         exemplars = max(int(self.steps.max()), 1)
-        lane = classes * (12 * exemplars + 8 * len(self.shots))
-        line = draws * lane + 8 * len(self.engine.episodes.rows)
+        draw_bytes = classes * (12 * exemplars + 8 * len(self.shots))
+        product_bytes = 8 * len(self.engine.episodes.rows)
+        query_bytes = draws * draw_bytes + product_bytes
         out = self._new_table(draws)
         pools = self.whole_pools(slice(0))
-        for queries in blocks(len(self.split.rows), SUPPORT_BYTES // line):
+        for queries in blocks(len(self.split.rows), SUPPORT_BYTES // query_bytes):
             supports = self.own_supports(queries, draws)
             self._fill(supports, pools, queries, draws, out)
         return out
 
     def shared(self, span: slice) -> Tensor:
-        """Return a_n by some draws that all queries share."""
+        """Return the evidence by some draws that all queries share."""
         draws = span.stop - span.start
         supports = self.shared_supports(span)
         pools = self.whole_pools(span)
-        line = 8 * len(self.engine.episodes.rows)
+        query_bytes = 8 * len(self.engine.episodes.rows)
         out = self._new_table(draws)
-        for queries in blocks(len(self.split.rows), PRODUCT_BYTES // line):
+        for queries in blocks(len(self.split.rows), PRODUCT_BYTES // query_bytes):
             self._fill(supports, pools, queries, draws, out)
         return out
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return memory for a_n, (shots, classes, queries · draws)."""
+        """Return memory for the evidence, (shots, classes, queries · draws)."""
         lanes = len(self.split.rows) * draws
         size = (len(self.shots), len(self.steps), lanes)
         return self.on_gpu.distinct[0].new_empty(size)
@@ -72,7 +73,7 @@ class SplitScorer(SupportDrawer):
         draws: int,
         out: Tensor,
     ) -> None:
-        """Fill in a_n of some queries in `out`, (shots, classes, queries · draws).
+        """Fill in the evidence for some queries in `out`, (shots, classes, queries · draws).
 
         `supports` are for the shots that leave a choice of exemplars, `pools` for those at which a
         class gives its whole pool.
@@ -141,7 +142,7 @@ def sweep_fold(
     """Add the metrics of one fold at every k, by the engine's rule or another scorer.
 
     `on_gpu` of a scorer gets the engine, split, shots and spread. `per_query` and `shared` of what
-    it makes return a_n (shots, classes, queries · draws), as those of a `SplitScorer` do.
+    it makes return the evidence (shots, classes, queries · draws), as those of a `SplitScorer` do.
     """
     make_scorer = scorer.on_gpu if scorer else SplitScorer
     gpu = engine.on_gpu.gpu

@@ -1,9 +1,13 @@
 """Segments of each class in each recording → a fold for each recording.
 
 `assign_greedily` makes a start. `search_locally` improves it by late-acceptance hill climbing: a
-proposal is accepted when it is no worse than the energy was some steps ago. Energies are integers
-and randomness is a hash of a counter, so that a search is the same on every machine. `least_range`
-bounds what it can reach.
+proposal is accepted when it is no worse than the energy was some steps ago. `least_range` bounds
+what it can reach.
+
+The energy of folds is a sum over classes. A class in all folds is eligible; its energy is the range
+of its counts, divided by their mean. A class with empty folds has a penalty above all ranges
+together. Energies are integers and randomness is a hash of a counter, so that a search is the same
+on every machine.
 """
 
 import numpy as np
@@ -14,22 +18,26 @@ from callshot.records import IntArray
 
 MAX_PROPOSALS = 5_000_000  # of one search: about a second
 HISTORY = 20  # energies remembered, per recording
+PATIENCE = 50  # histories without a lower energy: the search is stuck
 MIN_RECORDINGS = 30  # a smaller corpus gets as many proposals as one of these
 
 
 def assign_greedily(table: IntArray, count: int) -> IntArray:
-    """Assign each recording, the most uneven first, to the fold that leaves the classes most even.
+    """Return a fold for each recording: the one that leaves the classes most even.
 
-    This is the rule of scikit-learn's StratifiedGroupKFold, the same to the last bit.
+    `table` is the number of segments, (recordings, classes). Uneven recordings come first. This is
+    the rule of scikit-learn's StratifiedGroupKFold, the same to the last bit.
     """
     present = table[:, table.any(axis=0)]
     # The order of summation is part of the rule.
-    held = present.astype(np.float64, order="C")
-    total = held.sum(axis=0)
-    counts = np.zeros((count, held.shape[1]))
-    fold = np.zeros(len(held), dtype=np.int64)
-    for r in np.argsort(-np.std(held, axis=1), kind="stable"):
-        candidates = counts + np.eye(count)[:, :, None] * held[r]
+    segments = present.astype(np.float64, order="C")
+    total = segments.sum(axis=0)
+    counts = np.zeros((count, segments.shape[1]))
+    fold = np.zeros(len(segments), dtype=np.int64)
+    unevenness = np.std(segments, axis=1)
+    for recording in np.argsort(-unevenness, kind="stable"):
+        # (fold of the recording, folds, classes)
+        candidates = counts + np.eye(count)[:, :, None] * segments[recording]
         uneven = np.std(candidates / total, axis=1).mean(axis=1)
         size = counts.sum(axis=1)
         best = 0
@@ -37,19 +45,23 @@ def assign_greedily(table: IntArray, count: int) -> IntArray:
             close = abs(uneven[f] - uneven[best]) <= 1e-8 + 1e-5 * abs(uneven[best])
             if uneven[f] < uneven[best] or (close and size[f] < size[best]):
                 best = f
-        fold[r] = best
-        counts[best] += held[r]
+        fold[recording] = best
+        counts[best] += segments[recording]
     return fold
 
 
 def least_range(held: IntArray, count: int) -> int:
-    """Return a lower bound on the range (max − min) of one class's fold counts."""
+    """Return a lower bound on the range (max − min) of the counts of one class in `count` folds.
+
+    `held` is the number of its segments in each recording; at least `count` are not 0.
+    """
     held = np.sort(held[held > 0])[::-1]
     total = held.sum()
+    # The smallest count: the j largest recordings fill j folds at most, the others share the rest.
     rest = total - np.concatenate([[0], np.cumsum(held)])
-    # The j largest recordings are in j folds at most: the other folds share the rest.
     low = min(rest[j] // (count - j) for j in range(count))
-    # Of i · count + 1 recordings, i + 1 are in one fold.
+    # The largest count: of the i · count + 1 largest recordings, i + 1 share a fold, which has at
+    # least as many segments as the i + 1 smallest of these.
     full = range(1 + (len(held) - 1) // count)
     piles = [held[i * count - i : i * count + 1].sum() for i in full]
     mean = -(-total // count)  # rounded up
@@ -57,7 +69,7 @@ def least_range(held: IntArray, count: int) -> int:
 
 
 def count_by_fold(holds: IntArray, fold: IntArray, count: int) -> IntArray:
-    """Return the sums (columns of `holds`, folds)."""
+    """Sum the rows of `holds`, (recordings, columns), in each fold; return (columns, folds)."""
     counts = np.zeros((count, holds.shape[1]), dtype=np.int64)
     np.add.at(counts, fold, holds)
     return np.ascontiguousarray(counts.T)
@@ -73,38 +85,56 @@ def search_locally(
     hinted: bool = True,
     size: IntArray | None = None,
 ) -> IntArray:
-    """Return the best folds that a search with so many proposals per recording meets.
+    """Improve folds by local search; return the fold of each recording with the lowest energy.
 
-    It ends when each class has its `least` range. Given the `size` of the recordings, it never
-    climbs, and makes the folds equal in size where that costs nothing.
+    Parameters
+    ----------
+    holds : array of shape (recordings, classes)
+        Number of segments.
+    fold : array of shape (recordings,)
+        The folds to begin with.
+    count : int
+        Number of folds.
+    proposals : int
+        Moves and swaps to try, per recording. It is also the seed of the random numbers.
+    least : array of shape (classes,), optional
+        Lower bounds on the ranges of the classes: the search ends when all are reached.
+    hinted : bool
+        Whether a class costs more with each empty fold, so that the search is led to fill them.
+    size : array of shape (recordings,), optional
+        Number of all segments. The search then accepts no higher energy, and makes the folds equal
+        in size where the energy stays the same.
     """
     recordings, classes = holds.shape
-    sizes = holds.sum(axis=1) if size is None else size
-    padded = np.pad(np.column_stack([holds, sizes]), ((0, 1), (0, 0)))
-    # So that energies fit into 64 bits.
+    # The largest scale with which all energies fit into 64 bits.
     scale = 2**61 // (count * classes * (classes + 2))
-    weight = scale * count // holds.sum(axis=0)
+    range_weight = scale * count // holds.sum(axis=0)
     penalty = scale * count * classes
-    target = -1 if least is None else int(weight @ least)
-    steps = min(proposals * max(recordings, MIN_RECORDINGS), MAX_PROPOSALS)
-    counts = count_by_fold(padded[:-1], fold, count)
-    history = np.zeros(HISTORY * recordings, dtype=np.int64)
-    price = (penalty, hinted * (penalty // count))
-    search = (target, 1 + recordings // 4, proposals, steps, size is not None)
+    hint = penalty // count if hinted else 0
+    target = -1 if least is None else int(range_weight @ least)
+
+    sizes = holds.sum(axis=1) if size is None else size
+    with_sizes = np.column_stack([holds, sizes])
+    empty_recording = np.zeros((1, classes + 1), np.int64)
     return improve(
-        padded,
-        counts,
-        weight,
-        price,
+        np.vstack([with_sizes, empty_recording]),
+        count_by_fold(with_sizes, fold, count),
         fold.copy(),
-        history,
-        search,
+        range_weight,
+        penalty,
+        hint,
+        target,
+        np.zeros(HISTORY * recordings, np.int64),
+        1 + recordings // 4,
+        min(proposals * max(recordings, MIN_RECORDINGS), MAX_PROPOSALS),
+        proposals,
+        size is not None,
     )
 
 
 @inner
-def class_energy(counts, weight, penalty, hint):
-    """Return the energy of one class: its weighted range, or more where folds are empty."""
+def class_energy(counts, range_weight, penalty, hint):
+    """Return the energy of one class with these counts, (folds,)."""
     low = counts[0]
     high = counts[0]
     empty = 0
@@ -112,7 +142,7 @@ def class_energy(counts, weight, penalty, hint):
         low = min(low, held)
         high = max(high, held)
         empty += held == 0
-    return weight * (high - low) if empty == 0 else penalty + hint * empty
+    return range_weight * (high - low) if empty == 0 else penalty + hint * empty
 
 
 @inner
@@ -123,39 +153,53 @@ def fill(values, value):
 
 
 @kernel
-def improve(holds, counts, weight, price, fold, history, search):
+def improve(
+    holds,
+    counts,
+    fold,
+    range_weight,
+    penalty,
+    hint,
+    target,
+    history,
+    kicks,
+    proposals,
+    seed,
+    settle,
+):
     """Search on from `fold` and return the best folds met.
 
-    `holds` is (recordings + 1, classes + 1): the last row is empty, so that a swap with it is a
-    move, and the last column is the size. `counts` is (classes + 1, folds) and belongs to `fold`;
-    both are changed. A class with empty folds costs the first `price` and, for each of them, the
-    second. The search ends at the target energy. Whenever it is stuck, it accepts `kicks` proposals
-    unseen. With `settle` it never climbs, and makes the folds equal in size where that costs
-    nothing.
+    holds         (recordings + 1, classes + 1) segments: the last row is empty, so that a swap with
+                  it is a move; the last column is the size
+    counts        (classes + 1, folds), the sums of `holds` over the recordings of a fold; changed
+    fold          (recordings,); changed
+    range_weight  (classes,), the energy of a range of 1; `penalty` and `hint`: see `class_energy`
+    target        the energy at which the search ends
+    history       memory for the energies of the last proposals
+    kicks         the number of proposals accepted unseen whenever the search is stuck
+    settle        whether to accept no higher energy, and to make folds equal in size instead
     """
-    penalty, hint = price
-    target, kicks, stream, proposals, settle = search
     recordings = np.int64(fold.size)
-    classes = weight.size
-    cost = np.zeros(classes, np.int64)
-    trial = np.zeros(classes, np.int64)
+    classes = range_weight.size
+    class_energies = np.zeros(classes, np.int64)
+    new_energies = np.zeros(classes, np.int64)
     energy = np.int64(0)
     for c in range(classes):
-        cost[c] = class_energy(counts[c], weight[c], penalty, hint)
-        energy += cost[c]
+        class_energies[c] = class_energy(counts[c], range_weight[c], penalty, hint)
+        energy += class_energies[c]
     fill(history, energy)
     best = fold.copy()
-    lowest = energy
     best_energy = energy
-    imbalance = 0
+    lowest = energy  # since the last kick
+    imbalance = 0  # sum of the squares of the folds' sizes, less that of the start
     best_imbalance = 0
-    stale = 0
+    stale = 0  # proposals since the lowest energy
     kicks_left = 0
-    counter = np.uint64(stream) << np.uint64(40)
-    for t in range(proposals):
+    counter = np.uint64(seed) << np.uint64(40)
+    for step in range(proposals):
         if best_energy <= target and not settle:
             break
-        if stale > 50 * history.size:
+        if stale > PATIENCE * history.size:
             kicks_left = kicks
             stale = 0
         elif kicks_left > 0:
@@ -165,54 +209,55 @@ def improve(holds, counts, weight, price, fold, history, search):
                 fill(history, energy)
         stale += 1
 
-        # Two recordings to swap, or one and the empty row.
-        word = mix((counter + np.uint64(t)) * GOLDEN)
-        lower = word & np.uint64(0x7FFFFFFF)
+        # Propose to swap recordings a and b of folds f and g, or to move a: b is the empty row.
+        word = mix((counter + np.uint64(step)) * GOLDEN)
+        lower_bits = word & np.uint64(0x7FFFFFFF)
+        is_swap = word & np.uint64(0x80000000)
         a = np.int64(((word >> HALF) * np.uint64(recordings)) >> HALF)
-        b = recordings
         f = fold[a]
-        if word & np.uint64(0x80000000):
-            b = np.int64((lower * np.uint64(recordings)) >> np.uint64(31))
+        if is_swap:
+            b = np.int64((lower_bits * np.uint64(recordings)) >> np.uint64(31))
             g = fold[b]
         else:
-            g = np.int64((lower * np.uint64(counts.shape[1])) >> np.uint64(31))
+            b = recordings
+            g = np.int64((lower_bits * np.uint64(counts.shape[1])) >> np.uint64(31))
         if f == g:
             continue
 
+        # What fold f gains, g loses.
         change = 0
         for c in range(classes):
-            trial[c] = cost[c]
-            d = holds[b, c] - holds[a, c]
-            if d != 0:
+            new_energies[c] = class_energies[c]
+            gain = holds[b, c] - holds[a, c]
+            if gain != 0:
                 row = counts[c]
-                row[f] += d
-                row[g] -= d
-                trial[c] = class_energy(row, weight[c], penalty, hint)
-                row[f] -= d
-                row[g] += d
-                change += trial[c] - cost[c]
-        # By how much the sum of the squares of the folds' sizes grows.
-        d = holds[b, classes] - holds[a, classes]
-        growth = 2 * d * (counts[classes, f] - counts[classes, g] + d)
-        late = t % history.size
+                row[f] += gain
+                row[g] -= gain
+                new_energies[c] = class_energy(row, range_weight[c], penalty, hint)
+                row[f] -= gain
+                row[g] += gain
+                change += new_energies[c] - class_energies[c]
+        gain = holds[b, classes] - holds[a, classes]
+        more_imbalance = 2 * gain * (counts[classes, f] - counts[classes, g] + gain)
+        place = step % history.size
         if settle:
-            is_accepted = change < 0 or (change == 0 and growth < 0)
+            is_accepted = change < 0 or (change == 0 and more_imbalance < 0)
         else:
-            is_no_worse = change <= 0 or energy + change <= history[late]
+            is_no_worse = change <= 0 or energy + change <= history[place]
             is_accepted = kicks_left > 0 or is_no_worse
 
         if is_accepted:
             for c in range(classes + 1):
-                d = holds[b, c] - holds[a, c]
-                counts[c, f] += d
-                counts[c, g] -= d
+                gain = holds[b, c] - holds[a, c]
+                counts[c, f] += gain
+                counts[c, g] -= gain
             for c in range(classes):
-                cost[c] = trial[c]
+                class_energies[c] = new_energies[c]
             fold[a] = g
-            if b < recordings:
+            if is_swap:
                 fold[b] = f
             energy += change
-            imbalance += growth
+            imbalance += more_imbalance
             if kicks_left == 0 and energy < lowest:
                 lowest = energy
                 stale = 0
@@ -221,5 +266,5 @@ def improve(holds, counts, weight, price, fold, history, search):
                 best_energy = energy
                 best_imbalance = imbalance
                 best = fold.copy()
-        history[late] = min(history[late], energy)
+        history[place] = min(history[place], energy)
     return best

@@ -37,6 +37,7 @@ LOG_SERIES = tuple(1.0 / i for i in range(19, 1, -2))
 def exp(x):
     """Return eˣ for x ≤ 0 within three units in the last place; below −708 it stays at e⁻⁷⁰⁸."""
     x = max(x, LOWEST)
+    # x = n · ln 2 + r, so that eˣ = 2ⁿ · eʳ; eʳ, a polynomial, is p.
     shifted = fma(x, LOG2_E, ROUND)
     n = shifted - ROUND
     r = fma(-n, LN2_LOW, fma(-n, LN2_HIGH, x))
@@ -48,7 +49,7 @@ def exp(x):
     fourth = z * z
     p = fma(fourth, fma(fourth, fma(fourth, EXP[12], high), middle), low)
     exponent = np.float64(shifted).view(np.int64) << MANTISSA_BITS
-    bits = exponent + np.float64(p).view(np.int64)
+    bits = exponent + np.float64(p).view(np.int64)  # of 2ⁿ · p
     return np.int64(bits).view(np.float64)
 
 

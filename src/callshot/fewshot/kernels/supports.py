@@ -86,7 +86,7 @@ def sum_entries(matrix, row, chosen, share, size):
 
 @inner
 def dot(x, y):
-    """Return x·y, in eight independent chains."""
+    """Return x·y, in eight sums that a processor adds up side by side."""
     s0 = 0.0
     s1 = 0.0
     s2 = 0.0
@@ -182,15 +182,18 @@ def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
 
 
 @inner
-def choose_in_order(rank, outside, steps, chosen):
-    """Fill `chosen` with the first `steps` members in the order `rank` outside the fold."""
+def choose_in_order(order, outside, steps, chosen):
+    """Fill `chosen` with the first `steps` members of `order` that are outside the fold.
+
+    outside[m] is whether member m is; there are at least `steps` of them.
+    """
     count = 0
     i = 0
     while count < steps:
-        new = np.uint64(rank[i])
+        member = np.uint64(order[i])
         i += 1
-        if outside[new]:
-            chosen[count] = new
+        if outside[member]:
+            chosen[count] = member
             count += 1
 
 
@@ -503,13 +506,14 @@ def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
     draws, _, classes, _ = out.shape
     steps = chosen.shape[2]
     share = np.ones(steps)
+    divide = False
     depth = max(steps, vectors.shape[1])
     scratch = make_scratch(depth, products.shape[1], shots.size)
     for d in range(draws):
         for n in range(classes):
             score_support(
                 rule,
-                False,
+                divide,
                 vectors,
                 lengths,
                 matrix,

@@ -157,12 +157,16 @@ def _compose(
     left = shorten_all(labels, LEFT_NAMES_IN * 72, SMALL_FONT)[::step]
     below = shorten_all(labels, BELOW_NAMES_IN * 72, SMALL_FONT)[::step]
     ticks = range(0, len(labels), step)
-    for number, ax in enumerate(axes):
+    for number, ax in enumerate(axes):  # only the outer matrices have names
+        is_left = number % columns == 0
         is_last = number + columns >= len(axes)
-        ax.set_yticks(ticks, left, fontsize=SMALL_PT)
-        ax.set_xticks(ticks, below, fontsize=SMALL_PT)
-        ax.tick_params(axis="x", labelrotation=90)
-        ax.set_xlabel("decision" if is_last else "")
+        ax.set_yticks(ticks if is_left else [])
+        ax.set_xticks(ticks if is_last else [])
+        if is_left:
+            ax.set_yticklabels(left, fontsize=SMALL_PT)
+        if is_last:
+            ax.set_xticklabels(below, fontsize=SMALL_PT, rotation=90)
+            ax.set_xlabel("decision")
     bar = figure.colorbar(image, ax=axes, location="top", aspect=40, shrink=0.5)
     label = "recall: each row sums to 1"
     if has_numbers:

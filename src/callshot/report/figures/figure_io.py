@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CREATOR = "callshot"
 DPI = 160
 STYLE = Path(__file__).with_name("callshot.mplstyle")
+LABEL_SIDES = ("labelbottom", "labeltop", "labelleft", "labelright")  # of ticks
 TYPESETTING_TABLES = ("GSUB", "GPOS", "GDEF")
 
 
@@ -140,9 +141,19 @@ def open_figure() -> Iterator["Figure"]:
 def freeze(figure: "Figure") -> None:
     """Lay a figure out once, without drawing it; later additions do not move what is there."""
     engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine("none")
+    if engine is None:
+        return
+    # matplotlib measures all ticks to lay out a frame, and to place a label that has no text. That
+    # takes half the time of the layout.
+    for ax in figure.axes:
+        ax.spines[:].set_in_layout(False)
+        for axis in (ax.xaxis, ax.yaxis):
+            if not axis.label.get_text():
+                axis.set_label_coords(0.5, 0.5)
+                is_shown = axis.get_tick_params()
+                axis.set_in_layout(any(is_shown.get(side) for side in LABEL_SIDES))
+    engine.execute(figure)
+    figure.set_layout_engine("none")
 
 
 def _save_pdf(figure: "Figure", file: BinaryIO) -> None:

@@ -174,11 +174,11 @@ def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> FloatArray:
         centroids.append(centroid)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)
-    ax.grid(visible=False)
     ax.set_xlabel(f"first axis, {first:.0%} of variance")
     ax.set_ylabel(f"second axis, {second:.0%}")
     # the unit depends on the encoder and means nothing
-    ax.tick_params(labelbottom=False, labelleft=False, length=0)
+    ax.set_xticks([])
+    ax.set_yticks([])
     return np.array(centroids)
 
 
