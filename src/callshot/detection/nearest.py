@@ -6,8 +6,9 @@ all calls. Where calls are rare, and wind and rain are louder than they are, thr
 
 Vectors are compared by the signed square roots of their values, each value divided by its standard
 deviation over the windows that are scanned. Beside the mean c of each class there is the mean b of
-the background: of the quietest sixth of the windows of each scanned recording. A window z belongs
-to the nearest mean. Its score for a class is
+the background: of the quietest sixth of the windows of each scanned recording, or of all windows
+where levels are not known (vectors of another tool). A window z belongs to the nearest mean.
+Its score for a class is
 
     (z − b) · (c − b) / |c − b|²
 
@@ -55,7 +56,7 @@ class Site:
     """What is known of the sounds of a site, apart from calls; vectors are (dimensions,).
 
     scale       standard deviation of the root of each value
-    background  mean of the scaled roots of quiet windows
+    background  mean of the scaled roots of quiet windows, or of all if levels are not known
     quiet       how many windows that is the mean of
     """
 
@@ -103,7 +104,7 @@ def measure_site(index: Index, recordings: Sequence[IndexedRecording]) -> Site:
             ]
             levels = np.concatenate([part["rms_dbfs"] for part in parts])
             vectors = [part["vector"] for part in parts]
-            audible = np.flatnonzero(levels > SILENCE_DBFS)
+            audible = np.flatnonzero(~(levels <= SILENCE_DBFS))  # also NaN
             roots = find_roots(select_rows(vectors, audible[::step]))
             sums[0] += roots.sum(axis=0)
             sums[1] += np.einsum("nd,nd->d", roots, roots)
@@ -118,7 +119,9 @@ def measure_site(index: Index, recordings: Sequence[IndexedRecording]) -> Site:
 
 
 def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
-    """Return the quietest sixth of the windows in some rows."""
+    """Return the quietest sixth of the windows in some rows; all if levels are not known."""
+    if np.isnan(levels).all():
+        return rows
     count = max(1, round(len(rows) * QUIET_SHARE))
     order = np.argsort(levels[rows], kind="stable")
     return rows[order[:count]]
@@ -216,7 +219,7 @@ class NearestMeanDetector:
     @property
     def origin(self) -> str:
         """What decisions rest on, in words."""
-        return f"the mean of {self.site.quiet:,} quiet windows of these recordings"
+        return f"the mean of {self.site.quiet:,} windows of these recordings"
 
     def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""

@@ -62,6 +62,7 @@ from callshot.detection.model import (
     Model,
     check_different,
     check_fingerprint,
+    check_has_encoder,
     load_model,
 )
 from callshot.detection.nearest import (
@@ -89,9 +90,9 @@ AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
 NEAREST_MEAN = (
     "calls seem to fill these recordings, so no thresholds could be found: a call is what is "
-    "nearer to the examples than to the quiet windows of these recordings; the score is 0 at these "
-    "and 1 at the examples; how many false alarms there are is not known: listen to some (callshot "
-    "review)"
+    "nearer to the examples than to the quiet windows of these recordings (to the mean of all "
+    "windows, if levels are not known); the score is 0 at these and 1 at the examples; how many "
+    "false alarms there are is not known: check some"
 )
 INDEXING = 0.98  # of the work, where recordings are embedded first
 TOLERANCE_S = 1e-3  # windows and hops are whole numbers of samples
@@ -255,6 +256,7 @@ def scan(
         rejects, notes = _check_index(model, opened, hop_s)
         scanned = list(opened.recordings)
     else:
+        check_has_encoder(model)
         if index is None:
             raise OptionError(
                 "index: name the folder in which the windows of recordings are stored"
@@ -294,7 +296,8 @@ def scan(
     background = model.background
     has_background = background is not None and len(background.vectors) > 0
     if adapt == "always" or (adapt == "auto" and not has_background):
-        spec = find_spec(encoder, options)
+        is_imported = opened.settings.is_imported
+        spec = None if is_imported else find_spec(encoder, options)
         adapted, adapt_notes = adapt_model(
             model, opened, scanned, spec, device=device, threads=threads
         )
@@ -420,14 +423,15 @@ def adapt_model(
     model: Model,
     index: Index,
     recordings: Sequence[IndexedRecording],
-    spec: EncoderSpec,
+    spec: EncoderSpec | None,
     *,
     device: str,
     threads: int | None,
 ) -> tuple[Model, list[str]]:
     """Mix examples into background of what is scanned, and take thresholds from there.
 
-    Return the adapted model, and notes.
+    Without an encoder there is no audio, and examples stay as they are. Return the adapted model,
+    and notes.
     """
     scanned = replace(index, recordings=tuple(recordings))
     background = sample_index(scanned)
@@ -437,6 +441,8 @@ def adapt_model(
             "the model is used as it is"
         )
         return model, [note]
+    if spec is None:
+        return replace(model, background=background), [NO_LABELS]
     files = [(to_path(recording.root), recording.path) for recording in recordings]
     examples = model.examples
     try:
