@@ -10,6 +10,7 @@ import callshot
 from callshot.detection.index.import_index import clean_name, import_index
 from callshot.detection.nearest import find_roots, measure_site
 from callshot.errors import InputError, OptionError
+from callshot.review.sources import SourceOptions, open_source
 from sounds import record
 from test_cli import run
 
@@ -101,6 +102,14 @@ def test_recordings_are_added_and_replaced(night):
         import_index(source, night.index.folder, "perch", window_s=WINDOW_S)
 
 
+def test_recordings_without_windows_are_noted(tmp_path):
+    for name, text in (("a", "0.0\t3.0\t0.5,1.5\n"), ("b", "")):
+        (tmp_path / f"{name}.birdnet.embeddings.txt").write_text(text)
+    index, notes = import_index(tmp_path, tmp_path / "index", "birdnet")
+    assert [one.path for one in index.recordings] == ["a"]
+    assert notes == ["b: has no windows"]
+
+
 def test_names_of_recordings_lead_to_no_other_folder():
     assert clean_name("/card/../a.wav") == "card/a.wav"
     assert clean_name("C:\\card\\a.wav") == "card/a.wav"
@@ -172,7 +181,11 @@ def test_calls_are_found_without_audio(night, capsys):
         assert found[label] == set(expected)
     assert (out / "raven" / "night.Table.1.selections.txt").exists()
     assert not (out / "raven-all").exists()
-    # Commands that need audio say so.
+    run("model", model)
+    # Commands that need audio say so; the recordings may be elsewhere.
+    record(night.folder / "audio" / "night", seconds=250, format="WAV")
+    elsewhere = SourceOptions(recordings=night.folder / "audio")
+    assert len(open_source(out, elsewhere).items) == len(events)
     run("review", out, "--no-browser", code=2)
     run("scan", model, night.index.folder, "--out", out, "--clips", 3, code=2)
     run("scan", model, night.folder, "--out", out, code=2)
@@ -232,6 +245,13 @@ def test_a_model_scans_only_indexes_of_the_same_name(night):
     other, _ = import_index(source, night.folder / "o", "perch", window_s=WINDOW_S)
     with pytest.raises(InputError, match="an index of perch, not aves"):
         callshot.scan(model, other)
+    np.save(source, night.vectors[:, 1:])
+    shorter, _ = import_index(source, night.folder / "s", "aves", window_s=WINDOW_S)
+    with pytest.raises(InputError, match="other dimension"):
+        callshot.scan(model, shorter)
+    longer, _ = import_index(source, night.folder / "l", "aves", window_s=1)
+    with pytest.raises(InputError, match="an index of"):
+        callshot.scan(model, longer)
 
 
 def test_examples_are_added_to_a_model_of_the_same_name(night):
@@ -294,9 +314,9 @@ def test_times_must_be_known_and_possible(tmp_path):
     header = "recording,start_s,end_s\na,0,1\n"
     for row, match in (
         ("", "expected a row for each vector"),
-        ("a,2,2", "row 2: it does not end after its start"),
+        ("a,2,2", "a: a window from 2 to 2 s: it does not end after its start"),
         ("a,2,x", "row 2"),
-        ("a,-1,2", "row 2: .* starts before the recording"),
+        ("a,-1,2", "from -1 to 2 s: .* starts before the recording"),
     ):
         times.write_text(header + row)
         with pytest.raises(InputError, match=match):

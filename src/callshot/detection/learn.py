@@ -458,6 +458,8 @@ def learn_index(
     notes = list(segmentation.notes)
     if background is None or len(background.vectors) == 0:
         notes.append(NO_BACKGROUND)
+    else:
+        notes += say("few_windows", background)
     return LearningResult(model, len(model.examples), rejects, notes)
 
 

@@ -32,7 +32,7 @@ from callshot.encoders.windows import Float32Array
 from callshot.errors import InputError, OptionError
 from callshot.files import make_folder, sha256_text
 from callshot.storage import to_path
-from callshot.tables.imports import choose_windows, read_windows
+from callshot.tables.imports import IMPOSSIBLE_TIMES, choose_windows, read_windows
 
 DIGITS = 6  # of the window and the hop: microseconds
 
@@ -100,29 +100,41 @@ def import_index(
         window_s=window_s,
         hop_s=hop_s,
     )
-    recordings = {}
+    # Recordings are read twice, one at a time: all of them may be too many for the memory.
+    names = {}
+    dimensions = set()
+    lengths_s = []
+    steps_s = []
     for name, read in readers.items():
         windows = read()
         path = clean_name(name)
-        if path in recordings:
+        if len(windows) == 0:
+            notes.append(f"{path}: has no windows")
+            continue
+        if path in names:
             raise InputError(f"{source}: two recordings are called {path}")
-        recordings[path] = windows[np.lexsort((windows["end_s"], windows["start_s"]))]
-    dimensions = {windows["vector"].shape[1] for windows in recordings.values()}
+        for start_s, end_s in zip(windows["start_s"], windows["end_s"], strict=True):
+            if not 0 <= start_s < end_s:
+                raise InputError(
+                    f"{source}: {path}: a window from {start_s:g} to {end_s:g} s: "
+                    f"{IMPOSSIBLE_TIMES}"
+                )
+        names[path] = name
+        dimensions.add(windows["vector"].shape[1])
+        lengths_s.append(windows["end_s"] - windows["start_s"])
+        steps_s.append(np.diff(np.sort(windows["start_s"])))
     if len(dimensions) != 1:
         raise InputError(
-            f"{source}: expected vectors of one length, got {sorted(dimensions) or 'none'}"
+            f"{source}: expected windows with vectors of one length, got "
+            f"{sorted(dimensions) or 'none'}"
         )
-    lengths_s = []
-    steps_s = []
-    for windows in recordings.values():
-        lengths_s.append(windows["end_s"] - windows["start_s"])
-        steps_s.append(np.diff(windows["start_s"]))
+    dimension = dimensions.pop()
     usual_window_s = find_usual(np.concatenate(lengths_s))
     settings = IndexSettings(
         encoder=encoder.strip(),
         choices={},
-        fingerprint={IMPORTED: encoder.strip()},
-        dimension=dimensions.pop(),
+        fingerprint={IMPORTED: encoder.strip(), "dimension": dimension},
+        dimension=dimension,
         window_s=usual_window_s,
         hop_s=find_usual(np.concatenate(steps_s)) or usual_window_s,
         channel="first",
@@ -130,8 +142,8 @@ def import_index(
     )
     make_index(folder, settings)
     write_rejects([], folder / REJECTS)
-    for path, windows in recordings.items():
-        _write_recording(folder, settings, path, windows)
+    for path, name in names.items():
+        _write_recording(folder, settings, path, readers[name]())
     return open_index(folder), notes
 
 
@@ -155,7 +167,8 @@ def find_usual(times_s: np.typing.NDArray[np.float64]) -> float:
 def _write_recording(
     index: Path, settings: IndexSettings, path: str, windows: Rows
 ) -> None:
-    """Write the windows of a recording, which are in order of time; replace earlier ones."""
+    """Write the windows of a recording, in order of time; replace earlier ones."""
+    windows = windows[np.lexsort((windows["end_s"], windows["start_s"]))]
     rows = np.zeros(len(windows), settings.row_dtype())
     for name in ("start_s", "end_s", "vector"):
         rows[name] = windows[name]

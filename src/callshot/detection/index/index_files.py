@@ -11,7 +11,8 @@
 and the time of the audio file, and of a damaged one for where the damage begins.
 
 An index that `callshot import` made has vectors of another tool and no audio: `fingerprint` has
-only the name that the user gave it (IMPORTED), `root` is empty, `rate_hz` 0, and levels are NaN.
+only the name that the user gave (IMPORTED) and the dimension, `root` is empty, `rate_hz` is 0, and
+levels are NaN.
 """
 
 import json
@@ -54,7 +55,7 @@ WINDOW_COLUMNS = ("start_s", "end_s", "rms_dbfs")
 DTYPES = ("float16", "float32")
 SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
 IMPORTED = "imported"
-MAKE_AGAIN = "run callshot verify --repair and callshot index again"
+MAKE_AGAIN = "run callshot verify --repair and callshot index (or import) again"
 
 
 @dataclass(frozen=True)
