@@ -216,6 +216,7 @@ def test_another_index_is_known_to_be_without_calls(night):
     import_index(night.folder / "quiet.npy", folder, "aves", window_s=WINDOW_S)
     model = callshot.learn(night.index.folder, **options).model
     np.testing.assert_array_equal(model.background.vectors, quiet)
+    assert set(model.background.origins) == {"without calls"}
     result = callshot.scan(model, night.index)
     assert result.active == len(ROARS) + len(BARKS)
     other = night.folder / "other"
