@@ -5,6 +5,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import soundfile
@@ -60,6 +61,12 @@ def make_files():
     first = sorted(Path("recordings").iterdir())[0]
     signal, rate_hz = soundfile.read(first, dtype="float32")
     soundfile.write("night.wav", signal, rate_hz)
+    vectors = np.random.default_rng(0).normal(0, 1, (200, 8)).astype(np.float32)
+    vectors[15:25] += 9
+    np.save("aves.npy", vectors)
+    Path("rumbles.csv").write_text(
+        "recording,start_s,end_s,label\naves,10,12,rumble\naves,13,15,rumble\n"
+    )
     clip = next(Path("ElephantVoices").rglob("*.*")).relative_to("ElephantVoices")
     Path("sheet.csv").write_text(
         "Selection,Sound_file,Start_time,End_time,Call_type\n"

@@ -40,6 +40,7 @@ _MODULES = {
     "embed": "api",
     "evaluate": "api",
     "find_windows": "detection.index.find_windows",
+    "import_index": "detection.index.import_index",
     "index_recordings": "detection.index.index_recordings",
     "labels_for_target": "fewshot.label_budget",
     "learn": "detection.learn",

@@ -11,6 +11,7 @@ from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import read_spans
 from callshot.corpus.synthetic.site import synthesise_soundscape
 from callshot.detection.index.find_windows import find_windows
+from callshot.detection.index.import_index import import_index
 from callshot.detection.index.index_files import Index, open_index
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
@@ -57,6 +58,7 @@ __all__ = [
     "embed",
     "evaluate",
     "find_windows",
+    "import_index",
     "index_recordings",
     "labels_for_target",
     "learn",

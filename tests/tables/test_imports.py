@@ -21,6 +21,7 @@ from callshot.tables.imports import (
     import_embeddings,
     match_recordings,
     pool_spans,
+    read_windows,
 )
 from callshot.tables.tool_windows import make_windows, open_usearch
 from test_cli import run
@@ -392,6 +393,17 @@ def test_an_index_that_usearch_saved_is_read(tmp_path):
     assert has_vector.tolist() == [True, True, True, False, True, True]
     vectors = np.stack(index.get(keys[has_vector]))
     np.testing.assert_array_equal(vectors, GOLDEN_VECTORS[has_vector])
+
+
+def test_all_windows_of_a_database_are_read_without_labels(tmp_path):
+    folder = new_database(tmp_path / "db")
+    readers, _ = read_windows(folder)
+    assert list(readers) == ["a/x.wav", "a/y.wav"]
+    windows = readers["a/y.wav"]()
+    assert windows["start_s"].tolist() == [0.0, 2.5, 5.0, 7.5]
+    assert windows["vector"][:, 0].tolist() == [5.0, 6.0, 7.0, 8.0]
+    with pytest.raises(OptionError, match="has times of its own; remove --window"):
+        read_windows(folder, window_s=5.0)
 
 
 def test_annotations_of_a_database_become_segments(tmp_path):

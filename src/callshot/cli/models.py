@@ -108,8 +108,8 @@ def learn(
         None,
         "EXAMPLES",
         "Labelled examples: a folder of recordings with annotations, one recording, a "
-        "folder with a subfolder of clips per label, a segments.parquet, or a folder of "
-        "callshot review.",
+        "folder with a subfolder of clips per label, a segments.parquet, a folder of "
+        "callshot review, or an index of callshot import with --annotations.",
     ),
     add: Path | None = option(
         None,
@@ -323,8 +323,8 @@ def scan(
     recordings: Path | None = argument(
         None,
         "RECORDINGS|INDEX",
-        "What to scan: a folder of recordings, one recording, or a folder that callshot "
-        "index made.",
+        "What to scan: a folder of recordings, one recording, or an index that callshot "
+        "index or callshot import made.",
     ),
     segments: Path | None = option(
         None,

@@ -22,7 +22,6 @@ from callshot.cli.options import (
     Device,
     FollowLinks,
     Machine,
-    OutTable,
     Quiet,
     Seed,
     Threads,
@@ -203,13 +202,21 @@ def import_table(
         "Embeddings of another tool: a .npy or .npz file, a perch-hoplite database, or "
         "the embedding files of BirdNET-Analyzer (a folder, a .txt or a .csv file).",
     ),
-    out: OutTable,
+    out: Path | None = option(
+        None, "TABLE", "Table to write (.parquet).", "--out", "-o", shown="--index"
+    ),
+    index: Path | None = option(
+        None,
+        "INDEX",
+        "Instead of a table: folder of an index to write, for learn, scan and find. "
+        "Recordings are added if it exists.",
+    ),
     segments: Path | None = option(
         None,
         "FILE",
         "Table of the calls: the segments.parquet of callshot segment, or a CSV file with "
         "the columns recording, start_s, end_s and label. For .npy and .npz files: one row per "
-        "vector.",
+        "vector; with --index the label is not needed.",
         shown="the .csv file next to the .npy or .npz file, or the annotations in the "
         "database",
     ),
@@ -226,20 +233,68 @@ def import_table(
         "-e",
         shown="the file name of TABLE",
     ),
+    window: float | None = option(
+        None,
+        "S",
+        "With --index and a .npy or .npz file of one recording: length of a window in "
+        "seconds.",
+        shown="the times in --segments",
+    ),
+    hop: float | None = option(
+        None,
+        "S",
+        "With --window: time from the start of one window to the start of the next, in "
+        "seconds.",
+        shown="the length of the window",
+    ),
     quiet: Quiet = False,
 ) -> None:
-    """Make a table of embeddings for evaluate from the embeddings of another tool.
+    """Make a table for evaluate, or an index for scan, from the embeddings of another tool.
 
     Other tools embed windows. A segment gets the vector of the window with the same times. If there
     is none, it gets the mean of the windows whose centre is in the segment; if there is none, the
     vector of the window that overlaps it most. Segments without a label or a vector are left out
     and reported.
 
+    With --index, all windows are written, without labels. learn, scan and find then work without
+    audio. --encoder is needed: a model scans only indexes with the same name.
+
     Example: callshot import birdnet --segments segments/segments.parquet --out birdnet.parquet
+
+    Example: callshot import aves.npy --window 0.64 --encoder aves --index night
     """
+    from callshot.detection.index.import_index import import_index
     from callshot.tables.embedding_tables import check_new_table, write_table
     from callshot.tables.imports import import_embeddings
 
+    if (out is None) == (index is None):
+        raise OptionError("out: expected either --out TABLE or --index INDEX")
+    if index is not None:
+        if encoder is None:
+            raise OptionError(
+                "encoder: name the encoder that made the vectors (--encoder NAME)"
+            )
+        with run_with_progress(quiet=True):
+            made, notes = import_index(
+                source,
+                index,
+                encoder,
+                times=segments,
+                kind=kind,
+                window_s=window,
+                hop_s=hop,
+            )
+        if not quiet:
+            for note in notes:
+                echo(note)
+            count = count_text(len(made.recordings), "recording")
+            print(f"{count_text(len(made), 'window')} of {count} in {index}")
+            print(f"next: callshot learn {index} -a ANNOTATIONS --out model.npz")
+        return
+    assert out is not None  # otherwise there is an index
+    for name, value in {"window": window, "hop": hop}.items():
+        if value is not None:
+            raise OptionError(f"{name}: only for an index; give --index, not --out")
     check_new_table(out)
     with run_with_progress(quiet=True):
         imported = import_embeddings(

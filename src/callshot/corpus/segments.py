@@ -32,6 +32,7 @@ from callshot.corpus.options import (
 )
 from callshot.corpus.recordings import (
     Errors,
+    Library,
     Recordings,
     find_recordings,
     probe_recordings,
@@ -90,6 +91,7 @@ def segment_corpus(
     format: str = "auto",
     annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
+    known: Recordings | None = None,
     check: bool = True,
     threads: int | None = None,
     progress: Progress = no_progress,
@@ -98,7 +100,7 @@ def segment_corpus(
 
     Each annotation becomes a segment or a reject with a reason; nothing is dropped in silence. The
     parameters are those of `callshot.segment`. Without `check`, audio is not read, and unreadable
-    segments are found later.
+    segments are found later. If recordings are `known` already, no file of them is looked for.
     """
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
@@ -115,9 +117,12 @@ def segment_corpus(
         renamed = rename_label(label, renames)
         return renamed if corpus is None else corpus.spell(renamed)
 
-    library = find_recordings(
-        to_path(audio), follow_links=annotation_options.follow_links
-    )
+    if known is not None:
+        library = Library(to_path(audio), tuple(known))
+    else:
+        library = find_recordings(
+            to_path(audio), follow_links=annotation_options.follow_links
+        )
     if not library.paths:
         reason = "expected a folder with audio files"
         for reject in library.rejects[:1]:
@@ -130,9 +135,17 @@ def segment_corpus(
     read = read_corpus_annotations(
         library, annotation_path, format, annotation_options, step_progress
     )
-    recordings, errors = probe_recordings(
-        library, options.source_rate_hz, step_progress
-    )
+    is_in_frames = any(row.get("in_frames") for row in read.rows)
+    if known is not None and is_in_frames:
+        raise InputError(
+            f"{annotations}: has times in frames, and there is no audio; write them in seconds"
+        )
+    recordings: Recordings = known or {}
+    errors: Errors = {}
+    if known is None:
+        recordings, errors = probe_recordings(
+            library, options.source_rate_hz, step_progress
+        )
     calls, impossible = make_calls(read.rows, recordings, errors, spell, library.root)
     segments, short = cut_segments(calls, options, recordings)
     # Unreadable recordings that no annotation is on: no reject mentions them.

@@ -365,8 +365,9 @@ def sample_index(index: Index) -> Background | None:
         first = 0  # window of the next block to take
         for block in index.read_recording(recording, verify=False):
             rows = np.arange(first, len(block), step)
-            loud = block.spans.frame["rms_dbfs"].to_numpy()[rows] > SILENCE_DBFS
-            sampled.append(block.take(rows[loud]))
+            levels = block.spans.frame["rms_dbfs"].to_numpy()[rows]
+            is_silent = levels <= SILENCE_DBFS  # not where the level is NaN
+            sampled.append(block.take(rows[~is_silent]))
             first = (first - len(block)) % step
     if sum(map(len, sampled)) < MIN_WINDOWS:
         return None

@@ -24,6 +24,7 @@ from callshot.detection.background import (
     ANNOTATED,
     UNLABELLED,
     WITHOUT_CALLS,
+    Background,
     BackgroundRecording,
     Span,
     find_kept,
@@ -38,12 +39,20 @@ from callshot.detection.examples import (
     read_clips,
 )
 from callshot.detection.index.clock import find_place
+from callshot.detection.index.import_index import pool_windows
+from callshot.detection.index.index_files import (
+    Index,
+    IndexedRecording,
+    is_index,
+    open_index,
+)
 from callshot.detection.model import (
     RECORDING,
     SEGMENT,
     AudioSettings,
     Model,
     check_fingerprint,
+    check_has_encoder,
     check_settings,
     describe_locations,
     load_model,
@@ -59,9 +68,10 @@ from callshot.encoders.joined_encoder import (
 )
 from callshot.encoders.spec import EncoderSpec, format_options
 from callshot.errors import InputError, OptionError, check_range
-from callshot.files import explain_unreadable, sha256_file
+from callshot.files import explain_unreadable, sha256_file, sha256_text
 from callshot.records import (
     Progress,
+    Recording,
     Reject,
     Segmentation,
     no_progress,
@@ -69,10 +79,12 @@ from callshot.records import (
 )
 from callshot.spans import Spans
 from callshot.storage import know_files, to_path
+from callshot.vectors import Vectors, concat_vectors
 
 TABLE_SUFFIX = ".parquet"
 AUTO = "auto"
 NONE = "none"
+NO_BACKGROUND = "no windows without calls: scan looks for background in what it scans"
 WINDOWS_S = (0.01, 3600.0)
 
 
@@ -85,7 +97,8 @@ class LearningOptions:
     channel                     "first", "mean", or the number of a channel
     source_rate_hz              true rate of time-expanded recordings
     background                  "auto": windows of annotated recordings that no annotation touches;
-                                "none"; or a folder of recordings without calls
+                                "none"; or a folder of recordings without calls (an index of them,
+                                where examples are spans of an index)
     site                        recordings in whose background examples are mixed
     """
 
@@ -157,8 +170,8 @@ def learn(
     Parameters
     ----------
     examples : path
-        Folder of the recordings, one recording, a folder with one folder of clips per label, or a
-        segments.parquet.
+        Folder of the recordings, one recording, a folder with one folder of clips per label, a
+        segments.parquet, or an index that `import_index` made.
     encoder : str, optional
         Name of an encoder; needed unless `add` is given.
     encoder_options : mapping, optional
@@ -178,7 +191,8 @@ def learn(
         True rate of time-expanded recordings.
     background : "auto", "none" or path
         Windows without calls, from which thresholds are found: those of the annotated recordings
-        that no annotation touches, none, or all windows of a folder of recordings without calls.
+        that no annotation touches, none, or all windows of a folder of recordings without calls
+        (of another index, if `examples` is one).
     site : path, optional
         Recordings of the site to be scanned. Examples, which come from elsewhere, are mixed into
         its background before they are embedded, and its windows are the background by default.
@@ -241,7 +255,11 @@ def learn_examples(
 ) -> LearningResult:
     """Learn a model, or add examples to one; see `learn`."""
     earlier = None if add is None else load_model(add)
+    if is_index(to_path(examples)):
+        result = learn_index(to_path(examples), encoder, options)
+        return result if earlier is None else add_to_model(earlier, result)
     if earlier is not None:
+        check_has_encoder(earlier)
         encoder = encoder or earlier.encoder
         options = options.on_top_of(earlier.settings)
     if encoder is None:
@@ -324,20 +342,148 @@ def learn_examples(
         background=background,
         clip_rate_hz=clip_rate_hz,
     )
-    new = len(model.examples)
-    if earlier is not None:
-        model = merge_models(earlier, model)
-        new = len(model.examples) - len(earlier.examples)
     notes = [] if calls.segmentation is None else list(calls.segmentation.notes)
     notes += call_notes
-    if model.background is not None and len(model.background.vectors) > 0:
-        notes += say("few_windows", model.background)
+    result = LearningResult(
+        model, len(model.examples), [*calls.rejects, *rejects], notes
+    )
+    if earlier is not None:
+        result = add_to_model(earlier, result)
+    background = result.model.background
+    if background is not None and len(background.vectors) > 0:
+        notes += say("few_windows", background)
     elif settings.source == RECORDING:
-        notes.append(
-            "no windows without calls: scan looks for background in what it scans; --background "
-            "names recordings without calls"
+        notes.append(f"{NO_BACKGROUND}; --background names recordings without calls")
+    return result
+
+
+def add_to_model(earlier: Model, result: LearningResult) -> LearningResult:
+    """Return a result whose model has also the examples of an earlier one."""
+    model = merge_models(earlier, result.model)
+    new = len(model.examples) - len(earlier.examples)
+    return replace(result, model=model, new=new)
+
+
+def learn_index(
+    folder: Path, encoder: str | None, options: LearningOptions
+) -> LearningResult:
+    """Learn a model from annotated spans of an index of another tool, without audio.
+
+    The vector of an example is the mean of its windows (`choose_windows`).
+    """
+    index = open_index(folder)
+    if not index.settings.is_imported:
+        raise InputError(
+            f"{folder}: an index of recordings; examples are learned from the recordings, so give "
+            "their folder"
         )
-    return LearningResult(model, new, [*calls.rejects, *rejects], notes)
+    unused_options = {
+        "--window": options.window_s,
+        "--channel": options.channel,
+        "--source-rate-hz": options.source_rate_hz,
+        "--site": options.site,
+    }
+    for name, value in unused_options.items():
+        if value is not None:
+            raise OptionError(f"{name}: {folder} has no audio; remove {name}")
+    name = index.settings.name
+    if encoder not in (None, name):
+        raise OptionError(f"encoder: {folder} has vectors of {name}; remove --encoder")
+    if options.annotations is None:
+        raise OptionError(f"annotations: name those of {folder} (--annotations FILE)")
+    headers = {
+        one.path: Recording(one.path, round(one.duration_s * 1000), 1000.0, 1, "")
+        for one in index.recordings
+    }
+    segmentation = segment_corpus(
+        folder,
+        options.annotations,
+        options=SegmentationOptions(min_length_s=0.0),
+        format=options.format,
+        annotation_options=options.annotation_options,
+        known=headers,
+        check=False,
+    )
+    check_any_segments(segmentation)
+    vectors = []
+    counts = []
+    kept = []
+    rejects = [*segmentation.rejects, *segmentation.skipped_files]
+    windows = {
+        one.path: index.read_rows(one)
+        for one in index.recordings
+        if one.path in segmentation.annotated
+    }
+    for row, call in enumerate(segmentation.segments.rows()):
+        span = windows[call["path"]], call["start_s"], call["end_s"]
+        try:
+            vector, count = pool_windows(*span)
+        except InputError as error:
+            rejects.append(Reject(call["path"], row + 1, str(error)))
+            continue
+        vectors.append(vector)
+        counts.append(count)
+        kept.append(row)
+    if not kept:
+        raise InputError(
+            f"{folder}: no example has windows (the first: {rejects[-1].reason})"
+        )
+    spans = segmentation.segments.take(kept).with_columns(windows=counts)
+    settings = AudioSettings(window_s=index.settings.window_s)
+    background = None
+    calls = segmentation.calls
+    if options.background == AUTO:
+        annotated = [one for one in index.recordings if one.path in windows]
+        background = read_index_background(index, annotated, calls, ANNOTATED)
+    elif options.background != NONE:
+        quiet = open_index(options.background)
+        if quiet.settings != index.settings:
+            raise InputError(
+                f"background: {quiet.folder}: expected an index of {name} with the same windows "
+                f"as {folder}, got one of {quiet.settings.name}"
+            )
+        every = quiet.recordings
+        background = read_index_background(quiet, every, calls.take([]), WITHOUT_CALLS)
+    files = {to_path(name).absolute() for name in segmentation.calls["annotation_file"]}
+    inputs = [("annotations", file.as_posix(), sha256_file(file)) for file in files]
+    model = make_model(
+        Vectors(spans, np.array(vectors), name),
+        encoder=name,
+        fingerprint=index.settings.fingerprint,
+        settings=settings,
+        licence="not known: vectors of another tool",
+        inputs=tuple(sorted(inputs)),
+        background=background,
+    )
+    notes = list(segmentation.notes)
+    if background is None or len(background.vectors) == 0:
+        notes.append(NO_BACKGROUND)
+    else:
+        notes += say("few_windows", background)
+    return LearningResult(model, len(model.examples), rejects, notes)
+
+
+def read_index_background(
+    index: Index, recordings: Sequence[IndexedRecording], calls: Spans, origin: str
+) -> Background:
+    """Return windows of some recordings of an index that no call touches."""
+    descriptions = []
+    placed = []
+    window_s = index.settings.window_s
+    for one in recordings:
+        sha256 = sha256_text("\n".join(one.spans))  # the names contain checksums
+        inside = calls.frame.filter(path=one.path).select("start_s", "end_s")
+        calls_s = tuple(sorted(set(inside.iter_rows())))
+        place = find_place(one.path)
+        descriptions.append(
+            BackgroundRecording(sha256, one.windows, calls_s, origin, place)
+        )
+        rows = index.read_rows(one)
+        names = [sha256] * len(rows)
+        placed.append(make_windows(names, rows["start_s"], window_s, rows["vector"]))
+    together = concat_vectors(placed)
+    hop_s = index.settings.hop_s
+    return select_windows(sorted(descriptions), together, window_s, hop_s)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ from callshot.detection.background import (
     make_windows,
     merge_backgrounds,
 )
+from callshot.detection.index.index_files import IMPORTED
 from callshot.encoders.spec import find_differences
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.centroid import CentroidClassifier, LinearLayer
@@ -293,6 +294,15 @@ def check_fingerprint(
         raise InputError(
             f"{model.source}: {encoder} has changed since the model was learned ({changed}); "
             "use the same weights and version, or learn the model again"
+        )
+
+
+def check_has_encoder(model: Model) -> None:
+    """Raise InputError if a model was learned from vectors of another tool."""
+    if IMPORTED in model.fingerprint:
+        raise InputError(
+            f"{model.source}: learned from vectors of another tool ({model.encoder}), so it takes "
+            "no audio; give an index that callshot import --index made"
         )
 
 

@@ -7,9 +7,10 @@ they are, thresholds find more.
 
 Vectors are compared by the signed square roots of their values, each value divided by its standard
 deviation over the windows that are scanned. Beside the mean c of each class there is the mean b of
-the background: of the quietest sixth of the windows of each scanned recording. A window z belongs
-to the nearest mean: of the classes, the background, windows that are known to have no calls, and
-detections that a reviewer rejected. Its score for a class is
+the background: of the quietest sixth of the windows of each scanned recording, or of all windows
+where levels are not known (vectors of another tool). A window z belongs to the nearest mean: of the
+classes, the background, windows that are known to have no calls, and detections that a reviewer
+rejected. Its score for a class is
 
     (z − b) · (c − b) / |c − b|²
 
@@ -59,7 +60,7 @@ class Site:
     """What is known of the sounds of a site, apart from calls; vectors are (dimensions,).
 
     scale       standard deviation of the root of each value
-    background  mean of the scaled roots of quiet windows
+    background  mean of the scaled roots of quiet windows, or of all if levels are not known
     quiet       how many windows that is the mean of
     """
 
@@ -112,7 +113,7 @@ def measure_site(index: Index, recordings: Sequence[IndexedRecording]) -> Site:
             ]
             levels = np.concatenate([part["rms_dbfs"] for part in parts])
             vectors = [part["vector"] for part in parts]
-            audible = np.flatnonzero(levels > SILENCE_DBFS)
+            audible = np.flatnonzero(~(levels <= SILENCE_DBFS))  # also NaN
             roots = find_roots(select_rows(vectors, audible[::step]))
             sums[0] += roots.sum(axis=0)
             sums[1] += np.einsum("nd,nd->d", roots, roots)
@@ -127,7 +128,9 @@ def measure_site(index: Index, recordings: Sequence[IndexedRecording]) -> Site:
 
 
 def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
-    """Return the quietest sixth of the windows in some rows."""
+    """Return the quietest sixth of the windows in some rows; all if levels are not known."""
+    if np.isnan(levels).all():
+        return rows
     count = max(1, round(len(rows) * QUIET_SHARE))
     order = np.argsort(levels[rows], kind="stable")
     return rows[order[:count]]
@@ -229,7 +232,7 @@ class NearestMeanDetector:
     @property
     def origin(self) -> str:
         """What decisions rest on, in words."""
-        return f"the mean of {self.site.quiet:,} quiet windows of these recordings"
+        return f"the mean of {self.site.quiet:,} windows of these recordings"
 
     def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""

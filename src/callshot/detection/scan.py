@@ -64,6 +64,7 @@ from callshot.detection.model import (
     Model,
     check_different,
     check_fingerprint,
+    check_has_encoder,
     load_model,
 )
 from callshot.detection.nearest import (
@@ -101,12 +102,12 @@ AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
 NEAREST_MEAN = (
     "thresholds would find less: a call is what is nearer to the examples than to the quiet "
-    "windows of these recordings; the score is 0 at these and 1 at the examples; how many false "
-    "alarms there are is not known: listen to some (callshot review)"
+    "windows of these recordings (to the mean of all windows, if levels are not known); the score "
+    "is 0 at these and 1 at the examples; how many false alarms there are is not known: check some"
 )
 LIMITED_MEAN = (
     "a call is what is nearer to the examples than to the quiet windows of these recordings, and "
-    "to more than the known background is; the score is 0 at quiet windows and 1 at the examples"
+    "more so than the known background is; the score is 0 at quiet windows and 1 at the examples"
 )
 INDEXING = 0.98  # of the work, where recordings are embedded first
 TOLERANCE_S = 1e-3  # windows and hops are whole numbers of samples
@@ -278,6 +279,7 @@ def scan(
         rejects, notes = _check_index(model, opened, hop_s)
         scanned = list(opened.recordings)
     else:
+        check_has_encoder(model)
         if index is None:
             raise OptionError(
                 "index: name the folder in which the windows of recordings are stored"
@@ -311,11 +313,12 @@ def scan(
             )
         progress = scale_progress(progress, 1 - INDEXING)
 
+    is_imported = opened.settings.is_imported
     choice = choose_detector(
         model,
         opened,
         scanned,
-        find_spec(encoder, options),
+        None if is_imported else find_spec(encoder, options),
         false_alarms=false_alarms,
         adapt=adapt,
         device=device,
@@ -390,7 +393,7 @@ def choose_detector(
     model: Model,
     index: Index,
     recordings: Sequence[IndexedRecording],
-    spec: EncoderSpec,
+    spec: EncoderSpec | None,
     *,
     false_alarms: float | None,
     adapt: str,
@@ -507,15 +510,15 @@ def adapt_model(
     model: Model,
     background: Background | None,
     recordings: Sequence[IndexedRecording],
-    spec: EncoderSpec,
+    spec: EncoderSpec | None,
     *,
     device: str,
     threads: int | None,
 ) -> tuple[Model, list[str]]:
     """Mix examples into background of what is scanned, and take thresholds from there.
 
-    `background` is a sample of its windows, None if there are too few. Return the adapted model,
-    and notes.
+    `background` is a sample of its windows, None if there are too few. Without an encoder there is
+    no audio, and examples stay as they are. Return the adapted model, and notes.
     """
     if background is None:
         windows = sum(recording.windows for recording in recordings)
@@ -524,6 +527,8 @@ def adapt_model(
             "the model is used as it is"
         )
         return model, [note]
+    if spec is None:
+        return replace(model, background=background), [NO_LABELS]
     files = [(to_path(recording.root), recording.path) for recording in recordings]
     examples = model.examples
     try:

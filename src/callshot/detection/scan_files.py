@@ -35,6 +35,7 @@ from callshot.detection.exports import (
     formats_for_programs,
     write_files,
 )
+from callshot.detection.index.index_files import check_has_audio, is_index
 from callshot.detection.index.index_recordings import find_stamp
 from callshot.detection.learn import read_call_table, segment_settings
 from callshot.detection.model import (
@@ -42,6 +43,7 @@ from callshot.detection.model import (
     Model,
     check_classes,
     check_fingerprint,
+    check_has_encoder,
     check_settings,
     load_model,
     write_model,
@@ -103,6 +105,8 @@ def scan_files(
     with open_output_folder(out, names, PROVENANCE) as output:
         if clips is not None:
             check_clips_folder(out / CLIPS_FOLDER)
+            if is_index(recordings):
+                check_has_audio(recordings)
         result = scan(load_model(model_path), recordings, out / INDEX_FOLDER, **options)
         if clips is not None:
             rejects = [*result.rejects, *_write_clips(result, out, clips)]
@@ -141,11 +145,14 @@ def _write_events(
     result: ScanResult, folder: Path, formats: Sequence[str]
 ) -> list[str]:
     """Write events in all formats, activity, an adapted model and rejects; return the names."""
-    recordings = to_recording_folder(result)
+    is_imported = result.index.settings.is_imported
+    recordings = None if is_imported else to_recording_folder(result)
     names = []
     for format in ("csv", "parquet"):
         names += write_files(result.events, format, folder, recordings)
     for format, export in EXPORTS.items():
+        if export.needs_folder and recordings is None:
+            continue
         if format in formats or export.beside in formats:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
@@ -259,6 +266,7 @@ def label_segments(
     find its own by name, as with `onnx:PATH`.
     """
     check_classes(model)
+    check_has_encoder(model)
     joined_encoder = find_joined_encoder(
         encoder or model.encoder, options.encoder_options
     )

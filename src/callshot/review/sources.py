@@ -29,7 +29,12 @@ from numpy.typing import NDArray
 from callshot.corpus.segment_table import SEGMENTS, read_segments
 from callshot.detection.events import complete_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
-from callshot.detection.index.index_files import Index, is_index, open_index
+from callshot.detection.index.index_files import (
+    Index,
+    check_has_audio,
+    is_index,
+    open_index,
+)
 from callshot.errors import InputError, RequestError, suggest_name
 from callshot.files import (
     WORK_FOLDER,
@@ -563,6 +568,8 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
     place = options.index or next(filter(is_index, places), None)
     if place is not None and not has_labels:
+        if options.recordings is None:
+            check_has_audio(place)
         index = open_index(place)
     indexed = () if index is None else index.recordings
 

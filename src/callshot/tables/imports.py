@@ -1,5 +1,7 @@
 """Embeddings of other tools in; a table out, with a reason for each row that is not in it.
 
+`read_windows` reads them without labels, for an index (`callshot.detection.index.import_index`).
+
     arrays             `.npy`, or `.npz` with one matrix; a CSV describes each row
     hoplite            a perch-hoplite database; with its own annotations, or spans in a file
     birdnet-analyzer   `x.birdnet.embeddings.txt`, a folder of them, or the CSV of newer versions;
@@ -19,6 +21,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -29,7 +32,7 @@ from numpy.typing import NDArray
 from callshot.chunks import Rows
 from callshot.corpus.recordings import Library
 from callshot.corpus.segments import overlapping_labels
-from callshot.errors import InputError, OptionError, count_text
+from callshot.errors import InputError, OptionError, check_range, count_text
 from callshot.records import IntArray, Reject
 from callshot.records.table_files import describe_parquet, open_npz, read_parquet
 from callshot.spans import Spans, name_spans
@@ -39,6 +42,7 @@ from callshot.tables.tool_windows import (
     TEXT_SUFFIX,
     WindowReaders,
     find_hoplite,
+    make_windows,
     read_analyzer,
     read_hoplite,
 )
@@ -53,6 +57,7 @@ from callshot.vectors import (
 )
 
 SAME_TIME_S = 1e-6
+TIMES_S = (1e-3, 86400.0)  # of --window and --hop
 NO_OVERLAP = "no window overlaps it"
 NO_RECORDING = "no windows of its recording"
 KINDS = ("auto", "arrays", "hoplite", "birdnet-analyzer")
@@ -102,22 +107,14 @@ def import_embeddings(
     >>> result.table.label, [(reject.row, reject.reason) for reject in result.rejects]
     (('roar', 'bark'), [(2, 'no label')])
     """
-    if kind not in KINDS:
-        raise OptionError(f"kind: expected {', '.join(KINDS)}, got {kind!r}")
-    if kind == "auto":
-        kind = recognise_kind(source)
+    kind = check_kind(kind, source)
     notes: list[str] = []
     corpus = None
     if kind == "arrays":
         path = segments or source.with_suffix(".csv")
         vectors = _read_array(source)
         rows, corpus = _read_span_rows(path, ["recording", "label"])
-        if rows.height != len(vectors):
-            raise InputError(
-                f"{source}: expected a row for each vector, in the same order, "
-                f"got {count_text(len(vectors), 'vector')} and "
-                f"{count_text(rows.height, 'row')} in {path}"
-            )
+        _check_row_count(source, len(vectors), path, rows)
         outcomes = list(vectors)
     elif kind == "hoplite":
         path = segments or source
@@ -146,6 +143,69 @@ def import_embeddings(
         rows, outcomes = _pool_rows(source, path, rows, readers, notes)
     table, rejects = _build_table(source, encoder, path, rows, outcomes)
     return ImportResult(table, rejects, notes, corpus)
+
+
+def read_windows(
+    source: Path,
+    times: Path | None = None,
+    *,
+    kind: str = "auto",
+    window_s: float | None = None,
+    hop_s: float | None = None,
+) -> tuple[WindowReaders, list[str]]:
+    """Return readers of all windows in embeddings of another tool, by recording, and notes.
+
+    The vectors of arrays are windows of `window_s` that begin every `hop_s` (by default without
+    overlap) in one recording; or `times` is a CSV with a row for each: recording, start_s, end_s.
+    By default it is the one beside the array. Other kinds have times of their own.
+    """
+    kind = check_kind(kind, source)
+    if kind != "arrays":
+        unused = {"--segments": times, "--window": window_s, "--hop": hop_s}
+        for name, value in unused.items():
+            if value is not None:
+                raise OptionError(
+                    f"{name}: {source} has times of its own; remove {name}"
+                )
+        if kind == "hoplite":
+            readers, _, notes = read_hoplite(source)
+            return readers, notes
+        return read_analyzer(source), []
+    vectors = _read_array(source)
+    if window_s is not None:
+        if times is not None:
+            raise OptionError(f"window: {times} has the times; remove --window")
+        check_range("window", window_s, *TIMES_S, "s")
+        hop_s = window_s if hop_s is None else hop_s
+        check_range("hop", hop_s, *TIMES_S, "s")
+        start_s = np.arange(len(vectors), dtype=np.float64) * hop_s
+        windows = make_windows(start_s, start_s + window_s, vectors)
+        return {source.stem: lambda: windows}, []
+    path = times or source.with_suffix(".csv")
+    if hop_s is not None or not path.exists():
+        raise OptionError(
+            f"window: the times of the windows in {source} are not known; give --window and --hop "
+            "in seconds, or a CSV with recording, start_s and end_s of each vector (--segments)"
+        )
+    rows, _ = _read_span_rows(path, ["recording", "start_s", "end_s"])
+    _check_row_count(source, len(vectors), path, rows)
+    start_s, end_s = (
+        times_s.to_numpy() for times_s in _read_times(path, rows).values()
+    )
+    names = filled_column(path, rows["recording"])
+    all_windows = make_windows(start_s, end_s, vectors)
+    readers = {}
+    for name in names.unique(maintain_order=True):
+        is_inside = (names == name).to_numpy()
+        readers[name] = partial(all_windows.__getitem__, is_inside)
+    return readers, []
+
+
+def check_kind(kind: str, source: Path) -> str:
+    """Return the kind of embeddings that a user names, or the one that a path holds."""
+    if kind not in KINDS:
+        raise OptionError(f"kind: expected {', '.join(KINDS)}, got {kind!r}")
+    return recognise_kind(source) if kind == "auto" else kind
 
 
 def recognise_kind(source: Path) -> str:
@@ -180,13 +240,7 @@ def _pool_rows(
     filled_column(path, rows["recording"])
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
     if times_s.keys() & set(rows.columns):
-        check_columns(path, rows.columns, list(times_s))
-        for name in times_s:
-            column = rows[name]
-            if isinstance(column.dtype, pl.String):
-                column = column.str.strip_chars()
-            times_s[name] = column.cast(pl.Float64, strict=False).fill_null(np.nan)
-            check_rows(path, name, ~times_s[name].is_finite(), "seconds", rows[name])
+        times_s = _read_times(path, rows)
     spans = rows.select(
         path=filled_column(path, rows["path"]),
         start_s=pl.lit(times_s["start_s"]),
@@ -219,6 +273,31 @@ def _pool_rows(
             labels.append(list(filter(None, names)))
         rows = rows.with_columns(labels=pl.Series(labels, dtype=pl.List(pl.String)))
     return rows, outcomes
+
+
+def _read_times(path: Path, rows: pl.DataFrame) -> dict[str, Any]:
+    """Return the columns start_s and end_s as numbers."""
+    times_s = {}
+    check_columns(path, rows.columns, ["start_s", "end_s"])
+    for name in ("start_s", "end_s"):
+        column = rows[name]
+        if isinstance(column.dtype, pl.String):
+            column = column.str.strip_chars()
+        times_s[name] = column.cast(pl.Float64, strict=False).fill_null(np.nan)
+        check_rows(path, name, ~times_s[name].is_finite(), "seconds", rows[name])
+    return times_s
+
+
+def _check_row_count(
+    source: Path, vectors: int, path: Path, rows: pl.DataFrame
+) -> None:
+    """Raise InputError unless a file has a row for each vector of an array."""
+    if rows.height != vectors:
+        raise InputError(
+            f"{source}: expected a row for each vector, in the same order, "
+            f"got {count_text(vectors, 'vector')} and "
+            f"{count_text(rows.height, 'row')} in {path}"
+        )
 
 
 def _build_table(

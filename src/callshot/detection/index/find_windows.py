@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from callshot.corpus.recordings import Library
 from callshot.detection.index.clock import shift_clock
+from callshot.detection.index.import_index import pool_windows
 from callshot.detection.index.index_files import Index, IndexedRecording, open_index
 from callshot.detection.index.windows import (
     SILENCE_DBFS,
@@ -85,7 +87,8 @@ def find_windows(
     Parameters
     ----------
     example : str or path
-        A recording, or a span of one as "FILE@START-END" in seconds.
+        A recording, or a span of one as "FILE@START-END" in seconds. In an index of another tool
+        it is one of its recordings.
     index : Index or path
         Made by `index_recordings`.
     count : int
@@ -159,9 +162,15 @@ def embed_example(
     """Return the vector of a sound, embedded as the windows of an index are.
 
     It is the vector of one window around a short sound, or the mean of windows inside a long one.
+    In an index of another tool, it is the mean of the windows of a span of its recordings.
     """
     path, start_s, end_s = parse_example(example)
     settings = index.settings
+    if settings.is_imported:
+        by_path = {recording.path: recording for recording in index.recordings}
+        name = Library(index.folder, tuple(by_path)).find(str(path))
+        vector, _ = pool_windows(index.read_rows(by_path[name]), start_s, end_s)
+        return vector
     spec = find_spec(settings.encoder, settings.choices)
     window_s = None if spec.windowing is not None else settings.window_s
     grid = make_grid(spec, window_s, settings.hop_s)

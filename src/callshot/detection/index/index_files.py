@@ -9,6 +9,10 @@
 
 `recording.json` is written last: a recording without it is not finished. STAMP stands for the size
 and the time of the audio file, and of a damaged one for where the damage begins.
+
+An index that `callshot import` made has vectors of another tool and no audio: `fingerprint` has
+only the name that the user gave (IMPORTED) and the dimension, `root` is empty, `rate_hz` is 0, and
+levels are NaN.
 """
 
 import json
@@ -50,7 +54,8 @@ VERSION = 1
 WINDOW_COLUMNS = ("start_s", "end_s", "rms_dbfs")
 DTYPES = ("float16", "float32")
 SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
-MAKE_AGAIN = "run callshot verify --repair and callshot index again"
+IMPORTED = "imported"
+MAKE_AGAIN = "run callshot verify --repair and callshot index (or import) again"
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,11 @@ class IndexSettings:
     def name(self) -> str:
         """The encoder with the options that were chosen."""
         return format_encoder(self.encoder, self.choices)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another tool made the vectors, so that there is no audio."""
+        return IMPORTED in self.fingerprint
 
     def row_dtype(self) -> np.dtype[np.void]:
         """Return the type of a row."""
@@ -152,6 +162,11 @@ class Index:
             frame = pl.DataFrame([names, *columns])
             spans = Spans(frame, Path(recording.root), source=str(path))
             yield Vectors(spans, rows["vector"], self.settings.name, fingerprint)
+
+    def read_rows(self, recording: IndexedRecording) -> Rows:
+        """Read all windows of one recording at once."""
+        paths = span_paths(self.folder, recording)
+        return np.concatenate([read_span(path, self.settings) for path in paths])
 
 
 def open_index(folder: Path | str) -> Index:
@@ -235,6 +250,14 @@ def is_index(folder: Path) -> bool:
     """Return whether a folder is an index."""
     with explain_unreadable(folder):
         return (folder / INDEX).is_file()
+
+
+def check_has_audio(folder: Path) -> None:
+    """Raise InputError if an index has vectors of another tool, and no audio."""
+    if read_settings(folder).is_imported:
+        raise InputError(
+            f"{folder}: this index has vectors of another tool and no audio"
+        )
 
 
 def read_settings(folder: Path) -> IndexSettings:

@@ -488,16 +488,7 @@ def index_recordings(
     grid = make_grid(spec, window_s, hop_s)
     recordings = to_path(recordings)
     folder = to_path(out)
-    check_writable(folder)
-    if not is_index(folder):
-        check_own_folder(folder)
-        for name in (INDEX, RECORDINGS, REJECTS):
-            if path_exists(folder / name):
-                raise OutputError(
-                    f"{folder}: is no index, but has {name}; choose another folder"
-                )
-    else:
-        read_settings(folder)
+    check_index_folder(folder)
     library = find_recordings(recordings, follow_links=follow_links)
     if not library.paths and not library.rejects:
         raise InputError(f"{recordings}: no recordings in this folder")
@@ -512,13 +503,7 @@ def index_recordings(
         channel=channel,
         dtype=dtype,
     )
-    make_folder(folder)
-    with hold_lock(folder / LOCK):
-        remove_unfinished(folder)
-        if not is_index(folder):
-            write_record(folder / INDEX, asdict(settings))
-        check_settings(folder, settings)
-    make_folder(folder / RECORDINGS)
+    make_index(folder, settings)
     target = IndexTarget(library.root, folder, settings, grid)
     sizes, errors = _measure_missing(
         target, library.paths, in_bytes=cluster is not None
@@ -558,6 +543,31 @@ def index_recordings(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
         )
     return IndexResult(index, added, rejects, group_notes(notes))
+
+
+def check_index_folder(folder: Path) -> None:
+    """Check, before any work, that a folder is an index that can be extended, or can become one."""
+    check_writable(folder)
+    if is_index(folder):
+        read_settings(folder)
+        return
+    check_own_folder(folder)
+    for name in (INDEX, RECORDINGS, REJECTS):
+        if path_exists(folder / name):
+            raise OutputError(
+                f"{folder}: is no index, but has {name}; choose another folder"
+            )
+
+
+def make_index(folder: Path, settings: IndexSettings) -> None:
+    """Make an index without recordings, or check that there is one with these settings."""
+    make_folder(folder)
+    with hold_lock(folder / LOCK):
+        remove_unfinished(folder)
+        if not is_index(folder):
+            write_record(folder / INDEX, asdict(settings))
+        check_settings(folder, settings)
+    make_folder(folder / RECORDINGS)
 
 
 def check_settings(folder: Path, settings: IndexSettings) -> None:
