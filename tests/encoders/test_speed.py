@@ -7,7 +7,7 @@ import soxr
 
 from callshot.api import embed, segment
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import Encoder, change_speed, open_encoder
+from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.windows import WindowOptions, find_spans
 from callshot.errors import OptionError
 

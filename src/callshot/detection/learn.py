@@ -57,7 +57,7 @@ from callshot.encoders.joined_encoder import (
     find_joined_encoder,
     joined_fingerprint,
 )
-from callshot.encoders.spec import EncoderSpec, format_options
+from callshot.encoders.spec import EncoderSpec, format_options, read_at_speed
 from callshot.errors import InputError, OptionError, check_range
 from callshot.files import explain_unreadable, sha256_file
 from callshot.records import (
@@ -290,7 +290,7 @@ def learn_examples(
             # Windows that cannot be read are left out: an example from there is a reject already.
             rows, matrix, _ = embed_rows(
                 windows,
-                replace(spec, speed=1.0),  # windows are cut at the speed already
+                read_at_speed(spec),  # as windows are cut
                 embedding,
                 progress=scale_progress(progress, 1 - share),
             )
@@ -301,7 +301,7 @@ def learn_examples(
             background = select_windows(
                 sorted(recordings), placed, grid.window_s, grid.hop_s
             )
-        vectors = replace(vectors, spans=read_clips(vectors.spans, grid, settings))
+        vectors = replace(vectors, spans=read_clips(vectors.spans, spec, grid, settings))
     if options.site is not None:
         if not can_scan:
             raise OptionError(
