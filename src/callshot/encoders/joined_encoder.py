@@ -67,9 +67,17 @@ class JoinedEncoder:
     @property
     def may_join(self) -> bool:
         """Whether there are several specs, or speed=auto may choose several."""
-        return len(self.specs) > 1 or any(
-            "speed" in spec.auto for spec in self.specs
-        )
+        return len(self.specs) > 1 or any("speed" in spec.auto for spec in self.specs)
+
+    def at_band(self, band: str | None) -> "JoinedEncoder":
+        """Return the encoder with a band of frequencies in place of band=auto."""
+        specs = []
+        for spec in self.specs:
+            if "band" in spec.auto:
+                auto = tuple(name for name in spec.auto if name != "band")
+                spec = replace(spec, band=band, auto=auto)
+            specs.append(spec)
+        return replace(self, specs=tuple(specs))
 
     @property
     def dimension(self) -> int:

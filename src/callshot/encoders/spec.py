@@ -23,7 +23,10 @@ POOLINGS = ("mean", "audio", "max", "energy", "norm")  # described in `encode`
 SPEEDS = (0.01, 100.0)
 LOWEST_HZ = 1.0  # of a band; below, its filter would be longer than a minute
 AUTO = "auto"  # the value is chosen from calls
-CAN_BE_AUTO = ("speed", "band")
+CAN_BE_AUTO = {
+    "speed": "from segments; give a number here",
+    "band": "when a new model is learned; give frequencies here, such as band=300-1000",
+}
 HAS_NONE = ("top_db", "band")  # options that can be switched off
 SHARED_LIMITS: Mapping[str, tuple[Any, ...]] = {
     "pooling": POOLINGS,
@@ -222,9 +225,7 @@ def check_band(spec: EncoderSpec) -> EncoderSpec:
 def check_chosen(spec: EncoderSpec) -> None:
     """Raise OptionError if the value of an option is still to be chosen."""
     for option in spec.auto:
-        raise OptionError(
-            f"{spec.name}: {option}=auto is chosen from calls; give a number here"
-        )
+        raise OptionError(f"{spec.name}: {option}=auto is chosen {CAN_BE_AUTO[option]}")
 
 
 def read_at_speed(spec: EncoderSpec) -> EncoderSpec:
