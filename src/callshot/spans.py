@@ -13,6 +13,7 @@ rate_hz         rate at which audio is read
 channel_rule    "first", "mean", or the number of a channel
 peak_dbfs       level that the peak is set to; empty: as recorded
 source_rate_hz  true rate of a time-expanded recording; empty: as its header says
+passband_hz     band of frequencies that is read, such as "300-1000"; empty: all
 """
 
 import re
@@ -52,12 +53,14 @@ COLUMN_TYPES: dict[str, Any] = {
     "channel_rule": pl.String,
     "peak_dbfs": pl.Float64,
     "source_rate_hz": pl.Float64,
+    "passband_hz": pl.String,
 }
 READING_DEFAULTS: Row = {
     "collar_s": 0.0,
     "channel_rule": "first",
     "peak_dbfs": None,
     "source_rate_hz": None,
+    "passband_hz": None,
 }
 
 

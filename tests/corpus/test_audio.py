@@ -15,7 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from callshot.corpus import audio
-from callshot.corpus.audio import load_audio, normalise_peak, open_recording, read_span
+from callshot.corpus.audio import (
+    design_filter,
+    load_audio,
+    normalise_peak,
+    open_recording,
+    read_span,
+)
 from callshot.corpus.audio_files import check_channel_rule
 from callshot.errors import InputError, OptionError
 from rows_of_spans import make_row as segment
@@ -326,3 +332,59 @@ def test_a_file_is_opened_once_for_consecutive_segments(corpus, monkeypatch):
 def test_an_impossible_number_of_threads_is_an_error(tmp_path, options):
     with pytest.raises(OptionError, match="at least 1 thread"):
         next(load_audio(make_spans([], tmp_path), **options))
+
+
+def literal_filter(signal, low_hz, high_hz, rate_hz):
+    """Return a signal filtered by a sum for each sample: ideal low-passes, windowed by Kaiser."""
+    half = len(design_filter(low_hz, high_hz, rate_hz)) // 2
+    n = np.arange(-half, half + 1)
+    taps = np.zeros(len(n))
+    for edge_hz, sign in ((high_hz, 1), (low_hz, -1)):
+        edge = min(2 * edge_hz / rate_hz, 1.0)
+        taps += sign * edge * np.sinc(edge * n)
+    taps *= np.kaiser(len(n), 0.1102 * (60 - 8.7))
+    filtered = np.zeros(len(signal))
+    for sample in range(len(signal)):
+        for shift, tap in zip(n, taps, strict=True):
+            if 0 <= sample - shift < len(signal):
+                filtered[sample] += tap * signal[sample - shift]
+    return filtered
+
+
+@pytest.mark.parametrize("band", [(300, 1000), (0, 900), (500, 4000), (0, 9000)])
+def test_a_band_of_a_span_is_that_of_the_whole_recording_filtered(tmp_path, band):
+    signal = noise(1200)[:, 0]
+    path = write_float_wav(tmp_path / "a.wav", signal, 8000)
+    whole = literal_filter(signal, *band, 8000)
+    text = "-".join(map(str, band))
+    with open_recording(path) as reader:
+        for first, last in ((0, 1200), (0, 7), (100, 640), (1150, 1200)):
+            times_s = (first / 8000, last / 8000)
+            span = reader.read(*times_s, rate_hz=8000, passband_hz=text)
+            np.testing.assert_allclose(span, whole[first:last], atol=LAST_BIT)
+
+
+def test_a_filter_passes_its_band_and_stops_what_lies_outside():
+    taps = design_filter(300.0, 1000.0, 48000)
+    assert len(taps) % 2 == 1
+    assert np.array_equal(taps, taps[::-1])  # no delay
+    gain = np.abs(np.fft.rfft(taps, 480000))  # by tenths of Hz
+    assert np.abs(gain[3500:9500] - 1).max() < 0.002
+    assert gain[:2500].max() < 0.002
+    assert gain[10500:].max() < 0.002
+    assert gain[[3000, 10000]] == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_band_of_spans_is_read_at_other_rates_and_scaled_afterwards(tmp_path):
+    time_s = np.arange(32000) / 16000
+    tones = np.sin(2 * np.pi * 500 * time_s) + 3 * np.sin(2 * np.pi * 3000 * time_s)
+    write_float_wav(tmp_path / "a.wav", (0.1 * tones).astype(np.float32), 16000)
+    row = segment("a.wav", 0.5, 1.5)
+    spans = make_spans([row], tmp_path).with_columns(
+        rate_hz=22050, passband_hz="200-1000", peak_dbfs=-6.0
+    )
+    [(_, signal)] = load_audio(spans)
+    power = np.abs(np.fft.rfft(signal * np.hanning(len(signal))))
+    assert power.argmax() == 500
+    assert power[2900:].max() < 0.005 * power.max()
+    assert np.abs(signal).max() == pytest.approx(10 ** (-6 / 20), rel=1e-6)

@@ -623,7 +623,7 @@ def test_the_command_prints_what_it_did(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "i" / "index.json").read_text())["encoder"] == "mfcc"
 
 
-def test_top_hz_cuts_what_lies_above_it_in_every_block(tmp_path, small_spans):
+def test_a_band_cuts_what_lies_outside_it_in_every_block(tmp_path, small_spans):
     record(tmp_path / "a.wav", 6.37, RATE_HZ)
     options = {"window_s": 1.0, "hop_s": 0.5, "dtype": "float32"}
     plain = index_recordings(tmp_path, tmp_path / "plain", "mfcc", **options)
@@ -631,7 +631,7 @@ def test_top_hz_cuts_what_lies_above_it_in_every_block(tmp_path, small_spans):
         tmp_path,
         tmp_path / "cut",
         "mfcc",
-        encoder_options={"top_hz": "1000"},
+        encoder_options={"band": "0-1000"},
         **options,
     )
     levels = read_all(cut.index)["a.wav"]["rms_dbfs"]

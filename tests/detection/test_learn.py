@@ -68,8 +68,10 @@ def test_progress_reaches_the_end_once(site, tmp_path, background):
     assert sum(shares) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("speed", ["1", "3"])
-def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, speed):
+@pytest.mark.parametrize(
+    "choices", [{"speed": "1"}, {"speed": "3"}, {"speed": "2", "band": "100-900"}]
+)
+def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, choices):
     """A call in the middle of a window of an index; the window is that of the index."""
     site = tmp_path / "site"
     site.mkdir()
@@ -77,10 +79,15 @@ def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, spee
     sf.write(site / "a.wav", rng.normal(0, 0.1, 160000), 16000, subtype="FLOAT")
     (site / "a.txt").write_text("4.4\t4.6\thoot\n6.9\t8.1\tbark\n")
     index = callshot.index_recordings(
-        site, tmp_path / "index", f"mfcc[speed={speed}]", window_s=3.0, dtype="float32"
+        site,
+        tmp_path / "index",
+        "mfcc",
+        encoder_options=choices,
+        window_s=3.0,
+        dtype="float32",
     ).index
     model = learn(
-        site, "mfcc", encoder_options={"speed": speed}, window_s=3.0, store=store
+        site, "mfcc", encoder_options=choices, window_s=3.0, store=store
     ).model
     [block] = index.read_blocks()
     hoot = model.examples.matrix[model.classes.index("hoot")]

@@ -52,7 +52,7 @@ def test_every_layer_of_hubert_is_an_encoder_and_all_share_their_weights():
 VALUES = (
     "remainder=drop normalisation=peak mel=htk normalise=false precision=bfloat16 "
     "top_db=none window_s=2 rate_hz=24000 layer=3 n_fft=512 bands=64 coefficients=13 "
-    "dimension=7 pooling=max speed=2 top_hz=8000 padding=right hop_s=0.5"
+    "dimension=7 pooling=max speed=2 band=300-1000 padding=right hop_s=0.5"
 )
 OTHER_VALUES = dict(pair.split("=") for pair in VALUES.split())
 
@@ -86,7 +86,7 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
         "version": 1,
         "rate_hz": 16000,
         "dimension": 40,
-        "options": {"speed": 1.0, "top_hz": None, "dimension": 40},
+        "options": {"speed": 1.0, "band": None, "dimension": 40},
         "pooling": "mean",
         "resampler": "soxr HQ",
         "weights": {},

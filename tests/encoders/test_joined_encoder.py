@@ -22,6 +22,9 @@ from sounds import record, record_badly
 NAMES = [
     "mfcc",
     "mfcc[speed=auto]",
+    "mfcc[speed=auto,band=auto]",
+    "mfcc[band=300-1000]+mfcc",
+    "birdnet-v2.4[band=0-900.5,speed=1+2]+birdnet-v2.4[band=auto]",
     "birdnet-v2.4[hop_s=1,pooling=max,speed=1+2+4]",
     "birdnet-v2.4[speed=2+4]+mfcc[n_fft=512,scale=none]",
     "birdnet-v2.4[speed=2+4,scale=equal]",

@@ -7,8 +7,8 @@ import soxr
 
 from callshot.api import embed, segment
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import Encoder, change_speed, open_encoder
-from callshot.encoders.windows import WindowOptions, find_spans
+from callshot.encoders.encode import Encoder, open_encoder
+from callshot.encoders.windows import WindowOptions, find_spans, resample
 from callshot.errors import OptionError
 
 RATE_HZ = 4000
@@ -37,7 +37,7 @@ def window_times(samples, options, speed):
 def find_click(encoder, signal):
     """Return the time of the loudest sample of all windows, and the number of its window."""
     windows = encoder.prepare(signal, RATE_HZ).input
-    resampled = change_speed(signal, RATE_HZ, encoder.spec)
+    resampled = resample(signal, RATE_HZ * encoder.spec.speed, MODEL_HZ)
     speed = encoder.spec.speed
     starts_s = window_times(len(resampled), encoder.spec.windowing, speed)
     window, sample = np.unravel_index(np.abs(windows).argmax(), windows.shape)
@@ -116,16 +116,33 @@ def embed_folder(folder, name, rate_hz, speed):
     return embed(segments, name, encoder_options=options, store=folder / "store").matrix
 
 
-def test_only_frequencies_up_to_top_hz_reach_the_model():
-    """At twice the speed, 1 and 5 kHz become 2 and 10 kHz."""
-    time_s = np.arange(16000) / 16000
-    tones = np.sin(2 * np.pi * 1000 * time_s) + np.sin(2 * np.pi * 5000 * time_s)
-    for top_hz, expected in (("8000", [True, False]), ("none", [True, True])):
-        spec = find_encoder("birdnet-v2.4", {"speed": "2", "top_hz": top_hz})
-        resampled = change_speed(tones.astype(np.float32), 16000, spec)
-        assert len(resampled) == 24000
-        power = np.abs(np.fft.rfft(resampled))
-        assert [power[1000] > 1000, power[5000] > 1000] == expected
+def test_only_the_band_reaches_the_model_at_every_speed(tmp_path):
+    """Frequencies of a band are those of the recording, before the change of speed."""
+    time_s = np.arange(2 * 16000) / 16000
+    tones = np.sin(2 * np.pi * 500 * time_s) + np.sin(2 * np.pi * 3000 * time_s)
+    soundfile.write(tmp_path / "a.wav", 0.1 * tones, 16000, subtype="FLOAT")
+    (tmp_path / "a.txt").write_text("0.5\t1.5\ttones\n")
+    low = 0.1 * np.sin(2 * np.pi * 500 * time_s)
+    only_low = tmp_path / "low"
+    only_low.mkdir()
+    soundfile.write(only_low / "a.wav", low, 16000, subtype="FLOAT")
+    (only_low / "a.txt").write_text("0.5\t1.5\ttones\n")
+
+    def embed_band(folder, speed, band):
+        options = {"rate_hz": 16000, "peak_dbfs": None, "min_length_s": 0.1}
+        segments = segment(folder, folder / "a.txt", **options)
+        choices = {"speed": speed, "band": band}
+        store = tmp_path / "store"
+        return embed(segments, "mfcc", encoder_options=choices, store=store).matrix
+
+    for speed in (0.5, 1, 2):
+        filtered = embed_band(tmp_path, speed, "200-1000")
+        expected = embed_band(only_low, speed, "200-1000")
+        unfiltered = embed_band(tmp_path, speed, "none")
+        assert np.abs(filtered - unfiltered).max() > 1
+        loudest = slice(0, 20)  # means
+        difference = np.abs(filtered - expected)[:, loudest].max()
+        assert difference < 0.1 * np.abs(filtered - unfiltered)[:, loudest].max()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +151,13 @@ def test_only_frequencies_up_to_top_hz_reach_the_model():
         ({"speed": "0"}, "speed: expected 0.01 to 100, got 0"),
         ({"speed": "nan"}, "speed: expected 0.01 to 100, got nan"),
         ({"speed": "fast"}, "speed: expected a value like 1.0, got 'fast'"),
-        ({"top_hz": "0"}, "top_hz: expected 1 to 1000000000, got 0"),
+        ({"band": "wide"}, r"band: expected a value like 300-1000 \(Hz\), got 'wide'"),
+        ({"band": "300"}, r"band: expected a value like 300-1000 \(Hz\), got '300'"),
+        ({"band": "900-300"}, "expected a lower and a higher frequency, got 900-300"),
+        ({"band": "nan-300"}, "band: expected 1 to 16000 Hz, got nan"),
+        ({"band": "0.1-300"}, "band: expected 1 to 16000 Hz, got 0.1"),
+        ({"band": "300-9000"}, "band: expected at most 8000 Hz, the highest"),
+        ({"band": "300-7000", "speed": "2"}, "at most 4000 Hz.* at speed 2, got 7000"),
         ({"pooling": "mximum"}, "pooling: expected one of mean, audio, max"),
     ],
 )

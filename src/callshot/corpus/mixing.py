@@ -30,6 +30,7 @@ from callshot.storage import to_path
 
 BACKGROUND = "background"  # in the metadata: the folder of the background
 MIXED = "background_snr_db"  # a column that only mixed spans have
+BACKGROUND_COLUMNS = ("rate_hz", "channel_rule", "passband_hz")  # as those of the call
 SPANS = 256  # from which the quieter half is taken
 SPAN_S = 2.0
 MIN_SPANS = 8
@@ -180,7 +181,8 @@ def load_spans(
 
 def background_spans(spans: Spans) -> Spans:
     """Return the background of each mixed span as spans; its level is not changed."""
-    frame = spans.frame.select("rate_hz", "channel_rule").with_columns(
+    reading = [name for name in BACKGROUND_COLUMNS if name in spans.frame.columns]
+    frame = spans.frame.select(reading).with_columns(
         recording=spans.frame["background_path"],
         start_s=spans.frame["background_start_s"],
         end_s=spans.frame["background_end_s"],

@@ -49,7 +49,7 @@ from callshot.detection.model import (
 )
 from callshot.encoders.embed import EmbedOptions, embed_rows
 from callshot.encoders.joined_encoder import JoinedEncoder
-from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.spec import EncoderSpec, read_at_speed
 from callshot.encoders.windows import Float32Array
 from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, OptionError, count_text
@@ -103,7 +103,7 @@ def embed_calls(
         pieces = calls.take(rows).with_columns(**{OWNER: owner})
         if settings.source != SEGMENT:  # windows are cut at the speed already
             pieces = cut_windows(pieces, headers, find_grid(spec, settings), settings)
-            spec = replace(spec, speed=1.0)
+            spec = read_at_speed(spec)
         rows, vectors, rejects = embed_rows(
             pieces, spec, replace(options, device=device), progress=spec_progress
         )
@@ -258,8 +258,10 @@ Files = Sequence[
 MIN_WINDOWS = 100
 
 
-def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Spans:
-    """Add the plain audio of calls, at the rate of the encoder and at its speed, as `clip`."""
+def read_clips(
+    calls: Spans, spec: EncoderSpec, grid: WindowGrid, settings: AudioSettings
+) -> Spans:
+    """Add the plain audio of calls, as the encoder gets it, as `clip`."""
     headers, _ = read_headers(calls, settings)
     rows = []
     for call in read_as(calls, grid.rate_hz, settings).rows():
@@ -272,7 +274,10 @@ def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Spans
         call["source_rate_hz"] = headers[call["path"]].rate_hz * grid.speed
         rows.append(call)
     clips: list[bytes | None] = []
-    for _, signal in load_audio(Spans.from_rows(rows, root=calls.root)):
+    spans = Spans.from_rows(rows, root=calls.root).with_columns(
+        passband_hz=read_at_speed(spec).band
+    )
+    for _, signal in load_audio(spans):
         if isinstance(signal, InputError):
             clips.append(None)
         else:

@@ -6,6 +6,7 @@ background of a site (`examples.py`); make a model (`model.py`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,12 @@ from callshot.detection.background import (
     find_kept,
     make_windows,
     select_windows,
+)
+from callshot.detection.band import (
+    describe_choice,
+    find_band,
+    is_better,
+    measure_overlap,
 )
 from callshot.detection.examples import (
     default_window_s,
@@ -63,10 +70,16 @@ from callshot.detection.model import (
 from callshot.detection.sentences import say
 from callshot.encoders.embed import EmbedOptions, embed_rows, replace_auto_speed
 from callshot.encoders.joined_encoder import (
+    JoinedEncoder,
     find_joined_encoder,
     joined_fingerprint,
 )
-from callshot.encoders.spec import EncoderSpec, format_options
+from callshot.encoders.spec import (
+    EncoderSpec,
+    check_chosen,
+    format_options,
+    read_at_speed,
+)
 from callshot.errors import InputError, OptionError, check_range
 from callshot.files import explain_unreadable, sha256_file, sha256_text
 from callshot.records import (
@@ -175,7 +188,9 @@ def learn(
     encoder : str, optional
         Name of an encoder; needed unless `add` is given.
     encoder_options : mapping, optional
-        Options of the encoder that differ from its defaults, e.g. {"speed": 2}.
+        Options of the encoder that differ from its defaults, e.g. {"speed": 2}. The `band` of a
+        new model is "auto" by default: that of the boxes, where annotations have frequencies and
+        it is better than all frequencies; None for all.
     annotations : path, optional
         Annotation file or folder; found beside the recordings by default.
     add : path, optional
@@ -266,9 +281,16 @@ def learn_examples(
         raise OptionError(
             "encoder: name one, such as --encoder mfcc; see callshot encoders"
         )
-    requested_encoder = find_joined_encoder(encoder, embedding.encoder_options)
+    given = embedding.encoder_options or {}
+    # By default the band of a new model is chosen, where annotations have frequencies.
+    default = {} if earlier is not None else {"band": AUTO}
+    requested_encoder = find_joined_encoder(encoder, {**default, **given})
     calls = read_calls(to_path(examples), options)
-    joined_encoder = replace_auto_speed(requested_encoder, calls.spans)
+    encoder_at_speed = replace_auto_speed(requested_encoder, calls.spans)
+    if earlier is not None:
+        for spec in encoder_at_speed.specs:
+            check_chosen(spec)
+    joined_encoder = encoder_at_speed.at_band(None)
     settings = calls.settings
     has_windows = all(spec.windowing is not None for spec in joined_encoder.specs)
     if settings.source == RECORDING and has_windows and options.window_s is not None:
@@ -283,43 +305,40 @@ def learn_examples(
         check_fingerprint(earlier, joined_encoder.name, fingerprint)
         check_settings(earlier, settings, str(examples))
 
-    # Segments as they were cut, and joined encoders, are not scanned: background has no use there.
     spec = joined_encoder.specs[0]
-    can_scan = settings.source == RECORDING and len(joined_encoder.specs) == 1
-    recordings: list[BackgroundRecording] = []
-    background = None
-    windows = Spans.from_rows([])
-    if can_scan:
-        recordings, windows = find_background(calls, spec, settings, options)
-    share = len(calls.spans) / (len(calls.spans) + len(windows))
-    vectors, rejects, call_notes = embed_calls(
-        calls.spans,
-        joined_encoder,
-        settings,
-        embedding,
-        refuse_silence=True,
-        progress=scale_progress(progress, share),
-    )
+    can_scan = can_be_scanned(joined_encoder, settings)
+    band = None
+    if can_scan and joined_encoder != encoder_at_speed:
+        band = find_band(calls.spans, spec, settings.source_rate_hz)
+    embed = partial(embed_examples, calls, settings, options, embedding)
+    half_progress = scale_progress(progress, 1.0 if band is None else 0.5)
+    embedded = embed(joined_encoder, half_progress)
+    band_notes = []
+    if band is not None:
+        encoder_in_band = encoder_at_speed.at_band(band)
+        in_band = embed(encoder_in_band, half_progress)
+        overlaps = [
+            measure_overlap(one.vectors, one.background) for one in (embedded, in_band)
+        ]
+        band_notes.append(describe_choice(band, *overlaps))
+        if is_better(*overlaps):
+            embedded = in_band
+            joined_encoder = encoder_in_band
+            spec = joined_encoder.specs[0]
+            fingerprint = joined_fingerprint(joined_encoder, embedding.device)
+    elif given.get("band") == AUTO:
+        band_notes.append(
+            "band=auto needs one encoder, and recordings whose annotations all have a low and a "
+            "high frequency; all frequencies are used"
+        )
+    vectors = embedded.vectors
     clip_rate_hz = None
     if can_scan:
         grid = find_grid(spec, settings)
         clip_rate_hz = grid.rate_hz
-        if recordings:
-            # Windows that cannot be read are left out: an example from there is a reject already.
-            rows, matrix, _ = embed_rows(
-                windows,
-                replace(spec, speed=1.0),  # windows are cut at the speed already
-                embedding,
-                progress=scale_progress(progress, 1 - share),
-            )
-            kept = windows.frame[rows]
-            start_s = kept["window_s"].to_numpy()
-            names = kept["sha256"].to_list()
-            placed = make_windows(names, start_s, grid.window_s, matrix)
-            background = select_windows(
-                sorted(recordings), placed, grid.window_s, grid.hop_s
-            )
-        vectors = replace(vectors, spans=read_clips(vectors.spans, grid, settings))
+        vectors = replace(
+            vectors, spans=read_clips(vectors.spans, spec, grid, settings)
+        )
     if options.site is not None:
         if not can_scan:
             raise OptionError(
@@ -339,14 +358,13 @@ def learn_examples(
         settings=settings,
         licence=joined_encoder.licence,
         inputs=calls.inputs,
-        background=background,
+        background=embedded.background,
         clip_rate_hz=clip_rate_hz,
     )
     notes = [] if calls.segmentation is None else list(calls.segmentation.notes)
-    notes += call_notes
-    result = LearningResult(
-        model, len(model.examples), [*calls.rejects, *rejects], notes
-    )
+    notes += [*embedded.notes, *band_notes]
+    rejects = [*calls.rejects, *embedded.rejects]
+    result = LearningResult(model, len(model.examples), rejects, notes)
     if earlier is not None:
         result = add_to_model(earlier, result)
     background = result.model.background
@@ -499,6 +517,64 @@ class Calls:
     rejects: Sequence[Reject]
     inputs: tuple[tuple[str, str, str], ...]
     segmentation: Segmentation | None = None
+
+
+@dataclass(frozen=True)
+class EmbeddedExamples:
+    """Vectors of examples and of windows without calls, examples without a vector, and notes."""
+
+    vectors: Vectors
+    background: Background | None
+    rejects: Sequence[Reject]
+    notes: Sequence[str]
+
+
+def can_be_scanned(joined_encoder: JoinedEncoder, settings: AudioSettings) -> bool:
+    """Return whether a model can scan: not with segments as they were cut, or joined encoders."""
+    return settings.source == RECORDING and len(joined_encoder.specs) == 1
+
+
+def embed_examples(
+    calls: Calls,
+    settings: AudioSettings,
+    options: LearningOptions,
+    embedding: EmbedOptions,
+    joined_encoder: JoinedEncoder,
+    progress: Progress,
+) -> EmbeddedExamples:
+    """Embed calls, and the windows without calls that options ask for."""
+    recordings: list[BackgroundRecording] = []
+    background = None
+    windows = Spans.from_rows([])
+    spec = joined_encoder.specs[0]
+    if can_be_scanned(joined_encoder, settings):  # background has no use otherwise
+        recordings, windows = find_background(calls, spec, settings, options)
+    share = len(calls.spans) / (len(calls.spans) + len(windows))
+    vectors, rejects, notes = embed_calls(
+        calls.spans,
+        joined_encoder,
+        settings,
+        embedding,
+        refuse_silence=True,
+        progress=scale_progress(progress, share),
+    )
+    if recordings:
+        # Windows that cannot be read are left out: an example from there is a reject already.
+        rows, matrix, _ = embed_rows(
+            windows,
+            read_at_speed(spec),  # as windows are cut
+            embedding,
+            progress=scale_progress(progress, 1 - share),
+        )
+        grid = find_grid(spec, settings)
+        kept = windows.frame[rows]
+        start_s = kept["window_s"].to_numpy()
+        names = kept["sha256"].to_list()
+        placed = make_windows(names, start_s, grid.window_s, matrix)
+        background = select_windows(
+            sorted(recordings), placed, grid.window_s, grid.hop_s
+        )
+    return EmbeddedExamples(vectors, background, rejects, notes)
 
 
 def read_calls(examples: Path, options: LearningOptions) -> Calls:

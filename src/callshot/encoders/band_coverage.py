@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.corpus.audio import probe
+from callshot.corpus.audio import parse_band, probe
 from callshot.corpus.mixing import load_spans
 from callshot.corpus.segment_table import read_segments
 from callshot.encoders.catalogue import list_specs
@@ -183,11 +183,9 @@ def resolve_speeds(
     specs = []
     for spec in joined_encoder.specs:
         specs_at_speeds = [spec]
-        if spec.auto_speed:
+        if "speed" in spec.auto:
             speeds = choose_speeds(spec, spectra.middle_hz())
-            specs_at_speeds = [
-                replace(spec, speed=speed, auto_speed=False) for speed in speeds
-            ]
+            specs_at_speeds = [spec.at_speed(speed) for speed in speeds]
         specs += [encoder for encoder in specs_at_speeds if encoder not in specs]
     return JoinedEncoder(tuple(specs), joined_encoder.scale)
 
@@ -306,14 +304,12 @@ def _coverage_rows(
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
     low_hz, high_hz = spec.band_hz or (1.0, spec.rate_hz / 2)
-    if spec.top_hz is not None:
-        high_hz = min(high_hz, spec.top_hz)
+    band_low_hz, band_high_hz = parse_band(spec.band or f"0-{rate_hz / 2}")
     for speed in sorted({*speeds, *auto_speeds}):
         # The band that the encoder gets, in frequencies of the recording.
-        low = low_hz / speed
-        high = min(high_hz / speed, rate_hz / 2)
-        spec_at_speed = replace(spec, speed=speed, auto_speed=False)
-        windows, padding = count_windows(spec_at_speed, spectra.duration_s)
+        low = max(low_hz / speed, band_low_hz)
+        high = min(high_hz / speed, band_high_hz, rate_hz / 2)
+        windows, padding = count_windows(spec.at_speed(speed), spectra.duration_s)
         yield {
             "encoder": spec.name,
             "speed": speed,

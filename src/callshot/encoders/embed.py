@@ -198,7 +198,7 @@ def embed(
 
 def replace_auto_speed(joined_encoder: JoinedEncoder, spans: Spans) -> JoinedEncoder:
     """Return an encoder with numbers in place of speed=auto, chosen from some of the spans."""
-    if not any(spec.auto_speed for spec in joined_encoder.specs):
+    if not any("speed" in spec.auto for spec in joined_encoder.specs):
         return joined_encoder
     return resolve_speeds(joined_encoder, measure_spectra(sample_spans(spans)))
 
@@ -357,7 +357,7 @@ def encode_spans(
     order = np.arange(len(spans))
     if encoder.batches_segments:  # those of one length one after another
         order = np.argsort(spans.durations_s, kind="stable")
-    ordered = spans.take(order)
+    ordered = spans.take(order).with_columns(passband_hz=encoder.spec.band)
     longest_s = 1.0
     for span in ordered.rows():
         length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
@@ -443,7 +443,7 @@ def check_rates(spec: EncoderSpec, spans: Spans) -> None:
 
     Models of whole segments at their own speed need at least their rate; others take any.
     """
-    if spec.windowing is not None or spec.speed != 1 or spec.auto_speed:
+    if spec.windowing is not None or spec.speed != 1 or "speed" in spec.auto:
         return
     for row, rate_hz in enumerate(spans["rate_hz"]):
         if rate_hz < spec.rate_hz:

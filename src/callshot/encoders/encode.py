@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.spec import EncoderSpec, fingerprint
+from callshot.encoders.spec import EncoderSpec, check_chosen, fingerprint
 from callshot.encoders.weights import (
     Weight,
     find_weight,
@@ -103,10 +103,10 @@ class Encoder:
     def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
         """Return a segment as the model takes it: at its rate and speed, whole or in windows.
 
-        `signal` is one channel, (samples,), at `rate_hz`.
+        `signal` is one channel, (samples,), at `rate_hz`, read in the spec's band already.
         """
         check_signal(signal)
-        resampled = change_speed(signal, rate_hz, self.spec)
+        resampled = resample(signal, rate_hz * self.spec.speed, self.spec.rate_hz)
         options = self.spec.windowing
         if options is None:
             return PreparedSegment(resampled)
@@ -168,19 +168,6 @@ class Encoder:
         if not np.isfinite(output).all():
             raise InputError(f"{self.spec.name}: the model returned NaN or infinity")
         return output
-
-
-def change_speed(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float32Array:
-    """Resample a signal to the model's rate, so that it is faster by the spec's `speed`.
-
-    Frequencies above its `top_hz` are removed, by way of a rate of twice that frequency.
-    """
-    effective_rate_hz = rate_hz * spec.speed
-    highest_hz = min(effective_rate_hz, spec.rate_hz) / 2
-    if spec.top_hz is not None and spec.top_hz < highest_hz:
-        signal = resample(signal, effective_rate_hz, 2 * spec.top_hz)
-        effective_rate_hz = 2 * spec.top_hz
-    return resample(signal, effective_rate_hz, spec.rate_hz)
 
 
 def check_runs_on(spec: EncoderSpec, device: str) -> None:
@@ -245,10 +232,7 @@ def open_encoder(
     that it uses itself. `sequences` requests frames from models that could return their mean alone.
     """
     check_runs_on(spec, device)
-    if spec.auto_speed:
-        raise OptionError(
-            f"{spec.name}: speed=auto is chosen from segments; give a number here"
-        )
+    check_chosen(spec)
     spec = replace(spec, weights=used_weights(spec, device))
     module, _, function = spec.load.partition(":")
     load = getattr(import_module(module), function)

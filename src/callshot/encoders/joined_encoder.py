@@ -51,9 +51,7 @@ class JoinedEncoder:
     def name(self) -> str:
         """The name in results, by which `find_joined_encoder` finds the same specs again."""
         encoders = []
-        groups = groupby(
-            self.specs, key=lambda spec: replace(spec, speed=1.0, auto_speed=False)
-        )
+        groups = groupby(self.specs, key=lambda spec: spec.at_speed(1.0))
         for spec, group in groups:
             specs = [*group]  # which differ in speed alone
             options = changed_options(specs[0])
@@ -69,7 +67,17 @@ class JoinedEncoder:
     @property
     def may_join(self) -> bool:
         """Whether there are several specs, or speed=auto may choose several."""
-        return len(self.specs) > 1 or any(spec.auto_speed for spec in self.specs)
+        return len(self.specs) > 1 or any("speed" in spec.auto for spec in self.specs)
+
+    def at_band(self, band: str | None) -> "JoinedEncoder":
+        """Return the encoder with a band of frequencies in place of band=auto."""
+        specs = []
+        for spec in self.specs:
+            if "band" in spec.auto:
+                auto = tuple(name for name in spec.auto if name != "band")
+                spec = replace(spec, band=band, auto=auto)
+            specs.append(spec)
+        return replace(self, specs=tuple(specs))
 
     @property
     def dimension(self) -> int:

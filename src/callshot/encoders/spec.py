@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from callshot.corpus.audio import parse_band
 from callshot.encoders.weights import Weight, derive_file, require_weight
 from callshot.encoders.windows import WindowOptions
 from callshot.errors import OptionError, check_choice, check_range, suggest
@@ -17,15 +18,19 @@ from callshot.errors import OptionError, check_choice, check_range, suggest
 Option = str | int | float | bool | None
 
 # Of every encoder, with the defaults
-SHARED_OPTIONS: Mapping[str, Option] = {"pooling": "mean", "speed": 1.0, "top_hz": None}
+SHARED_OPTIONS: Mapping[str, Option] = {"pooling": "mean", "speed": 1.0, "band": None}
 POOLINGS = ("mean", "audio", "max", "energy", "norm")  # described in `encode`
 SPEEDS = (0.01, 100.0)
-AUTO = "auto"  # the speed is chosen from segments
-HAS_NONE = ("top_db", "top_hz")  # options that can be switched off
+LOWEST_HZ = 1.0  # of a band; below, its filter would be longer than a minute
+AUTO = "auto"  # the value is chosen from calls
+CAN_BE_AUTO = {
+    "speed": "from segments; give a number here",
+    "band": "when a new model is learned; give frequencies here, such as band=300-1000",
+}
+HAS_NONE = ("top_db", "band")  # options that can be switched off
 SHARED_LIMITS: Mapping[str, tuple[Any, ...]] = {
     "pooling": POOLINGS,
     "speed": SPEEDS,
-    "top_hz": (1, 1e9),
 }
 
 
@@ -45,9 +50,10 @@ class EncoderSpec:
                    the option that is the number of dimensions
     pooling        how the vectors of windows or frames become one
     speed          how many times faster the model gets a segment; below 1: slower
-    auto_speed     whether the speed is still to be chosen, from segments
+    band           the band of frequencies of a recording that the model gets, in Hz before the
+                   change of speed, such as "300-1000"; None: all
+    auto           options whose values are still to be chosen, from calls
     band_hz        the band of frequencies that it was trained on, or that its filters cover
-    top_hz         the highest frequency that the model gets, after the change of speed; None: all
     extra          extra of callshot that must be installed, and the `packages` that it brings
     alternatives   files that can take the place of `weights`: for torch, or of other toolkits; one
                    of them is enough
@@ -80,8 +86,8 @@ class EncoderSpec:
     dimension_option: str = "dimension"
     pooling: str = "mean"
     speed: float = 1.0
-    auto_speed: bool = False
-    top_hz: float | None = None
+    band: str | None = None
+    auto: tuple[str, ...] = ()
     extra: str | None = None
     packages: tuple[str, ...] = ()
     weights: tuple[Weight, ...] = ()
@@ -126,6 +132,11 @@ class EncoderSpec:
         source = require_weight(self.weights_name, self.weights[0])
         return derive_file(self.weights_name, name, source, partial(make, source))
 
+    def at_speed(self, speed: float) -> "EncoderSpec":
+        """Return the encoder at another speed, which is then chosen."""
+        auto = tuple(name for name in self.auto if name != "speed")
+        return replace(self, speed=speed, auto=auto)
+
     def all_options(self) -> dict[str, Option]:
         """Return every option that `apply_options` can change, with its value."""
         options: dict[str, Option] = {}
@@ -133,9 +144,7 @@ class EncoderSpec:
             options |= asdict(self.windowing)
         options |= dict(self.options)
         options |= {name: getattr(self, name) for name in SHARED_OPTIONS}
-        if self.auto_speed:
-            options["speed"] = AUTO
-        return options
+        return options | dict.fromkeys(self.auto, AUTO)
 
 
 def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
@@ -144,10 +153,10 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
     `texts` are the values as the user wrote them; each is parsed as the type of the default and
     checked against the limits of the option.
     """
-    is_auto = texts.get("speed") == AUTO
+    auto = tuple(name for name in CAN_BE_AUTO if texts.get(name) == AUTO)
     values: dict[str, Any] = spec.all_options()
     for name, text in texts.items():
-        if is_auto and name == "speed":
+        if name in auto:
             continue
         if name not in values:
             hint = suggest(name, values)
@@ -162,13 +171,16 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
                 values[name] = text
             elif text.lower() == "none" and name in HAS_NONE:
                 values[name] = None
+            elif name == "band":
+                values[name] = format_band(*parse_band(text))
             elif isinstance(default, bool):
                 values[name] = {"true": True, "false": False}[text.lower()]
             else:
                 values[name] = (int if isinstance(default, int) else float)(text)
         except (ValueError, KeyError):
+            example = "300-1000 (Hz)" if name == "band" else repr(default)
             raise OptionError(
-                f"{option}: expected a value like {default!r}, got {text!r}"
+                f"{option}: expected a value like {example}, got {text!r}"
             ) from None
         limits = {**SHARED_LIMITS, **spec.limits}.get(name, ())
         if isinstance(values[name], str) and limits:
@@ -179,15 +191,64 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
     options = {name: values.pop(name) for name in spec.options}
     dimension = options.get(spec.dimension_option, spec.dimension)
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}
-    spec = replace(
-        spec, options=options, dimension=dimension, auto_speed=is_auto, **shared
-    )
+    spec = replace(spec, options=options, dimension=dimension, auto=auto, **shared)
     if spec.windowing is None:
-        return spec
+        return check_band(spec)
     if "hop_s" not in texts and spec.windowing.hop_s == spec.windowing.window_s:
         values["hop_s"] = None  # adjacent windows stay adjacent
     windowing = WindowOptions(**values)
-    return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
+    return check_band(replace(spec, windowing=windowing, rate_hz=windowing.rate_hz))
+
+
+def check_band(spec: EncoderSpec) -> EncoderSpec:
+    """Return an encoder; raise OptionError unless its band is one that it can get."""
+    if spec.band is None:
+        return spec
+    option = f"{spec.name}: band"
+    low_hz, high_hz = parse_band(spec.band)
+    if low_hz != 0:
+        check_range(option, low_hz, LOWEST_HZ, spec.rate_hz, "Hz")
+    if not low_hz < high_hz:
+        raise OptionError(
+            f"{option}: expected a lower and a higher frequency, got {spec.band} Hz"
+        )
+    nyquist_hz = spec.rate_hz / 2 / spec.speed
+    if high_hz > nyquist_hz:
+        at_speed = "" if spec.speed == 1 else f" at speed {format_option(spec.speed)}"
+        raise OptionError(
+            f"{option}: expected at most {nyquist_hz:g} Hz, the highest frequency that the "
+            f"encoder gets{at_speed}, got {high_hz:g} Hz"
+        )
+    return spec
+
+
+def check_chosen(spec: EncoderSpec) -> None:
+    """Raise OptionError if the value of an option is still to be chosen."""
+    for option in spec.auto:
+        raise OptionError(f"{spec.name}: {option}=auto is chosen {CAN_BE_AUTO[option]}")
+
+
+def read_at_speed(spec: EncoderSpec) -> EncoderSpec:
+    """Return an encoder for audio that is read at its speed already, as if recorded so.
+
+    >>> spec = EncoderSpec("a", "", 1, 48000, "", "", "", speed=2.0, band="300-1000")
+    >>> read_at_speed(spec).speed, read_at_speed(spec).band
+    (1.0, '600-2000')
+    """
+    band = spec.band
+    if band is not None:
+        low_hz, high_hz = parse_band(band)
+        band = format_band(low_hz * spec.speed, high_hz * spec.speed)
+    return replace(spec, speed=1.0, band=band)
+
+
+def format_band(low_hz: float, high_hz: float) -> str:
+    """Return a band of frequencies as the user may write it.
+
+    >>> format_band(300.0, 1000.5)
+    '300-1000.5'
+    """
+    return f"{format_option(low_hz)}-{format_option(high_hz)}"
 
 
 def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]:
@@ -224,8 +285,8 @@ def find_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
 def format_options(options: Mapping[str, object] | None) -> dict[str, str]:
     """Return options of an encoder as texts, as `apply_options` takes them.
 
-    >>> format_options({"speed": 2.0, "padding": "right", "top_hz": None})
-    {'speed': '2', 'padding': 'right', 'top_hz': 'none'}
+    >>> format_options({"speed": 2.0, "padding": "right", "band": None})
+    {'speed': '2', 'padding': 'right', 'band': 'none'}
     """
     return {name: format_option(value) for name, value in (options or {}).items()}
 

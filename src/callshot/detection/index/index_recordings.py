@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from callshot.chunks import Rows, find_damage, write_record
-from callshot.corpus.audio import probe
+from callshot.corpus.audio import parse_band, probe
 from callshot.corpus.audio_files import DamagedAudio, check_channel_rule
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import write_rejects
@@ -376,12 +376,16 @@ def describe_recording(
         yield f"{recording.path}: {note}"
     if spec.band_hz is None:
         return
-    low_hz, high_hz = spec.band_hz
+    low_hz, high_hz = (edge_hz / spec.speed for edge_hz in spec.band_hz)
+    if spec.band is not None:
+        band_low_hz, band_high_hz = parse_band(spec.band)
+        low_hz = max(low_hz, band_low_hz)
+        high_hz = min(high_hz, band_high_hz)
     top_hz = recording.rate_hz / 2
-    if top_hz < HEARD_SHARE * high_hz / spec.speed:
+    if top_hz < HEARD_SHARE * high_hz:
         yield (
             f"{recording.path}: at {recording.rate_hz:g} Hz it has nothing above {top_hz:g} Hz, "
-            f"and {spec.name} uses {low_hz / spec.speed:g} to {high_hz / spec.speed:g} Hz"
+            f"and {spec.name} uses {low_hz:g} to {high_hz:g} Hz"
         )
 
 

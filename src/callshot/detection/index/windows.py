@@ -14,10 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.corpus.audio import MARGIN, open_recording, probe
-from callshot.encoders.encode import change_speed
+from callshot.corpus.audio import open_recording, probe
 from callshot.encoders.joined_encoder import find_joined_encoder
-from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.spec import EncoderSpec, check_chosen, read_at_speed
 from callshot.encoders.windows import Float32Array, check_signal
 from callshot.encoders.workers import Output, Workers, keep_ahead
 from callshot.errors import OptionError, check_range
@@ -75,10 +74,7 @@ def find_spec(encoder: str, options: Mapping[str, str] | None = None) -> Encoder
     """Return one encoder at one speed; windows of joined encoders differ in length."""
     joined_encoder = find_joined_encoder(encoder, options)
     spec = joined_encoder.specs[0]
-    if spec.auto_speed:
-        raise OptionError(
-            f"{spec.name}: speed=auto is chosen from segments; give a number here"
-        )
+    check_chosen(spec)
     if len(joined_encoder.specs) > 1:
         raise OptionError(
             f"{joined_encoder.name}: expected one encoder at one speed; index each "
@@ -144,7 +140,7 @@ class RecordingAtSpeed:
         end_frame: int | None = None,
     ) -> None:
         self.recording = probe(path, name)
-        self.spec = replace(spec, speed=1.0)
+        self.spec = read_at_speed(spec)
         self.channel = channel
         effective_rate_hz = self.recording.rate_hz * spec.speed
         self.reader = open_recording(path, name, effective_rate_hz)
@@ -163,27 +159,16 @@ class RecordingAtSpeed:
 
     def read(self, first: int, last: int) -> Float32Array:
         """Return samples from `first` up to `last`, inside the recording."""
-        top_hz = self.spec.top_hz
         rate_hz = self.spec.rate_hz
-        is_cut = False
-        begin = first
-        end = last
-        if top_hz is not None and 2 * top_hz < rate_hz:
-            is_cut = True
-            margin = math.ceil(MARGIN * rate_hz / (2 * top_hz))
-            begin = max(0, first - margin)
-            end = min(self.samples, last + margin)
         signal = self.reader.read(
-            begin / rate_hz, end / rate_hz, rate_hz=rate_hz, channel_rule=self.channel
+            first / rate_hz,
+            last / rate_hz,
+            rate_hz=rate_hz,
+            channel_rule=self.channel,
+            passband_hz=self.spec.band,
         )
         check_signal(signal)
-        if not is_cut:
-            return signal
-        filtered = change_speed(signal, rate_hz, self.spec)
-        # Resampled twice, it may have a sample too few or too many.
-        missing = max(0, len(signal) - len(filtered))
-        padded = np.pad(filtered, (0, missing))
-        return padded[first - begin : last - begin]
+        return signal
 
 
 def read_windows(

@@ -1,0 +1,153 @@
+"""Boxes of examples → the band of frequencies that an encoder gets, or all of them (band=auto).
+
+The band of a label reaches from the 10 % quantile of the low edges of its boxes to the 90 %
+quantile of the high edges, and a sixth of an octave farther on both sides. The band of a model
+holds those of all its labels.
+
+Examples decide whether it is used. The examples of each recording are scored as a scan would score
+them, by a detector that was made without them. The share of other windows, those without calls and
+examples of other labels, that score as high as they do is measured in the band and with all
+frequencies. The band is used if that share is smaller by a third, and by one point: a band costs
+another pass of the encoder over all recordings that are scanned.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+
+from callshot.corpus.annotations.rows import FREQUENCIES
+from callshot.detection.background import (
+    Background,
+    measure_covariances,
+    score_held_out,
+)
+from callshot.encoders.spec import LOWEST_HZ, EncoderSpec, format_band
+from callshot.spans import Spans
+from callshot.vectors import Vectors
+
+QUANTILE = 0.1
+WIDENED = 2 ** (1 / 6)
+DIGITS = 2  # of the edges of a band, which are rounded away from it
+MIN_WINDOWS = 10  # of background
+BLOCK_MEANS = 256  # that are scored at once
+MAX_RATIO = 2 / 3
+MIN_GAIN = 0.01
+
+
+def find_band(
+    calls: Spans, spec: EncoderSpec, source_rate_hz: float | None = None
+) -> str | None:
+    """Return the band of the boxes of calls; None unless each call has both frequencies.
+
+    None too if the band has all that the encoder gets, and in time-expanded recordings, where
+    frequencies may be those of the file or real ones.
+
+    >>> from callshot.encoders.catalogue import find_encoder
+    >>> row = {"recording": "a.wav", "start_s": 0, "end_s": 1, "label": "owl"}
+    >>> calls = Spans.from_rows([row | {"low_freq_hz": 350.0, "high_freq_hz": 900.0}])
+    >>> find_band(calls, find_encoder("birdnet-v2.4"))
+    '310-1100'
+    """
+    frame = calls.frame
+    low, high = FREQUENCIES
+    has_boxes = {*FREQUENCIES} <= {*frame.columns}
+    if not has_boxes or source_rate_hz is not None or len(frame) == 0:
+        return None
+    if frame[low].has_nulls() or frame[high].has_nulls():
+        return None
+    edges = frame.group_by("label").agg(
+        pl.col(low).quantile(QUANTILE, "linear"),
+        pl.col(high).quantile(1 - QUANTILE, "linear"),
+    )
+    low_hz = _round_edge(edges[low].to_numpy().min() / WIDENED, math.floor)
+    high_hz = _round_edge(edges[high].to_numpy().max() * WIDENED, math.ceil)
+    nyquist_hz = spec.rate_hz / 2 / spec.speed
+    high_hz = min(high_hz, nyquist_hz)
+    if low_hz < LOWEST_HZ:
+        low_hz = 0.0
+    if low_hz >= high_hz or (low_hz == 0 and high_hz == nyquist_hz):
+        return None
+    return format_band(low_hz, high_hz)
+
+
+def _round_edge(edge_hz: float, direction: Callable[[float], int]) -> float:
+    """Return a frequency with two digits, rounded in a direction.
+
+    >>> _round_edge(1062.0, math.ceil), _round_edge(31.2, math.floor)
+    (1100.0, 31.0)
+    """
+    if edge_hz <= 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(edge_hz)) + 1 - DIGITS)
+    return round(direction(edge_hz / step) * step, 6)
+
+
+def measure_overlap(examples: Vectors, background: Background | None) -> float | None:
+    """Return the share of other windows that score as high as an example, on average.
+
+    An example is scored by the examples of its label in other recordings. Other windows are those
+    of the background, scored as thresholds are, and the examples of other labels. None if there
+    are fewer than ten windows of background, or no label has examples in two recordings.
+    """
+    if background is None or len(background.vectors) < MIN_WINDOWS:
+        return None
+    vectors = examples.matrix.astype(np.float64)
+    _, label = np.unique(examples.label, return_inverse=True)
+    _, recording = np.unique(examples.recording, return_inverse=True)
+    # What is held out: the examples of a label in a recording, if others have it
+    means = []
+    held_out = []
+    for one_label, one_recording in np.unique(np.stack([label, recording], 1), axis=0):
+        is_held_out = (label == one_label) & (recording == one_recording)
+        remaining = (label == one_label) & ~is_held_out
+        if remaining.any():
+            means.append(vectors[remaining].mean(axis=0))
+            held_out.append(is_held_out)
+    covariances = measure_covariances(background)
+    shares: list[float] = []
+    for start in range(0, len(means), BLOCK_MEANS):
+        block = np.array(means[start : start + BLOCK_MEANS])
+        weights, bias = covariances.whole.find_discriminants(block)
+        scores = vectors @ weights.T + bias
+        background_scores = score_held_out(block, background, covariances)
+        for column, inside in enumerate(held_out[start : start + BLOCK_MEANS]):
+            is_other = label != label[inside][0]
+            others = [background_scores[:, column], scores[is_other, column]]
+            other_scores = np.sort(np.concatenate(others))
+            below = np.searchsorted(other_scores, scores[inside, column])
+            shares += (1 - below / len(other_scores)).tolist()
+    return float(np.mean(shares)) if shares else None
+
+
+def is_better(in_all: float | None, in_band: float | None) -> bool:
+    """Return whether a band is worth its cost; both are results of `measure_overlap`.
+
+    >>> is_better(0.10, 0.02), is_better(0.002, 0.001), is_better(0.10, 0.08)
+    (True, False, False)
+    """
+    if in_all is None or in_band is None:
+        return False
+    return in_band <= MAX_RATIO * in_all and in_all - in_band >= MIN_GAIN
+
+
+def describe_choice(band: str, in_all: float | None, in_band: float | None) -> str:
+    """Return why a band is used or not, and what it costs."""
+    if in_all is None or in_band is None:
+        return (
+            f"the boxes lie at {band} Hz; whether this band is better cannot be measured without "
+            f"{MIN_WINDOWS} windows of background and a label with examples in two recordings: "
+            f"--set band={band} uses it"
+        )
+    shares = (
+        f"{in_band:.1%} of other windows score as high as an example of another recording, "
+        f"{in_all:.1%} with all frequencies"
+    )
+    if is_better(in_all, in_band):
+        return (
+            f"the encoder gets {band} Hz, where the boxes are: there {shares}; recordings to scan "
+            "are embedded in this band, once, and an index of all frequencies cannot be used "
+            "(--set band=none does not filter)"
+        )
+    return f"all frequencies are used: in the band of the boxes, {band} Hz, {shares}"
