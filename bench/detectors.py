@@ -32,12 +32,12 @@ from callshot.detection.detector import (
     find_thresholds,
     make_detector,
 )
+from callshot.detection.edges import Spacing, merge_windows
 from callshot.detection.matching import find_partners, match_events
 from callshot.detection.model import (
     AudioSettings,
     make_model,
 )
-from callshot.detection.scan import Spacing, merge_windows
 from callshot.spans import Spans
 from callshot.vectors import Vectors
 from detector_examples import (

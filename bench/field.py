@@ -4,7 +4,8 @@
 
 The recordings, examples and figures are those of bench/field_rules.py, but clips are written to
 files, learned and scanned, all by default. "background" adds recordings without calls to the model:
-what is not boxed in the recordings of the examples. Indexes are kept in --folder.
+what is not boxed in the recordings of the examples. Indexes are kept in --folder. "by events" are
+the figures of `callshot score`: a call and its event have an IoU of 0.3 or more, one to one.
 """
 
 from argparse import Namespace
@@ -25,6 +26,7 @@ from callshot.detection.learn import learn
 from callshot.detection.model import Model
 from callshot.detection.nearest import NearestMeanDetector
 from callshot.detection.scan import ScanResult, scan
+from callshot.detection.score import score_detections
 from callshot.spans import Spans
 from field_rules import CLIPS, OTHER, SPECIES, draw_examples, judge
 from table import parser, show
@@ -65,17 +67,34 @@ def find_free(boxes: pl.DataFrame, lengths_s: dict[str, float]) -> pl.DataFrame:
 
 def scan_birds(
     model: Model, index: Index, boxes: pl.DataFrame, used: Sequence[str]
-) -> tuple[ScanResult, float, float]:
-    """Scan the recordings of birds but those of the examples; return also recall and precision."""
+) -> tuple[ScanResult, list[float]]:
+    """Scan the recordings of birds but those of the examples; return also the figures.
+
+    Recall and precision of events that share 0.2 s with a call, recall and precision by events, and
+    the median length of events.
+    """
     kept = tuple(one for one in index.recordings if one.path not in used)
     result = scan(model, replace(index, recordings=kept))
     wanted = boxes.filter(
         pl.col("label").is_in([*model.classes, OTHER])
         & pl.col("recording").is_in([one.path for one in kept])
     )
-    events = result.events.select(PLACE).rows()
-    calls, found, right, wrong = judge(events, wanted.select(PLACE))
-    return result, found / calls, right / max(1.0, right + wrong)
+    events = result.events
+    calls, found, right, wrong = judge(
+        events.select(PLACE).rows(), wanted.select(PLACE)
+    )
+    lengths_s = {one.path: one.duration_s for one in kept}
+    scores = score_detections(
+        events, wanted, recordings=lengths_s, unknown=OTHER, samples=1
+    ).scores
+    total = scores.filter(pl.col("label").is_null(), by="events")
+    return result, [
+        found / calls,
+        right / max(1.0, right + wrong),
+        total["recall"][0],
+        total["precision"][0],
+        (events["end_s"] - events["start_s"]).median(),
+    ]
 
 
 def measure(
@@ -106,12 +125,12 @@ def measure(
             background=quiet if background else "none",
             store=Path(folder) / "store",
         ).model
-        result, recall, precision = scan_birds(model, indexes["birds"], boxes, used)
+        result, figures = scan_birds(model, indexes["birds"], boxes, used)
     elsewhere = [scan(model, indexes[name]) for name in ("positive", "negative")]
     events = sum(len(one.events) for one in elsewhere)
     hours = sum(one.hours for one in elsewhere)
     by_nearest_mean = isinstance(result.detector, NearestMeanDetector)
-    return [recall, precision, events / hours / len(examples), float(by_nearest_mean)]
+    return [*figures, events / hours / len(examples), float(by_nearest_mean)]
 
 
 def main() -> None:
@@ -139,17 +158,20 @@ def main() -> None:
                 measure(examples, background, boxes, indexes, options)
                 for examples in drawn
             ]
-            recall, precision, alarms, by_nearest_mean = np.mean(figures, axis=0)
+            means = np.mean(figures, axis=0)
             table.append(
                 {
                     "examples": way,
                     "background": "known" if background else "not known",
-                    "recall": recall,
-                    "precision": precision,
+                    "recall": means[0],
+                    "precision": means[1],
                     "lowest recall": np.min(figures, axis=0)[0],
                     "lowest precision": np.min(figures, axis=0)[1],
-                    "false alarms / h / class elsewhere": alarms,
-                    "by nearest mean": by_nearest_mean,
+                    "recall by events": means[2],
+                    "precision by events": means[3],
+                    "median event (s)": means[4],
+                    "false alarms / h / class elsewhere": means[5],
+                    "by nearest mean": means[6],
                 }
             )
     title = f"{options.encoder}, {CLIPS} clips of each of {SPECIES} species, {options.draws} draws"

@@ -30,10 +30,10 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.audio import load_audio
+from callshot.detection.edges import Spacing, refine_edges
 from callshot.detection.examples import split_call
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import find_spec, make_grid
-from callshot.detection.scan import Spacing, refine_edges
 from callshot.encoders.workers import open_workers
 from callshot.spans import Spans
 from table import parser, show

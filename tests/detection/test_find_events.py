@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.detection.scan import Spacing, merge_windows
+from callshot.detection.edges import Spacing, merge_windows
 from literal_events import NONE, literal_events
 
 CALL_S = {0: 1.0, 1: 0.25, 2: 5.0}

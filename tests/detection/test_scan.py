@@ -21,7 +21,7 @@ from callshot.detection.clips import ClipOptions
 from callshot.detection.detector import find_medians
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.index import index_recordings as indexing
-from callshot.detection.index.index_files import read_span, span_paths
+from callshot.detection.index.index_files import open_index, read_span, span_paths
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.scan import decide, scan
@@ -100,8 +100,11 @@ def read_rows(index, recording):
     return read_span(path, index.settings)
 
 
-def test_events_are_those_of_literal_loops(field):
-    result = scan(field / "model.npz", field / "index")
+def test_events_are_those_of_literal_loops_where_the_audio_is_gone(field):
+    index = open_index(field / "index")
+    gone = tuple(replace(one, root=str(field / "gone")) for one in index.recordings)
+    result = scan(field / "model.npz", replace(index, recordings=gone))
+    assert sum("begin and end with windows" in note for note in result.notes) == 1
     call_s = find_medians(result.model, result.model.examples.spans.durations_s)
     expected = []
     for recording in result.index.recordings:

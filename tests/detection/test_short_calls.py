@@ -55,6 +55,24 @@ def test_scores_by_events_come_first_where_calls_are_long_enough():
     assert not result.warnings
 
 
+def test_scores_by_windows_come_first_where_detections_have_many_calls_each():
+    calls, _ = make_calls(1.0)
+    long = [("a.wav", 0.0, 120.0, "hoot", 0.5), ("a.wav", 120.0, 600.0, "hoot", 0.4)]
+    result = score(long, calls)
+    assert result.scores["by"][0] == "windows"
+    assert result.scores.filter(by="events", label="hoot")["unreachable"][0] == 20
+    assert any("believe the scores by windows" in one for one in result.warnings)
+
+
+def test_calls_that_share_a_detection_are_counted_but_those_found_are_not():
+    calls, found = make_calls(1.0)
+    joined = [("a.wav", *found[0][1:3], "hoot", 0.9), *found[1:-2]]
+    last_two = ("a.wav", found[-2][1], found[-1][2], "hoot", 0.3)
+    result = score([*joined, last_two], calls)
+    assert result.scores["by"][0] == "events"
+    assert result.scores.filter(by="events", label="hoot")["unreachable"][0] == 2
+
+
 def test_a_few_short_calls_are_counted_without_another_order():
     calls, found = make_calls(1.0)
     short = ("a.wav", 1000.0, 1000.2, "hoot")

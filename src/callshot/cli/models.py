@@ -286,14 +286,15 @@ def scan(
     gap: float = option(
         0.0,
         "S",
-        "Longest pause inside an event, in seconds. Windows with a detection of the same "
-        "class that are closer become one event.",
+        "Longest pause inside an event, in seconds. Calls of the same class that are closer "
+        "become one event, and so do calls with pauses as examples have them inside.",
     ),
     hop: float | None = option(
         None,
         "S",
         "Time from the start of one window to the start of the next, in seconds. A "
-        "shorter time gives more exact starts and ends of events, and takes longer.",
+        "shorter time cuts fewer calls in two, tells more sounds beside calls from them, and "
+        "takes longer.",
         shown="the hop of the encoder, or the length of the window",
     ),
     adapt: str = option(

@@ -123,7 +123,8 @@ class RankedDetections:
 
     `outcome` is CORRECT, MISPLACED, WRONG_NAME or FALSE_ALARM. `annotated` (recordings,) counts
     annotations, `hours` (recordings,) is NaN where a length is not known. `unreachable` counts
-    annotations that no detection can match. Without scores, every score is NaN.
+    annotations that no detection can match: too short, or several on one detection.
+    Without scores, every score is NaN.
     """
 
     label: str
@@ -373,10 +374,13 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     outcome = pl.concat(parts)
 
     # The best that a detection can do is to contain a call: its IoU is then the length of the call
-    # divided by its own length.
+    # divided by its own length. Of several calls on a detection, it matches one.
     least_s = task.min_iou * task.find_shortest(label) * (1 - ANY_OVERLAP)
-    lengths_s = own["end_s"] - own["start_s"]
-    unreachable = int((lengths_s < least_s).sum())
+    is_unreachable = (own["end_s"] - own["start_s"] < least_s).to_numpy().copy()
+    for rows in find_partners(detections, own, ANY_OVERLAP):
+        if len(rows) > 1:
+            is_unreachable[rows] |= is_missed[rows]
+    unreachable = int(is_unreachable.sum())
     counted = outcome.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
     numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
     ranked = task.rank(label, counted.with_columns(outcome=numbers), own, unreachable)

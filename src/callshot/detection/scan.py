@@ -4,31 +4,19 @@ A window is active if it is not silent, and has a call by thresholds (`detector.
 nearest mean (`nearest.py`). Recordings are read and scored in several threads; the result does not
 depend on them. On a cluster, each recording is an item of work.
 
-Active windows of a recording become events:
-
-Neighbours    Two active windows that follow each other, with a pause of at most `gap_s` in which
-              windows are not active, are neighbours.
-Stretch       Neighbouring windows of the same class.
-Part of a call
-              A window that contains half a call may be taken for another class. So a stretch is
-              dropped if each of its windows overlaps or touches a neighbouring stretch with a
-              higher score that is not dropped itself. A pause, whatever `gap_s`, parts calls.
-Event         Stretches of one class with nothing but dropped ones between them. All columns of an
-              event but its edges are those of its strongest window.
-Edges         See `refine_edges`.
+Active windows of a recording become events: see `edges.py`.
 """
 
 import math
-from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from callshot.chunks import Rows
@@ -42,12 +30,12 @@ from callshot.detection.detector import (
     find_medians,
     make_detector,
 )
+from callshot.detection.edges import Columns, Spacing, describe_calls, find_events
 from callshot.detection.events import complete_events
 from callshot.detection.examples import (
     mix_examples,
     sample_index,
 )
-from callshot.detection.index.clock import shift_clock
 from callshot.detection.index.index_files import (
     REJECTS,
     Index,
@@ -91,7 +79,7 @@ from callshot.errors import (
     join_names,
 )
 from callshot.jobs import Cluster, Job, Pool
-from callshot.records import FloatArray, Progress, Reject, no_progress, scale_progress
+from callshot.records import Progress, Reject, no_progress, scale_progress
 from callshot.records.frames import Frame
 from callshot.storage import to_path
 
@@ -192,8 +180,9 @@ def scan(
     Every window gets a score for each class. Its best class counts if the score reaches the
     threshold of that class; otherwise the window is none of the classes. Where nothing is known to
     be background, and calls seem to fill the recordings, a window belongs to the nearest mean
-    instead: that of a class, or that of quiet windows. Neighbouring windows with a call become one
-    event, named by the strongest of them.
+    instead: that of a class, or that of quiet windows. The sound of neighbouring windows with a
+    call shows where calls begin and end: each is an event, named by the strongest of its windows.
+    Where recordings cannot be read any more, neighbouring windows are one event.
 
     Parameters
     ----------
@@ -211,10 +200,10 @@ def scan(
         Least probability, from 0 to 1, that a detection is right. Needs a model with verdicts of a
         review, right and wrong ones.
     gap_s : float
-        Pauses up to this, in seconds, do not end an event.
+        Pauses up to this, in seconds, do not end an event; nor do pauses as examples have them.
     hop_s : float, optional
         Seconds from the start of one window to the next; by default as the encoder has it,
-        otherwise the window. With overlapping windows the edges of events are more precise.
+        otherwise the window. Fewer calls are cut in two by windows that overlap.
     adapt : str
         "auto": examples that are clips, without recordings around them, are mixed into background
         of what is scanned, and thresholds come from there; "always": all examples; "none".
@@ -332,7 +321,7 @@ def scan(
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
     finished = []
-    tables = []
+    active_windows: list[Columns] = []
     silent = []
     active_count = 0
     scan_rejects = []
@@ -348,32 +337,34 @@ def scan(
         active_count += len(windows.columns["score"])
         if windows.silent == recording.windows:
             silent.append(f"{recording.path}: silent from start to end")
-        events = merge_windows(windows.columns, spacing, recording.duration_s)
-        starts_s = events["start_s"]
-        clocks = [shift_clock(recording.clock, start_s) for start_s in starts_s]
-        events["recording"] = np.full(len(starts_s), recording.path, object)
-        events["clock"] = np.array(clocks, object)
-        tables.append(events)
+        active_windows.append(windows.columns)
     if not finished:
         raise InputError(
             f"{opened.folder}: no recording could be scanned "
             f"(the first: {scan_rejects[0].reason})"
         )
+    labels = {label for columns in active_windows for label in columns["label"]}
+    shapes = describe_calls(model, labels)
+    find = partial(
+        find_events, spacing=spacing, shapes=shapes, channel=settings.channel
+    )
+    with Pool(threads or default_threads()) as pool:
+        tables, unread = zip(*pool.map(find, finished, active_windows), strict=True)
     columns = join_columns(tables)
     lists = {name: column.tolist() for name, column in columns.items()}
-    found = complete_events(pl.DataFrame(lists).fill_nan(None))
+    events = complete_events(pl.DataFrame(lists).fill_nan(None))
     if precision is not None:
-        found = found.filter(pl.col("probability") >= precision)
+        events = events.filter(pl.col("probability") >= precision)
     return ScanResult(
         model=model,
-        events=found,
+        events=events,
         detector=detector,
         index=opened,
         recordings=finished,
         windows=sum(recording.windows for recording in finished),
         active=active_count,
         rejects=[*rejects, *scan_rejects],
-        notes=[*notes, *group_notes(silent)],
+        notes=[*notes, *group_notes(silent), *group_notes(filter(None, unread))],
         false_alarms=choice.false_alarms,
         gap_s=gap_s,
         adapted_model=None if choice.model is model else choice.model,
@@ -549,12 +540,7 @@ def adapt_model(
     return adapted, [note, NO_LABELS]
 
 
-ROUNDING_S = 1e-6
-DIGITS = 6  # of the times of events: microseconds
-
 Work = tuple[Index, AnyDetector]
-Columns = dict[str, NDArray[Any]]
-"""Arrays of one length."""
 
 
 class ActiveWindows(NamedTuple):
@@ -659,131 +645,3 @@ def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
 def join_columns(parts: Sequence[Columns]) -> Columns:
     """Concatenate parts that have the same columns."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-@dataclass(frozen=True)
-class Spacing:
-    """How windows follow each other, and what decides about events; all in seconds.
-
-    call_s  typical length of a call, by label
-    gap_s   pauses up to this do not end an event
-    """
-
-    window_s: float
-    hop_s: float
-    call_s: Mapping[Any, float]
-    gap_s: float = 0.0
-
-
-class _Stretch(NamedTuple):
-    """Active windows of one class from row `first` to row `last`, and the strongest of them."""
-
-    first: int
-    last: int
-    strongest: int
-
-
-def merge_windows(windows: Columns, spacing: Spacing, duration_s: float) -> Columns:
-    """Return the events of a recording in order of time, with the columns of their windows."""
-    starts_s = windows["start_s"]
-    ends_s = windows["end_s"]
-    scores = windows["score"]
-    step_s = spacing.hop_s + spacing.gap_s + ROUNDING_S
-    ends_run = np.diff(starts_s, append=np.inf) > step_s
-    names = windows["label"]
-    ends_stretch = np.append(names[1:] != names[:-1], True)
-    calls = []
-    run = []
-    first = 0
-    for last in np.flatnonzero(ends_run | ends_stretch).tolist():
-        strongest = first + int(scores[first : last + 1].argmax())
-        run.append(_Stretch(first, last, strongest))
-        first = last + 1
-        if ends_run[last]:
-            joined: list[_Stretch] = []
-            for call in _drop_parts_of_calls(run, starts_s, ends_s, scores):
-                earlier = joined[-1] if joined else None
-                if earlier is None or names[earlier.first] != names[call.first]:
-                    joined.append(call)
-                    continue
-                best = max(earlier.strongest, call.strongest, key=scores.__getitem__)
-                joined[-1] = _Stretch(earlier.first, call.last, best)
-            calls += joined
-            run = []
-    strongest_rows = [call.strongest for call in calls]
-    events = {name: column[strongest_rows] for name, column in windows.items()}
-    for row, call in enumerate(calls):
-        start_s, end_s = refine_edges(
-            float(starts_s[call.first]),
-            float(starts_s[call.last]),
-            float(ends_s[call.last]),
-            float(spacing.call_s[names[call.strongest]]),
-            spacing,
-            duration_s,
-        )
-        events["start_s"][row] = round(start_s, DIGITS)
-        events["end_s"][row] = round(end_s, DIGITS)
-    return events
-
-
-def _drop_parts_of_calls(
-    run: Sequence[_Stretch],
-    starts_s: FloatArray,
-    ends_s: FloatArray,
-    scores: FloatArray,
-) -> list[_Stretch]:
-    """Drop stretches that are part of a stronger neighbour; return the others in order of time."""
-    own_calls: list[_Stretch] = []
-    for stretch in sorted(run, key=lambda item: -scores[item.strongest]):
-        rows = slice(stretch.first, stretch.last + 1)
-        touches = np.zeros(stretch.last + 1 - stretch.first, bool)
-        position = bisect(own_calls, stretch.first, key=lambda item: item.first)
-        if position > 0:
-            before = own_calls[position - 1]
-            touches |= starts_s[rows] <= ends_s[before.last] + ROUNDING_S
-        if position < len(own_calls):
-            after = own_calls[position]
-            touches |= ends_s[rows] >= starts_s[after.first] - ROUNDING_S
-        if not touches.all():
-            own_calls.insert(position, stretch)
-    return own_calls
-
-
-def refine_edges(
-    first_start_s: float,
-    last_start_s: float,
-    end_s: float,
-    call_s: float,
-    spacing: Spacing,
-    duration_s: float,
-) -> tuple[float, float]:
-    """Return when an event begins and ends.
-
-    A call is in the middle of the windows that it makes active. As windows of `window_s` follow
-    each other by `hop_s`, one short call makes windows active for up to about `window_s`; only what
-    goes beyond that makes an event longer than a typical call. So its length is
-
-        min(call_s + hop_s, window_s) + max(0, active_s − window_s),
-        active_s = last_start_s − first_start_s + hop_s
-
-    and never more than all its windows. Without overlap these are the edges of its windows. An
-    event that begins or ends with the recording keeps that edge.
-
-    >>> spacing = Spacing(3.0, 1.0, {"hoot": 1.0})
-    >>> refine_edges(10.0, 12.0, 15.0, 1.0, spacing, 60.0)
-    (11.5, 13.5)
-    >>> refine_edges(10.0, 18.0, 21.0, 1.0, spacing, 60.0)
-    (11.5, 19.5)
-    >>> refine_edges(12.0, 15.0, 18.0, 1.0, Spacing(3.0, 3.0, {"hoot": 1.0}), 60.0)
-    (12.0, 18.0)
-    """
-    active_s = last_start_s - first_start_s + spacing.hop_s
-    length_s = min(call_s + spacing.hop_s, spacing.window_s)
-    length_s += max(0.0, active_s - spacing.window_s)
-    whole_s = end_s - first_start_s
-    trimmed_s = max(0.0, whole_s - length_s) / 2
-    begins_with_recording = first_start_s < ROUNDING_S
-    ends_with_recording = end_s > duration_s - ROUNDING_S
-    start_s = first_start_s if begins_with_recording else first_start_s + trimmed_s
-    last_s = end_s if ends_with_recording else end_s - trimmed_s
-    return start_s, last_s

@@ -99,7 +99,7 @@ Ranked = Mapping[str, Sequence[RankedDetections]]  # by events and by windows
 
 DIGITS = 6  # of times in seconds: spans that differ by less are the same
 # If more of the annotated calls cannot be matched by events, scores by windows come first.
-MAX_UNREACHABLE = 0.1
+MAX_UNREACHABLE = 0.3
 INTERVAL = {"_p01": 1, "_p99": 99}
 PROVENANCE = "provenance.json"
 SET = "callshot score"

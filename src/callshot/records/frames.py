@@ -154,7 +154,7 @@ ACTIVITY = _columns("date hour label detections recorded_minutes")
 # Scores of detections against annotations, per class; the row without a label is on all classes,
 # its average precision is the mean over classes. `by` is "events" or "windows". p01 and p99 are
 # percentiles over samples of recordings. False alarms are null where lengths are not known.
-# `unreachable` counts calls that are too short for the IoU, by events. What was detected is
+# `unreachable` counts calls that detections are too long for, by events. What was detected is
 # `correct`, `wrong_name` (a call of another class), `misplaced` (a call of the class, but found
 # already or not well enough) or among `false_alarms` (no annotated call).
 DETECTION_METRICS = (

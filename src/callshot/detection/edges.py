@@ -1,0 +1,489 @@
+"""Active windows of a recording, and its audio → events: which calls there are, and their edges.
+
+Neighbours    Two active windows that follow each other, with a pause of at most `gap_s` in which
+              windows are not active, are neighbours.
+Stretch       Neighbouring windows of the same class.
+Part of a call
+              A window that contains half a call may be taken for another class. So a stretch is
+              dropped if each of its windows overlaps or touches a neighbouring stretch with a
+              higher score that is not dropped itself. A pause, whatever `gap_s`, parts calls.
+              Stretches of one class with nothing but dropped ones between them are one.
+Edges         Those of `refine_edges`, from windows alone.
+Calls         A window is often longer than a call. So the calls of a stretch, and their edges, come
+              from the level of the sound in the band of the class (`find_calls`). All other columns
+              of an event are those of its strongest window.
+"""
+
+import math
+from bisect import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.fft import rfft
+
+from callshot.corpus.audio import Reader, open_recording
+from callshot.corpus.spectrogram import measure_spectrogram
+from callshot.detection.index.clock import shift_clock
+from callshot.detection.index.index_files import IndexedRecording
+from callshot.detection.index.windows import SILENCE, SILENCE_DBFS
+from callshot.detection.model import MAX_CLIP_S, Model, from_pcm
+from callshot.errors import InputError
+from callshot.records import FloatArray
+from callshot.storage import to_path
+
+Columns = dict[str, NDArray[Any]]
+"""Arrays of one length."""
+Edges = tuple[float, float]
+FindCalls = Callable[[Any, Edges, FloatArray, FloatArray], list[Edges]]
+
+ROUNDING_S = 1e-6
+DIGITS = 6  # of the times of events: microseconds
+# What follows was chosen on field recordings of birds and on synthetic sites: see the docs.
+FLOOR = 0.2  # of the levels of a stretch and around it are at most the noise floor
+# Of the way from the noise floor to the loudest sound, in dB: what a call is above, and what its
+# loudest part reaches.
+SHARE = 0.4
+PEAK_SHARE = 0.8
+MIN_CONTRAST_DB = 3.0  # between these two; otherwise the level says nothing
+MIN_SHARE = 0.5  # of a short example: shorter sounds are no calls
+PAUSE_SHARE = 0.3  # of a typical example: shorter pauses do not part calls
+COLUMNS = 25  # of levels in a typical call
+COLUMNS_S = (0.005, 0.05)  # limits of their length
+BLOCK = 1024  # columns that are read at once
+OCTAVES = 10  # below half the rate, in which the band of a call is found
+TONES = 12  # of an octave
+CLEAR = (
+    10.0  # power over that of the quietest quarter of a clip that belongs to the call
+)
+BAND = (0.05, 0.95)  # of this power
+NO_AUDIO = "its audio could not be read, so its events begin and end with windows"
+
+
+class CallShape(NamedTuple):
+    """What calls of a class are like, from the audio of its examples.
+
+    min_s            shorter sounds are no calls
+    pause_s          pauses up to this do not part calls
+    step_s           length of a column of levels
+    low_hz, high_hz  the band that calls are in
+    """
+
+    min_s: float
+    pause_s: float
+    step_s: float
+    low_hz: float
+    high_hz: float
+
+
+def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
+    """Return what calls of some classes are like; those without audio of examples are left out."""
+    examples = model.examples.spans
+    shapes = {}
+    for label in sorted(set(labels)):
+        rows = np.flatnonzero(np.array(model.examples.label) == label)
+        lengths_s = examples.durations_s[rows]
+        typical_s = float(np.median(lengths_s))
+        step_s = float(np.clip(typical_s / COLUMNS, *COLUMNS_S))
+        signals = []
+        bands_hz = []
+        for row, length_s in zip(rows, lengths_s, strict=True):
+            clip = examples["clip"][row]
+            if clip is None:
+                continue
+            signal = from_pcm(clip)
+            # In real time, whatever the speed of the encoder.
+            rate_hz = len(signal) / min(length_s, MAX_CLIP_S)
+            signals.append((signal, rate_hz))
+            bands_hz.append(find_band(signal, rate_hz, step_s))
+        if not signals:
+            continue
+        low_hz, high_hz = np.median(bands_hz, axis=0).tolist()
+        pauses_s = [PAUSE_SHARE * typical_s]
+        for signal, rate_hz in signals:
+            step = max(1, round(step_s * rate_hz))
+            levels = measure_band(signal, rate_hz, (low_hz, high_hz), step)
+            heights = measure_heights(levels, levels, len(levels))
+            between = np.diff(np.flatnonzero(heights > SHARE)) - 1
+            pauses_s.append(step_s * float(between.max(initial=0)))
+        min_s = MIN_SHARE * float(np.quantile(lengths_s, 0.1))
+        shapes[label] = CallShape(min_s, max(pauses_s), step_s, low_hz, high_hz)
+    return shapes
+
+
+def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edges:
+    """Return the band of a call: what is between 5 and 95 % of the power that is clearly its own.
+
+    That is power of a tone ten times above the quietest quarter of the clip.
+    """
+    edges_hz = np.geomspace(
+        rate_hz / 2 ** (OCTAVES + 1), rate_hz / 2, OCTAVES * TONES + 1
+    )
+    columns = max(4, round(len(signal) / rate_hz / step_s))
+    levels = measure_spectrogram(signal, rate_hz, edges_hz, columns, 2 * step_s)
+    power = 10 ** (levels[::-1] / 10) * np.diff(edges_hz)[:, None]
+    quiet = np.quantile(power, 0.25, axis=1, keepdims=True)
+    own = np.where(power > CLEAR * quiet, power, 0.0).sum(axis=1)
+    if not own.any():
+        own = power.sum(axis=1)
+    share = np.cumsum(own) / own.sum()
+    low, high = np.searchsorted(share, BAND).tolist()
+    return float(edges_hz[low]), float(edges_hz[high + 1])
+
+
+def measure_band(
+    signal: NDArray[np.float32], rate_hz: float, band_hz: Edges, step: int
+) -> FloatArray:
+    """Return the level in a band for every `step` samples of a signal, in dB.
+
+    It is the power of Hann windows of two steps around the middle of each step; a sine at full
+    scale in the band has 0 dB. This is several times faster than a spectrogram with exact rows.
+    """
+    hann = np.hanning(2 * step + 2)[1:-1].astype(np.float32)
+    padded = np.pad(signal, (step // 2, 2 * step))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, 2 * step)
+    columns = max(1, len(signal) // step)
+    low, high = np.array(band_hz) * 2 * step / rate_hz
+    first = min(math.floor(low), step)
+    end = max(first + 1, math.ceil(high))
+    spectra = rfft(frames[: columns * step : step] * hann)[:, first:end]
+    squares = np.square(spectra.real) + np.square(spectra.imag)
+    # A sine is spread over bins by the window, 1.5 times its power in all.
+    power = squares.sum(axis=1, dtype=np.float64) * (2 / hann.sum()) ** 2 / 1.5
+    levels: FloatArray = 10 * np.log10(np.maximum(power, SILENCE))
+    return levels
+
+
+def measure_heights(levels: FloatArray, around: FloatArray, columns: int) -> FloatArray:
+    """Return how far each level is on the way from the noise floor to the loudest sound, 0 to 1.
+
+    The noise floor comes from the levels of a stretch and `around` it, the loudest sound from the
+    columns of the stretch that are at most `columns` away. 0 where these two hardly differ.
+    """
+    audible = around[around > SILENCE_DBFS]
+    if len(audible) == 0:
+        return np.zeros(len(levels))
+    floor = np.quantile(audible, FLOOR)
+    loudest = pl.Series(levels).rolling_max(2 * columns + 1, min_samples=1, center=True)
+    contrast = loudest.to_numpy() - floor
+    heights = (levels - floor) / np.maximum(contrast, MIN_CONTRAST_DB)
+    return np.where(contrast < MIN_CONTRAST_DB, 0.0, heights)
+
+
+def find_runs(is_loud: NDArray[np.bool_], max_pause: float) -> list[list[int]]:
+    """Return first and end of each run of True, in which pauses may have `max_pause` columns.
+
+    >>> find_runs(np.array([1, 1, 0, 1, 0, 0, 1], bool), 1)
+    [[0, 4], [6, 7]]
+    """
+    runs: list[list[int]] = []
+    edges = np.flatnonzero(np.diff(is_loud, prepend=False, append=False))
+    for first, end in edges.reshape(-1, 2).tolist():
+        if runs and first - runs[-1][1] <= max_pause:
+            runs[-1][1] = end
+        else:
+            runs.append([first, end])
+    return runs
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """How windows follow each other, and what decides about events; all in seconds.
+
+    call_s  typical length of a call, by label
+    gap_s   pauses up to this do not end an event
+    """
+
+    window_s: float
+    hop_s: float
+    call_s: Mapping[Any, float]
+    gap_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class CallFinder:
+    """An open recording in which the calls of stretches are found."""
+
+    reader: Reader
+    channel: str
+    duration_s: float
+    spacing: Spacing
+    shapes: Mapping[str, CallShape]
+
+    def find_calls(
+        self, label: str, edges_s: Edges, starts_s: FloatArray, ends_s: FloatArray
+    ) -> list[Edges]:
+        """Return the calls of a stretch in order of time.
+
+        `edges_s` are those from its windows, of which `starts_s` and `ends_s` are given. A sound is
+        where the level in the band of the class is above SHARE (`measure_heights`); pauses as
+        examples have them do not part it. It is a call if it reaches PEAK_SHARE, is not much
+        shorter than examples, and if most windows around its middle are active. A window without
+        a call has its other sounds, or if there are none its own edges, as far as `edges_s` go.
+        """
+        shape = self.shapes.get(label)
+        top_hz = self.reader.recording.rate_hz / 2
+        if shape is None or shape.low_hz >= top_hz:
+            return [edges_s]
+        first_s = float(starts_s[0])
+        last_s = float(ends_s.max())
+        margin_s = 2 * max(self.spacing.window_s, self.spacing.call_s[label])
+        around_s = (
+            max(0.0, first_s - margin_s),
+            min(self.duration_s, last_s + margin_s),
+        )
+        begin_s, step_s, around = self.read_levels(around_s, shape)
+        first = max(0, round((first_s - begin_s) / step_s))
+        end = max(first, round((last_s - begin_s) / step_s))
+        levels = around[first:end]
+        near = round(self.spacing.window_s / step_s)
+        heights = measure_heights(levels, around, near)
+        pause_s = max(shape.pause_s, self.spacing.gap_s)
+        calls: list[Edges] = []
+        others: list[Edges] = []
+        for run in find_runs(heights > SHARE, pause_s / step_s + ROUNDING_S):
+            start_s, end_s = (begin_s + step_s * (first + column) for column in run)
+            is_long = end_s - start_s >= shape.min_s - ROUNDING_S
+            if is_long and heights[slice(*run)].max() >= PEAK_SHARE:
+                sound = max(first_s, start_s), min(last_s, end_s)
+                middle_s = (start_s + end_s) / 2
+                begun = np.searchsorted(starts_s, middle_s, "right")
+                active = begun - np.searchsorted(ends_s, middle_s, "right")
+                is_call = 2 * active > self.count_windows(middle_s)
+                (calls if is_call else others).append(sound)
+        missed = find_missed(calls, edges_s, starts_s, ends_s)
+        calls += [
+            sound
+            for sound in others
+            if any(sound[0] < end_s and sound[1] > start_s for start_s, end_s in missed)
+        ]
+        calls.sort()
+        return sorted(calls + find_missed(calls, edges_s, starts_s, ends_s))
+
+    def count_windows(self, time_s: float) -> int:
+        """Return how many windows of the recording a time is in."""
+        window_s = self.spacing.window_s
+        hop_s = self.spacing.hop_s
+        last = math.floor(min(time_s, self.duration_s - window_s) / hop_s)
+        first = math.ceil(max(0.0, time_s - window_s) / hop_s)
+        return max(1, last - first + 1)
+
+    def read_levels(
+        self, span_s: Edges, shape: CallShape
+    ) -> tuple[float, float, FloatArray]:
+        """Return the start and the length of columns, and their levels in the band, in dB."""
+        recording = self.reader.recording
+        rate_hz = round(recording.rate_hz)
+        step = max(1, round(shape.step_s * rate_hz))
+        step_s = step / rate_hz
+        first = round(span_s[0] / step_s)
+        last = max(first + 1, round(span_s[1] / step_s))
+        band_hz = (shape.low_hz, min(shape.high_hz, rate_hz / 2))
+        parts = []
+        for begin in range(first, last, BLOCK):
+            end = min(begin + BLOCK, last)
+            # With a column more at both ends: frames of columns overlap.
+            before = min(1, begin)
+            signal = self.reader.read_decodable(
+                (begin - before) * step_s,
+                (end + 1) * step_s,
+                rate_hz=rate_hz,
+                channel_rule=self.channel,
+            )
+            levels = measure_band(signal, rate_hz, band_hz, step)
+            parts.append(levels[before : before + end - begin])
+        return first * step_s, step_s, np.concatenate(parts)
+
+
+def find_missed(
+    calls: Sequence[Edges], edges_s: Edges, starts_s: FloatArray, ends_s: FloatArray
+) -> list[Edges]:
+    """Return events for windows that no call overlaps: the part of each inside `edges_s`.
+
+    Calls are in order of time. Neighbouring parts are one event.
+    """
+    missed: list[Edges] = []
+    call_starts_s = np.array([start_s for start_s, _ in calls] + [np.inf])
+    call_ends_s = np.array([end_s for _, end_s in calls])
+    next_calls = np.searchsorted(call_ends_s, starts_s, "right")
+    for row in np.flatnonzero(call_starts_s[next_calls] >= ends_s).tolist():
+        start_s = max(float(starts_s[row]), edges_s[0])
+        end_s = min(float(ends_s[row]), edges_s[1])
+        if missed and start_s <= missed[-1][1] + ROUNDING_S:
+            missed[-1] = missed[-1][0], end_s
+        else:
+            missed.append((start_s, end_s))
+    return missed
+
+
+def find_events(
+    recording: IndexedRecording,
+    windows: Columns,
+    *,
+    spacing: Spacing,
+    shapes: Mapping[str, CallShape],
+    channel: str,
+) -> tuple[Columns, str | None]:
+    """Return the events of a recording, and a note if its audio could not be read."""
+    merge = partial(merge_windows, windows, spacing, recording.duration_s)
+    note = None
+    try:
+        if len(windows["score"]) == 0 or not shapes:
+            events = merge()
+        else:
+            path = to_path(recording.root) / recording.path
+            with open_recording(path, recording.path) as reader:
+                finder = CallFinder(
+                    reader, channel, recording.duration_s, spacing, shapes
+                )
+                events = merge(finder.find_calls)
+    except InputError:
+        events = merge()
+        note = f"{recording.path}: {NO_AUDIO}"
+    starts_s = events["start_s"]
+    clocks = [shift_clock(recording.clock, start_s) for start_s in starts_s]
+    events["recording"] = np.full(len(starts_s), recording.path, object)
+    events["clock"] = np.array(clocks, object)
+    found = [shapes.get(label) for label in events["label"]]
+    for name in ("low_hz", "high_hz"):
+        edges_hz = [shape and round(getattr(shape, name), 1) for shape in found]
+        events[name.replace("_", "_freq_")] = np.array(edges_hz, object)
+    return events, note
+
+
+class _Stretch(NamedTuple):
+    """Active windows of one class from row `first` to row `last`, and the strongest of them."""
+
+    first: int
+    last: int
+    strongest: int
+
+
+def merge_windows(
+    windows: Columns,
+    spacing: Spacing,
+    duration_s: float,
+    find_calls: FindCalls | None = None,
+) -> Columns:
+    """Return the events of a recording in order of time, with the columns of their windows.
+
+    Each stretch of windows is an event, or has the calls that `find_calls` returns.
+    """
+    starts_s = windows["start_s"]
+    ends_s = windows["end_s"]
+    scores = windows["score"]
+    step_s = spacing.hop_s + spacing.gap_s + ROUNDING_S
+    ends_run = np.diff(starts_s, append=np.inf) > step_s
+    names = windows["label"]
+    ends_stretch = np.append(names[1:] != names[:-1], True)
+    calls = []
+    run = []
+    first = 0
+    for last in np.flatnonzero(ends_run | ends_stretch).tolist():
+        strongest = first + int(scores[first : last + 1].argmax())
+        run.append(_Stretch(first, last, strongest))
+        first = last + 1
+        if ends_run[last]:
+            joined: list[_Stretch] = []
+            for call in _drop_parts_of_calls(run, starts_s, ends_s, scores):
+                earlier = joined[-1] if joined else None
+                if earlier is None or names[earlier.first] != names[call.first]:
+                    joined.append(call)
+                    continue
+                best = max(earlier.strongest, call.strongest, key=scores.__getitem__)
+                joined[-1] = _Stretch(earlier.first, call.last, best)
+            calls += joined
+            run = []
+    rows = []
+    edges = []
+    for call in calls:
+        label = names[call.strongest]
+        own = call.first + np.flatnonzero(names[call.first : call.last + 1] == label)
+        edges_s = refine_edges(
+            float(starts_s[call.first]),
+            float(starts_s[call.last]),
+            float(ends_s[call.last]),
+            float(spacing.call_s[label]),
+            spacing,
+            duration_s,
+        )
+        spans = [edges_s]
+        if find_calls is not None:
+            spans = find_calls(label, edges_s, starts_s[own], ends_s[own])
+        for start_s, end_s in spans:
+            low = np.searchsorted(ends_s[own], start_s, "right")
+            high = np.searchsorted(starts_s[own], end_s, "left")
+            near = own[low:high]
+            rows.append(int(near[scores[near].argmax()]))
+            edges.append((round(start_s, DIGITS), round(end_s, DIGITS)))
+    events = {name: column[rows] for name, column in windows.items()}
+    events["start_s"] = np.array([start_s for start_s, _ in edges])
+    events["end_s"] = np.array([end_s for _, end_s in edges])
+    return events
+
+
+def _drop_parts_of_calls(
+    run: Sequence[_Stretch],
+    starts_s: FloatArray,
+    ends_s: FloatArray,
+    scores: FloatArray,
+) -> list[_Stretch]:
+    """Drop stretches that are part of a stronger neighbour; return the others in order of time."""
+    own_calls: list[_Stretch] = []
+    for stretch in sorted(run, key=lambda item: -scores[item.strongest]):
+        rows = slice(stretch.first, stretch.last + 1)
+        touches = np.zeros(stretch.last + 1 - stretch.first, bool)
+        position = bisect(own_calls, stretch.first, key=lambda item: item.first)
+        if position > 0:
+            before = own_calls[position - 1]
+            touches |= starts_s[rows] <= ends_s[before.last] + ROUNDING_S
+        if position < len(own_calls):
+            after = own_calls[position]
+            touches |= ends_s[rows] >= starts_s[after.first] - ROUNDING_S
+        if not touches.all():
+            own_calls.insert(position, stretch)
+    return own_calls
+
+
+def refine_edges(
+    first_start_s: float,
+    last_start_s: float,
+    end_s: float,
+    call_s: float,
+    spacing: Spacing,
+    duration_s: float,
+) -> tuple[float, float]:
+    """Return when an event begins and ends.
+
+    A call is in the middle of the windows that it makes active. As windows of `window_s` follow
+    each other by `hop_s`, one short call makes windows active for up to about `window_s`; only what
+    goes beyond that makes an event longer than a typical call. So its length is
+
+        min(call_s + hop_s, window_s) + max(0, active_s − window_s),
+        active_s = last_start_s − first_start_s + hop_s
+
+    and never more than all its windows. Without overlap these are the edges of its windows. An
+    event that begins or ends with the recording keeps that edge.
+
+    >>> spacing = Spacing(3.0, 1.0, {"hoot": 1.0})
+    >>> refine_edges(10.0, 12.0, 15.0, 1.0, spacing, 60.0)
+    (11.5, 13.5)
+    >>> refine_edges(10.0, 18.0, 21.0, 1.0, spacing, 60.0)
+    (11.5, 19.5)
+    >>> refine_edges(12.0, 15.0, 18.0, 1.0, Spacing(3.0, 3.0, {"hoot": 1.0}), 60.0)
+    (12.0, 18.0)
+    """
+    active_s = last_start_s - first_start_s + spacing.hop_s
+    length_s = min(call_s + spacing.hop_s, spacing.window_s)
+    length_s += max(0.0, active_s - spacing.window_s)
+    whole_s = end_s - first_start_s
+    trimmed_s = max(0.0, whole_s - length_s) / 2
+    begins_with_recording = first_start_s < ROUNDING_S
+    ends_with_recording = end_s > duration_s - ROUNDING_S
+    start_s = first_start_s if begins_with_recording else first_start_s + trimmed_s
+    last_s = end_s if ends_with_recording else end_s - trimmed_s
+    return start_s, last_s
