@@ -36,7 +36,7 @@ SMALLER = {
         "--total-samples 110 --permutations 9 --no-figure"
     ),
     "--per-k": "--per-k --draws 2 --C 1",
-    "scan better.npz": "scan calls.npz",
+    "scan better.npz detections/index --out": "scan calls.npz detections/index --out",
     "--hop 1": "--hop 0.5",
 }
 
@@ -90,9 +90,10 @@ def make_files():
 
 
 def review_detections():
-    """Confirm the first detection, in place of a person on the page."""
+    """Confirm and reject a detection, in place of a person on the page."""
     with serve(Path("detections"), Path("detections/review")) as (client, _):
         client.decide(0, "confirm")
+        client.decide(1, "reject")
 
 
 def list_commands():
