@@ -100,11 +100,24 @@ def read_rows(index, recording):
     return read_span(path, index.settings)
 
 
-def test_events_are_those_of_literal_loops_where_the_audio_is_gone(field):
+def test_events_begin_and_end_with_windows_where_the_audio_is_gone(field):
     index = open_index(field / "index")
     gone = tuple(replace(one, root=str(field / "gone")) for one in index.recordings)
-    result = scan(field / "model.npz", replace(index, recordings=gone))
+    model = field / "model.npz"
+    result = scan(model, replace(index, recordings=gone), edges="sound")
     assert sum("begin and end with windows" in note for note in result.notes) == 1
+    by_windows = scan(model, index).events
+    assert result.events.select("start_s", "end_s", "label").equals(
+        by_windows.select("start_s", "end_s", "label")
+    )
+    calls = scan(model, index, edges="sound").events
+    assert calls["low_freq_hz"].null_count() == 0
+    lengths_s = calls["end_s"] - calls["start_s"]
+    assert lengths_s.median() < (by_windows["end_s"] - by_windows["start_s"]).median()
+
+
+def test_events_are_those_of_literal_loops(field):
+    result = scan(field / "model.npz", field / "index")
     call_s = find_medians(result.model, result.model.examples.spans.durations_s)
     expected = []
     for recording in result.index.recordings:

@@ -286,16 +286,21 @@ def scan(
     gap: float = option(
         0.0,
         "S",
-        "Longest pause inside an event, in seconds. Calls of the same class that are closer "
-        "become one event, and so do calls with pauses as examples have them inside.",
+        "Longest pause inside an event, in seconds. Windows with a detection of the same "
+        "class that are closer become one event.",
     ),
     hop: float | None = option(
         None,
         "S",
         "Time from the start of one window to the start of the next, in seconds. A "
-        "shorter time cuts fewer calls in two, tells more sounds beside calls from them, and "
-        "takes longer.",
+        "shorter time gives more exact starts and ends of events, and takes longer.",
         shown="the hop of the encoder, or the length of the window",
+    ),
+    edges: str = option(
+        "windows",
+        "windows|sound",
+        "Where events begin and end. windows: an event is a stretch of windows with calls. sound: "
+        "each call in these windows is an event, by what is loud in the band of the examples.",
     ),
     adapt: str = option(
         "auto",
@@ -410,6 +415,7 @@ def scan(
             precision=precision,
             gap_s=gap,
             hop_s=hop,
+            edges=edges,
             adapt=adapt,
             encoder=encoder.encoder,
             encoder_options=encoder.choices,

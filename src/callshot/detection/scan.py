@@ -83,6 +83,8 @@ from callshot.records import Progress, Reject, no_progress, scale_progress
 from callshot.records.frames import Frame
 from callshot.storage import to_path
 
+SOUND = "sound"
+EDGES = ("windows", SOUND)
 AUTO = "auto"
 ALWAYS = "always"
 ADAPT_MODES = (AUTO, ALWAYS, "none")
@@ -166,6 +168,7 @@ def scan(
     gap_s: float = 0.0,
     precision: float | None = None,
     hop_s: float | None = None,
+    edges: str = "windows",
     adapt: str = "auto",
     encoder: str | None = None,
     encoder_options: Mapping[str, object] | None = None,
@@ -200,10 +203,13 @@ def scan(
         Least probability, from 0 to 1, that a detection is right. Needs a model with verdicts of a
         review, right and wrong ones.
     gap_s : float
-        Pauses up to this, in seconds, do not end an event; nor do pauses as examples have them.
+        Pauses up to this, in seconds, do not end an event.
     hop_s : float, optional
         Seconds from the start of one window to the next; by default as the encoder has it,
         otherwise the window. Fewer calls are cut in two by windows that overlap.
+    edges : str
+        "windows": an event is a stretch of windows; "sound": the sound of these windows is read,
+        and each call in them is an event, with its edges and band.
     adapt : str
         "auto": examples that are clips, without recordings around them, are mixed into background
         of what is scanned, and thresholds come from there; "always": all examples; "none".
@@ -240,6 +246,7 @@ def scan(
     ['rumble']
     """
     check_choice("adapt", adapt, ADAPT_MODES)
+    check_choice("edges", edges, EDGES)
     if not 0 <= gap_s < math.inf:
         raise OptionError(f"gap: expected 0 or more seconds, got {gap_s:g}")
     if false_alarms is not None:
@@ -344,7 +351,7 @@ def scan(
             f"(the first: {scan_rejects[0].reason})"
         )
     labels = {label for columns in active_windows for label in columns["label"]}
-    shapes = describe_calls(model, labels)
+    shapes = describe_calls(model, labels) if edges == SOUND else {}
     find = partial(
         find_events, spacing=spacing, shapes=shapes, channel=settings.channel
     )
