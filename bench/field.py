@@ -4,7 +4,9 @@
 
 The recordings, examples and figures are those of bench/field_rules.py, but clips are written to
 files, learned and scanned, all by default. "background" adds recordings without calls to the model:
-what is not boxed in the recordings of the examples. Indexes are kept in --folder. "by events" are
+what is not boxed in the recordings of the examples. "verdicts" adds 50 verdicts, by the boxes, on
+detections of the first scan that are spread evenly over their scores; the recordings are scanned
+again, with what was judged. Indexes are kept in --folder. "by events" are
 the figures of `callshot score`: a call and its event have an IoU of 0.3 or more, one to one.
 """
 
@@ -23,7 +25,7 @@ from callshot.corpus.audio import load_audio
 from callshot.detection.index.index_files import Index
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
-from callshot.detection.model import Model
+from callshot.detection.model import Model, merge_models
 from callshot.detection.nearest import NearestMeanDetector
 from callshot.detection.scan import ScanResult, scan
 from callshot.detection.score import score_detections
@@ -33,6 +35,10 @@ from table import parser, show
 
 RATE_HZ = 48000
 MIN_FREE_S = 3.0
+VERDICTS = 50
+LIKELY = 0.9
+BACKGROUND = "background"
+VERDICTS_KNOWN = "verdicts"
 PLACE = ("recording", "start_s", "end_s", "label")
 
 
@@ -97,9 +103,41 @@ def scan_birds(
     ]
 
 
+def judge_detections(
+    model: Model, events: pl.DataFrame, boxes: pl.DataFrame, root: Path
+) -> Model:
+    """Add verdicts on some detections to a model, as `callshot learn --add REVIEW` does."""
+    ranked = events.sort("score", descending=True)
+    rows = np.unique(np.linspace(0, len(ranked) - 1, VERDICTS).round().astype(int))
+    is_right = []
+    is_wrong = []
+    for event in ranked[rows].select(PLACE).iter_rows():
+        _, _, right, wrong = judge([event], boxes.select(PLACE))
+        is_right.append(right > 0)
+        is_wrong.append(wrong > 0)
+    with TemporaryDirectory() as folder:
+        table = Path(folder) / "verdicts.csv"
+        for chosen in (is_right, is_wrong):
+            ranked[rows].filter(pl.Series(chosen)).select(PLACE).write_csv(table)
+            part = learn(
+                root,
+                model.encoder,
+                annotations=table,
+                background="none",
+                store=Path(folder) / "store",
+            ).model
+            if chosen is is_right:
+                spans = part.examples.spans.with_columns(reviewed=True)
+                confirmed = replace(part.examples, spans=spans)
+                model = merge_models(model, replace(part, examples=confirmed))
+            else:
+                model = replace(model, rejected=part.examples)
+    return model
+
+
 def measure(
     examples: dict[str, list[int]],
-    background: bool,
+    known: str,
     boxes: pl.DataFrame,
     indexes: dict[str, Index],
     options: Namespace,
@@ -112,7 +150,7 @@ def measure(
         clips = Path(folder) / "clips"
         quiet = Path(folder) / "quiet"
         write_clips(root, boxes[rows], clips)
-        if background:
+        if known == BACKGROUND:
             lengths_s = {
                 one.path: one.duration_s
                 for one in indexes["birds"].recordings
@@ -122,19 +160,30 @@ def measure(
         model = learn(
             clips,
             options.encoder,
-            background=quiet if background else "none",
+            background=quiet if known == BACKGROUND else "none",
             store=Path(folder) / "store",
         ).model
+    result, figures = scan_birds(model, indexes["birds"], boxes, used)
+    if known == VERDICTS_KNOWN:
+        model = judge_detections(model, result.events, boxes, root)
         result, figures = scan_birds(model, indexes["birds"], boxes, used)
     elsewhere = [scan(model, indexes[name]) for name in ("positive", "negative")]
     events = sum(len(one.events) for one in elsewhere)
     hours = sum(one.hours for one in elsewhere)
     by_nearest_mean = isinstance(result.detector, NearestMeanDetector)
-    return [*figures, events / hours / len(examples), float(by_nearest_mean)]
+    likely = result.events.filter(pl.col("probability") >= LIKELY)
+    _, _, right, wrong = judge(likely.select(PLACE).rows(), boxes.select(PLACE))
+    return [
+        *figures,
+        events / hours / len(examples),
+        float(by_nearest_mean),
+        right / max(1.0, right + wrong),
+        len(likely) / len(result.events),
+    ]
 
 
 def main() -> None:
-    """Measure with and without background, on the same draws."""
+    """Measure with clips alone, with background and with verdicts, on the same draws."""
     arguments = parser(__doc__)
     arguments.add_argument("data", type=Path)
     arguments.add_argument("--folder", type=Path, required=True)
@@ -153,16 +202,15 @@ def main() -> None:
     table = []
     for way in ("random", "spread", "few"):
         drawn = list(draw_examples(boxes, options.draws, way))
-        for background in (False, True):
+        for known in ("clips", BACKGROUND, VERDICTS_KNOWN):
             figures = [
-                measure(examples, background, boxes, indexes, options)
-                for examples in drawn
+                measure(examples, known, boxes, indexes, options) for examples in drawn
             ]
             means = np.mean(figures, axis=0)
             table.append(
                 {
                     "examples": way,
-                    "background": "known" if background else "not known",
+                    "known": known,
                     "recall": means[0],
                     "precision": means[1],
                     "lowest recall": np.min(figures, axis=0)[0],
@@ -172,6 +220,8 @@ def main() -> None:
                     "median event (s)": means[4],
                     "false alarms / h / class elsewhere": means[5],
                     "by nearest mean": means[6],
+                    "probability 0.9 or more: precision": means[7],
+                    "share of events": means[8],
                 }
             )
     title = f"{options.encoder}, {CLIPS} clips of each of {SPECIES} species, {options.draws} draws"
