@@ -190,6 +190,7 @@ def main() -> None:
     arguments.add_argument("--encoder", default="birdnet-v2.4")
     arguments.add_argument("--hop", type=float)
     arguments.add_argument("--draws", type=int, default=5)
+    arguments.add_argument("--ways", nargs="+", default=["random", "spread", "few"])
     options = arguments.parse_args()
     boobook = options.data / "boobook"
     folders = [options.data / "birds", boobook / "positive", boobook / "negative"]
@@ -200,7 +201,7 @@ def main() -> None:
         indexes[folder.name] = result.index
     boxes = pl.read_csv(options.data / "birds" / "annotations.csv")
     table = []
-    for way in ("random", "spread", "few"):
+    for way in options.ways:
         drawn = list(draw_examples(boxes, options.draws, way))
         for known in ("clips", BACKGROUND, VERDICTS_KNOWN):
             figures = [

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from callshot.chunks import Rows
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
-from callshot.detection.background import Background
+from callshot.detection.background import WITHOUT_CALLS, Background
 from callshot.detection.detector import (
     Detector,
     check_aim,
@@ -90,6 +90,7 @@ ALWAYS = "always"
 ADAPT_MODES = (AUTO, ALWAYS, "none")
 AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
+MIN_QUIET_H = 0.5  # without calls, by which thresholds are found
 NEAREST_MEAN = (
     "thresholds would find less: a call is what is nearer to the examples than to the quiet "
     "windows of these recordings (to the mean of all windows, if levels are not known); the score "
@@ -401,7 +402,9 @@ def choose_detector(
     """Return thresholds, or the nearest mean if it finds calls in more windows of a sample.
 
     Both are compared at the same number of false alarms in the known background. Without an aim,
-    the nearest mean is then used as it is; with an aim and no known background, never.
+    the nearest mean is then used as it is; with an aim and no known background, never. A folder of
+    less than half an hour without calls is too little for thresholds at the usual aim: there the
+    nearest mean is used if it finds anything.
     """
     background = model.background
     is_known = background is not None and len(background.vectors) > 1
@@ -431,8 +434,13 @@ def choose_detector(
         limited = limit_alarms(nearest, background, allowed)
     by_mean, _ = limited.search_once([sample.vectors], limited.means)
     by_threshold, *_ = detector.search([sample.vectors])
-    found = np.count_nonzero(by_mean != BACKGROUND)
-    if found <= np.count_nonzero(by_threshold != BACKGROUND):
+    most = np.count_nonzero(by_threshold != BACKGROUND)
+    if is_known and false_alarms is None:
+        assert background is not None
+        is_listened = (background.origins == WITHOUT_CALLS).all()
+        if is_listened and background.hours < MIN_QUIET_H:
+            most = 0
+    if np.count_nonzero(by_mean != BACKGROUND) <= most:
         return by_thresholds
     if false_alarms is not None:
         return _Choice(limited, model, aim, [LIMITED_MEAN])
