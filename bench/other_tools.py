@@ -177,10 +177,13 @@ def score_by_birdnet_analyzer(
     return scores[: len(vectors)], scores[len(vectors) :]
 
 
-def score_by_probe(draw: Draw, in_recordings: bool) -> tuple[Array, Array]:
+def score_by_probe(
+    draw: Draw, in_recordings: bool, scanned_too: bool = True
+) -> tuple[Array, Array]:
     """Train a linear layer with weak negatives, and return its logits.
 
-    Its examples are the clips, or the windows of their recordings that touch them.
+    Its examples are the clips, or the windows of their recordings that touch them; then weak
+    negatives may be of these recordings only.
     """
     rng = np.random.default_rng(0)
     scanned = draw.birds.select(draw.is_scanned)
@@ -195,7 +198,8 @@ def score_by_probe(draw: Draw, in_recordings: bool) -> tuple[Array, Array]:
         is_example = target.any(axis=1)
         vectors = draw.birds.vectors[is_example]
         target = target[is_example]
-        weak = draw.birds.vectors[~is_example]
+        is_weak = ~is_example if scanned_too else ~is_example & ~draw.is_scanned
+        weak = draw.birds.vectors[is_weak]
     else:
         with TemporaryDirectory() as folder:
             store = Path(folder) / "store"
@@ -222,7 +226,7 @@ def _train_probe(
     second = np.zeros_like(weights)
     for step in range(1, STEPS + 1):
         own = np.resize(rng.permutation(len(vectors)), BATCH)
-        other = rng.choice(len(weak), BATCH, replace=False)
+        other = rng.choice(len(weak), BATCH)
         inputs = np.vstack([vectors[own], weak[other]])
         inputs = np.hstack([inputs, np.ones((len(inputs), 1))])
         wanted = np.vstack([target[own], np.zeros((BATCH, size[1]), bool)])
@@ -306,14 +310,16 @@ def list_ways(options: Namespace, folders: dict[Path, Index]) -> dict[str, Way]:
     """Return the other ways by name."""
     clips = partial(score_by_probe, in_recordings=False)
     windows = partial(score_by_probe, in_recordings=True)
+    elsewhere = partial(windows, scanned_too=False)
     spectrograms = read_spectrograms(folders)
     templates = partial(
         score_by_templates, root=options.data / "birds", spectrograms=spectrograms
     )
     ways = {
         "linear probe, clips": Way(clips, 0.0, "2 notebooks", "logit"),
-        "linear probe, windows of their recordings": Way(
-            windows, 0.0, "2 notebooks", "logit"
+        "linear probe, windows": Way(windows, 0.0, "2 notebooks", "logit"),
+        "linear probe, windows, negatives of their recordings": Way(
+            elsewhere, 0.0, "2 notebooks", "logit, negatives"
         ),
         "template matching": Way(templates, None, "a program", "correlation, bands"),
     }
