@@ -11,7 +11,7 @@ the figures of `callshot score`: a call and its event have an IoU of 0.3 or more
 """
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -42,17 +42,24 @@ VERDICTS_KNOWN = "verdicts"
 PLACE = ("recording", "start_s", "end_s", "label")
 
 
-def write_clips(root: Path, spans: pl.DataFrame, folder: Path) -> None:
-    """Write spans of recordings as files, in a folder for each label."""
+def read_clips(
+    root: Path, spans: pl.DataFrame, rate_hz: int = RATE_HZ
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the row and audio of spans of recordings."""
     rows = spans.with_columns(
         path=pl.col("recording"),
-        rate_hz=RATE_HZ,
+        rate_hz=rate_hz,
         collar_s=0.0,
         channel_rule=pl.lit("first"),
         peak_dbfs=pl.lit(None, pl.Float64),
         source_rate_hz=pl.lit(None, pl.Float64),
     )
-    for row, signal in load_audio(Spans(rows, root=root)):
+    yield from load_audio(Spans(rows, root=root))
+
+
+def write_clips(root: Path, spans: pl.DataFrame, folder: Path) -> None:
+    """Write spans of recordings as files, in a folder for each label."""
+    for row, signal in read_clips(root, spans):
         place = folder / spans["label"][row]
         place.mkdir(parents=True, exist_ok=True)
         soundfile.write(place / f"{row}.wav", signal, RATE_HZ)

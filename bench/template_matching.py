@@ -55,7 +55,7 @@ def match_templates(
         spectrogram = read_spectrogram(recordings / str(path), scale)
         rows = np.flatnonzero(windows.path == path)
         for number, name in enumerate(classes):
-            best = _match_class(templates[name], spectrogram)
+            best = match_class(templates[name], spectrogram)
             for row in rows:
                 first = round(windows.start_s[row] / (HOP_S * scale))
                 last = round(
@@ -66,7 +66,7 @@ def match_templates(
     return scores
 
 
-def _match_class(templates: list[Array], spectrogram: Array) -> Array:
+def match_class(templates: list[Array], spectrogram: Array) -> Array:
     """Return the highest correlation of any template whose middle is at each frame."""
     best = np.zeros(spectrogram.shape[1])
     for template in templates:
