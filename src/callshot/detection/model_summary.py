@@ -7,7 +7,9 @@ farther from every call, so the class of the left-out recording gets back what i
 Expected recall: the examples of each recording are scored by a detector that was made without them.
 With many recordings, some are left out together, and more of them if there are many classes.
 
-Expected false alarms: the background windows that reach the thresholds of other parts of it.
+Expected false alarms: the mean of the background windows that reach the thresholds, which were
+chosen on them, and of those that reach the thresholds of the other parts of the background, which
+rest on less. The interval contains those of both.
 
 Each has an interval of 95 % for what as many new recordings, or hours, will show (`predict_share`,
 `predict_rate`). Calls of a label in one recording are alike, so they count as one.
@@ -284,7 +286,13 @@ def expect_scan(
                     scores[rows], false_alarms_per_h, rest, typical
                 )
                 is_alarm[inside] = best_scores[inside] >= thresholds[best[inside]]
-        alarms = predict_rate(int(is_alarm.sum()), background.hours)
+        # Too few by thresholds that were chosen on these windows, too many by those of fewer
+        reached = best_scores >= detector.thresholds[best]
+        fewer = predict_rate(int(reached.sum()), background.hours)
+        more = predict_rate(int(is_alarm.sum()), background.hours)
+        low = min(fewer.low, more.low)
+        high = max(fewer.high, more.high)
+        alarms = Interval((fewer.value + more.value) / 2, low, high)
         for number in np.unique(pairs[:, 0]):
             half = np.nanmedian(own_scores[model.label == number])
             is_higher = scores[:, number] >= half
