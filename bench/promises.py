@@ -8,8 +8,8 @@ accuracy      five random examples of each label (birds: boxes of 8 of 10 specie
 recall, false alarms
               all calls of some recordings, and what nobody annotated there as background; a scan of
               the other recordings. A call is found by an event of its name that shares 0.2 s with
-              it; a false alarm touches no annotation. Boobook has `neg_1` as background, and is
-              scanned with `neg_2`; of its own recordings, half are learned from.
+              it; a false alarm touches no annotation. Boobook has `neg_1` as background; of
+              `positive`, half is learned from, and half is scanned.
 
 How false alarms are expected, from how many a label hardly stands out, and how the accuracy is
 corrected was chosen while looking at these cases (one synthetic site, birds and boobook, and the
