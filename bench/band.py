@@ -67,8 +67,8 @@ def measure(
     for recording in recordings:
         blocks = list(index.read_recording(recording))
         windows = pl.concat([block.spans.frame for block in blocks])
-        _, found = result.detector.search([block.matrix for block in blocks])
-        scores.append(found[:, 0])
+        _, _, plain = result.detector.search([block.matrix for block in blocks])
+        scores.append(plain[:, 0])
         calls.append(overlaps(windows, owl))
     is_call = np.concatenate(calls)
     precision = average_precision_score(is_call, np.concatenate(scores))

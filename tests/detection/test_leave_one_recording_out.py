@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from callshot.detection.model_summary import LabelledVectors, gain_of_one_more
 
 
-def make_data(seed, classes=3, recordings=4, count=18):
+def make_data(seed, classes=3, recordings=4, count=18, variance=0.0):
     rng = np.random.default_rng(seed)
     label = np.concatenate(
         [np.arange(classes), rng.integers(0, classes, count - classes)]
     )
     vectors = rng.normal(size=(count, 4)) + 2.0 * np.eye(4)[label]
     recording = rng.integers(0, recordings, count)
-    return LabelledVectors(vectors, label, recording, classes)
+    return LabelledVectors(vectors, label, recording, classes, variance)
 
 
 def literal_decisions(data, without=None):
@@ -32,16 +32,19 @@ def literal_decisions(data, without=None):
             ]
             if support:
                 mean = data.vectors[support].mean(axis=0)
-                distances.append(((vector - mean) ** 2).sum())
+                same = data.recording == data.recording[row]
+                own = np.sum(same & (data.label == number))
+                gained = data.variance * (1 / len(support) - 1 / (len(support) + own))
+                distances.append(((vector - mean) ** 2).sum() - gained)
             else:
                 distances.append(np.inf)
         decided.append(int(np.argmin(distances)))
     return decided
 
 
-@given(seed=st.integers(0, 10**6))
-def test_decisions_are_those_of_the_literal_rule(seed):
-    data = make_data(seed)
+@given(seed=st.integers(0, 10**6), variance=st.sampled_from([0.0, 3.0]))
+def test_decisions_are_those_of_the_literal_rule(seed, variance):
+    data = make_data(seed, variance=variance)
     testable = data.testable
     expected = np.array(literal_decisions(data))
     decided = data.evidence.argmax(axis=1)
@@ -51,7 +54,7 @@ def test_decisions_are_those_of_the_literal_rule(seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("recordings", [2, 4, 12])
 def test_the_gain_of_one_more_is_that_of_the_literal_rule(seed, recordings):
-    data = make_data(seed, recordings=recordings)
+    data = make_data(seed, recordings=recordings, variance=1.0)
     testable = data.testable
 
     def mean_recall(decided):

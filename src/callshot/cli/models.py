@@ -134,7 +134,7 @@ def learn(
     from callshot.corpus.options import read_source
     from callshot.detection.learn import LearningOptions, learn_examples
     from callshot.detection.model import check_model_path
-    from callshot.detection.model_summary import describe_limits, describe_low_recall
+    from callshot.detection.model_summary import describe_costly, describe_limits
     from callshot.review.results import learn_review_files
 
     review, add = _find_review(examples, add)
@@ -175,7 +175,7 @@ def learn(
     if not quiet:
         print_rejects(result.rejects)
         model = result.model
-        limits = [*describe_low_recall(model), *describe_limits(model)]
+        limits = [*describe_costly(model), *describe_limits(model)]
         for note in [*result.notes, *limits]:
             echo(f"note: {note}")
         echo(

@@ -123,7 +123,7 @@ def make_detector(
         return _make_detector_of_examples(model)
     covariances, scores = choose_covariances(model, background, covariances)
     weights, bias = covariances.whole.find_discriminants(model.means)
-    typical = _median_example_scores(model, covariances)
+    typical = find_median_scores(model, covariances)
     absent = "labels" if UNLABELLED in background.origins else "calls"
     origin = f"{len(background.vectors)} windows without {absent}, "
     origin += f"{background.hours:.2f} hours"
@@ -209,7 +209,7 @@ def choose_covariances(
     if covariances is not None:
         scores = score_held_out(model.means, background, covariances)
         thresholds = find_thresholds(scores, USUAL_AIM * background.hours)
-        like_calls = LIKE_CALLS * _median_example_scores(model, covariances)
+        like_calls = LIKE_CALLS * find_median_scores(model, covariances)
         may_have_calls = ANNOTATED in background.origins
         if not may_have_calls or (thresholds <= like_calls).all():
             return covariances, scores
@@ -257,7 +257,7 @@ def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def _median_example_scores(model: Model, covariances: Covariances) -> FloatArray:
+def find_median_scores(model: Model, covariances: Covariances) -> FloatArray:
     """Score examples for their own class; return the median of each class."""
     weights, bias = covariances.whole.find_discriminants(model.means)
     label = model.label

@@ -1,24 +1,39 @@
 """A model → what people should know of it: its classes, doubtful examples, what to expect.
 
 Expected accuracy: every example is named by the class means of all examples in other recordings. An
-example of a class that no other recording has cannot be tested.
+example of a class that no other recording has cannot be tested. The mean of fewer examples lies
+farther from every call, so the class of the left-out recording gets back what it loses on average.
 
 Expected recall: the examples of each recording are scored by a detector that was made without them.
 With many recordings, some are left out together, and more of them if there are many classes.
+
+Expected false alarms: the mean of the background windows that reach the thresholds, which were
+chosen on them, and of those that reach the thresholds of the other parts of the background, which
+rest on less. The interval contains those of both.
+
+Each has an interval of 95 % for what as many new recordings, or hours, will show (`predict_share`,
+`predict_rate`). Calls of a label in one recording are alike, so they count as one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
+from scipy.stats import betabinom, nbinom
 
+from callshot.detection.background import UNLABELLED, split_background
 from callshot.detection.detector import (
+    MIN_WINDOWS,
     Detector,
+    choose_covariances,
+    choose_thresholds,
     find_covariances,
+    find_median_scores,
     find_medians,
     make_detector,
 )
@@ -34,17 +49,56 @@ FEW_PARTS = 5  # for more classes than MANY_CLASSES
 MANY_CLASSES = 200
 FAR = 3.0  # times the median distance of a class
 DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
-LOW_RECALL = 0.1
+MANY_ALARMS = 10.0  # per hour, to find half of the calls: a scan is of little use
+MIN_TESTED = 5  # labels × recordings, for an interval
+LIMITS = (0.025, 0.975)
+
+
+class Interval(NamedTuple):
+    """An expected value, and the limits of 95 % of what will be seen."""
+
+    value: float
+    low: float
+    high: float
+
+
+def predict_share(share: float, count: int) -> Interval:
+    """Return the share to expect among as many new cases as it was measured on.
+
+    The number of hits among them is beta-binomial, with the prior of Jeffreys.
+
+    >>> tuple(map(float, predict_share(0.9, 20)))
+    (0.9, 0.65, 1.0)
+    """
+    hits = share * count
+    low, high = betabinom.ppf(LIMITS, count, hits + 0.5, count - hits + 0.5) / count
+    return Interval(share, low, high)
+
+
+def predict_rate(count: int, hours: float) -> Interval:
+    """Return the number per hour to expect in as many new hours.
+
+    The number in these is negative binomial: Poisson, with the prior of Jeffreys.
+
+    >>> tuple(map(float, predict_rate(4, 2.0)))
+    (2.0, 0.0, 6.0)
+    """
+    low, high = nbinom.ppf(LIMITS, count + 0.5, 0.5) / hours
+    return Interval(count / hours, low, high)
 
 
 @dataclass(frozen=True)
 class LabelledVectors:
-    """Vectors with the numbers of their classes and recordings, from 0; all in one order."""
+    """Vectors with the numbers of their classes and recordings, from 0; all in one order.
+
+    variance  of the examples of a class, by which the mean of fewer is given an advantage
+    """
 
     vectors: FloatArray
     label: IntArray
     recording: IntArray
     classes: int
+    variance: float = 0.0
 
     def count_recordings(self) -> IntArray:
         """Return how many recordings have examples of each class."""
@@ -68,7 +122,9 @@ class LabelledVectors:
         """Return the evidence for a class by other recordings, if one example is left out.
 
         It is 2 x·c − |c|² for a vector x and a class mean c: the larger, the nearer. −inf: there
-        are no other examples. Examples × left out; one column if there are none to leave out.
+        are no other examples. |c|² is larger by variance / n for a mean of n examples; what it
+        gains with a recording left out is subtracted. Examples × left out; one column if there are
+        none to leave out.
         """
         rows = np.flatnonzero(self.label == number)
         count = len(rows)
@@ -88,7 +144,8 @@ class LabelledVectors:
                 means = (sums - own_sums) / remaining
                 squares = np.einsum("nd,nd->n", means, means)
                 doubled = 2 * self.vectors[inside]
-                evidence[inside] = doubled @ means.T - squares
+                gained = self.variance * (1 / remaining - 1 / count)
+                evidence[inside] = doubled @ means.T - squares + gained
         return evidence
 
 
@@ -136,40 +193,42 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class ExpectedRecall:
-    """The detector of a model; of each class, how many examples could be tested, and were found."""
+class Expectation:
+    """What a scan by thresholds is expected to find.
+
+    testable, hits  of each class, examples with a class in another recording, and those found
+    tested          in how many recordings the testable ones of each class are
+    alarms          false alarms per hour without calls, of all classes together
+    costs           of each class, false alarms per hour at which half of its calls are found;
+                    None where nothing can be tested, or without background
+    """
 
     detector: Detector
     testable: IntArray
     hits: IntArray
+    tested: IntArray
+    alarms: Interval | None
+    costs: list[Interval | None]
 
     @property
     def recall(self) -> FloatArray:
         """The share of calls of each class that are found and named right; NaN: unknown."""
         return divide(self.hits, self.testable)
 
-    def find_hardly_found(self, model: Model) -> list[str]:
-        """Return the labels of which a scan would find hardly any call.
-
-        Where nothing could be tested, the share of examples that reach the threshold of their class
-        counts.
-        """
-        if self.detector.weights is None:  # a scan sets other thresholds, where it can
-            return []
-        label = model.label
-        scores = self.detector.score(model.examples.matrix)
-        scores = scores[np.arange(len(label)), label]
-        reached = scores >= self.detector.thresholds[label]
-        own_recall = np.bincount(label, reached) / model.counts
-        recall = np.where(self.testable > 0, self.recall, own_recall)
-        hardly = np.flatnonzero(recall < LOW_RECALL)
-        return [model.classes[number] for number in hardly]
+    def find_costly(self, model: Model) -> list[tuple[str, Interval]]:
+        """Return the labels whose calls are found only with many false alarms, and how many."""
+        rows = zip(model.classes, self.costs, self.tested, strict=True)
+        return [
+            (label, cost)
+            for label, cost, count in rows
+            if cost is not None and cost.low >= MANY_ALARMS and count >= MIN_TESTED
+        ]
 
 
-def expect_recall(
+def expect_scan(
     model: Model, false_alarms_per_h: float, most_parts: int = MAX_PARTS
-) -> ExpectedRecall:
-    """Return the detector of a model, and how many examples of other recordings it finds.
+) -> Expectation:
+    """Return the detector of a model, what it finds in other recordings, and false alarms.
 
     Recordings are left out in at most `most_parts` parts: fewer take less time, and are more
     pessimistic.
@@ -181,13 +240,15 @@ def expect_recall(
     """
     covariances = find_covariances(model.background)
     detector = make_detector(model, model.background, false_alarms_per_h, covariances)
-    testable = np.zeros(len(model.classes), np.int64)
-    hit_counts = np.zeros(len(model.classes), np.int64)
+    classes = len(model.classes)
     recordings = model.examples.recording
-    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
+    parts = FEW_PARTS if classes > MANY_CLASSES else most_parts
     _, number_of_recording = np.unique(recordings, return_inverse=True)
     part = number_of_recording % parts
     names = np.array(model.classes)[model.label]
+    is_testable = np.zeros(len(names), bool)
+    is_hit = np.zeros(len(names), bool)
+    own_scores = np.full(len(names), np.nan)
     for number in range(part.max() + 1):
         inside = part == number
         if inside.all():
@@ -200,16 +261,50 @@ def expect_recall(
         except InputError:  # a class of one example, and no background
             continue
         rows = np.flatnonzero(inside & np.isin(names, other_detector.classes))
+        own = np.searchsorted(other_detector.classes, names[rows])
         scores = other_detector.score(model.examples.matrix[rows])
+        own_scores[rows] = scores[np.arange(len(rows)), own]
+        is_best = scores.argmax(axis=1) == own
+        is_hit[rows] = is_best & (own_scores[rows] >= other_detector.thresholds[own])
+        is_testable[rows] = True
+    pairs = np.column_stack([model.label, number_of_recording])[is_testable]
+    alarms = None
+    costs: list[Interval | None] = [None] * classes
+    background = model.background
+    if detector.weights is not None:
+        assert background is not None  # it has weights
+        chosen, scores = choose_covariances(model, background, covariances)
+        typical = find_median_scores(model, chosen)
         best = scores.argmax(axis=1)
         best_scores = scores[np.arange(len(best)), best]
-        reached = best_scores >= other_detector.thresholds[best]
-        is_right = np.array(other_detector.classes)[best] == names[rows]
-        labels = model.label[rows]
-        testable += np.bincount(labels, minlength=len(testable))
-        hits = labels[reached & is_right]
-        hit_counts += np.bincount(hits, minlength=len(testable))
-    return ExpectedRecall(detector, testable, hit_counts)
+        is_alarm = np.zeros(len(best), bool)
+        for inside in split_background(background):
+            rows = np.flatnonzero(~inside)
+            rest = replace(background, windows=background.windows.take(rows))
+            if len(rows) >= MIN_WINDOWS:
+                thresholds = choose_thresholds(
+                    scores[rows], false_alarms_per_h, rest, typical
+                )
+                is_alarm[inside] = best_scores[inside] >= thresholds[best[inside]]
+        # Too few by thresholds that were chosen on these windows, too many by those of fewer
+        reached = best_scores >= detector.thresholds[best]
+        fewer = predict_rate(int(reached.sum()), background.hours)
+        more = predict_rate(int(is_alarm.sum()), background.hours)
+        low = min(fewer.low, more.low)
+        high = max(fewer.high, more.high)
+        alarms = Interval((fewer.value + more.value) / 2, low, high)
+        for number in np.unique(pairs[:, 0]):
+            half = np.nanmedian(own_scores[model.label == number])
+            is_higher = scores[:, number] >= half
+            costs[number] = predict_rate(int(is_higher.sum()), background.hours)
+    return Expectation(
+        detector=detector,
+        testable=np.bincount(pairs[:, 0], minlength=classes),
+        hits=np.bincount(model.label[is_hit], minlength=classes),
+        tested=np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=classes),
+        alarms=alarms,
+        costs=costs,
+    )
 
 
 def class_table(model: Model) -> pl.DataFrame:
@@ -222,7 +317,12 @@ def class_table(model: Model) -> pl.DataFrame:
     vectors = model.examples.matrix.astype(np.float64)
     vectors -= vectors.mean(axis=0)  # near the origin, for fewer rounding errors
     recording = np.unique(model.examples.recording, return_inverse=True)[1]
-    data = LabelledVectors(vectors, model.label, recording, len(model.classes))
+    repeated = len(vectors) - len(model.classes)
+    squares = (model.examples.matrix - model.means[model.label]) ** 2
+    variance = float(squares.sum()) / max(1, repeated)
+    data = LabelledVectors(
+        vectors, model.label, recording, len(model.classes), variance
+    )
     is_hit = data.testable & (data.evidence.argmax(axis=1) == data.label)
     totals = np.bincount(data.label[data.testable], minlength=data.classes)
     hits = np.bincount(data.label[is_hit], minlength=data.classes)
@@ -290,42 +390,82 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     return doubtful.sort(order, descending=[True, False, False]).drop("excess")
 
 
+def expect_accuracy(classes: pl.DataFrame) -> Interval | None:
+    """Return the mean recall to expect, from `class_table`; None if too few are tested."""
+    tested = classes.filter(pl.col("testable") > 0)
+    return _average(tested["recall"].to_numpy(), tested["recordings"].to_numpy())
+
+
+def _average(recalls: FloatArray, recordings: IntArray) -> Interval | None:
+    """Return the mean recall of classes to expect in as many new recordings of each."""
+    count = int(recordings.sum())
+    if count < MIN_TESTED:
+        return None
+    return predict_share(float(recalls.mean()), count)
+
+
+def expect_recall(model: Model, expected: Expectation) -> Interval | None:
+    """Return the mean recall to expect of a scan by thresholds; None if it cannot be known."""
+    if explain_unknown(model):
+        return None
+    tested = expected.tested > 0
+    return _average(expected.recall[tested], expected.tested[tested])
+
+
+def explain_unknown(model: Model) -> str:
+    """Return why nobody can know what a scan finds: a key of the sentences; "" if one can."""
+    background = model.background
+    if are_clips(model):
+        return "clips"
+    if background is None or len(background.vectors) < MIN_WINDOWS:
+        return "no background"
+    if UNLABELLED in background.origins:
+        return "no labels"
+    return "little background" if DEFAULT_AIM * background.hours < 1 else ""
+
+
+def are_clips(model: Model) -> bool:
+    """Return whether all examples begin where their files do: the files were cut out."""
+    return not any(model.examples.spans["start_s"])
+
+
 def describe_model(model: Model) -> list[str]:
     """Return the lines of `callshot model`."""
-    # If all examples begin where their files do, the files were cut out: they are clips.
-    has_clips = not any(model.examples.spans["start_s"])
     expected = None
+    recall = None
     problem = ""
     if model.settings.source != SEGMENT:
         try:
-            expected = expect_recall(model, DEFAULT_AIM)
+            expected = expect_scan(model, DEFAULT_AIM)
+            recall = expect_recall(model, expected)
         except InputError as error:
             problem = str(error).removeprefix(f"{model.source}: ")
-    classes = class_table(model).to_dicts()
-    pairs = similar_pairs(model).to_dicts()
-    doubts = doubtful_examples(model).to_dicts()
+    classes = class_table(model)
     lines = say(
         "model",
         model,
-        classes,
-        has_clips,
+        classes.to_dicts(),
+        expect_accuracy(classes),
+        are_clips(model),
         expected,
+        recall,
+        explain_unknown(model),
         problem,
-        pairs,
-        doubts,
+        similar_pairs(model).to_dicts(),
+        doubtful_examples(model).to_dicts(),
     )
     return lines + describe_limits(model)
 
 
-def describe_low_recall(model: Model) -> list[str]:
-    """Return a line if a scan at the default aim would hardly find calls, by a quick estimate."""
+def describe_costly(model: Model) -> list[str]:
+    """Return a line if calls are found only with many false alarms, by a quick estimate."""
     if model.background is None or len(model.background.vectors) == 0:
         return []
     try:
-        expected = expect_recall(model, DEFAULT_AIM, FEW_PARTS)
+        expected = expect_scan(model, DEFAULT_AIM, FEW_PARTS)
     except InputError:  # no threshold can be found, which scan and model say
         return []
-    return say("low_recall", model.background, expected.find_hardly_found(model))
+    return say("costly", expected.find_costly(model))
 
 
 def describe_limits(model: Model) -> list[str]:
