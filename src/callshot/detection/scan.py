@@ -434,7 +434,7 @@ def choose_detector(
         limited = limit_alarms(nearest, background, allowed)
     by_mean, _ = limited.search_once([sample.vectors], limited.means)
     by_threshold, *_ = detector.search([sample.vectors])
-    most = np.count_nonzero(by_threshold != BACKGROUND)
+    most = int(np.count_nonzero(by_threshold != BACKGROUND))
     if is_known and false_alarms is None:
         assert background is not None
         is_listened = (background.origins == WITHOUT_CALLS).all()
