@@ -1,7 +1,7 @@
 """What decisions buy, by the order in which detections are reviewed: a simulated reviewer.
 
     callshot synth site --soundscape --recordings 24 --minutes 5 --calls-per-hour 120
-    python bench/review_orders.py site ../shared/data/finch --figure docs/review_orders.png
+    python bench/review_orders.py site ../shared/data/finch --figure review_orders.png
 
 A model of a few examples of each type scans recordings, with low thresholds. In half of the
 recordings a reviewer who knows the annotations decides on detections, in each order; the model is

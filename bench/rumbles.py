@@ -21,11 +21,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
+from callshot.detection.edges import Spacing, merge_windows
 from callshot.detection.index.import_index import import_index
 from callshot.detection.index.index_files import Index
 from callshot.detection.learn import learn
 from callshot.detection.nearest import NearestMeanDetector
-from callshot.detection.scan import Spacing, merge_windows, scan
+from callshot.detection.scan import scan
 from callshot.records import FloatArray
 from table import parser, show
 
@@ -70,7 +71,7 @@ def rank(
     They are so many that `wanted` rumbles are found.
     """
     windows = index.read_rows(index.recordings[0])
-    _, scores = detector.search([windows["vector"]])
+    _, scores, _ = detector.search([windows["vector"]])
     score = scores[:, 0]
     best = []
     for start_s, end_s in rumbles_s:
