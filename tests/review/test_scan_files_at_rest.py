@@ -56,7 +56,8 @@ def test_commands_refuse_a_damaged_table_of_events(folder, tmp_path, command):
     path = folder / "events.parquet"
     content = path.read_bytes()
     middle = len(content) // 2
-    path.write_bytes(content[:middle] + b"?" + content[middle + 1 :])
+    other = bytes([content[middle] ^ 0xFF])
+    path.write_bytes(content[:middle] + other + content[middle + 1 :])
     words = {
         "convert": (path, "--to", "csv", "--out", tmp_path / "out"),
         "score": (path, folder / "events.csv", "--out", tmp_path / "out"),
