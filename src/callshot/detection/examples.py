@@ -368,12 +368,13 @@ def sample_index(index: Index) -> Background | None:
     sampled = []
     for recording in index.recordings:
         first = 0  # window of the next block to take
-        for block in index.read_recording(recording, verify=False):
-            rows = np.arange(first, len(block), step)
-            levels = block.spans.frame["rms_dbfs"].to_numpy()[rows]
-            is_silent = levels <= SILENCE_DBFS  # not where the level is NaN
-            sampled.append(block.take(rows[~is_silent]))
-            first = (first - len(block)) % step
+        with suppress(InputError):  # which the scan reports
+            for block in index.read_recording(recording, verify=False):
+                rows = np.arange(first, len(block), step)
+                levels = block.spans.frame["rms_dbfs"].to_numpy()[rows]
+                is_silent = levels <= SILENCE_DBFS  # not where the level is NaN
+                sampled.append(block.take(rows[~is_silent]))
+                first = (first - len(block)) % step
     if sum(map(len, sampled)) < MIN_WINDOWS:
         return None
     windows = concat_vectors(sampled)
