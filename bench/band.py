@@ -4,8 +4,9 @@
 
 Examples are the boxes of 5 of the recordings with the owl, background is every second recording
 without it; all other recordings are scanned. Windows that overlap a box of the owl count as calls.
-`mistaken` is the share of boxes of other sounds that an event overlaps. Recordings that are in two
-folders count once. Indexes are kept in --folder.
+`mistaken` is the share of boxes of other sounds that an event overlaps; the columns "after" are
+those of a second scan, after these events were rejected. Recordings that are in two folders count
+once. Indexes are kept in --folder.
 """
 
 import shutil
@@ -23,6 +24,7 @@ from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_files import Index
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
+from callshot.detection.model import Model
 from callshot.detection.scan import scan
 from table import parser, show
 
@@ -56,9 +58,9 @@ def overlaps(spans: pl.DataFrame, boxes: Boxes) -> np.ndarray:
 
 
 def measure(
-    model: object, index: Index, used: set[str], owl: Boxes, other: Boxes
-) -> list[float]:
-    """Scan all recordings that are not `used`; return the figures of a row."""
+    model: Model, index: Index, used: set[str], owl: Boxes, other: Boxes
+) -> tuple[list[float], pl.DataFrame]:
+    """Scan all recordings that are not `used`; return the figures of a row, and events."""
     kept = {Path(one.path).name: one for one in reversed(index.recordings)}
     recordings = tuple(one for name, one in kept.items() if name not in used)
     result = scan(model, replace(index, recordings=recordings))
@@ -87,7 +89,24 @@ def measure(
         table = pl.DataFrame(rows, ("recording", "start_s", "end_s"), orient="row")
         figures.append(float(overlaps(table, by_recording).mean()))
     false = 1 - overlaps(events, owl) if len(events) else np.zeros(0)
-    return [*figures, float(false.sum()) / result.hours]
+    return [*figures, float(false.sum()) / result.hours], result.events
+
+
+def reject(model: Model, events: pl.DataFrame, root: Path) -> Model:
+    """Add rejected events to a model, as `callshot learn --add REVIEW` does."""
+    if len(events) == 0:
+        return model
+    with TemporaryDirectory() as folder:
+        table = Path(folder) / "rejected.csv"
+        events.select("recording", "start_s", "end_s", "label").write_csv(table)
+        rejected = learn(
+            root,
+            model.encoder,
+            annotations=table,
+            background="none",
+            store=Path(folder) / "store",
+        ).model.examples
+    return replace(model, rejected=rejected)
 
 
 def measure_band(
@@ -117,7 +136,11 @@ def measure_band(
     out = options.folder / f"{model.encoder}-{options.hop or 'hop'}"
     index = index_recordings(boobook, out, model.encoder, hop_s=options.hop).index
     not_scanned = {*used, *(file.name for file in background)}
-    return measure(model, index, not_scanned, owl, other), model.encoder
+    figures, events = measure(model, index, not_scanned, owl, other)
+    is_wrong = overlaps(events, other) & ~overlaps(events, owl)
+    reviewed = reject(model, events.filter(pl.Series(is_wrong)), boobook)
+    after, _ = measure(reviewed, index, not_scanned, owl, other)
+    return [*figures, *after[2:]], model.encoder
 
 
 def main() -> None:
@@ -145,7 +168,7 @@ def main() -> None:
             row, encoder = measure_band(band, used, owl, other, options)
             figures.append(row)
             encoders.append(encoder)
-        precision, chance, found, mistaken, alarms = np.mean(figures, axis=0)
+        precision, chance, found, mistaken, alarms, *after = np.mean(figures, axis=0)
         table.append(
             {
                 "band": band,
@@ -155,6 +178,9 @@ def main() -> None:
                 "found": found,
                 "mistaken": mistaken,
                 "false alarms / h": alarms,
+                "found after": after[0],
+                "mistaken after": after[1],
+                "false alarms / h after": after[2],
                 "encoders": " ".join(dict.fromkeys(encoders)),
             }
         )

@@ -43,7 +43,9 @@ def make_sound(calls, length_s=30.0, noise=0.003, seed=0):
     return signal.astype(np.float32)
 
 
-def find_in(folder, signal, windows, hop_s=WINDOW_S, gap_s=0.0, shapes=None):
+def find_in(
+    folder, signal, windows, hop_s=WINDOW_S, gap_s=0.0, shapes=None, by_sound=True
+):
     """Return the events of a sound in which windows that start at some times are active."""
     soundfile.write(folder / "a.wav", signal, RATE_HZ, "FLOAT")
     duration_s = len(signal) / RATE_HZ
@@ -62,6 +64,7 @@ def find_in(folder, signal, windows, hop_s=WINDOW_S, gap_s=0.0, shapes=None):
         columns,
         spacing=Spacing(WINDOW_S, hop_s, {"hoot": 0.6}, gap_s),
         shapes={"hoot": SHAPE} if shapes is None else shapes,
+        by_sound=by_sound,
         channel="first",
     )
 
@@ -82,6 +85,22 @@ def test_calls_with_a_pause_between_them_are_events_with_their_own_edges(tmp_pat
     assert events["score"].tolist() == [0, 0, 1, 2]  # of the windows that they are in
     assert events["low_freq_hz"].tolist() == [900.0] * 4
     assert events["high_freq_hz"].tolist() == [1100.0] * 4
+
+
+def test_stretches_of_windows_have_the_band_of_the_examples_as_far_as_they_are_recorded(
+    tmp_path,
+):
+    sound = make_sound([(6.5, 7.1, 0.3)])
+    events, _ = find_in(tmp_path, sound, [6], by_sound=False)
+    assert times(events) == [(6.0, 9.0)]
+    assert events["low_freq_hz"].tolist() == [900.0]
+    assert events["high_freq_hz"].tolist() == [1100.0]
+    high = {"hoot": SHAPE._replace(low_hz=100.0, high_hz=1e6)}
+    events, _ = find_in(tmp_path, sound, [6], shapes=high, by_sound=False)
+    assert events["high_freq_hz"].tolist() == [RATE_HZ / 2]
+    higher = {"hoot": SHAPE._replace(low_hz=1e5, high_hz=1e6)}
+    events, _ = find_in(tmp_path, sound, [6], shapes=higher, by_sound=False)
+    assert events["high_freq_hz"].tolist() == [None]
 
 
 def test_a_pause_as_in_examples_or_up_to_the_gap_does_not_part_a_call(tmp_path):

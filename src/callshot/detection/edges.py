@@ -326,13 +326,17 @@ def find_events(
     *,
     spacing: Spacing,
     shapes: Mapping[str, CallShape],
+    by_sound: bool,
     channel: str,
 ) -> tuple[Columns, str | None]:
-    """Return the events of a recording, and a note if its audio could not be read."""
+    """Return the events of a recording, and a note if its audio could not be read.
+
+    `by_sound`: find the calls in the sound of the recording, where `shapes` has their class.
+    """
     merge = partial(merge_windows, windows, spacing, recording.duration_s)
     note = None
     try:
-        if len(windows["score"]) == 0 or not shapes:
+        if len(windows["score"]) == 0 or not shapes or not by_sound:
             events = merge()
         else:
             path = to_path(recording.root) / recording.path
@@ -348,10 +352,17 @@ def find_events(
     clocks = [shift_clock(recording.clock, start_s) for start_s in starts_s]
     events["recording"] = np.full(len(starts_s), recording.path, object)
     events["clock"] = np.array(clocks, object)
-    found = [shapes.get(label) for label in events["label"]]
-    for name in ("low_hz", "high_hz"):
-        edges_hz = [shape and round(getattr(shape, name), 1) for shape in found]
-        events[name.replace("_", "_freq_")] = np.array(edges_hz, object)
+    top_hz = recording.rate_hz / 2
+    bands_hz: list[tuple[float | None, float | None]] = []
+    for label in events["label"]:
+        shape = shapes.get(label)
+        if shape is None or shape.low_hz >= top_hz:
+            bands_hz.append((None, None))
+        else:
+            high_hz = min(shape.high_hz, top_hz)
+            bands_hz.append((round(shape.low_hz, 1), round(high_hz, 1)))
+    columns = np.array(bands_hz, object).reshape(-1, 2).T
+    events["low_freq_hz"], events["high_freq_hz"] = columns
     return events, note
 
 

@@ -352,9 +352,12 @@ def scan(
             f"(the first: {scan_rejects[0].reason})"
         )
     labels = {label for columns in active_windows for label in columns["label"]}
-    shapes = describe_calls(model, labels) if edges == SOUND else {}
     find = partial(
-        find_events, spacing=spacing, shapes=shapes, channel=settings.channel
+        find_events,
+        spacing=spacing,
+        shapes=describe_calls(model, labels),
+        by_sound=edges == SOUND,
+        channel=settings.channel,
     )
     with Pool(threads or default_threads()) as pool:
         tables, unread = zip(*pool.map(find, finished, active_windows), strict=True)
