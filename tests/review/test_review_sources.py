@@ -408,3 +408,17 @@ def test_segments_that_a_scan_labelled_are_reviewed_and_learned(study, scan, tmp
     assert len(load_model(out).examples) == 1
     assert learn("--add", tmp_path / "review", "--out", out).exit_code == 0
     assert len(load_model(out).examples) == len(load_model(model).examples) + 1
+
+
+def test_a_review_is_not_added_to_a_model_that_changed_since(study, scan, tmp_path):
+    model = tmp_path / "calls.npz"
+    shutil.copy(scan.parent / "calls.npz", model)
+    review = tmp_path / "review"
+    store = EmbedOptions(store=tmp_path / "store")
+    scan_segment_files(model, find_table(study), tmp_path / "labels", store)
+    with serve(tmp_path / "labels", review) as (client, _):
+        client.decide(0, "confirm")
+    assert learn(review, "--add", model, "--out", model).exit_code == 0
+    result = learn("--add", review, "--out", tmp_path / "better.npz")
+    assert isinstance(result.exception, InputError)
+    assert "has changed" in str(result.exception)

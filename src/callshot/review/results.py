@@ -237,6 +237,11 @@ def learn_review_files(
     earlier = None
     if add is not None:
         path = _find_model(results, review) if add == review else add
+        if add == review and sha256_file(path) not in facts["model_checksums"]:
+            raise InputError(
+                f"{path}: has changed since the scan that {review} is about; to add its decisions "
+                f"to this model, name it: callshot learn {review} --add {path}"
+            )
         earlier = load_model(path)
     similar = earlier
     review_model = facts.get("model")

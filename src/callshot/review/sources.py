@@ -587,6 +587,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         models = [folder / ADAPTED_MODEL]
     model = options.model or next(filter(Path.is_file, models), None)
 
+    checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
     load = None
     why_no_scores = ""
     reading = {}
@@ -600,7 +601,6 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     elif index is None:
         why_no_scores = "the index of the scan is not where it was; give --index"
     else:
-        checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
         site_file = folder / SITE if SITE in facts["files"] else None
         load = partial(_load_scores, items, index, model, checksums, site_file)
     thresholds = {
@@ -617,7 +617,11 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         durations_s={one.path: one.duration_s for one in indexed},
         load_scores=load,
         why_no_scores=why_no_scores,
-        facts={**_describe_source(folder, roots, model), **reading},
+        facts={
+            **_describe_source(folder, roots, model),
+            "model_checksums": checksums,
+            **reading,
+        },
     )
 
 

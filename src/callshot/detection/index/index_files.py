@@ -347,10 +347,13 @@ def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Ro
 def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
     """Yield the state of each file of an index; with `repair`, set damaged windows aside.
 
-    The next `callshot index` makes them again. `index.json` cannot be made from the rest.
+    The next `callshot index` makes them again, or `callshot import` if they come from another tool.
+    `index.json` cannot be made from the rest.
     """
+    command = "callshot index"
     try:
-        read_settings(folder)
+        if read_settings(folder).is_imported:
+            command = "callshot import"
         yield Finding(folder / INDEX, "ok")
     except InputError as error:
         reason = str(error).removeprefix(f"{folder / INDEX}: ")
@@ -365,7 +368,7 @@ def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
         with suppress(InputError):  # a damaged record is a finding of its own
             for name in _read_recording(recording / RECORDING).spans:
                 if not (recording / name).exists():
-                    reason = "windows of a recording; callshot index makes them again"
+                    reason = f"windows of a recording; {command} makes them again"
                     yield Finding(recording / name, "missing", reason)
-        again = "callshot index makes it again"
+        again = f"{command} makes it again"
         yield from verify_files(recording, [RECORDING], repair=repair, again=again)
