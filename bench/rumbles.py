@@ -9,9 +9,9 @@ and an event is right if it overlaps a rumble. Examples count as found like the 
 network's recall" ranks windows by their score, and takes those that find as many rumbles as the
 network did. Its detections are longer, and one finds more rumbles: so wrong events are counted too.
 
-The second table is of scans with an aim of false alarms and known background: 10 rumbles, some hours
-of the stretches without rumbles that are in every second hour of the day, and the rest of the day
-to scan. Wrong events are counted per hour of the stretches without rumbles.
+The second table is of scans with an aim of false alarms and known background: 10 rumbles, some
+hours of the stretches without rumbles in every second hour of the day, and the rest of the day to
+scan. Wrong events are counted per hour of the stretches without rumbles.
 
 Of the 94 wrong detections of the network, 44 are between the stretches, where it is not known what
 there is, and where there are no vectors. So its row comes with and without these.
