@@ -114,29 +114,31 @@ def make_detector(
     false_alarms_per_h: float,
     covariances: Covariances | None = None,
 ) -> Detector:
-    """Return the detector of a model whose thresholds meet an aim of false alarms per class.
+    """Return the detector of a model whose thresholds meet an aim of false alarms.
 
-    `covariances` are those of all windows of this background, where they are known already.
+    The aim is per hour of background and class. Without enough background, thresholds come from
+    the examples alone. `covariances` are those of all windows of this background, where they are
+    known already.
     """
     check_aim(false_alarms_per_h)
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return _make_detector_of_examples(model)
-    covariances, scores = choose_covariances(model, background, covariances)
-    weights, bias = covariances.whole.find_discriminants(model.means)
-    typical = find_median_scores(model, covariances)
+    chosen, scores = choose_covariances(model, background, covariances)
+    weights, bias = chosen.whole.find_discriminants(model.means)
+    medians = find_median_scores(model, chosen)
     absent = "labels" if UNLABELLED in background.origins else "calls"
     origin = f"{len(background.vectors)} windows without {absent}, "
     origin += f"{background.hours:.2f} hours"
-    if false_alarms_per_h * background.hours < 1:
+    if false_alarms_per_h * background.hours < 1:  # not one in all of it
         origin += ", extrapolated beyond the highest score"
     return Detector(
         classes=model.classes,
         means=model.means,
         weights=weights,
         bias=bias,
-        thresholds=choose_thresholds(scores, false_alarms_per_h, background, typical),
+        thresholds=choose_thresholds(scores, false_alarms_per_h, background, medians),
         origin=origin,
-        curves=find_curves(model, covariances.whole),
+        curves=find_curves(model, chosen.whole),
     )
 
 

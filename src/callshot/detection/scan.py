@@ -594,20 +594,21 @@ def find_active_windows(
         with threadpool_limits(1, "blas"), Pool(threads or default_threads()) as pool:
             yield from zip(recordings, pool.map(attempt, recordings), strict=True)
         return
-    absolute = replace(index, folder=index.folder.absolute(), recordings=(), rejects=())
+    # Workers get it in a file, and need no list of recordings.
+    sent = replace(index, folder=index.folder.absolute(), recordings=(), rejects=())
     job = Job(
         kind="scan",
         prepare=open_scan_on_worker,
         function=decide_recording,
-        common=(absolute, detector),
+        common=(sent, detector),
         items=recordings,
         names=[recording.path for recording in recordings],
         sizes=[float(recording.windows) for recording in recordings],
     )
     for outcome in sorted(cluster.run(job), key=attrgetter("number")):
         windows = outcome.value
-        if outcome.reason:
-            reason = outcome.reason.replace(str(absolute.folder), str(index.folder))
+        if outcome.reason:  # with the folder as the user gave it
+            reason = outcome.reason.replace(str(sent.folder), str(index.folder))
             windows = InputError(reason)
         yield recordings[outcome.number], windows
 

@@ -61,7 +61,7 @@ class PreparedSegment:
 
     input   windows × samples, or the samples of the whole segment
     share   share of each window that is audio, not padding; None for a whole segment
-    energy  energy of the audio in each window; None if pooling does not need it
+    energy  energy of the audio in each window; None for a whole segment, or if not needed
     """
 
     input: Float32Array
@@ -149,6 +149,7 @@ class Encoder:
         energy = prepared.energy
         pooling = self.spec.pooling
         if pooling == "energy" and energy is None:
+            # A whole segment: how many frames it has is known only from the output.
             energy = frame_energies(prepared.input, len(output))
         return pool(output, pooling, prepared.share, energy)
 

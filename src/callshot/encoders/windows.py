@@ -134,14 +134,14 @@ def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
     is_filled_from_start = len(signal) > options.window and options.remainder == "wrap"
     for window, span in zip(windows, spans, strict=True):
         samples = signal[span]
-        if is_filled_from_start:
-            window[:] = np.append(samples, signal)[: options.window]
-        elif options.padding == "wrap":
-            window[:] = np.resize(samples, options.window)
-        else:
-            missing = options.window - len(samples)
-            offset = missing // 2 if options.padding == "centre" else 0
-            window[offset : offset + len(samples)] = samples
+        missing = options.window - len(samples)  # of the last window, if any
+        if missing and is_filled_from_start:
+            samples = np.append(samples, signal[:missing])
+        elif missing and options.padding == "wrap":
+            samples = np.resize(samples, options.window)
+        missing = options.window - len(samples)
+        offset = missing // 2 if options.padding == "centre" else 0
+        window[offset : offset + len(samples)] = samples
         _normalise(window, options.normalisation)
     return windows
 

@@ -223,15 +223,16 @@ class _Evaluator(SweepWork):
     ) -> Frame:
         """Return the ties of one sweep, as rows of the TIES schema.
 
-        Only the literal softmax loses by ties: to measure how much, log-odds are swept on the same
-        draws. `k` and `sums` are the shots and values of the sweep.
+        Softmax rounds to exactly 0 or 1, so queries tie; log-odds hardly ever do. To measure what
+        ties cost, the same draws are swept again with log-odds. `k` and `sums` are the shots and
+        values of the sweep.
         """
         spread = curve_key["spread"]
         log_sums = None
         if self.protocol.score == "softmax":
             log_protocol = replace(self.protocol, score="log")
             _, log_sums = sweep(replace(engine, protocol=log_protocol), spread)
-        draws = self.protocol.supports(spread)
+        draws = self.protocol.count_supports(spread)
         return ties_frame(curve_key, k, sums, log_sums, engine.episodes, draws)
 
     def vary_folds(self, table: Vectors, step: Step) -> NamedFrames:

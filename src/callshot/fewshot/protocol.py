@@ -94,7 +94,7 @@ class Protocol(ProtocolOptions):
         """The spread whose means are compared between partitions into folds."""
         return "shared" if "shared" in self.spreads else self.spreads[0]
 
-    def supports(self, spread: str) -> int:
+    def count_supports(self, spread: str) -> int:
         """Return how many support sets a query meets at each k in one spread."""
         return self.draws if spread == "per-query" else self.samples(spread)
 

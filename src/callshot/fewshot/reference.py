@@ -111,7 +111,7 @@ def score_fold(
 
     The last column is the number of the class that was decided for.
     """
-    draws = protocol.supports(spread)
+    draws = protocol.count_supports(spread)
     to_scores = softmax if protocol.score == "softmax" else log_odds
     table = []
     queries = np.flatnonzero(episodes.fold == fold).tolist()

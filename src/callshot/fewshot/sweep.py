@@ -149,7 +149,7 @@ def _add_folds(
             sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
         if len(k) > shots:
             _sweep_pool(fitted, split, k, spread, sums)
-    sums.finish(engine.protocol.supports(spread.name))
+    sums.finish(engine.protocol.count_supports(spread.name))
     return sums
 
 
@@ -186,7 +186,7 @@ def _sweep_pool(
         _measure_draws(engine, split, row, spread, sums, evidence)
         return
     metrics = measure_evidence(engine, split, pool_evidence(engine, split))
-    draws = engine.protocol.supports(spread.name)
+    draws = engine.protocol.count_supports(spread.name)
     sums.count(row, metrics.decisions * draws, metrics.tied * draws)
     sums.add(row, by_sample([metrics]))
 
@@ -531,11 +531,15 @@ def count_recordings(episodes: Episodes) -> IntArray:
     Where all supports come from another corpus, queries and supports are counted apart, and the
     smaller number is returned: resampling underestimates the variance of that side most.
     """
-    is_query = episodes.fold >= 0
-    sides = [is_query, ~is_query] if episodes.only_common else [is_query | True]
+    is_query = episodes.fold >= 0  # calls of the common fold are only supports
+    everything = np.ones_like(is_query)
+    sides = [is_query, ~is_query] if episodes.only_common else [everything]
     _, recording = np.unique(episodes.recording, return_inverse=True)
     pairs = np.stack([episodes.label, recording])
-    counts = [np.bincount(np.unique(pairs[:, side], axis=1)[0]) for side in sides]
+    counts = []
+    for side in sides:
+        label, _ = np.unique(pairs[:, side], axis=1)  # once for each recording
+        counts.append(np.bincount(label))
     return np.min(counts, axis=0)
 
 
@@ -544,10 +548,14 @@ def widen_to_prediction(
 ) -> FloatArray:
     """Return samples of a prediction interval: mean of `shared`, widened deviations of `total`.
 
+    Two variances add up. A new corpus and labelled set vary by V, the variance of `total` times
+    `inflation`. Our own mean is off by V − var(shared), as it averages over labelled sets. The
+    centre is the mean of `shared`, which comes from all calls; a sample of `total` leaves some out.
+
     Parameters
     ----------
     total, shared : array of shape (..., samples)
-        Samples of one score, from 0 to 1, in both spreads.
+        Samples of one score, from 0 to 1, in both spreads (see `spreads.py`).
     inflation : float or array
         By how much the variance of `total` is too small: see `small_sample_inflation`.
 
@@ -561,10 +569,10 @@ def widen_to_prediction(
     deviation = total - total.mean(axis=-1, keepdims=True)
     raw_variance = np.mean(deviation**2, axis=-1, keepdims=True)
     variance = inflation * raw_variance
-    of_labelled_set = np.var(shared, axis=-1, keepdims=True)
-    of_estimate = np.maximum(variance - of_labelled_set, 0.0)
+    labelled_set_variance = np.var(shared, axis=-1, keepdims=True)
+    mean_variance = np.maximum(variance - labelled_set_variance, 0.0)
     ratio = np.ones_like(variance)
-    np.divide(variance + of_estimate, raw_variance, out=ratio, where=raw_variance > 0)
+    np.divide(variance + mean_variance, raw_variance, out=ratio, where=raw_variance > 0)
     predicted = centre + np.sqrt(ratio) * deviation
     return np.clip(predicted, 0.0, 1.0)
 

@@ -147,19 +147,19 @@ class Table:
     def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
         """Set which columns callshot uses, by its names; all others are extra.
 
-        Then decide whether a comma in a number is a decimal comma. It is not if any number of the
-        table has a point, nor if all commas in a table separated by commas may separate thousands.
+        Then decide whether a comma in a number is a decimal comma: 1,5 is 1.5, but not if another
+        number of the table is 2.5, nor in a CSV whose only commas are as in 1,234.
         """
         self.columns = dict(columns)
         for index, name in enumerate(self.names):
-            typed = TYPED.get(normalize_name(name), name)
+            key = TYPED.get(normalize_name(name), name)
             if index in columns.values():
                 continue
-            if typed in self.extra:
-                first = self.names[self.extra[typed]]
+            if key in self.extra:
+                first = self.names[self.extra[key]]
                 names = list_names([first, name])
-                raise self.error(f"columns {names} are both {typed}; remove one")
-            self.extra[typed] = index
+                raise self.error(f"columns {names} are both {key}; remove one")
+            self.extra[key] = index
         indices = self.extra | self.columns
         numbers = [indices[name] for name in NUMBERS if name in indices]
         width = len(self.names)
@@ -167,10 +167,12 @@ class Table:
         for cells in self.rows:
             if len(cells) >= width:
                 texts += [cells[index].strip() for index in numbers]
-        self.allow_comma = not any("." in text for text in texts)
-        if delimiter == ",":
-            commas = [text for text in texts if "," in text]
-            self.allow_comma &= not all(map(THOUSANDS.fullmatch, commas))
+        has_point = any("." in text for text in texts)
+        with_comma = [text for text in texts if "," in text]
+        may_be_thousands = delimiter == "," and all(
+            map(THOUSANDS.fullmatch, with_comma)
+        )
+        self.allow_comma = not (has_point or may_be_thousands)
 
     def parse(self, file: AnnotationFile) -> list[ParsedRow]:
         """Return the rows as (number, cells by callshot's names, extra cells by their names).

@@ -183,21 +183,23 @@ def _number_rows(frame: Frame, *columns: str) -> Frame:
 
 def _make_lines(
     points: Frame,
-    axes: Sequence[Frame],
+    numbered: Sequence[Frame],
     shots: Shots,
     prefix: str = "",
     fields: Sequence[str] = INTERVAL,
 ) -> Lines:
-    """Return the fields of each line, a list over all shots for each, by the key of the line.
+    """Return the values of each line of a chart, by the key of the line.
 
-    `points` are rows of a curve, one for each k. `axes` are frames of `_number_rows`; the key is
-    the position of a line on each axis, with `prefix` before the last. Points that are not on an
-    axis are left out.
+    The values are a list for each field (mean, p01, p99), with None at shots that the line does
+    not have. The key has the number of the line in each of `numbered`, frames of `_number_rows`:
+    "0.2.1" is metric 0, spread 2, encoder 1; with the prefix "c", "0.2.c1" is classifier 1.
+    `points` are rows of curves, one for each k; those that have no number are left out.
     """
-    positions = [f"position {number}" for number in range(len(axes))]
-    for axis, position in zip(axes, positions, strict=True):
-        on_axis = points.join(axis, on=axis.columns[1:], maintain_order="left")
-        points = on_axis.rename({"index": position})
+    positions = [f"position {number}" for number in range(len(numbered))]
+    for frame, position in zip(numbered, positions, strict=True):
+        names = [name for name in frame.columns if name != "index"]
+        points = points.join(frame, on=names, maintain_order="left")
+        points = points.rename({"index": position})
     all_shots = pl.DataFrame({"k": shots})
     lines = {}
     for (*first, last), line in points.group_by(positions, maintain_order=True):
