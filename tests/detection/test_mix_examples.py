@@ -24,6 +24,7 @@ from callshot.detection.model import (
     to_pcm,
     write_model,
 )
+from callshot.detection.nearest import NearestMeanDetector
 from callshot.detection.scan import scan
 from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, OptionError
@@ -239,7 +240,9 @@ def test_a_model_with_background_is_used_as_it_is(field, tmp_path):
 
 def test_few_windows_are_no_background(model, tmp_path):
     site = write_site(tmp_path / "site", ("a",))
-    result = scan(model, site, tmp_path / "index")
+    index = tmp_path / "index"
+    assert isinstance(scan(model, site, index).detector, NearestMeanDetector)
+    result = scan(model, site, index, false_alarms=1.0)
     assert any("too few to find background" in note for note in result.notes)
 
 

@@ -278,7 +278,7 @@ def test_calls_that_fill_recordings_are_found_by_the_nearest_mean(tmp_path):
     result = scan_files(model, tmp_path / "recordings", out, formats=())
     assert isinstance(result.detector, NearestMeanDetector)
     assert result.false_alarms is None
-    assert any("thresholds would find less" in note for note in result.notes)
+    assert any("nearer to the examples" in note for note in result.notes)
     wanted = {"0.wav": "hoot", "1.wav": "bark", "2.wav": "hoot", "3.wav": "bark"}
     names = result.events.select("recording", "label").rows()
     assert {recording for recording, _ in names} == set(wanted)

@@ -9,9 +9,16 @@ from scipy.special import expit
 
 from callshot.detection.background import measure_covariance
 from callshot.detection.detector import find_curves, make_scorer
+from callshot.detection.events import events_frame
 from callshot.detection.nearest import Site
-from callshot.detection.verdicts import calibrate, find_probabilities, fit_logistic
-from rows_of_spans import DIMENSION, make_small_model
+from callshot.detection.verdicts import (
+    calibrate,
+    drop_rejected,
+    find_probabilities,
+    fit_logistic,
+)
+from callshot.vectors import Vectors
+from rows_of_spans import DIMENSION, make_row, make_small_model, make_spans
 
 
 def literal_fit(scores, is_right):
@@ -120,3 +127,37 @@ def test_confirmed_calls_are_scored_by_the_others_of_their_class(kind, monkeypat
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
     assert is_right.tolist() == [True] * 3 + [False] * 2
     assert label == ["a", "a", "b", "a", "b"]
+
+
+def test_events_that_are_at_least_half_in_a_rejected_detection_of_their_label_are_dropped():
+    rng = np.random.default_rng(3)
+    places = ("recording", "start_s", "end_s", "label")
+
+    def draw(count, length_s):
+        start_s = rng.integers(0, 40, count) / 4
+        names = rng.choice(["a.wav", "b.wav"], count)
+        ends_s = start_s + rng.integers(1, 4 * length_s, count) / 4
+        labels = rng.choice(["roar", "hoot"], count)
+        return list(zip(names, start_s, ends_s, labels, strict=True))
+
+    events = draw(60, 2)
+    rejected = draw(8, 4)
+    expected = []
+    for event in events:
+        _, start_s, end_s, _ = event
+        shared_s = [
+            min(end_s, last_s) - max(start_s, first_s)
+            for name, first_s, last_s, label in rejected
+            if (name, label) == (event[0], event[3])
+        ]
+        if max(shared_s, default=-1) < (end_s - start_s) / 2:
+            expected.append(event)
+    assert 10 < len(expected) < 55
+    frame = events_frame([dict(zip(places, event, strict=True)) for event in events])
+    rows = [make_row(*place, label=label) for *place, label in rejected]
+    spans = make_spans(rows)
+    vectors = Vectors(spans, np.zeros((len(rows), DIMENSION), np.float32), "mfcc")
+    kept = drop_rejected(frame, vectors)
+    assert sorted(kept.select(places).rows()) == sorted(expected)
+    assert kept.columns == frame.columns
+    assert drop_rejected(frame, None) is frame

@@ -281,7 +281,7 @@ def scan(
         "P",
         "Least probability that a detection is right, between 0 and 1, for example 0.9. Needs a "
         "model with verdicts of a review: callshot learn --add REVIEW.",
-        shown="all detections",
+        shown="all, but what verdicts show to be more likely wrong than right",
     ),
     gap: float = option(
         0.0,

@@ -41,7 +41,7 @@ from callshot.detection.index.index_files import (
 from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.model import Model
 from callshot.detection.verdicts import Calibration
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.files import explain_unreadable
 from callshot.records import FloatArray, IntArray
 from callshot.records.table_files import open_npz
@@ -220,6 +220,7 @@ class NearestMeanDetector:
     others      means of the scaled roots of sounds that are no calls, sounds × dimensions
     thresholds  the score that a window of each class must exceed
     curves      from scores to probabilities, by class, where there are verdicts
+    known       how many windows are known to have no calls
     """
 
     classes: tuple[str, ...]
@@ -228,11 +229,16 @@ class NearestMeanDetector:
     others: FloatArray
     thresholds: FloatArray
     curves: Mapping[str, Calibration] = field(default_factory=dict)
+    known: int = 0
 
     @property
     def origin(self) -> str:
         """What decisions rest on, in words."""
-        return f"the mean of {self.site.quiet:,} windows of these recordings"
+        quiet = count_text(self.site.quiet, "quiet window")
+        known = ""
+        if self.known:
+            known = f" and {count_text(self.known, 'window')} without calls"
+        return f"{quiet} of these recordings{known}"
 
     def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""
@@ -302,7 +308,10 @@ def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
             mean = site.transform(sounds.matrix).mean(axis=0)
             others = np.vstack([others, mean])
     thresholds = model.counts / (2 * model.counts + 1)
-    return NearestMeanDetector(model.classes, site, means, others, thresholds)
+    known = 0 if model.background is None else len(model.background.vectors)
+    return NearestMeanDetector(
+        model.classes, site, means, others, thresholds, known=known
+    )
 
 
 def limit_alarms(

@@ -63,7 +63,7 @@ from callshot.detection.nearest import (
     measure_site,
     select_rows,
 )
-from callshot.detection.verdicts import CLOSE, find_probabilities
+from callshot.detection.verdicts import CLOSE, drop_rejected, find_probabilities
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
@@ -90,17 +90,15 @@ ALWAYS = "always"
 ADAPT_MODES = (AUTO, ALWAYS, "none")
 AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
+LIKELY_WRONG = 0.5  # below, with the whole interval: more likely wrong than right
 MIN_QUIET_H = 0.5  # without calls, by which thresholds are found
 NEAREST_MEAN = (
-    "thresholds would find less: a call is what is nearer to the examples than to the quiet "
-    "windows of these recordings (to the mean of all windows, if levels are not known); the score "
-    "is 0 at these and 1 at the examples; how many false alarms there are is not known: check some"
+    "a call is what is nearer to the examples than to the quiet windows of these recordings; the "
+    "score is 0 at quiet windows and 1 at the examples"
 )
-LIMITED_MEAN = (
-    "a call is what is nearer to the examples than to the quiet windows of these recordings, and "
-    "more so than the known background is; the score is 0 at quiet windows and 1 at the examples"
-)
+LIMITED_MEAN = f"{NEAREST_MEAN}; it must be higher than in the known background"
 INDEXING = 0.98  # of the work, where recordings are embedded first
+CHOOSING = 0.5  # of the rest: examples may be embedded again
 TOLERANCE_S = 1e-3  # windows and hops are whole numbers of samples
 NO_LABELS = (
     "thresholds come from recordings without labels, so there can be several times more false "
@@ -202,7 +200,8 @@ def scan(
         windows belong to the nearest mean.
     precision : float, optional
         Least probability, from 0 to 1, that a detection is right. Needs a model with verdicts of a
-        review, right and wrong ones.
+        review, right and wrong ones. By default, such a model leaves out what is clearly more
+        likely wrong than right (the whole interval of the probability is below 0.5).
     gap_s : float
         Pauses up to this, in seconds, do not end an event.
     hop_s : float, optional
@@ -321,6 +320,8 @@ def scan(
         device=device,
         threads=threads,
     )
+    progress(CHOOSING, "examples and background")
+    progress = scale_progress(progress, 1 - CHOOSING)
     detector = choice.detector
     settings = opened.settings
     notes += choice.notes
@@ -364,8 +365,18 @@ def scan(
     columns = join_columns(tables)
     lists = {name: column.tolist() for name, column in columns.items()}
     events = complete_events(pl.DataFrame(lists).fill_nan(None))
+    detected = len(events)
+    events = drop_rejected(events, model.rejected)
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
+    else:  # also those without a probability
+        is_wrong = pl.col("probability_high") < LIKELY_WRONG
+        events = events.filter(is_wrong.not_() | is_wrong.is_null())
+        if len(events) < detected:
+            dropped = count_text(detected - len(events), "event")
+            notes.append(
+                f"left out, because a review rejected them, or others like them: {dropped}"
+            )
     return ScanResult(
         model=model,
         events=events,
@@ -405,9 +416,9 @@ def choose_detector(
     """Return thresholds, or the nearest mean if it finds calls in more windows of a sample.
 
     Both are compared at the same number of false alarms in the known background. Without an aim,
-    the nearest mean is then used as it is; with an aim and no known background, never. A folder of
-    less than half an hour without calls is too little for thresholds at the usual aim: there the
-    nearest mean is used if it finds anything.
+    the nearest mean is then used as it is; with an aim and no known background, never. It is also
+    used where there is too little for thresholds: a folder of less than half an hour without calls,
+    if it finds anything, or too few windows in recordings of which nothing is known.
     """
     background = model.background
     is_known = background is not None and len(background.vectors) > 1
@@ -426,11 +437,15 @@ def choose_detector(
         allowed *= min(1.0, index.settings.hop_s / adapted.background.hop_s)
     detector = make_detector(adapted, adapted.background, allowed)
     by_thresholds = _Choice(detector, adapted, aim, notes)
-    if adapt != AUTO or sample is None or not (is_known or false_alarms is None):
+    if adapt != AUTO or not (is_known or false_alarms is None):
+        return by_thresholds
+    if sample is None and is_known:
         return by_thresholds
     site = measure_site(index, recordings)
     curves = find_curves(site.transform_model(model), site)
     nearest = replace(make_nearest_detector(model, site), curves=curves)
+    if sample is None:
+        return _Choice(nearest, model, None, [NEAREST_MEAN])
     limited = nearest
     if is_known:
         assert background is not None
@@ -438,7 +453,7 @@ def choose_detector(
     by_mean, _ = limited.search_once([sample.vectors], limited.means)
     by_threshold, *_ = detector.search([sample.vectors])
     most = int(np.count_nonzero(by_threshold != BACKGROUND))
-    if is_known and false_alarms is None:
+    if is_known:
         assert background is not None
         is_listened = (background.origins == WITHOUT_CALLS).all()
         if is_listened and background.hours < MIN_QUIET_H:

@@ -1,5 +1,6 @@
 """Facts about models, scans and scores → lines of text, by macros of `templates/sentences.txt`."""
 
+import shlex
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -20,6 +21,7 @@ CONSTANTS = {
     "few_recordings": 5,
     "few_windows_of_background": 100,
     "highest_aim": HIGHEST_AIM,
+    "many_calls": 4,  # as long as this many examples: an event of several calls
     "max_listed": 8,  # doubtful examples or pairs
     "min_gain": 0.0005,  # of recall that is shown
     "segment": SEGMENT,
@@ -51,6 +53,7 @@ def _load_macros() -> Any:
         "names": join_names,
         "percent": "{:.0%}".format,
         "printable": printable,
+        "quoted": lambda path: shlex.quote(str(path)),
     }
     return environment.get_template("sentences.txt").module
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from callshot.console import describe_rejects, print_lines
@@ -47,7 +48,9 @@ def show_rejects(rejects: Sequence[Reject], console: Console) -> None:
 
 def show_scan(result: ScanResult, out: Path, console: Console) -> None:
     """Print the events of each class, the strongest ones, what was left out, and what is next."""
-    strongest = result.events.top_k(MAX_EVENTS, by="score").to_dicts()
+    has_verdicts = result.events["probability"].count() > 0
+    by = "probability" if has_verdicts else "score"
+    strongest = result.events.drop_nulls(by).top_k(MAX_EVENTS, by=by).to_dicts()
     print_lines(console, say("scan", result, result.per_class.to_dicts(), strongest))
     show_rejects(result.rejects, console)
     notes = [f"note: {note}" for note in result.notes]
@@ -57,5 +60,11 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
     print_lines(console, notes, "yellow")
     formats = [name for name in formats_for_programs() if (out / name).is_dir()]
     has_own_index = result.index.folder == out / INDEX_FOLDER
+    event_s = (result.events["end_s"] - result.events["start_s"]).median()
+    example_s = np.median(result.model.examples.spans.durations_s)
+    expected = None
+    if has_verdicts:  # also of classes without: as probable as the others
+        probability = result.events["probability"].to_numpy()
+        expected = float(np.nanmean(probability)) * len(probability)
     facts = (result, out, out / EVENTS_CSV, formats, has_own_index)
-    print_lines(console, say("after_scan", *facts))
+    print_lines(console, say("after_scan", *facts, (event_s, example_s), expected))

@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from callshot.records import FloatArray
+from callshot.records.frames import Frame
+from callshot.vectors import Vectors
 
 MIN_VERDICTS = 10  # for a curve of its own, with right and wrong ones
 DEVIATIONS = 1.96  # of an interval of 95 %
@@ -123,3 +126,22 @@ def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration
 def _design(scores: FloatArray) -> FloatArray:
     values = np.asarray(scores, np.float64)
     return np.column_stack([np.ones(len(values)), values])
+
+
+def drop_rejected(events: Frame, rejected: Vectors | None) -> Frame:
+    """Return events but those that a reviewer rejected before.
+
+    At least half of such an event is in a rejected detection of the same label and recording.
+    """
+    if rejected is None:
+        return events
+    spans = rejected.spans.frame.select(
+        "label", recording="path", first_s="start_s", last_s="end_s"
+    )
+    numbered = events.with_row_index("number")
+    pairs = numbered.join(spans, on=["recording", "label"])
+    ends_s = pl.min_horizontal("end_s", "last_s")
+    shared_s = ends_s - pl.max_horizontal("start_s", "first_s")
+    length_s = pl.col("end_s") - pl.col("start_s")
+    met = pairs.filter(2 * shared_s >= length_s)
+    return numbered.join(met, on="number", how="anti").drop("number")
