@@ -49,7 +49,7 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     assert (frame["label"] == frame["annotated"]).all()
     found = tmp_path / "found"
     shown = run("scan", model, site, "--out", found, "--to", "raven,audacity")
-    assert "next: callshot score" in shown.out
+    assert "based on" in shown.out
     assert "callshot review" in shown.out
     assert "aim: 1 false alarm per hour and class" in shown.out
     events = pl.read_csv(found / "events.csv")

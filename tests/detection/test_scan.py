@@ -24,7 +24,9 @@ from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import open_index, read_span, span_paths
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
-from callshot.detection.scan import decide, scan
+from callshot.detection.model import load_model
+from callshot.detection.nearest import make_nearest_detector, measure_site
+from callshot.detection.scan import decide, find_best, scan
 from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
@@ -114,6 +116,41 @@ def test_events_begin_and_end_with_windows_where_the_audio_is_gone(field):
     assert calls["low_freq_hz"].null_count() == 0
     lengths_s = calls["end_s"] - calls["start_s"]
     assert lengths_s.median() < (by_windows["end_s"] - by_windows["start_s"]).median()
+
+
+@pytest.mark.parametrize("by_nearest_mean", [False, True])
+def test_the_best_windows_of_each_class_are_found_without_thresholds(
+    field, by_nearest_mean
+):
+    index = open_index(field / "index")
+    detector = scan(field / "model.npz", index).detector
+    if by_nearest_mean:
+        site = measure_site(index, index.recordings)
+        detector = make_nearest_detector(load_model(field / "model.npz"), site)
+    found = []
+    for recording in index.recordings:
+        rows = read_rows(index, recording)
+        if by_nearest_mean:
+            all_classes = replace(detector, thresholds=np.full(3, -np.inf), passes=0)
+            labels, scores, _ = all_classes.search([rows["vector"]])
+        else:
+            scores = detector.score(rows["vector"])
+            labels = scores.argmax(axis=1)
+        found += [
+            (int(label), float(values[label]))
+            for label, values in zip(labels, scores, strict=True)
+            if label >= 0
+        ]
+    best = find_best(index, index.recordings, detector, 4, None)
+    for number, threshold in enumerate(best.thresholds):
+        falling = sorted((score for label, score in found if label == number))[::-1]
+        assert sum(score > threshold for score in falling) == 4
+    result = scan(field / "model.npz", index, best=4)
+    assert result.active == 4 * len(detector.classes)
+    assert "with the highest scores" in result.notes[0]
+    for wrong in ({"best": 0}, {"best": 1, "false_alarms": 1.0}):
+        with pytest.raises(OptionError, match="best: "):
+            scan(field / "model.npz", index, **wrong)
 
 
 def test_events_are_those_of_literal_loops(field):

@@ -283,6 +283,12 @@ def scan(
         "model with verdicts of a review: callshot learn --add REVIEW.",
         shown="all, but what verdicts show to be more likely wrong than right",
     ),
+    best: int | None = option(
+        None,
+        "N",
+        "Report the N windows of each class with the highest scores, whatever the thresholds. To "
+        "find first calls where nothing was found: confirm or reject them with callshot review.",
+    ),
     gap: float = option(
         0.0,
         "S",
@@ -413,6 +419,7 @@ def scan(
             progress=progress,
             false_alarms=parse_rate(false_alarms),
             precision=precision,
+            best=best,
             gap_s=gap,
             hop_s=hop,
             edges=edges,

@@ -221,6 +221,7 @@ class NearestMeanDetector:
     thresholds  the score that a window of each class must exceed
     curves      from scores to probabilities, by class, where there are verdicts
     known       how many windows are known to have no calls
+    passes      how often a recording may be searched again
     """
 
     classes: tuple[str, ...]
@@ -230,6 +231,7 @@ class NearestMeanDetector:
     thresholds: FloatArray
     curves: Mapping[str, Calibration] = field(default_factory=dict)
     known: int = 0
+    passes: int = FURTHER_PASSES
 
     @property
     def origin(self) -> str:
@@ -257,7 +259,7 @@ class NearestMeanDetector:
         first, first_scores = self.search_once(parts, self.means)
         found = first
         scores = first_scores
-        for _ in range(FURTHER_PASSES):
+        for _ in range(self.passes):
             present = np.unique(found[found != BACKGROUND])
             if len(present) == 0:
                 break

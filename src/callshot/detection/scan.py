@@ -166,6 +166,7 @@ def scan(
     false_alarms: float | None = None,
     gap_s: float = 0.0,
     precision: float | None = None,
+    best: int | None = None,
     hop_s: float | None = None,
     edges: str = "windows",
     adapt: str = "auto",
@@ -202,6 +203,9 @@ def scan(
         Least probability, from 0 to 1, that a detection is right. Needs a model with verdicts of a
         review, right and wrong ones. By default, such a model leaves out what is clearly more
         likely wrong than right (the whole interval of the probability is below 0.5).
+    best : int, optional
+        Find this many windows of each class, those with the highest scores, whatever the
+        thresholds; most of them may be no calls.
     gap_s : float
         Pauses up to this, in seconds, do not end an event.
     hop_s : float, optional
@@ -255,6 +259,10 @@ def scan(
         raise OptionError(
             f"precision: expected a number between 0 and 1, got {precision:g}"
         )
+    if best is not None and best < 1:
+        raise OptionError(f"best: expected 1 or more windows, got {best}")
+    if best is not None and false_alarms is not None:
+        raise OptionError("best: cannot be combined with --false-alarms; remove one")
     if not isinstance(model, Model):
         model = load_model(model)
     check_different(model)
@@ -320,6 +328,11 @@ def scan(
         device=device,
         threads=threads,
     )
+    if best is not None:
+        windows_found = f"the {count_text(best, 'window')} of each class"
+        note = f"{windows_found} with the highest scores; many may be no calls"
+        ranked = find_best(opened, scanned, choice.detector, best, threads)
+        choice = choice._replace(detector=ranked, false_alarms=None, notes=[note])
     progress(CHOOSING, "examples and background")
     progress = scale_progress(progress, 1 - CHOOSING)
     detector = choice.detector
@@ -463,6 +476,31 @@ def choose_detector(
     if false_alarms is not None:
         return _Choice(limited, model, aim, [LIMITED_MEAN])
     return _Choice(nearest, model, None, [NEAREST_MEAN])
+
+
+def find_best(
+    index: Index,
+    recordings: Sequence[IndexedRecording],
+    detector: AnyDetector,
+    best: int,
+    threads: int | None,
+) -> AnyDetector:
+    """Return a detector with thresholds that the best windows of each class reach."""
+    everything = np.full(len(detector.classes), -np.inf)
+    detector = replace(detector, thresholds=everything)
+    if isinstance(detector, NearestMeanDetector):
+        detector = replace(detector, passes=0)
+    highest = [np.empty(0) for _ in detector.classes]
+    for _, windows in find_active_windows(index, recordings, detector, threads=threads):
+        if isinstance(windows, InputError):  # which the scan reports
+            continue
+        for number, label in enumerate(detector.classes):
+            scores = windows.columns["score"][windows.columns["label"] == label]
+            falling = -np.sort(-np.append(highest[number], scores))
+            highest[number] = falling[:best]
+    lowest = [scores.min(initial=np.inf) for scores in highest]
+    # A score must exceed a threshold of the nearest mean.
+    return replace(detector, thresholds=np.nextafter(lowest, -np.inf))
 
 
 def check_precision(detector: AnyDetector, precision: float | None) -> list[str]:
