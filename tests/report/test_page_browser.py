@@ -350,9 +350,12 @@ def test_a_tap_shows_values_a_swipe_zooms_and_a_double_tap_shows_all(visit):
         assert (
             page.get_by_test_id("curves-reset").inner_text() == "k = 1 to 10: show all"
         )
-        for _ in range(2):
+        reset = page.get_by_test_id("curves-reset")
+        for _ in range(20):  # on a busy machine two taps may be too far apart in time
             page.touchscreen.tap(box["x"] + 0.5 * box["width"], box["y"] + 50)
-        assert page.get_by_test_id("curves-reset").is_hidden()
+            if reset.is_hidden():
+                break
+        assert reset.is_hidden()
 
 
 def swipe(page, box, start, end, steps=8):
