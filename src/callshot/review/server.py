@@ -103,6 +103,9 @@ def open_labelling(
     the last time, the new place is saved.
     """
     check_no_url(path)
+    beside = path.parent if path.is_file() else path
+    folder = out or beside / LABELS
+    check_own_folder(folder, is_review=True)
     library = find_recordings(path)
     if not library.paths:
         reason = "no recordings found"
@@ -111,8 +114,6 @@ def open_labelling(
             reason = f"no recordings that can be read ({first.file}: {first.reason})"
         raise InputError(f"{path}: {reason}; give the folder they are in")
     root = library.root.absolute()
-    folder = out or library.root / LABELS
-    check_own_folder(folder, is_review=True)
     facts = {"kind": LABELS, "source": str(root), "id": str(uuid.uuid4())}
     with open_folder(folder, facts) as journal:
         if journal.facts.get("kind") != LABELS:
