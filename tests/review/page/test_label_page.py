@@ -245,7 +245,7 @@ def test_everything_can_be_done_by_keys(served):
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_hidden()
     # Focus is seen, and boxes can be reached by Tab.
-    tab.press("Shift+K")
+    tab.press("Shift+K", "j")
     page.locator("#overview").focus()
     page.keyboard.press("Shift+Tab")
     expect(page.locator(".box")).to_be_focused()
