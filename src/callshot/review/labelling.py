@@ -23,7 +23,6 @@ from threading import Event, RLock, Thread
 from typing import Any
 
 from callshot.corpus.recordings import Library
-from callshot.detection.background import Span
 from callshot.detection.exports import EXPORTS
 from callshot.detection.index.clock import find_clock_time, parse_name
 from callshot.errors import CallshotError, InputError, RequestError
@@ -56,6 +55,7 @@ CHANGES = "a change of a box"
 PLACE = ("recording", "start_s", "end_s", "low_freq_hz", "high_freq_hz", "label")
 
 Box = dict[str, Any]
+Span = tuple[float, float]
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:

@@ -12,31 +12,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from callshot.corpus.recordings import Library
-from callshot.detection.background import Span
 from callshot.detection.events import RecordingFolder, open_recordings
 from callshot.detection.exports import EXPORTS, export_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
-from callshot.detection.learn import (
-    AUTO,
-    NONE,
-    LearningOptions,
-    LearningResult,
-    learn_examples,
-)
-from callshot.detection.model import (
-    check_fingerprint,
-    check_model_path,
-    load_model,
-    merge_models,
-    merge_rejected,
-)
-from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import (
     CallshotError,
     InputError,
@@ -51,7 +34,7 @@ from callshot.records.table_files import format_csv
 from callshot.results import check_result
 from callshot.review.decisions import Decisions, apply_rows
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
-from callshot.review.labelling import CHANGES, LABELS, Labels
+from callshot.review.labelling import CHANGES, LABELS, Labels, Span
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import (
     PLACE,
@@ -62,6 +45,10 @@ from callshot.review.sources import (
     read_vector_facts,
 )
 from callshot.review.web_safety import ADDRESS, read_address
+
+if TYPE_CHECKING:
+    from callshot.detection.learn import LearningOptions, LearningResult
+    from callshot.encoders.embed import EmbedOptions
 
 FREQUENCIES = ("low_freq_hz", "high_freq_hz")
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
@@ -249,12 +236,12 @@ def learn_review_files(
     review: Path,
     out: Path,
     encoder: str | None,
-    embedding: EmbedOptions,
+    embedding: "EmbedOptions",
     *,
     add: Path | None = None,
-    options: LearningOptions | None = None,
+    options: "LearningOptions | None" = None,
     progress: Progress = no_progress,
-) -> LearningResult:
+) -> "LearningResult":
     """Make a model of the decisions of a review, or add them to one; write the result.
 
     Confirmed calls are examples, embedded in the middle of a window. Rejected detections, embedded
@@ -264,6 +251,23 @@ def learn_review_files(
     makes a model of these calls alone, with encoder and settings of the model of the review where
     there is one.
     """
+    # These import much that a page does not need.
+    from callshot.detection.learn import (
+        AUTO,
+        NONE,
+        LearningOptions,
+        LearningResult,
+        learn_examples,
+    )
+    from callshot.detection.model import (
+        check_fingerprint,
+        check_model_path,
+        load_model,
+        merge_models,
+        merge_rejected,
+    )
+    from callshot.encoders.joined_encoder import find_joined_encoder
+
     check_model_path(out)
     results = read_review(review, rejected=True)
     facts = results.facts

@@ -245,10 +245,11 @@ def test_everything_can_be_done_by_keys(served):
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_hidden()
     # Focus is seen, and boxes can be reached by Tab.
-    tab.press("Shift+K", "j")
+    tab.press("Shift+K", "j", "Escape")
     page.locator("#overview").focus()
     page.keyboard.press("Shift+Tab")
     expect(page.locator(".box")).to_be_focused()
+    expect(page.locator(".box")).to_have_attribute("aria-pressed", "true")
     outline = "one => getComputedStyle(one).outlineWidth"
     assert page.locator(".box").evaluate(outline) == "3px"
 

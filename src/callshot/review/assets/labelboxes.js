@@ -16,7 +16,7 @@ export const boxes = new Map(); // id → box of the recording that is open
 const pending = new Map(); // id → changes on their way
 let draft = null; // a box without a name, which is not saved
 let chosen = null; // id
-let drag = null; // {mode, box, x, y} while the pointer is down
+let drag = null; // {box, isDraft, limits, from, moved, result} while the pointer is down
 
 const last = { get name() { return settings.last_name ?? ""; } };
 const isNothing = (box) => box.label === null;
@@ -74,7 +74,9 @@ export function changeHistory(path) {
   const word = path === "/api/undo" ? "undo" : "redo";
   turn = turn.then(async () => {
     const answer = await send(path, { uuid: makeUuid() });
+    const [other] = answer.recordings.filter((row) => row.name !== view.recording.name);
     if (answer.nothing) emit("note", `There is nothing to ${word}.`);
+    else if (other) emit("note", `Done in ${other.name}.`);
     const [back] = answer.boxes.filter((box) => box.recording === view.recording.name);
     emit("answer", answer);
     if (back) choose(back.id);
@@ -200,6 +202,10 @@ export function addBox() {
 
 /** Say that there is no call in what is seen. */
 export function markNothing() {
+  if (viewEnd() - view.start_s > state.session.max_box_s) {
+    emit("note", "Zoom in: so far out, calls cannot be seen.");
+    return;
+  }
   const place = { recording: view.recording.name, start_s: view.start_s, end_s: viewEnd() };
   const box = fit({ id: makeUuid(), ...place, low_freq_hz: null, high_freq_hz: null, label: null });
   const inside = [...boxes.values()].filter((one) => !isNothing(one) && one.start_s < box.end_s && one.end_s > box.start_s);
@@ -233,7 +239,7 @@ export function choose(id) {
   drawBoxes();
 }
 
-/** Choose the next box in time, or the one before; without a choice, from the cursor on. */
+/** Choose the next box in time, or the one before; without a choice, the first or the last. */
 export function chooseNext(step) {
   const ordered = [...boxes.values()].sort((a, b) => a.start_s - b.start_s);
   if (ordered.length === 0) return;
@@ -268,7 +274,7 @@ function makeBox(box) {
   const top = isNothing(box) ? 0 : toY(box.high_freq_hz);
   const bottom = isNothing(box) ? view.height : toY(box.low_freq_hz);
   const names = ["box", isNothing(box) && "nothing", isChosen && "chosen", (pending.has(box.id) || box === draft) && "pending", top < 24 && "high"];
-  const element = make("button", { type: "button", class: names.filter(Boolean).join(" "), "data-id": box.id, "aria-label": describe(box), "aria-pressed": String(isChosen) });
+  const element = make("div", { role: "button", tabindex: "0", class: names.filter(Boolean).join(" "), "data-id": box.id, "aria-label": describe(box), "aria-pressed": String(isChosen) });
   element.append(make("bdi", { class: "name" }, isNothing(box) ? "nothing here" : box.label || "?"));
   const left = toX(box.start_s);
   Object.assign(element.style, { left: `${left}px`, width: `${toX(box.end_s) - left}px`, top: `${top}px`, height: `${bottom - top}px` });
@@ -305,7 +311,7 @@ function startDrag(event) {
   const handle = event.target.closest(".handle");
   const box = target ? (draft?.id === target.dataset.id ? draft : boxes.get(target.dataset.id)) : null;
   if (box && box !== draft && box.id !== chosen) choose(box.id);
-  drag = { box, limits: handle ? [Number(handle.dataset.x), Number(handle.dataset.y)] : [0, 0], from: place(event), moved: false };
+  drag = { box, isDraft: box !== null && box === draft, limits: handle ? [Number(handle.dataset.x), Number(handle.dataset.y)] : [0, 0], from: place(event), moved: false };
   byId("boxes").setPointerCapture(event.pointerId);
   event.preventDefault();
 }
@@ -316,8 +322,8 @@ function moveDrag(event) {
   drag.moved ||= Math.hypot(to.x - drag.from.x, to.y - drag.from.y) >= CLICK_PX;
   if (!drag.moved) return;
   drag.result = drag.box ? changed(to) : drawn(to);
-  const { box } = drag;
-  if (box && box !== draft) boxes.set(box.id, drag.result);
+  const { box, isDraft } = drag;
+  if (box && !isDraft) boxes.set(box.id, drag.result);
   else {
     draft = drag.result;
     chosen = null;
@@ -342,10 +348,11 @@ function drawn(to) {
 
 function endDrag(event) {
   if (drag === null) return;
-  const { box, result, moved, from } = drag;
+  const { box, isDraft, result, moved, from } = drag;
   drag = null;
   if (event.type === "pointercancel") {
-    if (box && boxes.has(box.id)) boxes.set(box.id, box);
+    if (isDraft) draft = box;
+    else if (box) boxes.set(box.id, box);
     else draft = null;
     drawBoxes();
   } else if (!moved) {
@@ -353,7 +360,8 @@ function endDrag(event) {
     if (draft !== null) closeNamer();
     choose(null);
     moveCursor(toTime(from.x));
-  } else if (box && boxes.has(box.id)) save("change", result);
+  } else if (isDraft) setDraft(result, false);
+  else if (box) save("change", result);
   else setDraft(result);
 }
 
@@ -363,9 +371,9 @@ export function startBoxes() {
   layer.addEventListener("pointerdown", startDrag);
   layer.addEventListener("pointermove", moveDrag);
   for (const name of ["pointerup", "pointercancel"]) layer.addEventListener(name, endDrag);
-  layer.addEventListener("click", (event) => {
-    const target = event.target.closest(".box");
-    if (event.detail === 0 && target && target.dataset.id !== draft?.id) choose(target.dataset.id); // by a key
+  layer.addEventListener("focusin", (event) => {
+    const { id } = event.target.dataset;
+    if (boxes.has(id) && id !== chosen) choose(id); // by Tab
   });
   layer.addEventListener("dblclick", (event) => { if (event.target.closest(".box")) openNamer(); });
   byId("namer").addEventListener("submit", submitName);
