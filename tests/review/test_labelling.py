@@ -301,6 +301,9 @@ def test_a_model_is_learned_with_the_background_that_was_listened_to(tmp_path):
     tables = {path.stem: path.read_text() for path in recordings.glob("*.txt")}
     for path in recordings.glob("*.txt"):
         path.unlink()
+    (recordings / "broken.wav").write_bytes(
+        b"RIFF"
+    )  # has no call, so it does not matter
     with serve_labels(recordings) as (client, session):
         for name in "ab":
             for line in tables[name].splitlines():
@@ -325,12 +328,14 @@ def test_a_model_is_learned_with_the_background_that_was_listened_to(tmp_path):
         assert heard == {
             "a.wav": [[0.0, length_s / 2]],
             "b.wav": [],
+            "broken.wav": [],
             "c.wav": [[1.0, 4.0]],
         }
     arguments = ["learn", recordings / "labels", "--encoder", "mfcc", "--window", "0.5"]
     arguments += ["--out", tmp_path / "calls.npz", "--store", tmp_path / "store"]
     result = CliRunner().invoke(app, [str(one) for one in arguments])
     assert result.exit_code == 0, result.output
+    assert "left out" not in result.output
     model = load_model(tmp_path / "calls.npz")
     assert len(model.examples) == sum(
         len(text.splitlines()) for text in (tables["a"], tables["b"])

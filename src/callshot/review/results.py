@@ -365,7 +365,11 @@ def learn_review_files(
                 check_fingerprint(model, named.encoder, named.fingerprint)
                 rejected = merge_rejected(model.rejected, named.examples)
                 model = replace(model, rejected=rejected)
+            used = {str(root / row[0]) for row in rows}
             for reject in part.rejects:
+                is_inside_root = Path(reject.file).is_relative_to(root)
+                if is_inside_root and reject.row is None and reject.file not in used:
+                    continue  # a recording without calls, which need not be readable
                 file = reject.file.replace(str(table), str(review))
                 rejects.append(replace(reject, file=file))
             notes += [

@@ -190,7 +190,7 @@ const stepContrast = (name, step) => changeSettings({ [name]: Math.max(name === 
 const zoom = (step) => { zoomBy(step); changeSettings({ level: view.level }); };
 
 const KEYS = [
-  ["Calls", ["a"], "add a box at the cursor (or drag one)", addBox],
+  ["Calls", ["a"], "add a box at the cursor (or drag one; with shift inside another)", addBox],
   ["Calls", ["Enter"], "name the chosen call", () => openNamer()],
   ["Calls", ["r"], "give it the last name", repeatName],
   ["Calls", ["s"], "same name: new boxes get the last name at once", () => toggle("same")],

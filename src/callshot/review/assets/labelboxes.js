@@ -48,8 +48,10 @@ async function save(action, box) {
   if (action === "delete") boxes.delete(box.id);
   else boxes.set(box.id, box);
   drawBoxes();
-  const { id, recording, start_s, end_s, low_freq_hz, high_freq_hz, label } = box;
-  const body = { uuid: makeUuid(), action, box: { id, recording, start_s, end_s, low_freq_hz, high_freq_hz, label } };
+  const { id, recording, label } = box;
+  const times = { start_s: round(box.start_s, 1e4), end_s: round(box.end_s, 1e4) };
+  const band = { low_freq_hz: round(box.low_freq_hz, 10), high_freq_hz: round(box.high_freq_hz, 10) };
+  const body = { uuid: makeUuid(), action, box: { id, recording, ...times, ...band, label } };
   try {
     const answer = await send("/api/boxes", body);
     settle(box.id);
@@ -86,6 +88,7 @@ export function changeHistory(path) {
 
 // Geometry
 
+const round = (value, parts) => (value === null ? null : Math.round(value * parts) / parts);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
 /** Return a box with limits inside the recording, at least some pixels long and high. */
@@ -262,7 +265,8 @@ function describe(box) {
 /** Draw all boxes that are seen. */
 export function drawBoxes() {
   if (view.recording === null) return;
-  const shown = [...boxes.values(), ...(draft ? [draft] : [])].filter((box) => box.end_s > view.start_s && box.start_s < viewEnd());
+  const every = [...boxes.values(), ...(draft ? [draft] : [])].sort((a, b) => isNothing(b) - isNothing(a)); // behind others
+  const shown = every.filter((box) => box.end_s > view.start_s && box.start_s < viewEnd());
   const kept = document.activeElement?.dataset?.id;
   byId("boxes").replaceChildren(...shown.map(makeBox));
   if (kept) byId("boxes").querySelector(`[data-id="${kept}"]`)?.focus();
@@ -307,7 +311,7 @@ function place(event) {
 
 function startDrag(event) {
   if (event.button !== 0 || drag !== null || view.recording === null) return;
-  const target = event.target.closest(".box");
+  const target = event.shiftKey ? null : event.target.closest(".box");
   const handle = event.target.closest(".handle");
   const box = target ? (draft?.id === target.dataset.id ? draft : boxes.get(target.dataset.id)) : null;
   if (box && box !== draft && box.id !== chosen) choose(box.id);
