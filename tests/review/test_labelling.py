@@ -94,6 +94,11 @@ def test_two_people_see_each_other_and_undo_only_what_is_theirs(recordings):
         assert list_boxes(bob)[theirs["id"]] == ("bark", 4.0, 5.5)
         undo(ada)
         assert list(list_boxes(ada)) == [mine["id"]]
+        # What is done again is as old as it was: a later change of another person stands.
+        send(bob, "change", mine | {"end_s": 3.0})
+        undo(ada)
+        undo(ada, "redo")
+        assert list_boxes(ada) == {mine["id"]: ("hoot", 1.0, 3.0)}
 
 
 def test_a_request_that_comes_twice_is_saved_once(recordings):
@@ -336,6 +341,7 @@ def test_a_model_is_learned_with_the_background_that_was_listened_to(tmp_path):
     result = CliRunner().invoke(app, [str(one) for one in arguments])
     assert result.exit_code == 0, result.output
     assert "left out" not in result.output
+    assert "band" in result.output  # which boxes have
     model = load_model(tmp_path / "calls.npz")
     assert len(model.examples) == sum(
         len(text.splitlines()) for text in (tables["a"], tables["b"])

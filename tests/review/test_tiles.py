@@ -103,6 +103,7 @@ def test_a_file_that_changed_is_drawn_again_and_one_that_is_gone_is_an_error(tmp
     contents = []
     for number, gain in enumerate((0.0, 0.5)):
         tone = gain * np.sin(np.arange(RATE_HZ))
+        path.unlink(missing_ok=True)  # the reader that is open has the old one
         soundfile.write(path, tone, RATE_HZ)
         os.utime(path, (number, number))
         contents.append(files.draw_tile("a.wav", key))

@@ -223,8 +223,6 @@ class Labelling:
             return self.recordings[name]
         try:
             recording = self.files.describe(name)
-            if recording.frames == 0:
-                raise InputError(f"{name}: has no sound")
         except InputError as error:
             self.problems[name] = str(error).removeprefix(f"{name}: ")
             raise
