@@ -29,25 +29,30 @@ class Clicker(threading.Thread):
     def run(self) -> None:
         """Decide."""
         for number in range(self.count):
-            decision = {
-                "uuid": str(uuid.uuid4()),
-                "item": number % self.items,
-                "action": ACTIONS[number % len(ACTIONS)],
-            }
-            self._send({"decisions": [decision]})
-            self.saved.append(decision["uuid"])
+            name = str(uuid.uuid4())
+            path, body = self.make_request(number, name)
+            self._send(path, body)
+            self.saved.append(name)
 
-    def _send(self, body: dict[str, object]) -> None:
+    def make_request(self, number: int, name: str) -> tuple[str, dict[str, object]]:
+        """Return the address and the content of a request."""
+        decision = {
+            "uuid": name,
+            "item": number % self.items,
+            "action": ACTIONS[number % len(ACTIONS)],
+        }
+        return "/api/decisions", {"decisions": [decision]}
+
+    def _send(self, path: str, body: dict[str, object]) -> None:
         while True:
             try:
-                answer = self._post(json.dumps(body))
-                assert answer["saved"] == [one["uuid"] for one in body["decisions"]]
+                self._post(path, json.dumps(body))
                 return
             except (OSError, HTTPException):  # no answer: the server is gone
                 self.repeated += 1
                 time.sleep(0.02)
 
-    def _post(self, content: str) -> dict[str, object]:
+    def _post(self, path: str, content: str) -> dict[str, object]:
         host = f"127.0.0.1:{self.server.port}"
         port = self.server.port
         cookies = (
@@ -61,7 +66,7 @@ class Clicker(threading.Thread):
         }
         connection = HTTPConnection("127.0.0.1", port, timeout=20)
         try:
-            connection.request("POST", "/api/decisions", content, headers)
+            connection.request("POST", path, content, headers)
             answer = connection.getresponse()
             text = answer.read()
             assert answer.status == 200, text
@@ -70,13 +75,30 @@ class Clicker(threading.Thread):
             connection.close()
 
 
-def decide_through_kills(server, names, items, decisions, kills, check):
+class Labeller(Clicker):
+    """Somebody who adds boxes, changes each of them, and deletes every second one."""
+
+    def make_request(self, number: int, name: str) -> tuple[str, dict[str, object]]:
+        """Return the next of: add, change, add, change, delete."""
+        turn = number % 5
+        if turn in (0, 2):
+            self.box = str(uuid.uuid4())
+        action = ("add", "change", "add", "change", "delete")[turn]
+        box = {"id": self.box, "recording": "a.wav", "label": self.reviewer}
+        box |= {"start_s": 1.0, "end_s": 2.0 + number % 7}
+        box |= {"low_freq_hz": 100.0, "high_freq_hz": 900.0}
+        return "/api/boxes", {"uuid": name, "action": action, "box": box}
+
+
+def decide_through_kills(
+    server, names, items, decisions, kills, check, clicker=Clicker
+):
     """Let reviewers decide while the server is killed; call `check` after each kill.
 
     `check` gets the uuids that were answered as saved before the kill.
     """
     server.start()
-    clickers = [Clicker(server, name, items, decisions // len(names)) for name in names]
+    clickers = [clicker(server, name, items, decisions // len(names)) for name in names]
     for one in clickers:
         one.start()
     for number in range(kills):

@@ -101,10 +101,11 @@ def _add_call(signal_, hertz, start_s, length_s):
 
 
 class ReviewServer:
-    """`callshot review` in a process of its own, which can be killed and started again."""
+    """`callshot review`, or label, in a process of its own: it can be killed and started again."""
 
-    def __init__(self, scan: Path, *options: str) -> None:
+    def __init__(self, scan: Path, *options: str, command: str = "review") -> None:
         self.scan = scan
+        self.command = command
         self.options = options
         # Below those that systems give out, so that it stays free while the server is down.
         self.port = random.randrange(20_000, 32_000)
@@ -114,7 +115,7 @@ class ReviewServer:
 
     def start(self) -> str:
         """Start it and return the address that it prints."""
-        command = [sys.executable, "-m", "callshot", "review", str(self.scan)]
+        command = [sys.executable, "-m", "callshot", self.command, str(self.scan)]
         command += ["--no-browser", "--port", str(self.port), *self.options]
         self.process = subprocess.Popen(
             command,

@@ -14,7 +14,13 @@ import uvicorn
 
 from callshot.detection.learn import learn
 from callshot.detection.scan_files import scan_files
-from callshot.review.server import LOOPBACK, ServerOptions, listen, open_review
+from callshot.review.server import (
+    LOOPBACK,
+    ServerOptions,
+    listen,
+    open_labelling,
+    open_review,
+)
 from callshot.review.sources import SourceOptions
 from callshot.review.web import make_app
 from callshot.review.web_safety import Access
@@ -99,12 +105,29 @@ def serve(path: Path, out: Path | None = None, sources=None, **options):
     chosen = ServerOptions(reviewer="ada", **options)
     with (
         open_review(path, sources or SourceOptions(), chosen, out) as review,
-        listen(ServerOptions(port=0)) as listener,
+        serve_session(review) as client,
     ):
+        yield client, review
+
+
+@contextmanager
+def serve_labels(path: Path, out: Path | None = None):
+    """Serve recordings to label in a thread; yield a client and the session."""
+    with (
+        open_labelling(path, ServerOptions(reviewer="ada"), out) as session,
+        serve_session(session) as client,
+    ):
+        yield client, session
+
+
+@contextmanager
+def serve_session(session):
+    """Serve an open review or labelling in a thread; yield a client."""
+    with listen(ServerOptions(port=0)) as listener:
         port = listener.getsockname()[1]
-        access = Access(TOKEN, LOOPBACK, port, review.reviewer)
+        access = Access(TOKEN, LOOPBACK, port, session.reviewer)
         config = uvicorn.Config(
-            make_app(review, access),
+            make_app(session, access),
             log_level="error",
             lifespan="off",
             ws="none",
@@ -116,7 +139,7 @@ def serve(path: Path, out: Path | None = None, sources=None, **options):
         try:
             while not server.started:
                 time.sleep(0.005)
-            yield Client(port), review
+            yield Client(port)
         finally:
             server.should_exit = True
             thread.join()

@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import polars as pl
 import pytest
 import soundfile
 
-from served_review import serve
+from served_review import serve, serve_labels
 from test_cli import run
 
 HOW_TO = Path(__file__).parents[1] / "docs" / "how-to.md"
@@ -96,6 +97,23 @@ def review_detections():
         client.decide(1, "reject")
 
 
+def label_recordings():
+    """Mark two calls and what was listened to, in place of a person on the page."""
+    with serve_labels(Path("recordings"), Path("recordings/labels")) as (
+        client,
+        session,
+    ):
+        name = session.library.paths[0]
+        for number, label in enumerate(("rumble", "roar")):
+            box = {"id": str(uuid.uuid4()), "recording": name, "label": label}
+            box |= {"start_s": 5.0 + number, "end_s": 5.8 + number}
+            box |= {"low_freq_hz": 20.0, "high_freq_hz": 200.0}
+            body = {"uuid": str(uuid.uuid4()), "action": "add", "box": box}
+            client.post("/api/boxes", body)
+        span = {"recording": name, "start_s": 0.0, "end_s": 30.0}
+        client.post("/api/listened", {"uuid": str(uuid.uuid4()), **span})
+
+
 def list_commands():
     """Return all commands of the page, without comments."""
     text = HOW_TO.read_text(encoding="utf-8")
@@ -117,6 +135,9 @@ def test_every_command_of_the_how_to_guides_runs(tmp_path, monkeypatch):
             continue
         if line == "callshot review detections":
             review_detections()
+            continue
+        if line == "callshot label recordings":
+            label_recordings()
             continue
         for old, new in SMALLER.items():
             line = line.replace(old, new)

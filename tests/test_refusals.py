@@ -129,6 +129,7 @@ def test_a_file_of_others_among_clips_is_found_before_the_scan(tmp_path, capsys)
 
 COMMANDS = {name: words for name, (words, _) in FOLDER.items()}
 COMMANDS["review"] = "review missing --out OUT"
+COMMANDS["label"] = "label missing --out OUT"
 RESULTS = [name for name in COMMANDS if not name.startswith("synth")]
 
 

@@ -213,7 +213,7 @@ def test_two_servers_on_one_review_are_refused(scan, tmp_path):
     options = ServerOptions(reviewer="ada")
     with (
         serve(scan, tmp_path / "review"),
-        pytest.raises(OutputError, match="another callshot review has it open"),
+        pytest.raises(OutputError, match="another callshot has it open"),
         open_review(scan, NONE, options, tmp_path / "review"),
     ):
         pass

@@ -1,4 +1,4 @@
-"""Commands for models and events: learn, model, export, scan, review, score, convert."""
+"""Commands for models and events: label, learn, model, export, scan, review, score, convert."""
 
 import re
 from dataclasses import asdict, dataclass, replace
@@ -69,6 +69,74 @@ class EncoderOptions:
         return EmbedOptions(self.choices, self.store, self.device, self.threads)
 
 
+@dataclass
+class PageOptions:
+    """Where a page is served, and who uses it."""
+
+    reviewer: str | None = option(
+        None,
+        "NAME",
+        "Your name. It is saved with everything that you do.",
+        shown="your user name",
+    )
+    port: int | None = option(
+        None,
+        "N",
+        "Network port of the page.",
+        shown="the first free port from 8420",
+        typer={"min": 1, "max": 65535},
+    )
+    host: str | None = option(
+        None,
+        "ADDRESS",
+        "Network address of this machine at which other people can open the page too. 0.0.0.0 "
+        "means all its addresses.",
+        shown="only this machine",
+    )
+    no_browser: bool = option(
+        False,
+        "",
+        "Do not open a browser. Only print the address of the page.",
+        "--no-browser",
+    )
+
+
+@app.command(rich_help_panel=FIELD)
+def label(
+    *,
+    recordings: Path = argument(
+        ...,
+        "RECORDINGS",
+        "Recordings to label: a folder, or one recording. They need no annotations.",
+    ),
+    out: Path | None = option(
+        None,
+        "LABELS",
+        "Folder where your calls are saved.",
+        "--out",
+        "-o",
+        shown="the folder labels next to the recordings",
+    ),
+    page: PageOptions,
+) -> None:
+    """Look at recordings in the browser, and mark the calls in them.
+
+    Scroll and zoom through the spectrogram, listen, and drag a box around each call. Type its name
+    and press Enter. Press ? for all keys. Every change is saved at once in LABELS: stop with
+    Ctrl-C, and go on later with the same command. callshot learn LABELS makes a model of the calls;
+    what you listened to, and has no box, is its background. callshot convert LABELS writes the
+    calls for other programs.
+
+    Example: callshot label recordings
+    """
+    from callshot.review.server import ServerOptions, serve_labelling
+
+    options = ServerOptions(
+        page.host, page.port, page.reviewer, browser=not page.no_browser
+    )
+    serve_labelling(recordings, options, out)
+
+
 @app.command(rich_help_panel=FIELD)
 def learn(
     *,
@@ -109,7 +177,7 @@ def learn(
         "EXAMPLES",
         "Labelled examples: a folder of recordings with annotations, one recording, a "
         "folder with a subfolder of clips per label, a segments.parquet, a folder of "
-        "callshot review, or an index of callshot import with --annotations.",
+        "callshot label or callshot review, or an index of callshot import with --annotations.",
     ),
     add: Path | None = option(
         None,
@@ -437,6 +505,7 @@ def scan(
 
 @app.command(rich_help_panel=FIELD)
 def review(
+    *,
     path: Path = argument(
         ...,
         "SCAN|SEGMENTS|STUDY",
@@ -469,35 +538,10 @@ def review(
         "Index of the scan, if it was moved.",
         shown="the path in the scan",
     ),
-    reviewer: str | None = option(
-        None,
-        "NAME",
-        "Name of the reviewer. It is saved with each decision.",
-        shown="your user name",
-    ),
     blind: bool = option(
         False, "", "Hide the decisions of other reviewers.", "--blind"
     ),
-    port: int | None = option(
-        None,
-        "N",
-        "Network port of the page.",
-        shown="the first free port from 8420",
-        typer={"min": 1, "max": 65535},
-    ),
-    host: str | None = option(
-        None,
-        "ADDRESS",
-        "Network address of this machine at which other people can review too. 0.0.0.0 "
-        "means all its addresses.",
-        shown="only this machine",
-    ),
-    no_browser: bool = option(
-        False,
-        "",
-        "Do not open a browser. Only print the address of the page.",
-        "--no-browser",
-    ),
+    page: PageOptions,
 ) -> None:
     """Listen to detections in the browser, and confirm, relabel or reject them.
 
@@ -510,7 +554,9 @@ def review(
     from callshot.review.sources import SourceOptions
 
     sources = SourceOptions(recordings, model, index)
-    options = ServerOptions(host, port, reviewer, blind, not no_browser)
+    options = ServerOptions(
+        page.host, page.port, page.reviewer, blind, not page.no_browser
+    )
     serve_review(path, sources, options, out)
 
 
@@ -613,7 +659,7 @@ def convert(
         ...,
         "EVENTS",
         "Detections or annotations to convert: a file or folder in CSV, Parquet or any "
-        "annotation format, or a folder of callshot review.",
+        "annotation format, or a folder of callshot label or callshot review.",
     ),
     out: Out,
     to: str = option(

@@ -543,7 +543,10 @@ def read_corpus_annotations(
         more = len(read.skipped_files) - 1
         rest = f" (and {count_text(more, 'more file')})" if more else ""
         raise InputError(f"{first.file}: {first.reason}{rest}")
-    raise InputError(f"{path}: no annotations found; give them with --annotations")
+    raise InputError(
+        f"{path}: no annotations found; give them with --annotations, or mark calls with "
+        f"callshot label {library.root}"
+    )
 
 
 def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:

@@ -35,8 +35,7 @@ def measure_spectrogram(
     frame.
     """
     samples = len(signal)
-    asked = round(window_s * rate_hz)
-    window = min(max(asked, MIN_WINDOW), MAX_WINDOW)
+    window = count_window(window_s, rate_hz)
     # Each column is the mean of so many frames, at most half a window apart.
     needed = -(-samples * 2 // (width * window))
     frames = max(1, min(MAX_FRAMES, needed))
@@ -46,6 +45,28 @@ def measure_spectrogram(
     padded = np.pad(signal, window)  # with silence at both ends
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)
     first_samples = middles - window // 2 + window
+    return measure_frames(windows, first_samples, rate_hz, edges_hz, frames)
+
+
+def count_window(window_s: float, rate_hz: float) -> int:
+    """Return how many samples a frame has."""
+    asked = round(window_s * rate_hz)
+    return min(max(asked, MIN_WINDOW), MAX_WINDOW)
+
+
+def measure_frames(
+    windows: NDArray[np.floating],
+    rows: NDArray[np.int64],
+    rate_hz: float,
+    edges_hz: FloatArray,
+    frames: int,
+) -> FloatArray:
+    """Return the levels of columns in dB, (height, columns), the highest frequencies first.
+
+    `windows` has the samples of a frame in each row, `rows` says which of them are used; a column
+    is the mean of `frames` of these.
+    """
+    window = windows.shape[1]
     size = int(next_fast_len(2 * window, real=True))
     hann = np.hanning(window + 2)[1:-1]
     gain = 2 / hann.sum()  # a sine at full scale has 0 dB
@@ -55,15 +76,15 @@ def measure_spectrogram(
     )  # at once, so that memory is bounded
     parts = []
     step = columns * frames
-    for starts in np.split(first_samples, range(step, count, step)):
-        signals = windows[starts].astype(np.float64)
+    for some in np.split(rows, range(step, len(rows), step)):
+        signals = windows[some].astype(np.float64)
         spectra = rfft(signals * hann, size)
         squares = np.square(spectra.real) + np.square(spectra.imag)
         by_column = squares.reshape(-1, frames, squares.shape[1])
         power = gain**2 * by_column.mean(axis=1)
         parts.append(_to_rows(power.T, edges))
-    rows = np.concatenate(parts, axis=1)
-    audible = np.maximum(rows, SILENCE)
+    levels = np.concatenate(parts, axis=1)
+    audible = np.maximum(levels, SILENCE)
     return 10 * np.log10(audible)
 
 

@@ -113,6 +113,8 @@ class LearningOptions:
                                 "none"; or a folder of recordings without calls (an index of them,
                                 where examples are spans of an index)
     site                        recordings in whose background examples are mixed
+    unknown_s                   with background "auto": the only recordings that have background,
+                                and their parts that may have calls beside the annotations
     """
 
     annotations: Path | str | None = None
@@ -123,6 +125,7 @@ class LearningOptions:
     source_rate_hz: float | None = None
     background: str = AUTO
     site: Path | str | None = None
+    unknown_s: Mapping[str, Sequence[Span]] | None = None
 
     def __post_init__(self) -> None:
         if self.window_s is not None:
@@ -679,6 +682,11 @@ def find_background(
         annotated = calls.segmentation.calls.frame.select("path", "start_s", "end_s")
         for path, start_s, end_s in annotated.iter_rows():
             calls_s.setdefault(path, set()).add((start_s, end_s))
+        if options.unknown_s is not None:
+            calls_s = {
+                path: {*calls_s.get(path, ()), *spans}
+                for path, spans in options.unknown_s.items()
+            }
         known = calls.segmentation.recordings
         recordings = [recording for recording in known if recording.path in calls_s]
 

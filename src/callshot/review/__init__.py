@@ -1,4 +1,4 @@
-"""Review by ear and eye: detections or segments → what people said of them.
+"""Pages in the browser: review detections or segments, or label recordings.
 
 sources      a scan, a table of segments or a study → items, their orders and filters, vectors, and
              scores that follow decisions
@@ -7,8 +7,10 @@ decisions    the journal → what is in effect: decisions, undo, splits, conflic
 estimates    precision, agreement, and the k-shot curve of the labels collected so far
 sound        spans of recordings → WAV files, waveforms, spectrograms
 session      all of it together: what the page asks, and what it gets
+labelling    boxes that people draw on recordings without annotations, and what they listened to
+tiles        a recording of any length → tiles of its spectrogram
 results      a journal → calls for other programs and for models; the state of its files
-web          the routes of the page, as a Starlette application
+web          the routes of both pages, as a Starlette application
 web_safety   token, Host, Origin, content-security policy, Range; the port and token that are kept
 server       the folder, the port, the browser, the end
 """

@@ -46,11 +46,56 @@ LABEL = "label"
 UNDECIDED, DECIDED, SKIPPED = range(3)
 STATUS = {None: UNDECIDED, SPAN: UNDECIDED, SKIP: SKIPPED}  # of other actions DECIDED
 ROUNDING_S = 1e-3
+MAX_LABEL_LENGTH = 200
 MAX_NUMBER = 1e300  # JSON has whole numbers that are no float
 
 Decision = dict[str, Any]
 Batch = list[Entry]
 Body = Mapping[str, Any]
+
+
+class History:
+    """What each reviewer did, in batches: those in effect, and groups of those that were undone."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, list[Batch]] = defaultdict(list)
+        self._undone: dict[str, list[list[Batch]]] = defaultdict(list)
+
+    def follow(self, entry: Entry) -> tuple[list[Entry], bool]:
+        """Add a row; return the rows that it switches, and whether they are now in effect."""
+        batches = self._batches[entry.reviewer]
+        undone = self._undone[entry.reviewer]
+        if entry.action == UNDO:
+            count = min(entry.body["count"], len(batches))
+            group = [batches.pop() for _ in range(count)]
+            undone += [group] if group else []
+            return [row for batch in group for row in reversed(batch)], False
+        if entry.action == REDO:
+            group = list(reversed(undone.pop() if undone else []))
+            batches += group
+            return [row for batch in group for row in batch], True
+        undone.clear()
+        if not batches or batches[-1][0].batch != entry.batch:
+            batches.append([])
+        batches[-1].append(entry)
+        return [entry], True
+
+    def can(self, action: str, reviewer: str) -> bool:
+        """Return whether a reviewer has something to UNDO, or to REDO."""
+        return bool((self._batches if action == UNDO else self._undone)[reviewer])
+
+
+def apply_rows(
+    apply: Callable[[Entry], object], entries: Iterable[Entry], path: Path, what: str
+) -> None:
+    """Apply the rows of a file; raise InputError if one of them is not `what` it should be."""
+    for entry in entries:
+        try:
+            apply(entry)
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path}: row {entry.seq}: expected {what} ({error_reason(error)})"
+            ) from None
 
 
 class Decisions:
@@ -64,7 +109,7 @@ class Decisions:
     verdicts      on which all who decided agree, by item
     conflicts     items on which reviewers disagree
     changes       the items that each row changed, by its number
-    batches       of each reviewer, in effect; `undone` are groups of those that are not
+    history       what each reviewer can undo and redo
     """
 
     def __init__(self, items: Spans) -> None:
@@ -78,8 +123,7 @@ class Decisions:
         self.verdicts: dict[int, Decision] = {}
         self.conflicts: set[int] = set()
         self.changes: list[tuple[int, set[int]]] = []
-        self.batches: dict[str, list[Batch]] = defaultdict(list)
-        self.undone: dict[str, list[list[Batch]]] = defaultdict(list)
+        self.history = History()
         self._parts: dict[str, tuple[int, int]] = {}  # of each split, by uuid
         self._rows: dict[int, list[Entry]] = defaultdict(list)
 
@@ -98,43 +142,20 @@ class Decisions:
 
     def apply_all(self, entries: Iterable[Entry], path: Path) -> None:
         """Add the rows of a file; raise InputError if one of them makes no sense."""
-        for entry in entries:
-            try:
-                self.apply(entry)
-            except (LookupError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{path}: row {entry.seq}: expected a decision on an item "
-                    f"({error_reason(error)})"
-                ) from None
+        apply_rows(self.apply, entries, path, "a decision on an item")
 
     def apply(self, entry: Entry) -> set[int]:
         """Add a row; return the items that it changed."""
         touched = set()
-        batches = self.batches[entry.reviewer]
-        undone = self.undone[entry.reviewer]
         if entry.action == LABEL:
             if entry.body["label"] not in self.labels:
                 self.labels.append(entry.body["label"])
-        elif entry.action == UNDO:
-            count = min(entry.body["count"], len(batches))
-            group = [batches.pop() for _ in range(count)]
-            undone += [group] if group else []
-            for batch in group:
-                for row in reversed(batch):
-                    touched |= self._set_active(row, False)
-        elif entry.action == REDO:
-            for batch in reversed(undone.pop() if undone else []):
-                batches.append(batch)
-                for row in batch:
-                    touched |= self._set_active(row, True)
         else:
-            undone.clear()
-            if not batches or batches[-1][0].batch != entry.batch:
-                batches.append([])
-            batches[-1].append(entry)
             if entry.action == SPLIT:
                 self._split(entry)
-            touched = self._set_active(entry, True)
+            rows, is_active = self.history.follow(entry)
+            for row in rows:
+                touched |= self._set_active(row, is_active)
         self.seq = entry.seq
         self.changes.append((entry.seq, touched))
         return touched
@@ -283,7 +304,7 @@ def check_decision(
     new_end_s: Any = request.get("end_s")
     if action == SPAN or new_start_s is not None or new_end_s is not None:
         latest_s = find_duration_s(body["recording"]) or math.inf
-        are_numbers = _is_number(new_start_s) and _is_number(new_end_s)
+        are_numbers = is_number(new_start_s) and is_number(new_end_s)
         if not are_numbers or not 0 <= new_start_s < new_end_s <= latest_s + ROUNDING_S:
             raise RequestError("start_s, end_s: expected a span inside the recording")
         body |= {"new_start_s": float(new_start_s), "new_end_s": float(new_end_s)}
@@ -291,7 +312,7 @@ def check_decision(
     if action == SPLIT:
         start_s, end_s = decisions.find_span(body["item"], reviewer)
         at_s: Any = request.get("at_s")
-        if not _is_number(at_s) or not start_s < at_s < end_s:
+        if not is_number(at_s) or not start_s < at_s < end_s:
             raise RequestError(
                 f"at_s: expected a time inside {start_s:.3f} to {end_s:.3f} s"
             )
@@ -308,9 +329,17 @@ def check_decision(
     return make_row(request, action, body)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Return whether a value of a request is a number that a float can hold; true is none."""
     return type(value) in (int, float) and abs(value) < MAX_NUMBER
+
+
+def check_name(name: Any) -> str:
+    """Return the name of a call; raise RequestError if it is none."""
+    text = str(name or "").strip()
+    if not 0 < len(text) <= MAX_LABEL_LENGTH or not text.isprintable():
+        raise RequestError(f"name: expected a text of 1 to {MAX_LABEL_LENGTH} letters")
+    return text
 
 
 def make_row(request: Body, action: str, body: Body) -> Row:

@@ -119,8 +119,8 @@ class Journal:
                 return
         raise OutputError(
             f"{self.path}: it was removed, replaced or cut by another program, so nothing can be "
-            "saved; bring it back if you can, and start callshot review again; the page keeps "
-            "your decisions until then"
+            "saved; bring it back if you can, and start the command again; the page keeps "
+            "what is not saved until then"
         )
 
     def _seal(self, beginning: bytes) -> bytes:

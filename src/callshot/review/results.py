@@ -1,4 +1,4 @@
-"""What came of a review: confirmed calls for other programs and for models, and its files.
+"""What came of a review or of labels: calls for other programs and for models, and its files.
 
 A call counts if all who decided it agree, or if the conflict was settled. The journal is enough:
 the scan, its index and its model may be gone.
@@ -9,31 +9,17 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from callshot.corpus.recordings import Library
 from callshot.detection.events import RecordingFolder, open_recordings
 from callshot.detection.exports import EXPORTS, export_events
-from callshot.detection.learn import (
-    AUTO,
-    NONE,
-    LearningOptions,
-    LearningResult,
-    learn_examples,
-)
-from callshot.detection.model import (
-    check_fingerprint,
-    check_model_path,
-    load_model,
-    merge_models,
-    merge_rejected,
-)
-from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.joined_encoder import find_joined_encoder
+from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.errors import (
     CallshotError,
     InputError,
@@ -46,8 +32,9 @@ from callshot.records import Finding, Progress, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
-from callshot.review.decisions import Decisions
-from callshot.review.journal import JOURNAL, TORN, read_journal
+from callshot.review.decisions import Decisions, apply_rows
+from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
+from callshot.review.labelling import CHANGES, LABELS, Labels, Span
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import (
     PLACE,
@@ -59,6 +46,11 @@ from callshot.review.sources import (
 )
 from callshot.review.web_safety import ADDRESS, read_address
 
+if TYPE_CHECKING:
+    from callshot.detection.learn import LearningOptions, LearningResult
+    from callshot.encoders.embed import EmbedOptions
+
+FREQUENCIES = ("low_freq_hz", "high_freq_hz")
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
 # A note on calls alone; the model has background.
 NO_BACKGROUND = "no windows without calls"
@@ -71,6 +63,7 @@ class ReviewResults:
     conflicts  how many items are left out because reviewers disagree
     roots      the folders of the recordings, by name
     facts      what the review is about
+    quiet_s    spans in which there is no call but those in `events`, by recording
     notes      on a line of the file that is not complete
     """
 
@@ -78,6 +71,7 @@ class ReviewResults:
     conflicts: int
     roots: Mapping[str, Path]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    quiet_s: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def list_recordings(self) -> RecordingFolder:
@@ -100,7 +94,7 @@ def read_review(
     Parameters
     ----------
     folder : path
-        The folder of a review, made by `callshot review`.
+        The folder of a review, made by `callshot review`, or of labels, made by `callshot label`.
     reviewer : str, optional
         Whose decisions count; by default those on which all agree, and settled conflicts.
     rejected : bool
@@ -130,6 +124,8 @@ def read_review(
     [('roar', 'ada')]
     """
     journal = read_journal(Path(folder))
+    if journal.facts.get("kind") == LABELS:
+        return read_labels(journal, reviewer)
     count = journal.facts.get("items", 0)
     events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
     items = make_items(events.with_columns(recording=pl.lit("")))
@@ -168,6 +164,35 @@ def read_review(
     )
 
 
+def read_labels(journal: Journal, reviewer: str | None = None) -> ReviewResults:
+    """Return the calls that were marked on recordings, all or those of one person."""
+    labels = Labels()
+    apply_rows(labels.apply, journal.entries, journal.path, CHANGES)
+    root = Path(labels.folder or str(journal.facts.get("source")))
+    heard = labels.find_heard()
+    clocks: dict[str, str | None] = {}
+    rows = []
+    for box in labels.calls:
+        if reviewer not in (None, box["reviewer"]):
+            continue
+        name = box["recording"]
+        if name not in clocks:
+            clocks[name] = find_clock_time(root / name, name)
+        row = {column: box.get(column) for column in EVENTS}
+        row["clock"] = shift_clock(clocks[name], box["start_s"])
+        row["confirmed"] = True
+        rows.append(row | {"reviewer": box["reviewer"], "reviewed_at": box["time"]})
+    calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
+    return ReviewResults(
+        events=calls.sort(PLACE, maintain_order=True),
+        conflicts=0,
+        roots=dict.fromkeys({*clocks, *heard}, root),
+        facts=journal.facts,
+        quiet_s=heard,
+        notes=journal.notes,
+    )
+
+
 def convert_review(
     folder: Path, format: str, out: Path, recordings: Path | None
 ) -> tuple[ReviewResults, list[Path]]:
@@ -197,25 +222,26 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
     for name in files:
         if not is_inside(Path(), name):
             raise InputError(f"{name}: a recording outside the folder of recordings")
+    stem = LABELS if results.facts.get("kind") == LABELS else "review"
     if export.suffix:
-        return f"review{export.suffix}", next(iter(files.values()))
+        return f"{stem}{export.suffix}", next(iter(files.values()))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content)
-    return f"review-{format}.zip", packed.getvalue()
+    return f"{stem}-{format}.zip", packed.getvalue()
 
 
 def learn_review_files(
     review: Path,
     out: Path,
     encoder: str | None,
-    embedding: EmbedOptions,
+    embedding: "EmbedOptions",
     *,
     add: Path | None = None,
-    options: LearningOptions | None = None,
+    options: "LearningOptions | None" = None,
     progress: Progress = no_progress,
-) -> LearningResult:
+) -> "LearningResult":
     """Make a model of the decisions of a review, or add them to one; write the result.
 
     Confirmed calls are examples, embedded in the middle of a window. Rejected detections, embedded
@@ -225,6 +251,23 @@ def learn_review_files(
     makes a model of these calls alone, with encoder and settings of the model of the review where
     there is one.
     """
+    # These import much that a page does not need.
+    from callshot.detection.learn import (
+        AUTO,
+        NONE,
+        LearningOptions,
+        LearningResult,
+        learn_examples,
+    )
+    from callshot.detection.model import (
+        check_fingerprint,
+        check_model_path,
+        load_model,
+        merge_models,
+        merge_rejected,
+    )
+    from callshot.encoders.joined_encoder import find_joined_encoder
+
     check_model_path(out)
     results = read_review(review, rejected=True)
     facts = results.facts
@@ -261,7 +304,10 @@ def learn_review_files(
             ) from None
 
     options = options or LearningOptions()
-    if options.background == AUTO:
+    is_labels = facts.get("kind") == LABELS
+    if options.background == AUTO and is_labels:
+        options = replace(options, unknown_s=_find_unknown(results))
+    elif options.background == AUTO:
         # An unconfirmed detection may be a call, so windows without calls are not known.
         options = replace(options, background=NONE)
     if similar is not None:
@@ -277,7 +323,8 @@ def learn_review_files(
     if missing:
         raise InputError(f"{min(missing)}: the folder of this recording is not known")
     groups: dict[tuple[Path, bool], list[Any]] = {}
-    decided = results.events.select(*PLACE, "confirmed")
+    columns = (*PLACE, *FREQUENCIES) if is_labels else PLACE
+    decided = results.events.select(*columns, "confirmed")
     for *row, is_call in decided.iter_rows():
         groups.setdefault((results.roots[row[0]], is_call), []).append(row)
     model = earlier
@@ -291,7 +338,7 @@ def learn_review_files(
         # Confirmed calls first: a model has examples
         for root, is_call in sorted(groups, key=lambda group: (not group[1], group[0])):
             rows = groups[root, is_call]
-            table.write_text(format_csv([PLACE, *rows]), encoding="utf-8")
+            table.write_text(format_csv([columns, *rows]), encoding="utf-8")
             if model is not None:
                 options = options.on_top_of(model.settings)
             options = replace(options, annotations=table)
@@ -307,7 +354,8 @@ def learn_review_files(
             ]
             named = replace(part.model, inputs=tuple(sorted(inputs)))
             if is_call:
-                spans = named.examples.spans.with_columns(reviewed=True)
+                # Boxes are no sample of what a model finds, so they calibrate nothing.
+                spans = named.examples.spans.with_columns(reviewed=not is_labels)
                 named = replace(named, examples=replace(named.examples, spans=spans))
                 model = named if model is None else merge_models(model, named)
             else:
@@ -317,7 +365,11 @@ def learn_review_files(
                 check_fingerprint(model, named.encoder, named.fingerprint)
                 rejected = merge_rejected(model.rejected, named.examples)
                 model = replace(model, rejected=rejected)
+            used = {str(root / row[0]) for row in rows}
             for reject in part.rejects:
+                is_inside_root = Path(reject.file).is_relative_to(root)
+                if is_inside_root and reject.row is None and reject.file not in used:
+                    continue  # a recording without calls, which need not be readable
                 file = reject.file.replace(str(table), str(review))
                 rejects.append(replace(reject, file=file))
             notes += [
@@ -330,6 +382,18 @@ def learn_review_files(
     result = LearningResult(model, len(model.examples) - known, rejects, notes)
     result.write(out)
     return result
+
+
+def _find_unknown(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
+    """Return the parts of recordings that nobody listened to, where they are not all of it."""
+    files = RecordingFiles(results.roots)
+    unknown = {}
+    for name, heard in results.quiet_s.items():
+        with suppress(CallshotError):
+            ends_s = [0.0, *chain(*heard), files.describe(name).duration_s]
+            gaps = zip(ends_s[::2], ends_s[1::2], strict=True)
+            unknown[name] = tuple(gap for gap in gaps if gap[0] < gap[1])
+    return unknown
 
 
 def _find_model(results: ReviewResults, folder: Path) -> Path:

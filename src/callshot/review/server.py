@@ -1,4 +1,4 @@
-"""A review in the browser: the folder, the port, the server and its end.
+"""A page in the browser, of a review or to label: the folder, the port, the server and its end.
 
 Port and token are kept in `address.json`, which only its owner may read.
 """
@@ -9,13 +9,14 @@ import socket
 import sys
 import uuid
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from callshot.corpus.recordings import find_recordings
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import (
     LockBusy,
@@ -23,10 +24,13 @@ from callshot.files import (
     hold_lock,
     make_folder,
 )
-from callshot.review.journal import open_journal
+from callshot.review.journal import Journal, open_journal
+from callshot.review.labelling import LABELS, Labelling
 from callshot.review.session import Review
 from callshot.review.sources import SourceOptions, find_checksum, open_source
+from callshot.review.tiles import TiledFiles
 from callshot.review.web_safety import read_address, write_address
+from callshot.storage import check_no_url
 
 if TYPE_CHECKING:
     from callshot.review.web_safety import Access
@@ -36,7 +40,7 @@ LOCK = ".lock"
 LOOPBACK = "127.0.0.1"
 FIRST_PORT = 8420
 PORTS = 20  # that are tried before any free one
-EXTRA = "callshot review needs starlette and uvicorn: pip install 'callshot[review]'"
+EXTRA = "the page needs starlette and uvicorn: pip install 'callshot[review]'"
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,6 @@ def open_review(
     folder = out or beside / REVIEW_FOLDER
     check_own_folder(folder, is_review=True)
     source = open_source(path, sources)
-    make_folder(folder)
     checksum = find_checksum(source.items)
     facts = {
         **source.facts,
@@ -77,28 +80,76 @@ def open_review(
         "checksum": checksum,
         "id": str(uuid.uuid4()),  # of a new journal
     }
-    reviewer = options.reviewer or "reviewer"
-    if options.reviewer is None:
-        with suppress(OSError, KeyError):
-            reviewer = getpass.getuser() or reviewer
+    with open_folder(folder, facts) as journal:
+        if journal.facts.get("checksum") != checksum:
+            raise InputError(
+                f"{journal.path}: a review of other detections, of "
+                f"{journal.facts.get('source')}; choose another folder (--out); callshot "
+                "convert and learn --add still take this one"
+            )
+        reviewer = find_user(options)
+        review = Review(source, journal, reviewer=reviewer, blind=options.blind)
+        with closing(review):
+            yield review
+
+
+@contextmanager
+def open_labelling(
+    path: Path, options: ServerOptions, out: Path | None = None
+) -> Iterator[Labelling]:
+    """Open recordings to be labelled, a folder or one file, with what is saved in `out`.
+
+    By default that is the folder `labels` beside the recordings. If the recordings were moved since
+    the last time, the new place is saved.
+    """
+    check_no_url(path)
+    beside = path.parent if path.is_file() else path
+    folder = out or beside / LABELS
+    check_own_folder(folder, is_review=True)
+    library = find_recordings(path)
+    if not library.paths:
+        reason = "no recordings found"
+        if library.rejects:
+            first = library.rejects[0]
+            reason = f"no recordings that can be read ({first.file}: {first.reason})"
+        raise InputError(f"{path}: {reason}; give the folder they are in")
+    root = library.root.absolute()
+    facts = {"kind": LABELS, "source": str(root), "id": str(uuid.uuid4())}
+    with open_folder(folder, facts) as journal:
+        if journal.facts.get("kind") != LABELS:
+            raise InputError(
+                f"{journal.path}: has the decisions of a review; choose another folder (--out)"
+            )
+        files = TiledFiles(dict.fromkeys(library.paths, library.root))
+        session = Labelling(library, files, journal, find_user(options))
+        with closing(session):
+            session.note_folder(root)
+            yield session
+
+
+@contextmanager
+def open_folder(folder: Path, facts: Mapping[str, Any]) -> Iterator[Journal]:
+    """Open the journal in a folder, or make one about `facts`; no other process can meanwhile."""
+    make_folder(folder)
     try:
         with (
             hold_lock(folder / LOCK, timeout_s=0),
             closing(open_journal(folder, facts)) as journal,
         ):
-            if journal.facts.get("checksum") != checksum:
-                raise InputError(
-                    f"{journal.path}: a review of other detections, of "
-                    f"{journal.facts.get('source')}; choose another folder (--out); callshot "
-                    "convert and learn --add still take this one"
-                )
-            review = Review(source, journal, reviewer=reviewer, blind=options.blind)
-            with closing(review):
-                yield review
+            yield journal
     except LockBusy:
         raise OutputError(
-            f"{folder}: another callshot review has it open; use its page, or stop it first"
+            f"{folder}: another callshot has it open; use its page, or stop it first"
         ) from None
+
+
+def find_user(options: ServerOptions) -> str:
+    """Return the name under which changes are saved: of the options, or of the user."""
+    reviewer = options.reviewer or "reviewer"
+    if options.reviewer is None:
+        with suppress(OSError, KeyError):
+            reviewer = getpass.getuser() or reviewer
+    return reviewer
 
 
 def serve_review(
@@ -109,47 +160,77 @@ def serve_review(
     print_line: Callable[[str], None] = print,
 ) -> None:
     """Serve the page of a review until Ctrl-C; the arguments are those of `open_review`."""
-    try:
-        import uvicorn
+    check_server(options)
+    with open_review(path, sources, options, out) as review:
+        serve(review, options, print_line)
 
-        from callshot.review.web_safety import Access, check_reviewer
+
+def serve_labelling(
+    path: Path,
+    options: ServerOptions,
+    out: Path | None = None,
+    print_line: Callable[[str], None] = print,
+) -> None:
+    """Serve the page to label recordings until Ctrl-C; see `open_labelling`."""
+    check_server(options)
+    with open_labelling(path, options, out) as session:
+        serve(session, options, print_line)
+
+
+def check_server(options: ServerOptions) -> None:
+    """Raise OptionError if packages are missing, or the reviewer has no proper name."""
+    try:
+        import uvicorn  # noqa: F401
+
+        from callshot.review.web_safety import check_reviewer
     except ImportError:
         raise OptionError(EXTRA) from None
     if options.reviewer is not None:
         check_reviewer(options.reviewer)
-    with open_review(path, sources, options, out) as review:
-        folder = review.journal.path.parent
-        earlier_port, token = read_address(folder)
-        with listen(options, earlier_port) as listener:
-            port = listener.getsockname()[1]
-            write_address(folder, port, token)
-            access = Access(token, options.host or LOOPBACK, port, review.reviewer)
-            _announce(access, options, print_line)
-            for note in review.journal.notes:
-                print_line(f"note: {note}")
-            sys.stdout.flush()
-            from callshot.review.web import make_app  # which takes a while
 
-            app = make_app(review, access)
-            config = uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-                ws="none",
-                lifespan="off",
-            )
-            server = uvicorn.Server(config)
-            app.state.is_stopping = lambda: server.should_exit  # open pages do not wait
-            # Requests that Ctrl-C cancels are no errors.
-            for name in ("uvicorn.error", "asyncio"):
-                logging.getLogger(name).addFilter(lambda record: not server.should_exit)
-            try:
-                server.run(sockets=[listener])
-            finally:  # after Ctrl-C too
-                print_line(f"stopped; all decisions are in {folder}")
-                print_line(f"next: {review.describe_learning()}")
+
+def serve(
+    session: Review | Labelling,
+    options: ServerOptions,
+    print_line: Callable[[str], None],
+) -> None:
+    """Serve the page of an open review or labelling until Ctrl-C."""
+    import uvicorn
+
+    from callshot.review.web_safety import Access
+
+    folder = session.journal.path.parent
+    earlier_port, token = read_address(folder)
+    with listen(options, earlier_port) as listener:
+        port = listener.getsockname()[1]
+        write_address(folder, port, token)
+        access = Access(token, options.host or LOOPBACK, port, session.reviewer)
+        _announce(access, options, print_line)
+        for note in session.journal.notes:
+            print_line(f"note: {note}")
+        sys.stdout.flush()
+        from callshot.review.web import make_app  # which takes a while
+
+        app = make_app(session, access)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            ws="none",
+            lifespan="off",
+        )
+        server = uvicorn.Server(config)
+        app.state.is_stopping = lambda: server.should_exit  # open pages do not wait
+        # Requests that Ctrl-C cancels are no errors.
+        for name in ("uvicorn.error", "asyncio"):
+            logging.getLogger(name).addFilter(lambda record: not server.should_exit)
+        try:
+            server.run(sockets=[listener])
+        finally:  # after Ctrl-C too
+            print_line(f"stopped; everything is saved in {folder}")
+            print_line(f"next: {session.describe_learning()}")
 
 
 def _announce(
@@ -165,11 +246,11 @@ def _announce(
     if ":" in host:
         host = f"[{host}]"
     address = f"http://{host}:{access.port}/"
-    print_line(f"review at {address}?token={access.token}")
+    print_line(f"page at {address}?token={access.token}")
     if options.host is not None:
         print_line(
-            "whoever has this address can listen and decide; add &reviewer=NAME for each person; "
-            "the connection is not encrypted"
+            "whoever has this address can listen and change things; add &reviewer=NAME for each "
+            "person; the connection is not encrypted"
         )
     print_line("stop with Ctrl-C")
     if options.browser:

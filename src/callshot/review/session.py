@@ -26,9 +26,9 @@ from callshot.review.decisions import (
     SETTLE,
     SKIPPED,
     UNDECIDED,
-    UNDO,
     Decisions,
     check_decision,
+    check_name,
     describe_item,
     make_row,
 )
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 SEED = 0
 MAX_ITEMS = 200
 MAX_CONTEXT_S = 60.0
-MAX_LABEL_LENGTH = 200
 MAX_UNDO = 10_000
 MAX_EXAMPLE_CLASSES = 2
 MAX_EXAMPLES = 4
@@ -273,11 +272,7 @@ class Review:
 
     @cached_property
     def _presets(self) -> tuple[dict[str, Answer], str]:
-        """The spectrogram settings of each preset, and the name of the preset that suits.
-
-        The quietest colour, `floor_db`, is at the level of the noise in some items. The sample rate
-        of the recordings says which preset suits.
-        """
+        """The spectrogram settings of each preset, and the name of the preset that suits."""
         clips = []
         sampled = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
         for row in sampled.iter_rows(named=True):
@@ -285,21 +280,7 @@ class Review:
             with suppress(CallshotError):
                 read = self.source.files.read
                 clips.append(read(row["recording"], row["start_s"], end_s))
-        name = "audible"
-        highest_hz = max((clip.rate_hz for clip in clips), default=USUAL_RATE_HZ)
-        if highest_hz <= INFRASOUND_RATE_HZ:
-            name = "infrasound"
-        elif highest_hz >= ULTRASOUND_RATE_HZ:
-            name = "ultrasound"
-        presets = {}
-        for key, settings in PRESETS.items():
-            picture = Picture(100, 64, settings["window_s"], 0.0, settings["max_hz"])
-            levels = [make_levels(clip, picture) for clip in clips]
-            quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
-            floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
-            floor_db = np.clip(floor_db, -160.0, 0.0)
-            presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
-        return presets, name
+        return suggest_presets(clips)
 
     def list_queue(
         self,
@@ -511,9 +492,8 @@ class Review:
         with self.lock:
             self.journal.check_file()
             decisions = self.decisions
-            possible = decisions.batches if action == UNDO else decisions.undone
             is_known = row["uuid"] in self.journal.by_uuid
-            nothing = not is_known and not possible[reviewer]
+            nothing = not is_known and not decisions.history.can(action, reviewer)
             touched = set() if nothing else self._save([row], reviewer)
             answer = self._describe_change(touched, reviewer)
             gone = sorted(touched & decisions.gone)
@@ -536,11 +516,7 @@ class Review:
 
     def add_label(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Add a label, unless there is one of this name."""
-        name = str(request.get("name") or "").strip()
-        if not 0 < len(name) <= MAX_LABEL_LENGTH or not name.isprintable():
-            raise RequestError(
-                f"name: expected a text of 1 to {MAX_LABEL_LENGTH} letters"
-            )
+        name = check_name(request.get("name"))
         with self.lock:
             if name not in self.decisions.labels:
                 row = make_row({"uuid": str(uuid.uuid4())}, LABEL, {"label": name})
@@ -632,6 +608,29 @@ class Review:
             "distance": distance,
             "confirmed": item >= 0,
         }
+
+
+def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
+    """Return the spectrogram settings of each preset, and the name of the preset that suits.
+
+    The quietest colour, `floor_db`, is at the level of the noise in some clips. The sample rate
+    of the recordings says which preset suits.
+    """
+    name = "audible"
+    highest_hz = max((clip.rate_hz for clip in clips), default=USUAL_RATE_HZ)
+    if highest_hz <= INFRASOUND_RATE_HZ:
+        name = "infrasound"
+    elif highest_hz >= ULTRASOUND_RATE_HZ:
+        name = "ultrasound"
+    presets = {}
+    for key, settings in PRESETS.items():
+        picture = Picture(100, 64, settings["window_s"], 0.0, settings["max_hz"])
+        levels = [make_levels(clip, picture) for clip in clips]
+        quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
+        floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
+        floor_db = np.clip(floor_db, -160.0, 0.0)
+        presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
+    return presets, name
 
 
 def make_example_clip(model: "Model", number: int) -> Clip:

@@ -12,7 +12,8 @@ of the map.
 import io
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from callshot.corpus.audio import open_recording
+from callshot.corpus.audio import Reader, open_recording
 from callshot.corpus.audio_files import Signal
 from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import InputError
@@ -100,14 +101,20 @@ class RecordingFiles:
             is_there = path.is_file()
         if not is_there:
             raise InputError(
-                f"{name}: not in {root}; if the recordings were moved, start the review with "
-                "--recordings FOLDER"
+                f"{name}: not in {root}; if the recordings were moved, start again with "
+                "their new folder (callshot review: --recordings FOLDER)"
             )
         return path
 
+    @contextmanager
+    def open(self, name: str) -> Iterator[Reader]:
+        """Open a recording to read spans of it."""
+        with open_recording(self.find(name), name, self.source_rate_hz) as reader:
+            yield reader
+
     def describe(self, name: str) -> Recording:
         """Return the header of a recording."""
-        with open_recording(self.find(name), name, self.source_rate_hz) as reader:
+        with self.open(name) as reader:
             return reader.recording
 
     def read(self, name: str, start_s: float, end_s: float) -> Clip:
@@ -115,7 +122,7 @@ class RecordingFiles:
 
         It has at least one sample, and at most 10 minutes and MAX_SAMPLES.
         """
-        with open_recording(self.find(name), name, self.source_rate_hz) as reader:
+        with self.open(name) as reader:
             recording = reader.recording
             rate_hz = max(1, round(recording.rate_hz))
             start_s = max(0.0, start_s)
@@ -256,3 +263,9 @@ def write_png(pixels: Pixels, colours: str) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
+
+
+def read_palettes() -> dict[str, str]:
+    """Return the 256 colours of each of MAPS as hexadecimal digits, six for each colour."""
+    with np.load(COLOUR_FILE, allow_pickle=False) as tables:
+        return {name: tables[name].tobytes().hex() for name in MAPS}

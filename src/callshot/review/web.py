@@ -1,6 +1,7 @@
-"""The routes of the page, as a Starlette application.
+"""The routes of both pages, of a review and to label recordings, as a Starlette application.
 
-What the page asks for is checked here and in `callshot.review.decisions`; `Review` has the answers.
+What a page asks for is checked here, in `callshot.review.decisions` and in
+`callshot.review.labelling`; `Review` and `Labelling` have the answers.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ from starlette.staticfiles import StaticFiles
 
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
-from callshot.review.results import pack_calls, read_review
+from callshot.review.labelling import Labelling
+from callshot.review.results import ReviewResults, pack_calls, read_review
 from callshot.review.session import (
     MAX_CONTEXT_S,
     MAX_ITEMS,
@@ -44,6 +46,7 @@ from callshot.review.sound import (
     make_wav,
     make_waveform,
 )
+from callshot.review.tiles import LEVELS, MAX_HEIGHT, TileKey
 from callshot.review.web_safety import (
     Access,
     Guard,
@@ -71,6 +74,13 @@ PICTURE_LIMITS = {
     "max_hz": (0.01, MAX_HZ),
     "floor_db": (-300.0, 100.0),
     "range_db": (0.01, 300.0),
+}
+TILE_LIMITS = {
+    "level": LEVELS,
+    "number": (0, 2**40),
+    "height": (16, MAX_HEIGHT),
+    "window_s": (1e-4, 1.0),
+    "max_hz": (1.0, MAX_HZ),
 }
 FILTER_LIMITS = dict.fromkeys(
     ("min_score", "max_score", "from_hour", "to_hour"), (-math.inf, math.inf)
@@ -135,7 +145,8 @@ def read_number(name: str, text: str, low: float, high: float) -> float:
     return value
 
 
-Get = Callable[[Review, Query], Answer | Response]
+Session = Review | Labelling
+Get = Callable[[Any, Query], Answer | Response]
 
 
 def answer_queue(review: Review, query: Query) -> Answer:
@@ -185,17 +196,17 @@ def answer_export(review: Review, query: Query) -> Response:
     folder = review.journal.path.parent
     rejected = query.text("rejected") == "1"
     results = read_review(folder, reviewer=whose, rejected=rejected)
-    results = replace(results, roots=review.source.files.roots)
-    name, content = pack_calls(results, query.text("format") or "")
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(content, headers=headers, media_type=BINARY_TYPE)
+    return _send_calls(replace(results, roots=review.source.files.roots), query)
 
 
-def answer_sound(review: Review, query: Query) -> Response:
-    """Answer with the sound of an item or example as a WAV file, in a band of frequencies."""
+def answer_sound(session: Session, query: Query) -> Response:
+    """Answer with a sound as a WAV file, in a band of frequencies."""
     band = query.numbers(BAND_LIMITS)
     margin_s = FILTER_MARGIN_S if band else 0.0
-    clip, start_s, end_s = _read_sound(review, query, margin_s)
+    if isinstance(session, Review):
+        clip, start_s, end_s = _read_sound(session, query, margin_s)
+    else:
+        clip, start_s, end_s = _read_span(session, query, margin_s)
     if band:
         clip = filter_band(clip, **band).cut(start_s, end_s)
     options = {"speed": 1.0, **query.numbers(SOUND_LIMITS)}
@@ -258,6 +269,47 @@ def _read_sound(
     return clip, start_s, end_s
 
 
+def _read_span(
+    session: Labelling, query: Query, margin_s: float = 0.0
+) -> tuple[Clip, float, float]:
+    """Return the clip of a span of a recording with a margin on both sides, its start and end."""
+    recording = session.find_recording(query.text("recording"))
+    times_s = {"start_s": 0.0, "end_s": recording.duration_s, **query.numbers(TIMES)}
+    start_s = times_s["start_s"]
+    end_s = min(times_s["end_s"], recording.duration_s)
+    if not start_s < end_s:
+        raise RequestError("start_s, end_s: expected a span inside the recording")
+    clip = session.files.read(recording.path, start_s - margin_s, end_s + margin_s)
+    return clip, start_s, end_s
+
+
+def answer_tile(session: Labelling, query: Query) -> Response:
+    """Answer with the pixels of a tile: a byte each, by rows, high frequencies first."""
+    recording = session.find_recording(query.text("recording"))
+    options: dict[str, Any] = {}
+    for name, limits in TILE_LIMITS.items():
+        options[name] = query.number(name, *limits)
+        if options[name] is None:
+            raise RequestError(f"{name}: expected a number")
+    for name in ("level", "number", "height"):
+        options[name] = int(options[name])
+    pixels = session.files.draw_tile(recording.path, TileKey(**options))
+    return Response(pixels, media_type=BINARY_TYPE)
+
+
+def answer_labels(session: Labelling, query: Query) -> Response:
+    """Answer with all calls as a file."""
+    results = read_review(session.journal.path.parent)
+    return _send_calls(results, query)
+
+
+def _send_calls(results: ReviewResults, query: Query) -> Response:
+    """Answer with calls in the format of a request, as a file to download."""
+    name, content = pack_calls(results, query.text("format") or "")
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=headers, media_type=BINARY_TYPE)
+
+
 def _describe_clip(clip: Clip) -> dict[str, str]:
     """Return headers that say which part of the recording a clip is."""
     return {
@@ -290,15 +342,27 @@ GETS: dict[str, Get] = {
     "/api/waveform": answer_waveform,
 }
 
+LABEL_GETS: dict[str, Get] = {
+    "/": lambda session, query: FileResponse(ASSETS / "label.html"),
+    "/api/session": lambda session, query: session.describe_session(query.reviewer),
+    "/api/recordings": lambda session, query: session.list_recordings(),
+    "/api/recording": lambda session, query: session.open_recording(
+        query.text("recording")
+    ),
+    "/api/tile": answer_tile,
+    "/api/sound": answer_sound,
+    "/api/export/{format}": answer_labels,
+}
 
-def make_app(review: Review, access: Access) -> Starlette:
-    """Return the application of a review; its routes answer in threads."""
+
+def make_app(session: Session, access: Access) -> Starlette:
+    """Return the application of a page; its routes answer in threads."""
 
     def get(answer: Get) -> Any:
         """Return the route of a request that reads."""
 
         def route(request: Request) -> Response:
-            content = answer(review, Query(request, access))
+            content = answer(session, Query(request, access))
             return content if isinstance(content, Response) else JSONResponse(content)
 
         return route
@@ -328,22 +392,29 @@ def make_app(review: Review, access: Access) -> Starlette:
         version = query.number("score_version", 0, MAX_COUNT)
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
         for _ in range(round(MAX_POLL_S / POLL_STEP_S)):
-            is_new = review.seq > after or version not in (None, review.score_version)
+            is_new = session.seq > after
+            is_new |= version not in (None, session.score_version)
             if is_new or is_stopping() or await request.is_disconnected():
                 break
             await asyncio.sleep(POLL_STEP_S)
-        return JSONResponse(review.list_changes(after))
+        return JSONResponse(session.list_changes(after))
 
     posts = {
-        "/api/decisions": post(review.decide),
-        "/api/undo": post(partial(review.undo, UNDO)),
-        "/api/redo": post(partial(review.undo, REDO)),
-        "/api/labels": post(review.add_label),
-        "/api/settle": post(review.settle),
+        "/api/undo": post(partial(session.undo, UNDO)),
+        "/api/redo": post(partial(session.undo, REDO)),
         "/api/reviewer": set_reviewer,
     }
+    if isinstance(session, Review):
+        gets = GETS
+        posts["/api/decisions"] = post(session.decide)
+        posts["/api/labels"] = post(session.add_label)
+        posts["/api/settle"] = post(session.settle)
+    else:
+        gets = LABEL_GETS
+        posts["/api/boxes"] = post(session.change)
+        posts["/api/listened"] = post(session.listen)
     table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
-    table += [Route(path, get(answer)) for path, answer in GETS.items()]
+    table += [Route(path, get(answer)) for path, answer in gets.items()]
     table += [Route(path, save, methods=["POST"]) for path, save in posts.items()]
     table.append(Route("/api/changes", wait_for_changes))
     handled = (CallshotError, HTTPException, Exception)

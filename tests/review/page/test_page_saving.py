@@ -156,7 +156,7 @@ def test_a_killed_server_loses_nothing_and_the_page_goes_on(visit, server):
         seen.page = later
         assert seen.get("/api/progress")["done"] == 4
         stopped = server.interrupt()
-        assert f"all decisions are in {server.scan / 'review'}" in stopped
+        assert f"everything is saved in {server.scan / 'review'}" in stopped
         assert "next: callshot learn" in stopped
         assert "Traceback" not in stopped, stopped
         server.start()

@@ -56,3 +56,9 @@ export async function getFile(address) {
   const numbers = (name) => Number(response.headers.get(name));
   return { url: URL.createObjectURL(blob), number: numbers };
 }
+
+/** Get bytes. */
+export async function getBytes(address) {
+  const response = await request(address);
+  return new Uint8Array(await response.arrayBuffer());
+}

@@ -3,6 +3,9 @@
 import { byId, make } from "./dom.js";
 import { formatHertz, formatTime } from "./format.js";
 
+const DAY_S = 86400;
+const TIME_STEPS = [2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY_S];
+
 /** Return a round step (1, 2 or 5 times a power of ten) for about `count` ticks. */
 export function roundStep(length, count) {
   const rough = length / count;
@@ -12,7 +15,11 @@ export function roundStep(length, count) {
 
 /** Return multiples of a round step between two values. */
 function linearTicks(low, high, count) {
-  const step = roundStep(high - low, count);
+  return multiples(low, high, roundStep(high - low, count));
+}
+
+/** Return multiples of a step between two values. */
+function multiples(low, high, step) {
   const first = Math.ceil(low / step - 1e-9);
   const last = Math.floor(high / step + 1e-9);
   return Array.from({ length: last - first + 1 }, (_, index) => (first + index) * step);
@@ -45,13 +52,23 @@ export function drawFrequencyAxis(low, high, scale, height) {
   byId("frequency-axis").replaceChildren(make("span", { class: "unit" }, "Hz"), ...marks);
 }
 
-/** Draw the time axis below a picture of `width` pixels. */
-export function drawTimeAxis(start, end, width) {
+/** Return a round step of time for about `count` ticks: of a minute or an hour, if it is long. */
+function timeStep(length, count) {
+  return TIME_STEPS.find((step) => step >= length / count) ?? roundStep(length, count);
+}
+
+/** Draw the time axis below a picture; the clock is at `clock_s`, seconds of the day, at 0 s. */
+export function drawTimeAxis(start, end, width, clock_s = null) {
   const count = Math.max(2, Math.round(width / 90));
-  const step = roundStep(end - start, count);
+  const rough = (end - start) / count;
+  const step = rough > 1 ? timeStep(end - start, count) : roundStep(end - start, count);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  const marks = linearTicks(start, end, count).map((tick) => {
-    const mark = make("span", { class: "tick" }, formatTime(tick, digits));
+  const offset = clock_s ?? 0;
+  const marks = multiples(start + offset, end + offset, step).map((time) => {
+    const tick = time - offset;
+    const day = ((time % DAY_S) + DAY_S) % DAY_S;
+    const text = clock_s === null ? formatTime(tick, digits) : formatTime(day, digits, true);
+    const mark = make("span", { class: "tick" }, text);
     mark.style.left = `${(100 * (tick - start)) / (end - start)}%`;
     return mark;
   });

@@ -1,13 +1,13 @@
 // Numbers and times as people read them.
 
-/** Format seconds of a recording as m:ss.s or h:mm:ss.s. */
-export function formatTime(seconds, digits = 1) {
+/** Format seconds of a recording as m:ss.s or h:mm:ss.s; with `long`, always the latter. */
+export function formatTime(seconds, digits = 1, long = false) {
   const step = 10 ** -digits;
   const whole = Math.max(0, Math.round(seconds / step) * step);
   const hours = Math.floor(whole / 3600);
   const minutes = Math.floor((whole % 3600) / 60);
   const rest = (whole % 60).toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
-  if (hours === 0) return `${minutes}:${rest}`;
+  if (hours === 0 && !long) return `${minutes}:${rest}`;
   return `${hours}:${String(minutes).padStart(2, "0")}:${rest}`;
 }
 

@@ -6,7 +6,7 @@ import { contextOf, pictureSettings, settings, soundSettings } from "./settings.
 const LARGEST_PICTURE = 2048;
 
 /** A map that forgets what was not used for longest; `drop` gets what is forgotten. */
-class Recent {
+export class Recent {
   constructor(size, drop = () => {}) {
     this.size = size;
     this.drop = drop;

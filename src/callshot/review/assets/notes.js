@@ -19,7 +19,7 @@ function showSaved() {
   const count = unsavedCount();
   const element = byId("saved");
   element.dataset.state = count ? "pending" : "saved";
-  element.textContent = count ? `${formatCount(count, "decision")} not saved yet` : "All saved";
+  element.textContent = count ? `${formatCount(count, state.unit)} not saved yet` : "All saved";
 }
 
 /** Say that the server does not answer, and that nothing is lost. */
@@ -28,7 +28,7 @@ function showBanner() {
   banner.hidden = state.online;
   if (state.online) return;
   const count = unsavedCount();
-  const kept = count ? ` ${formatCount(count, "decision")} not saved yet: kept in this browser, sent when the server is back.` : "";
+  const kept = count ? ` ${formatCount(count, state.unit)} not saved yet: kept in this browser, sent when the server is back.` : "";
   const why = state.offlineWhy ?? "The server does not answer.";
   byId("banner").querySelector("p").textContent = `${why}${kept} Start it again with the same command.`;
 }

@@ -4,10 +4,10 @@ import { postJson } from "./api.js";
 import { byId, make, makeButton, makeField, makeOptions } from "./dom.js";
 import { changePicture, changeSettings, choosePreset, settings } from "./settings.js";
 import { emit, on, state } from "./state.js";
+import { startTheme } from "./theme.js";
 
 const dialog = byId("settings");
 const TITLES = { infrasound: "Infrasound", audible: "Audible", ultrasound: "Ultrasound" };
-const THEMES = ["auto", "light", "dark"];
 
 /** Open the dialog. */
 export function openSettings() {
@@ -81,19 +81,6 @@ async function rename(name) {
   }
 }
 
-/** Go from the system's colours to light, to dark, and back. */
-function nextTheme() {
-  const next = THEMES[(THEMES.indexOf(settings.theme) + 1) % THEMES.length];
-  changeSettings({ theme: next });
-}
-
-function showTheme() {
-  const button = byId("theme-button");
-  button.title = `Colours: ${settings.theme}`;
-  button.setAttribute("aria-label", button.title);
-  button.textContent = { auto: "◐", light: "○", dark: "●" }[settings.theme];
-}
-
 /** Show or hide the panel. */
 export function togglePanel() {
   changeSettings({ panel: !settings.panel });
@@ -107,13 +94,11 @@ function showPanelState() {
 /** Connect the buttons of the header. */
 export function startSettings() {
   byId("settings-button").addEventListener("click", openSettings);
-  byId("theme-button").addEventListener("click", nextTheme);
   byId("panel-button").addEventListener("click", togglePanel);
   on("settings", () => {
     if (dialog.open) showSettings();
-    showTheme();
     showPanelState();
   });
-  showTheme();
+  startTheme();
   showPanelState();
 }

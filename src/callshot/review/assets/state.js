@@ -15,6 +15,7 @@ export const state = {
   focus: 0, // tile of the grid that keys act on
   progress: null,
   online: true,
+  unit: "decision", // what is saved
 };
 
 const listeners = new Map();

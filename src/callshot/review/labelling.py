@@ -1,0 +1,440 @@
+"""Calls that people mark in recordings without annotations: what `callshot label` saves and shows.
+
+A box is a call: `id`, `recording`, `start_s`, `end_s`, `low_freq_hz`, `high_freq_hz` and `label`.
+A box without a label and frequencies is a stretch in which there is nothing. Rows of the journal
+that are in effect (`History`) say what there is: the latest row of a box counts.
+
+add, change   the whole box
+delete        which box
+listened      a stretch that was played; it cannot be undone
+folder        where the recordings are now; they were moved
+
+What was listened to, or marked as nothing, and is in no box, is known to have no call.
+"""
+
+import shlex
+import uuid
+from bisect import insort
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from pathlib import Path
+from threading import Event, RLock, Thread
+from typing import Any
+
+from callshot.corpus.recordings import Library
+from callshot.detection.exports import EXPORTS
+from callshot.detection.index.clock import find_clock_time, parse_name
+from callshot.errors import CallshotError, InputError, RequestError
+from callshot.records import Recording
+from callshot.review.decisions import (
+    REDO,
+    ROUNDING_S,
+    UNDO,
+    History,
+    apply_rows,
+    check_name,
+    is_number,
+    make_row,
+)
+from callshot.review.journal import Entry, Journal, Row
+from callshot.review.session import Answer, suggest_presets
+from callshot.review.sound import read_palettes
+from callshot.review.tiles import FLOOR_DB, LEVELS, WIDTH, TiledFiles
+from callshot.version import __version__
+
+LABELS = "labels"  # kind of journal, and its folder
+ADD = "add"
+CHANGE = "change"
+DELETE = "delete"
+LISTENED = "listened"
+FOLDER = "folder"
+MAX_BOX_S = 600.0
+MAX_LEVEL_S = 10.0  # of a recording, to choose the contrast by
+CHANGES = "a change of a box"
+PLACE = ("recording", "start_s", "end_s", "low_freq_hz", "high_freq_hz", "label")
+
+Box = dict[str, Any]
+Span = tuple[float, float]
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, with those that touch as one.
+
+    >>> merge_spans([(4.0, 5.0), (0.0, 2.0), (1.0, 3.0)])
+    [(0.0, 3.0), (4.0, 5.0)]
+    """
+    merged: list[Span] = []
+    for start_s, end_s in sorted(spans):
+        if merged and start_s <= merged[-1][1]:
+            start_s, last_s = merged.pop()
+            end_s = max(end_s, last_s)
+        merged.append((start_s, end_s))
+    return merged
+
+
+class Labels:
+    """What is in effect after some rows of a journal; `apply` adds a row.
+
+    boxes     by id
+    played_s  what was listened to, by recording
+    changes   of each row: its number, the id of each box that it changed, and recordings
+    folder    where the recordings are now, empty if they were not moved
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.boxes: dict[str, Box] = {}
+        self.played_s: dict[str, list[Span]] = {}
+        self.changes: list[tuple[int, set[str], set[str]]] = []
+        self.folder = ""
+        self.history = History()
+        self._rows: dict[str, list[Entry]] = defaultdict(list)
+
+    def apply(self, entry: Entry) -> None:
+        """Add a row."""
+        changed = set()
+        recordings = set()
+        body = entry.body
+        if entry.action == FOLDER:
+            self.folder = str(body["folder"])
+        elif entry.action == LISTENED:
+            name = body["recording"]
+            span = (float(body["start_s"]), float(body["end_s"]))
+            self.played_s[name] = merge_spans([*self.played_s.get(name, ()), span])
+            recordings.add(name)
+        else:
+            rows, is_active = self.history.follow(entry)
+            for row in rows:
+                key = row.body["id"]
+                if is_active:
+                    insort(self._rows[key], row, key=attrgetter("seq"))
+                else:
+                    self._rows[key].remove(row)
+                before = self.boxes.pop(key, None)
+                after = self._find_box(key)
+                if after is not None:
+                    self.boxes[key] = after
+                changed.add(key)
+                recordings |= {box["recording"] for box in (before, after) if box}
+        self.seq = entry.seq
+        self.changes.append((entry.seq, changed, recordings))
+
+    def _find_box(self, key: str) -> Box | None:
+        """Return a box as its latest row in effect says; None if it is deleted."""
+        rows = self._rows[key]
+        if not rows or rows[-1].action == DELETE:
+            return None
+        latest = rows[-1]
+        place = {name: latest.body[name] for name in PLACE}
+        return {"id": key, **place, "reviewer": latest.reviewer, "time": latest.time}
+
+    @property
+    def calls(self) -> list[Box]:
+        """All boxes that have a label, by recording and time."""
+        named = [box for box in self.boxes.values() if box["label"] is not None]
+        return sorted(named, key=lambda box: (box["recording"], box["start_s"]))
+
+    def find_heard(self) -> dict[str, list[Span]]:
+        """Return what was listened to or marked as nothing, by recording."""
+        spans = {name: list(played) for name, played in self.played_s.items()}
+        for box in self.boxes.values():
+            if box["label"] is None:
+                empty = (box["start_s"], box["end_s"])
+                spans.setdefault(box["recording"], []).append(empty)
+        return {name: merge_spans(heard) for name, heard in spans.items()}
+
+
+class Labelling:
+    """A folder of recordings that is open to be labelled.
+
+    Methods that answer the page return what it gets as JSON. They may be called from several
+    threads. Headers of recordings are read in one more thread.
+
+    problems  why recordings cannot be shown, by name
+    """
+
+    score_version = 0  # of a review; here nothing is scored
+
+    def __init__(
+        self, library: Library, files: TiledFiles, journal: Journal, reviewer: str
+    ) -> None:
+        self.library = library
+        self.files = files
+        self.journal = journal
+        self.reviewer = reviewer
+        self.lock = RLock()
+        self.labels = Labels()
+        apply_rows(self.labels.apply, journal.entries, journal.path, CHANGES)
+        self.recordings: dict[str, Recording] = {}
+        self.problems = {one.file: one.reason for one in library.rejects}
+        self.clocks: dict[str, str | None] = {}
+        for name in library.paths:
+            clock = parse_name(name)
+            self.clocks[name] = None if clock is None else clock.isoformat()
+        self._presets: tuple[dict[str, Answer], str] | None = None
+        self._stopped = Event()
+        self._thread = Thread(target=self._read_headers, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading headers, and close recordings."""
+        self._stopped.set()
+        self._thread.join()
+        self.files.close()
+
+    @property
+    def seq(self) -> int:
+        """The number of the latest row of the journal."""
+        return self.labels.seq
+
+    def note_folder(self, root: Path) -> None:
+        """Save where the recordings are, if they were moved.
+
+        Raise InputError if recordings with calls are not there: it is another folder.
+        """
+        if str(root) == (self.labels.folder or self.journal.facts.get("source")):
+            return
+        missing = {box["recording"] for box in self.labels.calls} - {*self.clocks}
+        if missing:
+            raise InputError(
+                f"{root}: has no {min(missing)}, in which calls are labelled; give the folder of "
+                "the same recordings, or another folder for the labels (--out)"
+            )
+        row = make_row({"uuid": str(uuid.uuid4())}, FOLDER, {"folder": str(root)})
+        self._save(row, self.reviewer)
+
+    def _read_headers(self) -> None:
+        """Read lengths and clock times of all recordings; runs in a thread."""
+        for name in self.library.paths:
+            if self._stopped.is_set():
+                return
+            try:
+                self.find_recording(name)
+            except CallshotError:
+                continue  # kept in `problems`
+            self.clocks[name] = find_clock_time(self.library.root / name, name)
+
+    def find_recording(self, name: object) -> Recording:
+        """Return the header of a recording; raise an error if it is unknown or cannot be read."""
+        if not isinstance(name, str) or name not in self.files.roots:
+            raise RequestError("recording: expected one of this folder", 404)
+        if name in self.recordings:
+            return self.recordings[name]
+        try:
+            recording = self.files.describe(name)
+        except InputError as error:
+            self.problems[name] = str(error).removeprefix(f"{name}: ")
+            raise
+        self.problems.pop(name, None)
+        self.recordings[name] = recording
+        return recording
+
+    # What the page shows
+
+    def describe_session(self, reviewer: str) -> Answer:
+        """Return everything that the page needs once."""
+        if self._presets is None:
+            self._presets = suggest_presets(self._read_sample())
+        presets, preset = self._presets
+        recordings = shlex.quote(str(self.library.root))
+        with self.lock:
+            return {
+                "title": self.library.root.absolute().name,
+                "review_id": str(self.journal.facts.get("id")),
+                "reviewer": reviewer,
+                "version": __version__,
+                "presets": presets,
+                "preset": preset,
+                "palettes": read_palettes(),
+                "tile": {"width": WIDTH, "floor_db": FLOOR_DB, "levels": LEVELS},
+                "max_box_s": MAX_BOX_S,
+                "names": self.list_names(),
+                "exports": [name for name, one in EXPORTS.items() if one.on_page],
+                "commands": [
+                    self.describe_learning(),
+                    f"callshot scan calls.npz {recordings} --out detections",
+                ],
+                "seq": self.seq,
+            }
+
+    def describe_learning(self) -> str:
+        """Return the command that makes a model of the calls."""
+        folder = shlex.quote(str(self.journal.path.parent))
+        return f"callshot learn {folder} --encoder birdnet-v2.4 --out calls.npz"
+
+    def _read_sample(self) -> list[Any]:
+        """Return the beginning of the first recording that can be read."""
+        for name in self.library.paths:
+            try:
+                self.find_recording(name)
+                return [self.files.read(name, 0.0, MAX_LEVEL_S)]
+            except CallshotError:
+                continue
+        return []
+
+    def list_names(self) -> list[str]:
+        """Return the names of calls, the most frequent first."""
+        counts = Counter(box["label"] for box in self.labels.calls)
+        return [name for name, _ in counts.most_common()]
+
+    def list_recordings(self) -> Answer:
+        """Describe all recordings; `pending` is how many headers were not read yet."""
+        known = {*self.recordings, *self.problems}
+        with self.lock:
+            rows = self._describe_recordings([*self.library.paths])
+            for name in self.problems.keys() - self.files.roots.keys():
+                rows.append({"name": name, "problem": self.problems[name]})
+        pending = sum(name not in known for name in self.library.paths)
+        return {"recordings": rows, "pending": pending}
+
+    def _describe_recordings(self, names: Iterable[str]) -> list[Answer]:
+        """Describe recordings: length, clock time, boxes, and what was listened to."""
+        heard = self.labels.find_heard()
+        counts = Counter(box["recording"] for box in self.labels.calls)
+        rows = []
+        for name in names:
+            recording = self.recordings.get(name)
+            row: Answer = {
+                "name": name,
+                "clock": self.clocks.get(name),
+                "boxes": counts[name],
+                "heard": heard.get(name, []),
+                "problem": self.problems.get(name),
+            }
+            if recording is not None:
+                row["duration_s"] = recording.duration_s
+                row["rate_hz"] = recording.rate_hz
+                row["note"] = recording.describe_length()
+            rows.append(row)
+        return rows
+
+    def open_recording(self, name: str | None) -> Answer:
+        """Return one recording with its boxes."""
+        self.find_recording(name)
+        with self.lock:
+            (row,) = self._describe_recordings([str(name)])
+            boxes = [
+                box for box in self.labels.boxes.values() if box["recording"] == name
+            ]
+            return {"recording": row, "boxes": boxes, "seq": self.seq}
+
+    def list_changes(self, after: int) -> Answer:
+        """Return boxes and recordings that changed after the row `after` of the journal."""
+        with self.lock:
+            changed: set[str] = set()
+            recordings: set[str] = set()
+            for seq, ids, names in reversed(self.labels.changes):
+                if seq <= after:
+                    break
+                changed |= ids
+                recordings |= names
+            boxes = self.labels.boxes
+            return {
+                "seq": self.seq,
+                "boxes": [boxes[one] for one in sorted(changed & boxes.keys())],
+                "gone": sorted(changed - boxes.keys()),
+                "recordings": self._describe_recordings(sorted(recordings)),
+                "names": self.list_names(),
+            }
+
+    # What the page does
+
+    def change(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Add, change or delete a box; return what changed.
+
+        A request that was saved before, by its uuid, is not saved again.
+        """
+        action = request.get("action")
+        if action not in (ADD, CHANGE, DELETE):
+            raise RequestError(f"action: expected {ADD}, {CHANGE} or {DELETE}")
+        box = request.get("box")
+        if not isinstance(box, Mapping):
+            raise RequestError("box: expected an object")
+        key = make_row({"uuid": box.get("id")}, action, {})["uuid"]
+        row = make_row(request, action, {"id": key})
+        with self.lock:
+            if row["uuid"] not in self.journal.by_uuid:
+                is_there = key in self.labels.boxes
+                if action == ADD and is_there:
+                    raise RequestError("box: there is one with this id already", 409)
+                if action != ADD and not is_there:
+                    raise RequestError("this call was deleted, or never saved", 404)
+                if action != DELETE:
+                    row["body"] |= self._check_box(box)
+            return self._save(row, reviewer)
+
+    def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Take back the latest change of a reviewer, or with REDO bring back the last undone.
+
+        `nothing` in the answer is true if there was nothing to do.
+        """
+        assert action in (UNDO, REDO)
+        row = make_row(request, action, {"count": 1})
+        with self.lock:
+            self.journal.check_file()
+            is_known = row["uuid"] in self.journal.by_uuid
+            if not is_known and not self.labels.history.can(action, reviewer):
+                return {**self.list_changes(self.seq), "nothing": True}
+            return self._save(row, reviewer)
+
+    def listen(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Save that a stretch of a recording was played."""
+        row = make_row(request, LISTENED, self._check_span(request))
+        with self.lock:
+            return self._save(row, reviewer)
+
+    def _save(self, row: Row, reviewer: str) -> Answer:
+        """Save a row, unless it is there already; return what it changed."""
+        self.journal.check_file()
+        known = self.journal.by_uuid.get(row["uuid"])
+        if known is not None:
+            return self.list_changes(known.seq - 1)
+        before = self.seq
+        for entry in self.journal.append(row["uuid"], reviewer, [row]):
+            self.labels.apply(entry)
+        return self.list_changes(before)
+
+    def _check_span(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return recording, start and end of a request; raise RequestError if they make no sense.
+
+        A span that ends less than ROUNDING_S after its recording ends with it.
+        """
+        recording = self.find_recording(request.get("recording"))
+        start_s: Any = request.get("start_s")
+        end_s: Any = request.get("end_s")
+        if not is_number(start_s) or not is_number(end_s):
+            raise RequestError("start_s, end_s: expected numbers")
+        latest_s = recording.duration_s
+        if not 0 <= start_s < min(end_s, latest_s) or end_s > latest_s + ROUNDING_S:
+            raise RequestError(
+                f"start_s, end_s: expected a span inside the {latest_s:.3f} s of "
+                f"{recording.path}"
+            )
+        return {
+            "recording": recording.path,
+            "start_s": float(start_s),
+            "end_s": min(float(end_s), latest_s),
+        }
+
+    def _check_box(self, box: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the journal keeps of a box; raise RequestError if it makes no sense."""
+        body = self._check_span(box)
+        none: dict[str, Any] = dict.fromkeys(("low_freq_hz", "high_freq_hz", "label"))
+        if box.get("label") is None:
+            return body | none
+        if body["end_s"] - body["start_s"] > MAX_BOX_S:
+            raise RequestError(f"a call is at most {MAX_BOX_S:g} s long")
+        low_hz: Any = box.get("low_freq_hz")
+        high_hz: Any = box.get("high_freq_hz")
+        top_hz = self.recordings[body["recording"]].rate_hz / 2
+        are_numbers = is_number(low_hz) and is_number(high_hz)
+        if not are_numbers or not 0 <= low_hz < min(high_hz, top_hz):
+            raise RequestError(
+                f"low_freq_hz, high_freq_hz: expected a band from 0 to {top_hz:g} Hz"
+            )
+        return body | {
+            "low_freq_hz": float(low_hz),
+            "high_freq_hz": min(float(high_hz), top_hz),
+            "label": check_name(box["label"]),
+        }

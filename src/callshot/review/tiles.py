@@ -1,0 +1,164 @@
+"""A recording of any length → tiles of its spectrogram, at zoom levels that are powers of two.
+
+At level z a column stands for 2^z ms, and a tile has WIDTH columns: tile n begins with column
+n · WIDTH of the recording. A column is the mean power of m frames (`corpus.spectrogram`), whose
+middles are at (x + (2j + 1) / 2m) · 2^z ms for j = 0 … m − 1.
+
+m   as many as are needed so that frames are at most half a window apart, up to MAX_FRAMES; 1 where
+    a tile has more than MAX_READ samples. Such a tile stands for minutes or hours. Only its frames
+    are read, so that it takes as long as any other: each column shows one moment of its time.
+
+A pixel is a byte: 0 is FLOOR_DB or less, 255 is 0 dB. The page gives it a colour. The part of a
+tile beyond the end of the recording is 0.
+
+Recordings stay open, because the length of some files is only known once they are decoded.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from threading import Lock
+
+import numpy as np
+
+from callshot.corpus.audio import Reader, open_recording
+from callshot.corpus.audio_files import Signal
+from callshot.corpus.spectrogram import count_window, measure_frames
+from callshot.errors import InputError
+from callshot.files import explain_unreadable
+from callshot.review.sound import RecordingFiles
+
+WIDTH = 256  # columns of a tile
+LEVELS = (-4, 20)  # 1/16 ms to 17 minutes for each column
+MAX_FRAMES = 4  # in a column
+MAX_READ = 2**21  # samples that are read at once for a tile
+FLOOR_DB = -150.0
+MAX_HEIGHT = 512
+MAX_TILES = 400  # in memory: 50 MB, as they are at most WIDTH · MAX_HEIGHT bytes
+MAX_OPEN = 6  # recordings
+
+State = tuple[str, int, int]
+"""A recording: its name, and when its file was changed and how long it is."""
+
+
+@dataclass(frozen=True)
+class TileKey:
+    """Which tile is wanted: `number` at `level`, up to a frequency, with frames of `window_s`."""
+
+    level: int
+    number: int
+    height: int
+    window_s: float
+    max_hz: float
+
+
+@dataclass(frozen=True)
+class TiledFiles(RecordingFiles):
+    """Recordings that stay open between requests, and tiles that were made of them."""
+
+    _free: OrderedDict[State, Reader] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    @cached_property
+    def _cached_tile(self) -> Callable[[State, TileKey], bytes]:
+        """Make a tile, unless it is in memory."""
+        return lru_cache(MAX_TILES)(self._make_tile)
+
+    def find_state(self, name: str) -> State:
+        """Return what a file is now; raise InputError if it is not there."""
+        path = self.find(name)
+        with explain_unreadable(path):
+            status = path.stat()
+        return name, status.st_mtime_ns, status.st_size
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[Reader]:
+        """Open a recording, or use one that is open and that no other thread uses."""
+        state = self.find_state(name)
+        with self._lock:
+            reader = self._free.pop(state, None)
+        if reader is None:
+            reader = open_recording(self.find(name), name, self.source_rate_hz)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        with self._lock:
+            too_many = [self._free.pop(state)] if state in self._free else []
+            self._free[state] = reader
+            while len(self._free) > MAX_OPEN:
+                too_many.append(self._free.popitem(last=False)[1])
+        for one in too_many:
+            one.close()
+
+    def close(self) -> None:
+        """Close all recordings."""
+        with self._lock:
+            while self._free:
+                self._free.popitem()[1].close()
+
+    def draw_tile(self, name: str, key: TileKey) -> bytes:
+        """Return the pixels of a tile, height × WIDTH, high frequencies first."""
+        return self._cached_tile(self.find_state(name), key)
+
+    def _make_tile(self, state: State, key: TileKey) -> bytes:
+        """Make a tile of a recording in some state of its file."""
+        with self.open(state[0]) as reader:
+            return make_tile(reader, self.channel_rule, key)
+
+
+def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
+    """Return the pixels of a tile, height × WIDTH, high frequencies first."""
+    recording = reader.recording
+    rate_hz = max(1, round(recording.rate_hz))
+    column_s = 2.0**key.level / 1000
+    start_s = key.number * WIDTH * column_s
+    pixels = np.zeros((key.height, WIDTH), np.uint8)
+    columns = min(WIDTH, math.ceil((recording.duration_s - start_s) / column_s))
+    if columns <= 0:
+        return pixels.tobytes()
+    window = count_window(key.window_s, rate_hz)
+    reads_all = WIDTH * column_s * rate_hz <= MAX_READ
+    needed = math.ceil(2 * column_s * rate_hz / window)
+    frames = min(max(1, needed), MAX_FRAMES) if reads_all else 1
+    middles_s = start_s + (np.arange(columns * frames) + 0.5) / frames * column_s
+    middles = np.floor(middles_s * rate_hz + 1e-6).astype(np.int64)  # rounding errors
+    first = middles - window // 2
+
+    def read(begin: int, end: int) -> Signal:
+        """Return samples of the recording; silence beyond its ends, and where it is damaged."""
+        signal = np.zeros(end - begin, np.float32)
+        inside = max(0, begin)
+        if inside < end and inside / rate_hz < recording.duration_s:
+            part = reader.read_decodable(
+                inside / rate_hz,
+                end / rate_hz,
+                rate_hz=rate_hz,
+                channel_rule=channel_rule,
+            )
+            signal[inside - begin : inside - begin + len(part)] = part
+        return signal
+
+    if reads_all:
+        begin = int(first[0])
+        together = read(begin, int(first[-1]) + window)
+        windows = np.lib.stride_tricks.sliding_window_view(together, window)
+        rows = first - begin
+    else:
+        windows = np.zeros((len(first), window), np.float32)
+        rows = np.arange(len(first))
+        for row, one in enumerate(first.tolist()):
+            try:
+                windows[row] = read(one, one + window)
+            except InputError:  # damage there; other columns may be readable
+                continue
+    top_hz = min(key.max_hz, rate_hz / 2)
+    edges_hz = np.linspace(0.0, top_hz, key.height + 1)
+    levels = measure_frames(windows, rows, rate_hz, edges_hz, frames)
+    share = np.clip(1 - levels / FLOOR_DB, 0.0, 1.0)
+    pixels[:, :columns] = np.round(255 * share)
+    return pixels.tobytes()

@@ -1,0 +1,315 @@
+"""The page to label recordings in Chromium: boxes by mouse and keys, names, undo, two tabs."""
+
+import re
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import soundfile
+
+from callshot.review.results import read_review
+from review_pages import HOSTILE, HOSTILE_FILE, ReviewServer
+
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed"
+).expect
+
+RATE_HZ = 8000
+SECOND = "second_20260301_170000.wav"
+RIGHT_TO_LEFT = "קריאה של ינשוף"
+LAPTOP = {"width": 1280, "height": 800}
+COLOURS = """() => {
+    const context = document.querySelector("#picture").getContext("2d");
+    const { width, height } = context.canvas;
+    const pixels = new Uint32Array(context.getImageData(0, 0, width, height).data.buffer);
+    return new Set(pixels).size;
+}"""
+CONTRASTS = """() => {
+    const read = (text) => text.match(/[\\d.]+/g).map(Number);
+    const light = (colour) => {
+        const parts = colour.slice(0, 3).map((one) => one / 255);
+        const linear = parts.map(
+            (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+    };
+    const ground = (element) => {
+        for (let one = element; one; one = one.parentElement) {
+            const colour = read(getComputedStyle(one).backgroundColor);
+            if (colour.length === 3 || colour[3] > 0.7) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const texts = [...document.querySelectorAll("p, span, bdi, kbd, h1, h2, code, a, label")];
+    const shown = texts.filter((one) => one.checkVisibility() && one.textContent.trim());
+    return shown.map((one) => {
+        const both = [light(read(getComputedStyle(one).color)), light(ground(one))];
+        const lights = both.sort((a, b) => b - a);
+        return [one.textContent, (lights[0] + 0.05) / (lights[1] + 0.05)];
+    }).filter(([, ratio]) => ratio < 4.5);
+}"""
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("label") / "recordings"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name in (HOSTILE_FILE, SECOND):
+        signal = 0.01 * rng.standard_normal(60 * RATE_HZ)
+        soundfile.write(folder / name, signal, RATE_HZ)
+    (folder / "broken.wav").write_bytes(b"RIFF")
+    return folder
+
+
+class Tab:
+    """A tab with the page."""
+
+    def __init__(self, page, address):
+        self.page = page
+        self.messages = []
+        page.on("console", lambda one: self.messages.append(one.text))
+        page.on("pageerror", lambda one: self.messages.append(str(one)))
+        page.on("dialog", lambda one: self.messages.append(one.message))
+        page.set_default_timeout(10_000)
+        page.goto(address)
+        self.settle()
+
+    def settle(self):
+        """Wait until everything is saved and drawn."""
+        expect(self.page.locator("#saved")).to_have_text("All saved")
+        expect(self.page.locator("#pane")).to_have_attribute("data-drawn", "true")
+
+    def drag(self, start, end):
+        """Drag from a place in the picture to another, as shares of its width and height."""
+        area = self.page.locator("#pane").bounding_box()
+        places = [
+            (area["x"] + x * area["width"], area["y"] + y * area["height"])
+            for x, y in (start, end)
+        ]
+        self.page.mouse.move(*places[0])
+        self.page.mouse.down()
+        self.page.mouse.move(*places[1], steps=4)
+        self.page.mouse.up()
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.settle()
+
+    def times(self):
+        """Return the first and the last time in the picture."""
+        pane = self.page.locator("#pane")
+        return [float(pane.get_attribute(f"data-{name}")) for name in ("from", "to")]
+
+    @property
+    def names(self):
+        return self.page.locator(".box .name").all_inner_texts()
+
+
+@pytest.fixture
+def served(browser, recordings, tmp_path):
+    """Return a function that opens a tab, the server, and a function that reads the calls."""
+    server = ReviewServer(recordings, "--out", str(tmp_path), command="label")
+    server.start()
+    tabs = []
+    contexts = []
+
+    def open_tab(context=None, **options):
+        if context is None:
+            context = browser.new_context(**{"viewport": LAPTOP, **options})
+            contexts.append(context)
+        tabs.append(Tab(context.new_page(), server.address))
+        return tabs[-1]
+
+    def read_calls():
+        return read_review(tmp_path).events
+
+    yield open_tab, server, read_calls
+    server.kill()
+    for context in contexts:
+        context.close()
+    noise = re.compile("Failed to load resource|ERR_CONNECTION")
+    for tab in tabs:
+        assert [one for one in tab.messages if not noise.search(one)] == []
+
+
+def test_boxes_are_drawn_named_repeated_moved_deleted_and_undone(served):
+    open_tab, _, read_calls = served
+    tab = open_tab()
+    page = tab.page
+    assert page.evaluate(COLOURS) > 20
+    start_s, end_s = tab.times()
+    length_s = end_s - start_s
+    tab.drag((0.2, 0.5), (0.3, 0.75))
+    page.keyboard.type(HOSTILE)
+    tab.press("Enter")
+    assert tab.names == [HOSTILE]
+    (call,) = read_calls().rows(named=True)
+    assert call["recording"] == HOSTILE_FILE
+    assert call["start_s"] == pytest.approx(0.2 * length_s, abs=0.01 * length_s)
+    assert call["end_s"] == pytest.approx(0.3 * length_s, abs=0.01 * length_s)
+    assert call["low_freq_hz"] == pytest.approx(1000, abs=40)
+    assert call["high_freq_hz"] == pytest.approx(2000, abs=40)
+    # The last name is in the field, so that Enter is enough; or r gives it to a chosen box.
+    tab.drag((0.5, 0.5), (0.6, 0.75))
+    tab.press("Enter")
+    tab.drag((0.7, 0.5), (0.8, 0.75))
+    page.keyboard.type(RIGHT_TO_LEFT)
+    tab.press("Enter")
+    assert tab.names == [HOSTILE, HOSTILE, RIGHT_TO_LEFT]
+    tab.drag((0.55, 0.6), (0.55, 0.6))
+    tab.press("r")
+    assert tab.names == [HOSTILE, RIGHT_TO_LEFT, RIGHT_TO_LEFT]
+    # A box is moved as a whole, then by the handle at its right end.
+    tab.drag((0.75, 0.6), (0.85, 0.6))
+    tab.settle()
+    tab.drag((0.9, 0.625), (0.95, 0.625))
+    tab.settle()
+    call = read_calls().rows(named=True)[2]
+    assert call["start_s"] == pytest.approx(0.8 * length_s, abs=0.01 * length_s)
+    assert call["end_s"] == pytest.approx(0.95 * length_s, abs=0.015 * length_s)
+    assert call["low_freq_hz"] == pytest.approx(1000, abs=40)
+    tab.press("Delete")
+    assert len(read_calls()) == 2
+    tab.press("u")
+    assert read_calls().rows(named=True)[2] == call | {
+        "reviewed_at": read_calls().rows(named=True)[2]["reviewed_at"]
+    }
+    tab.press("u", "u")
+    call = read_calls().rows(named=True)[2]
+    assert call["end_s"] == pytest.approx(0.8 * length_s, abs=0.01 * length_s)
+    tab.press("Shift+U")
+    page.reload()
+    tab.settle()
+    assert sorted(tab.names) == [HOSTILE, RIGHT_TO_LEFT, RIGHT_TO_LEFT]
+    # With the same name switched on, a drag is all.
+    tab.press("s")
+    tab.drag((0.05, 0.2), (0.1, 0.3))
+    tab.settle()
+    assert len(read_calls()) == 4
+    # Esc drops a box that has no name yet.
+    tab.press("s")
+    tab.drag((0.35, 0.2), (0.4, 0.3))
+    expect(page.locator("#name")).to_be_focused()
+    tab.press("Escape")
+    assert len(tab.names) == 4
+    recording = page.locator(".recording", has_text="broken.wav")
+    expect(recording).to_be_disabled()
+    expect(page.locator(".recording[aria-current]")).to_contain_text("4 calls")
+
+
+def test_everything_can_be_done_by_keys(served):
+    open_tab, _, read_calls = served
+    tab = open_tab()
+    page = tab.page
+    before = tab.times()
+    tab.press("ArrowRight", "z")
+    after = tab.times()
+    assert after[0] > before[0]
+    assert after[1] - after[0] == pytest.approx((before[1] - before[0]) / 2)
+    page.keyboard.press("a")
+    expect(page.locator("#name")).to_be_focused()
+    page.keyboard.type("hoot")
+    tab.press("Enter")
+    (first,) = read_calls().rows(named=True)
+    length_s = after[1] - after[0]
+    tab.press("[", "]", ">", "ArrowUp", "Shift+ArrowDown")
+    (call,) = read_calls().rows(named=True)
+    assert call["start_s"] == pytest.approx(
+        first["start_s"], abs=0.001
+    )  # earlier, then moved
+    assert call["end_s"] == pytest.approx(first["end_s"] + 0.02 * length_s, abs=0.001)
+    assert call["high_freq_hz"] == pytest.approx(first["high_freq_hz"] + 40)
+    assert call["low_freq_hz"] == pytest.approx(first["low_freq_hz"] - 40)
+    tab.press("Enter")
+    page.keyboard.type("growl")
+    tab.press("Enter")
+    assert read_calls()["label"].to_list() == ["growl"]
+    tab.press("Escape")
+    expect(page.locator(".box.chosen")).to_have_count(0)
+    tab.press("j")
+    expect(page.locator(".box.chosen")).to_have_count(1)
+    tab.press("Escape", "PageDown", "n")
+    assert tab.names[-1] == "nothing here"
+    assert len(read_calls()) == 1
+    expect(page.locator(".recording[aria-current]")).to_contain_text("heard")
+    tab.press("u", "w")
+    assert tab.times()[1] >= 60
+    page.keyboard.press("Shift+J")
+    expect(page.locator("#file")).to_have_text(SECOND)
+    tab.settle()
+    assert tab.names == []
+    top = page.locator("#pane").get_attribute("data-top")
+    tab.press("g")
+    assert page.locator("#pane").get_attribute("data-top") != top
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_hidden()
+    # Focus is seen, and boxes can be reached by Tab.
+    tab.press("Shift+K", "j", "Escape")
+    page.locator("#overview").focus()
+    page.keyboard.press("Shift+Tab")
+    expect(page.locator(".box")).to_be_focused()
+    expect(page.locator(".box")).to_have_attribute("aria-pressed", "true")
+    outline = "one => getComputedStyle(one).outlineWidth"
+    assert page.locator(".box").evaluate(outline) == "3px"
+
+
+def test_what_was_played_counts_as_heard(served):
+    open_tab, _, _ = served
+    tab = open_tab()
+    page = tab.page
+    page.keyboard.press(" ")
+    expect(page.locator("#play")).to_have_attribute("data-playing", "true")
+    page.wait_for_timeout(600)
+    tab.press(" ")
+    expect(page.locator("#play")).to_have_attribute("data-playing", "false")
+    expect(page.locator("#overview .heard")).to_have_count(1)
+    left = page.locator("#playhead").evaluate("one => parseFloat(one.style.left)")
+    assert left > 5
+
+
+def test_two_tabs_follow_each_other_and_a_killed_server_loses_nothing(served):
+    open_tab, server, read_calls = served
+    tab = open_tab()
+    other = open_tab(tab.page.context)
+    tab.drag((0.2, 0.5), (0.3, 0.75))
+    tab.page.keyboard.type("hoot")
+    tab.press("Enter")
+    expect(other.page.locator(".box .name")).to_have_text(["hoot"])
+    other.press("j", "Delete")
+    expect(tab.page.locator(".box")).to_have_count(0)
+    server.kill()
+    tab.drag((0.5, 0.5), (0.6, 0.75))
+    tab.page.keyboard.type("late")
+    tab.page.keyboard.press("Enter")
+    expect(tab.page.locator("#saved")).to_have_text("1 change not saved yet")
+    expect(tab.page.locator("#banner")).to_be_visible()
+    server.start()
+    tab.settle()
+    assert read_calls()["label"].to_list() == ["late"]
+    expect(other.page.locator(".box .name")).to_have_text(["late"])
+
+
+@contextmanager
+def opened(open_tab, **options):
+    tab = open_tab(**options)
+    tab.drag((0.2, 0.5), (0.4, 0.75))
+    tab.page.keyboard.type("hoot")
+    tab.press("Enter")
+    yield tab.page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_phones_and_can_be_read(served, scheme):
+    open_tab, _, _ = served
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+    with opened(open_tab, **phone, color_scheme=scheme) as page:
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390
+        assert page.evaluate(CONTRASTS) == []
+        for button in page.locator("#transport button").all():
+            assert button.bounding_box()["height"] >= 38
+    with opened(open_tab, color_scheme=scheme) as page:
+        assert page.evaluate(CONTRASTS) == []

@@ -1,0 +1,375 @@
+"""Boxes on recordings without annotations: saved at once, undone, checked, and used."""
+
+import json
+import shutil
+import uuid
+from itertools import product
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from callshot.cli import app
+from callshot.detection.model import load_model
+from callshot.errors import InputError, OutputError
+from callshot.review.journal import JOURNAL, read_journal
+from callshot.review.results import read_review, verify_review
+from callshot.review.server import ServerOptions, open_labelling
+from field_recordings import write_site
+from served_review import Client, serve_labels
+
+RATE_HZ = 8000
+NAME = "SITE_20260314_053000.wav"
+RIGHT_TO_LEFT = "קריאה של ינשוף"
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    soundfile.write(folder / NAME, 0.01 * rng.standard_normal(10 * RATE_HZ), RATE_HZ)
+    soundfile.write(folder / "b.flac", 0.01 * rng.standard_normal(RATE_HZ), RATE_HZ)
+    return folder
+
+
+def make_box(**changes):
+    box = {"id": str(uuid.uuid4()), "recording": NAME, "start_s": 1.0, "end_s": 2.0}
+    return {
+        **box,
+        "low_freq_hz": 500.0,
+        "high_freq_hz": 900.0,
+        "label": "hoot",
+    } | changes
+
+
+def send(client, action, box, status=200, **more):
+    body = {"uuid": str(uuid.uuid4()), "action": action, "box": box, **more}
+    return client.post("/api/boxes", body, status)
+
+
+def undo(client, action="undo"):
+    return client.post(f"/api/{action}", {"uuid": str(uuid.uuid4())})
+
+
+def list_boxes(client, recording=NAME):
+    boxes = client.get(f"/api/recording?recording={recording}")["boxes"]
+    return {box["id"]: (box["label"], box["start_s"], box["end_s"]) for box in boxes}
+
+
+def test_boxes_are_added_changed_deleted_undone_and_there_after_a_restart(recordings):
+    box = make_box()
+    with serve_labels(recordings) as (client, _):
+        answer = send(client, "add", box)
+        assert answer["names"] == ["hoot"]
+        send(client, "change", box | {"start_s": 1.25, "label": "growl"})
+        changed = {box["id"]: ("growl", 1.25, 2.0)}
+        assert list_boxes(client) == changed
+        assert send(client, "delete", box)["gone"] == [box["id"]]
+        assert list_boxes(client) == {}
+        undo(client)
+        assert list_boxes(client) == changed
+        undo(client)
+        assert list_boxes(client) == {box["id"]: ("hoot", 1.0, 2.0)}
+        undo(client, "redo")
+    with serve_labels(recordings) as (client, _):
+        assert list_boxes(client) == changed
+        for _ in range(2):
+            undo(client)
+        assert list_boxes(client) == {}
+        assert undo(client)["nothing"]
+
+
+def test_two_people_see_each_other_and_undo_only_what_is_theirs(recordings):
+    mine, theirs = make_box(), make_box(start_s=4.0, end_s=5.0, label="bark")
+    with serve_labels(recordings) as (ada, _):
+        bob = Client(ada.port, "bob")
+        send(ada, "add", mine)
+        seq = send(bob, "add", theirs)["seq"]
+        send(ada, "change", theirs | {"end_s": 5.5})
+        seen = bob.get(f"/api/changes?after={seq}")
+        assert [box["end_s"] for box in seen["boxes"]] == [5.5]
+        undo(bob)  # the change of the other person stands
+        assert list_boxes(bob)[theirs["id"]] == ("bark", 4.0, 5.5)
+        undo(ada)
+        assert list(list_boxes(ada)) == [mine["id"]]
+        # What is done again is as old as it was: a later change of another person stands.
+        send(bob, "change", mine | {"end_s": 3.0})
+        undo(ada)
+        undo(ada, "redo")
+        assert list_boxes(ada) == {mine["id"]: ("hoot", 1.0, 3.0)}
+
+
+def test_a_request_that_comes_twice_is_saved_once(recordings):
+    box = make_box()
+    first, last = str(uuid.uuid4()), str(uuid.uuid4())
+    with serve_labels(recordings) as (client, session):
+        for _ in range(2):
+            send(client, "add", box, uuid=first)
+        for _ in range(2):
+            assert send(client, "delete", box, uuid=last)["gone"] == [box["id"]]
+        assert session.seq == 2
+        send(client, "add", box)
+        send(client, "add", box, 409)
+
+
+WRONG = [
+    {"start_s": float("nan")},
+    {"end_s": float("inf")},
+    {"start_s": -0.1},
+    {"start_s": True},
+    {"start_s": "1"},
+    {"end_s": 10**400},
+    {"end_s": 1.0},
+    {"end_s": 10.1},
+    {"start_s": 10.0, "end_s": 10.0005},
+    {"low_freq_hz": float("nan")},
+    {"low_freq_hz": None},
+    {"low_freq_hz": 900.0},
+    {"low_freq_hz": -1.0},
+    {"low_freq_hz": 4000.0, "high_freq_hz": 5000.0},
+    {"label": ""},
+    {"label": "x" * 201},
+    {"label": "a\nb"},
+    {"id": "x"},
+    {"id": None},
+]
+
+
+def test_boxes_that_make_no_sense_are_refused_and_nothing_is_saved(recordings):
+    known = make_box()
+    with serve_labels(recordings) as (client, session):
+        send(client, "add", known)
+        before = session.seq
+        for changes in WRONG:
+            answer = send(client, "add", make_box(**changes), 400)
+            assert list(answer) == ["error"]
+        for body in ([], {}, {"action": "add"}, {"action": "add", "box": 3}):
+            client.post("/api/boxes", body, 400)
+        send(client, "move", known, 400)
+        for name in ("../secret.wav", "absent.wav", None, 3, ["a"]):
+            send(client, "add", make_box(recording=name), 404)
+        for action in ("change", "delete"):
+            send(client, action, make_box(), 404)
+        span = {"uuid": str(uuid.uuid4()), "recording": NAME, "start_s": 3, "end_s": 99}
+        client.post("/api/listened", span, 400)
+        assert session.seq == before
+        assert list(list_boxes(client)) == [known["id"]]
+
+
+def test_names_may_be_anything_that_can_be_printed(recordings):
+    names = ["<script>alert(1)</script>", RIGHT_TO_LEFT, "x" * 200, "=cmd|' /C'!A0"]
+    with serve_labels(recordings) as (client, _):
+        for name in names:
+            send(client, "add", make_box(label=f" {name} "))
+        assert {label for label, _, _ in list_boxes(client).values()} == {*names}
+    assert set(read_review(recordings / "labels").events["label"]) == {*names}
+
+
+ODD = [
+    "/api/tile?recording=..%2fx.wav&level=3&number=0&height=64&window_s=0.03&max_hz=4000",
+    f"/api/tile?recording={NAME}&level=99&number=0&height=64&window_s=0.03&max_hz=4000",
+    f"/api/tile?recording={NAME}&level=3&number=-1&height=64&window_s=0.03&max_hz=4000",
+    f"/api/tile?recording={NAME}&level=3&number=0&height=9999&window_s=0.03&max_hz=4000",
+    f"/api/tile?recording={NAME}&level=3&number=0&height=64&window_s=nan&max_hz=4000",
+    f"/api/tile?recording={NAME}&level=3",
+    "/api/sound?recording=/etc/passwd",
+    f"/api/sound?recording={NAME}&start_s=5&end_s=4",
+    f"/api/sound?recording={NAME}&start_s=99",
+    "/api/recording",
+    "/api/export/exe",
+    "/api/decisions",
+]
+
+
+def test_odd_addresses_get_one_sentence_and_strangers_nothing(recordings):
+    with serve_labels(recordings) as (client, session):
+        for path in ODD:
+            status, headers, content = client.ask("GET", path)
+            assert status in (400, 404), path
+            assert headers["content-type"] == "application/json"
+            assert list(json.loads(content)) == ["error"]
+        paths = ("/", "/api/recordings", f"/api/recording?recording={NAME}", *ODD[:2])
+        foreign = ({"Cookie": None}, {"Host": "evil"}, {"Origin": "http://evil"})
+        for path, headers in product(paths, foreign):
+            assert client.ask("GET", path, headers=headers)[0] == 403
+        body = {"uuid": str(uuid.uuid4()), "action": "add", "box": make_box()}
+        for headers in ({"Origin": None}, {"Cookie": None}):
+            assert client.ask("POST", "/api/boxes", body, headers)[0] == 403
+        assert session.seq == 0
+
+
+def test_recordings_that_cannot_be_shown_are_listed_with_the_reason(recordings):
+    (recordings / "empty.wav").touch()
+    (recordings / "no_sound.wav").write_bytes(b"RIFF\x00\x00\x00\x00WAVE")
+    soundfile.write(recordings / "silent.wav", np.zeros(0), RATE_HZ)
+    (recordings / "phone.m4a").write_bytes(b"x")
+    whole = (recordings / NAME).read_bytes()
+    (recordings / "cut.wav").write_bytes(whole[: len(whole) // 2])
+    with serve_labels(recordings) as (client, session):
+        session._thread.join()
+        answer = client.get("/api/recordings")
+        assert answer["pending"] == 0
+        rows = {row["name"].rpartition("/")[2]: row for row in answer["recordings"]}
+        for name in ("empty.wav", "no_sound.wav", "silent.wav", "phone.m4a"):
+            assert rows[name]["problem"], name
+        assert rows[NAME]["clock"] == "2026-03-14T05:30:00"
+        assert rows["b.flac"]["duration_s"] == 1.0
+        assert "cut short" in rows["cut.wav"]["note"]
+        client.get("/api/recording?recording=empty.wav", 404)
+        send(client, "add", make_box(recording="silent.wav"), 404)
+        # A recording goes while the page is open: the others stay, and so does what was saved.
+        send(client, "add", make_box())
+        (recordings / NAME).unlink()
+        tile = "level=3&number=0&height=64&window_s=0.03&max_hz=4000"
+        answer = client.get(f"/api/tile?recording={NAME}&{tile}", 404)
+        assert "moved" in answer["error"]
+        assert len(list_boxes(client)) == 1
+        assert client.ask("GET", f"/api/tile?recording=b.flac&{tile}")[0] == 200
+
+
+def test_folders_that_cannot_be_used_are_refused(recordings, tmp_path):
+    options = ServerOptions()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "file").touch()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.doc").touch()
+    for path, out, error, words in (
+        (empty, None, InputError, "no recordings found"),
+        (tmp_path / "absent", None, InputError, "absent"),
+        (recordings, mine, OutputError, "thesis.doc"),
+        (recordings, tmp_path / "file" / "x", OutputError, "choose another folder"),
+    ):
+        with pytest.raises(error, match=words), open_labelling(path, options, out):
+            pass
+    with (
+        open_labelling(recordings, options),
+        pytest.raises(OutputError, match="another callshot"),
+        open_labelling(recordings, options),
+    ):
+        pass
+
+
+def test_recordings_may_be_moved_but_not_be_other_ones(recordings, tmp_path):
+    out = tmp_path / "labels"
+    with serve_labels(recordings, out) as (client, _):
+        send(client, "add", make_box())
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(recordings / "b.flac", other)
+    with (
+        pytest.raises(InputError, match="SITE_2026"),
+        open_labelling(other, ServerOptions(), out),
+    ):
+        pass
+    recordings.rename(tmp_path / "moved")
+    with serve_labels(tmp_path / "moved", out) as (client, _):
+        assert len(list_boxes(client)) == 1
+    assert read_review(out).roots == {NAME: tmp_path / "moved"}
+
+
+def test_one_recording_can_be_labelled_alone(recordings):
+    with serve_labels(recordings / "b.flac") as (client, _):
+        (row,) = client.get("/api/recordings")["recordings"]
+        assert row["name"] == "b.flac"
+    assert (recordings / "labels" / JOURNAL).is_file()
+
+
+def test_calls_are_exported_with_their_frequencies(recordings, tmp_path):
+    with serve_labels(recordings) as (client, _):
+        send(client, "add", make_box())
+        none = dict.fromkeys(("low_freq_hz", "high_freq_hz", "label"))
+        send(client, "add", make_box(start_s=3.0, end_s=9.0, **none))
+        status, headers, content = client.ask("GET", "/api/export/csv")
+        assert (status, "labels.csv" in headers["content-disposition"]) == (200, True)
+        header, row = content.decode().splitlines()
+        values = dict(zip(header.split(","), row.split(","), strict=True))
+        assert float(values["low_freq_hz"]) == 500.0
+        assert values["clock"] == "2026-03-14T05:30:01.000"
+        assert client.ask("GET", "/api/export/raven")[0] == 200
+    folder = recordings / "labels"
+    for name in ("raven", "audacity", "csv", "kaleidoscope"):
+        arguments = ["convert", folder, "--to", name, "--out", tmp_path / name]
+        result = CliRunner().invoke(app, [str(one) for one in arguments])
+        assert result.exit_code == 0, result.output
+    (table,) = (tmp_path / "raven").rglob("*.txt")
+    assert "500" in table.read_text()
+    assert {one.state for one in verify_review(folder)} == {"ok"}
+
+
+def test_a_model_is_learned_with_the_background_that_was_listened_to(tmp_path):
+    recordings = tmp_path / "recordings"
+    write_site(recordings, ("a", "b", "c"), calls=4, seed=2)
+    tables = {path.stem: path.read_text() for path in recordings.glob("*.txt")}
+    for path in recordings.glob("*.txt"):
+        path.unlink()
+    (recordings / "broken.wav").write_bytes(
+        b"RIFF"
+    )  # has no call, so it does not matter
+    with serve_labels(recordings) as (client, session):
+        for name in "ab":
+            for line in tables[name].splitlines():
+                start_s, end_s, label = line.split("\t")
+                span = {"start_s": float(start_s), "end_s": float(end_s)}
+                send(
+                    client,
+                    "add",
+                    make_box(recording=f"{name}.wav", label=label, **span),
+                )
+        length_s = session.find_recording("a.wav").duration_s
+        for start_s, end_s in ((0.0, 3.0), (2.0, length_s / 2)):
+            span = {"recording": "a.wav", "start_s": start_s, "end_s": end_s}
+            client.post("/api/listened", {"uuid": str(uuid.uuid4()), **span})
+        none = dict.fromkeys(("low_freq_hz", "high_freq_hz", "label"))
+        nothing = {"recording": "c.wav", "start_s": 1.0, "end_s": 4.0, **none}
+        send(client, "add", make_box(**nothing))
+        heard = {
+            row["name"]: row["heard"]
+            for row in client.get("/api/recordings")["recordings"]
+        }
+        assert heard == {
+            "a.wav": [[0.0, length_s / 2]],
+            "b.wav": [],
+            "broken.wav": [],
+            "c.wav": [[1.0, 4.0]],
+        }
+    arguments = ["learn", recordings / "labels", "--encoder", "mfcc", "--window", "0.5"]
+    arguments += ["--out", tmp_path / "calls.npz", "--store", tmp_path / "store"]
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output
+    assert "left out" not in result.output
+    assert "band" in result.output  # which boxes have
+    model = load_model(tmp_path / "calls.npz")
+    assert len(model.examples) == sum(
+        len(text.splitlines()) for text in (tables["a"], tables["b"])
+    )
+    assert not model.examples.spans.frame["reviewed"].any()
+    windows = model.background.windows.spans.frame
+    assert windows["recording"].n_unique() == 2  # a and c
+    inside_c = windows.filter(end_s=4.0)
+    assert len(inside_c) == 1
+    latest_s = max(4.0, length_s / 2)
+    assert windows["end_s"].max() <= latest_s
+    # Windows of a that a call touches are no background, though they were listened to.
+    sha256 = windows.filter(windows["start_s"] < 1.0)["recording"][0]
+    of_a = windows.filter(recording=sha256).select("start_s", "end_s").rows()
+    for line in tables["a"].splitlines():
+        start_s, end_s = map(float, line.split("\t")[:2])
+        assert not any(start < end_s and end > start_s for start, end in of_a)
+
+
+def test_nothing_that_was_answered_is_lost_when_the_file_is_cut(recordings):
+    boxes = [make_box(start_s=0.1 * n, end_s=0.1 * n + 0.05) for n in range(30)]
+    with serve_labels(recordings) as (client, _):
+        for box in boxes:
+            send(client, "add", box)
+    path = recordings / "labels" / JOURNAL
+    with path.open("ab") as stream:
+        stream.write(b'{"batch":"a killed')
+    assert len(read_review(recordings / "labels").events) == len(boxes)
+    with serve_labels(recordings) as (client, _):
+        assert list_boxes(client).keys() == {box["id"] for box in boxes}
+    assert len(read_journal(recordings / "labels").entries) == len(boxes)
