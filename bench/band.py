@@ -106,7 +106,8 @@ def reject(model: Model, events: pl.DataFrame, root: Path) -> Model:
             background="none",
             store=Path(folder) / "store",
         ).model.examples
-    return replace(model, rejected=rejected)
+    spans = rejected.spans.with_columns(root=str(root.resolve()))
+    return replace(model, rejected=replace(rejected, spans=spans))
 
 
 def measure_band(

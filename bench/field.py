@@ -138,7 +138,9 @@ def judge_detections(
                 confirmed = replace(part.examples, spans=spans)
                 model = merge_models(model, replace(part, examples=confirmed))
             else:
-                model = replace(model, rejected=part.examples)
+                spans = part.examples.spans.with_columns(root=str(root.resolve()))
+                rejected = replace(part.examples, spans=spans)
+                model = replace(model, rejected=rejected)
     return model
 
 

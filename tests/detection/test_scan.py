@@ -141,7 +141,8 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
             for label, values in zip(labels, scores, strict=True)
             if label >= 0
         ]
-    best = find_best(index, index.recordings, detector, 4, None)
+    model = load_model(field / "model.npz")
+    best = find_best(index, index.recordings, detector, 4, model, None)
     for number, threshold in enumerate(best.thresholds):
         falling = sorted((score for label, score in found if label == number))[::-1]
         assert sum(score > threshold for score in falling) == 4

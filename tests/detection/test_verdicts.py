@@ -155,9 +155,15 @@ def test_events_that_are_at_least_half_in_a_rejected_detection_of_their_label_ar
     assert 10 < len(expected) < 55
     frame = events_frame([dict(zip(places, event, strict=True)) for event in events])
     rows = [make_row(*place, label=label) for *place, label in rejected]
-    spans = make_spans(rows)
+    spans = make_spans(rows).with_columns(root="/here")
     vectors = Vectors(spans, np.zeros((len(rows), DIMENSION), np.float32), "mfcc")
-    kept = drop_rejected(frame, vectors)
+    model = replace(make_small_model(np.random.default_rng(0)), rejected=vectors)
+    here = {"a.wav": "/here", "b.wav": "/here"}
+    kept = drop_rejected(frame, model, here)
     assert sorted(kept.select(places).rows()) == sorted(expected)
     assert kept.columns == frame.columns
-    assert drop_rejected(frame, None) is frame
+    elsewhere = dict.fromkeys(here, "/there")
+    assert len(drop_rejected(frame, model, elsewhere)) == len(frame)
+    confirmed = replace(vectors, spans=spans.with_columns(reviewed=True))
+    assert len(drop_rejected(frame, replace(model, examples=confirmed), here)) == 60
+    assert drop_rejected(frame, replace(model, rejected=None), here) is frame

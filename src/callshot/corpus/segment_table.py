@@ -154,7 +154,9 @@ def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
 def read_rejects(path: Path) -> list[Reject]:
     """Read rejects back."""
     try:
-        frame = pl.read_csv(local_copy(path), schema_overrides=REJECT_SCHEMA)
+        frame = pl.read_csv(
+            local_copy(path), schema_overrides=REJECT_SCHEMA, glob=False
+        )
         frame = restore_frame(frame.select(*REJECT_SCHEMA))
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = error_reason(error)

@@ -102,8 +102,8 @@ EXAMPLE_COLUMNS = (
     "windows",
     "reviewed",
 )
-REJECTED_COLUMNS = ("label", "recording", "path", "start_s", "end_s")
-NAMES = {"label": pl.String, "recording": pl.String, "path": pl.String}
+REJECTED_COLUMNS = ("label", "recording", "root", "path", "start_s", "end_s")
+NAMES = dict.fromkeys(("label", "recording", "root", "path"), pl.String())
 OPTION_NAMES = {
     "window_s": "--window",
     "channel_rule": "--channel",
@@ -410,7 +410,7 @@ def write_model(model: Model, path: Path) -> None:
         arrays["background_start_s"] = start_s.to_numpy()
     if model.rejected is not None:
         rejected = model.rejected.spans.frame
-        names = rejected.select("label", "recording", "path")
+        names = rejected.select(*NAMES)
         facts["rejected"] = names.to_dict(as_series=False)
         arrays["rejected_vectors"] = np.asarray(model.rejected.matrix, np.float32)
         for name in ("start_s", "end_s"):

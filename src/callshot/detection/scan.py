@@ -92,6 +92,7 @@ AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
 LIKELY_WRONG = 0.5  # below, with the whole interval: more likely wrong than right
 MIN_QUIET_H = 0.5  # without calls, by which thresholds are found
+MIN_QUIET = 3  # windows, of which the nearest mean needs the mean
 NEAREST_MEAN = (
     "a call is what is nearer to the examples than to the quiet windows of these recordings; the "
     "score is 0 at quiet windows and 1 at the examples"
@@ -134,6 +135,8 @@ class ScanResult:
     notes: Sequence[str]
     false_alarms: float | None
     gap_s: float
+    edges: str
+    best: int | None
     adapted_model: Model | None = None
 
     @property
@@ -329,10 +332,11 @@ def scan(
         threads=threads,
     )
     if best is not None:
-        windows_found = f"the {count_text(best, 'window')} of each class"
-        note = f"{windows_found} with the highest scores; many may be no calls"
-        ranked = find_best(opened, scanned, choice.detector, best, threads)
-        choice = choice._replace(detector=ranked, false_alarms=None, notes=[note])
+        note = f"at most {count_text(best, 'window')} of each class, with the highest scores; "
+        note += "many may be no calls"
+        ranked = find_best(opened, scanned, choice.detector, best, model, threads)
+        notes.append(note)
+        choice = choice._replace(detector=ranked, false_alarms=None)
     progress(CHOOSING, "examples and background")
     progress = scale_progress(progress, 1 - CHOOSING)
     detector = choice.detector
@@ -365,6 +369,7 @@ def scan(
             f"{opened.folder}: no recording could be scanned "
             f"(the first: {scan_rejects[0].reason})"
         )
+    roots = find_roots_of(finished)
     labels = {label for columns in active_windows for label in columns["label"]}
     find = partial(
         find_events,
@@ -379,17 +384,17 @@ def scan(
     lists = {name: column.tolist() for name, column in columns.items()}
     events = complete_events(pl.DataFrame(lists).fill_nan(None))
     detected = len(events)
-    events = drop_rejected(events, model.rejected)
+    events = drop_rejected(events, model, roots)
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
-    else:  # also those without a probability
+    elif best is None:  # also those without a probability
         is_wrong = pl.col("probability_high") < LIKELY_WRONG
         events = events.filter(is_wrong.not_() | is_wrong.is_null())
-        if len(events) < detected:
-            dropped = count_text(detected - len(events), "event")
-            notes.append(
-                f"left out, because a review rejected them, or others like them: {dropped}"
-            )
+    if len(events) < detected and precision is None:
+        dropped = count_text(detected - len(events), "event")
+        notes.append(
+            f"left out, because a review rejected them, or others like them: {dropped}"
+        )
     return ScanResult(
         model=model,
         events=events,
@@ -402,6 +407,8 @@ def scan(
         notes=[*notes, *group_notes(silent), *group_notes(filter(None, unread))],
         false_alarms=choice.false_alarms,
         gap_s=gap_s,
+        edges=edges,
+        best=best,
         adapted_model=None if choice.model is model else choice.model,
     )
 
@@ -431,7 +438,7 @@ def choose_detector(
     Both are compared at the same number of false alarms in the known background. Without an aim,
     the nearest mean is then used as it is; with an aim and no known background, never. It is also
     used where there is too little for thresholds: a folder of less than half an hour without calls,
-    if it finds anything, or too few windows in recordings of which nothing is known.
+    or too few windows in recordings of which nothing is known.
     """
     background = model.background
     is_known = background is not None and len(background.vectors) > 1
@@ -452,26 +459,28 @@ def choose_detector(
     by_thresholds = _Choice(detector, adapted, aim, notes)
     if adapt != AUTO or not (is_known or false_alarms is None):
         return by_thresholds
-    if sample is None and is_known:
-        return by_thresholds
+    is_short = False
+    if is_known:
+        assert background is not None
+        is_listened = (background.origins == WITHOUT_CALLS).all()
+        is_short = is_listened and background.hours < MIN_QUIET_H
+        if sample is None and not is_short:
+            return by_thresholds
     site = measure_site(index, recordings)
     curves = find_curves(site.transform_model(model), site)
     nearest = replace(make_nearest_detector(model, site), curves=curves)
-    if sample is None:
-        return _Choice(nearest, model, None, [NEAREST_MEAN])
     limited = nearest
     if is_known:
         assert background is not None
         limited = limit_alarms(nearest, background, allowed)
-    by_mean, _ = limited.search_once([sample.vectors], limited.means)
-    by_threshold, *_ = detector.search([sample.vectors])
-    most = int(np.count_nonzero(by_threshold != BACKGROUND))
-    if is_known:
-        assert background is not None
-        is_listened = (background.origins == WITHOUT_CALLS).all()
-        if is_listened and background.hours < MIN_QUIET_H:
-            most = 0
-    if np.count_nonzero(by_mean != BACKGROUND) <= most:
+    if sample is not None:
+        by_mean, _ = limited.search_once([sample.vectors], limited.means)
+        by_threshold, *_ = detector.search([sample.vectors])
+        found = np.count_nonzero(by_mean != BACKGROUND)
+        found_otherwise = np.count_nonzero(by_threshold != BACKGROUND)
+        if found <= found_otherwise and not is_short:
+            return by_thresholds
+    elif site.quiet < MIN_QUIET:
         return by_thresholds
     if false_alarms is not None:
         return _Choice(limited, model, aim, [LIMITED_MEAN])
@@ -483,24 +492,43 @@ def find_best(
     recordings: Sequence[IndexedRecording],
     detector: AnyDetector,
     best: int,
+    model: Model,
     threads: int | None,
 ) -> AnyDetector:
-    """Return a detector with thresholds that the best windows of each class reach."""
+    """Return a detector with thresholds that the best windows of each class reach.
+
+    Windows that a reviewer rejected do not count.
+    """
     everything = np.full(len(detector.classes), -np.inf)
     detector = replace(detector, thresholds=everything)
     if isinstance(detector, NearestMeanDetector):
         detector = replace(detector, passes=0)
     highest = [np.empty(0) for _ in detector.classes]
-    for _, windows in find_active_windows(index, recordings, detector, threads=threads):
+    roots = find_roots_of(recordings)
+    for recording, windows in find_active_windows(
+        index, recordings, detector, threads=threads
+    ):
         if isinstance(windows, InputError):  # which the scan reports
             continue
+        names = ("start_s", "end_s", "label", "score")
+        lists = {name: windows.columns[name].tolist() for name in names}
+        frame = pl.DataFrame(lists, schema_overrides={"label": pl.String})
+        frame = frame.with_columns(recording=pl.lit(recording.path))
+        kept = drop_rejected(frame, model, roots)
         for number, label in enumerate(detector.classes):
-            scores = windows.columns["score"][windows.columns["label"] == label]
+            scores = kept.filter(label=label)["score"]
             falling = -np.sort(-np.append(highest[number], scores))
             highest[number] = falling[:best]
-    lowest = [scores.min(initial=np.inf) for scores in highest]
+    lowest = np.array([scores.min(initial=np.inf) for scores in highest])
     # A score must exceed a threshold of the nearest mean.
-    return replace(detector, thresholds=np.nextafter(lowest, -np.inf))
+    below = np.nextafter(lowest, -np.inf)
+    return replace(detector, thresholds=np.where(np.isinf(lowest), lowest, below))
+
+
+def find_roots_of(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
+    """Return the folder of each recording, without links."""
+    folders = {one.root: str(to_path(one.root).resolve()) for one in recordings}
+    return {one.path: folders[one.root] for one in recordings}
 
 
 def check_precision(detector: AnyDetector, precision: float | None) -> list[str]:

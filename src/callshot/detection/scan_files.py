@@ -208,6 +208,8 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
         "active_windows": result.active,
         "aim_per_hour": result.false_alarms,
         "gap_s": result.gap_s,
+        "edges": result.edges,
+        "best": result.best,
         "thresholds_from": result.detector.origin,
         "classes": classes.to_dicts(),
         "events": len(result.events),

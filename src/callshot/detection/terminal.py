@@ -63,8 +63,8 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
     event_s = (result.events["end_s"] - result.events["start_s"]).median()
     example_s = np.median(result.model.examples.spans.durations_s)
     expected = None
-    if has_verdicts:  # also of classes without: as probable as the others
-        probability = result.events["probability"].to_numpy()
-        expected = float(np.nanmean(probability)) * len(probability)
+    if has_verdicts:
+        probability = result.events["probability"].drop_nulls().to_numpy()
+        expected = (probability.sum(), len(probability))
     facts = (result, out, out / EVENTS_CSV, formats, has_own_index)
     print_lines(console, say("after_scan", *facts, (event_s, example_s), expected))

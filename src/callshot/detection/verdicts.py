@@ -14,9 +14,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from callshot.detection.model import Model
 from callshot.records import FloatArray
 from callshot.records.frames import Frame
-from callshot.vectors import Vectors
 
 MIN_VERDICTS = 10  # for a curve of its own, with right and wrong ones
 DEVIATIONS = 1.96  # of an interval of 95 %
@@ -128,20 +128,30 @@ def _design(scores: FloatArray) -> FloatArray:
     return np.column_stack([np.ones(len(values)), values])
 
 
-def drop_rejected(events: Frame, rejected: Vectors | None) -> Frame:
-    """Return events but those that a reviewer rejected before.
+def drop_rejected(events: Frame, model: Model, roots: Mapping[str, str]) -> Frame:
+    """Return events but those that a reviewer rejected before, and did not confirm since.
 
-    At least half of such an event is in a rejected detection of the same label and recording.
+    At least half of such an event is in a rejected detection of the same label, recording and
+    folder of recordings; `roots` has the folder of each recording.
     """
-    if rejected is None:
+    if model.rejected is None:
         return events
-    spans = rejected.spans.frame.select(
-        "label", recording="path", first_s="start_s", last_s="end_s"
+    folder = pl.col("recording").replace_strict(roots, return_dtype=pl.String)
+    numbered = events.with_row_index("number").with_columns(root=folder)
+    rejected = _find_met(numbered, model.rejected.spans.frame, ("root",))
+    examples = model.examples.spans.frame
+    confirmed = _find_met(numbered, examples.filter("reviewed"), ())
+    dropped = rejected.join(confirmed, on="number", how="anti")
+    return numbered.join(dropped, on="number", how="anti").drop("number", "root")
+
+
+def _find_met(events: Frame, spans: Frame, columns: Sequence[str]) -> Frame:
+    """Return the numbers of events of which at least half is in a span of the same label."""
+    places = spans.select(
+        "label", *columns, recording="path", first_s="start_s", last_s="end_s"
     )
-    numbered = events.with_row_index("number")
-    pairs = numbered.join(spans, on=["recording", "label"])
+    pairs = events.join(places, on=["recording", "label", *columns])
     ends_s = pl.min_horizontal("end_s", "last_s")
     shared_s = ends_s - pl.max_horizontal("start_s", "first_s")
     length_s = pl.col("end_s") - pl.col("start_s")
-    met = pairs.filter(2 * shared_s >= length_s)
-    return numbered.join(met, on="number", how="anti").drop("number")
+    return pairs.filter(2 * shared_s >= length_s).select("number").unique()

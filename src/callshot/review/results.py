@@ -363,7 +363,9 @@ def learn_review_files(
                     model is not None
                 )  # there are confirmed calls, or an earlier model
                 check_fingerprint(model, named.encoder, named.fingerprint)
-                rejected = merge_rejected(model.rejected, named.examples)
+                spans = named.examples.spans.with_columns(root=str(root.resolve()))
+                named_spans = replace(named.examples, spans=spans)
+                rejected = merge_rejected(model.rejected, named_spans)
                 model = replace(model, rejected=rejected)
             used = {str(root / row[0]) for row in rows}
             for reject in part.rejects:

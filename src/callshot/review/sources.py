@@ -619,7 +619,10 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         why_no_scores=why_no_scores,
         facts={
             **_describe_source(folder, roots, model),
-            "model_checksums": checksums,
+            "model_checksums": [
+                *checksums,
+                options.model and sha256_file(options.model),
+            ],
             **reading,
         },
     )
