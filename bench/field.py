@@ -186,7 +186,7 @@ def measure(
         *figures,
         events / hours / len(examples),
         float(by_nearest_mean),
-        right / max(1.0, right + wrong),
+        right / (right + wrong) if right + wrong else np.nan,  # no wrong verdicts
         len(likely) / len(result.events),
     ]
 
@@ -216,7 +216,7 @@ def main() -> None:
             figures = [
                 measure(examples, known, boxes, indexes, options) for examples in drawn
             ]
-            means = np.mean(figures, axis=0)
+            means = np.nanmean(figures, axis=0)
             table.append(
                 {
                     "examples": way,
