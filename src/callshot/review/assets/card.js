@@ -131,7 +131,7 @@ function showDone() {
   byId("done").replaceChildren(
     make("h2", {}, "Done"),
     make("p", {}, text),
-    make("p", {}, "All decisions are in the journal. The panel shows what they bought and exports them."),
+    make("p", {}, "Every answer is saved. The panel counts them, exports the calls, and has the command for a better model."),
     makeButton("Undo the last decision", "←", undo, { "aria-keyshortcuts": "ArrowLeft u" }),
   );
 }
