@@ -26,6 +26,7 @@ from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.model import Model
 from callshot.detection.scan import scan
+from field import reject
 from table import parser, show
 
 EXAMPLES = 5  # recordings
@@ -90,24 +91,6 @@ def measure(
         figures.append(float(overlaps(table, by_recording).mean()))
     false = 1 - overlaps(events, owl) if len(events) else np.zeros(0)
     return [*figures, float(false.sum()) / result.hours], result.events
-
-
-def reject(model: Model, events: pl.DataFrame, root: Path) -> Model:
-    """Add rejected events to a model, as `callshot learn --add REVIEW` does."""
-    if len(events) == 0:
-        return model
-    with TemporaryDirectory() as folder:
-        table = Path(folder) / "rejected.csv"
-        events.select("recording", "start_s", "end_s", "label").write_csv(table)
-        rejected = learn(
-            root,
-            model.encoder,
-            annotations=table,
-            background="none",
-            store=Path(folder) / "store",
-        ).model.examples
-    spans = rejected.spans.with_columns(root=str(root.resolve()))
-    return replace(model, rejected=replace(rejected, spans=spans))
 
 
 def measure_band(

@@ -122,26 +122,34 @@ def judge_detections(
         _, _, right, wrong = judge([event], boxes.select(PLACE))
         is_right.append(right > 0)
         is_wrong.append(wrong > 0)
+    part = learn_events(model, ranked[rows].filter(pl.Series(is_right)), root)
+    spans = part.examples.spans.with_columns(reviewed=True)
+    confirmed = replace(part.examples, spans=spans)
+    model = merge_models(model, replace(part, examples=confirmed))
+    return reject(model, ranked[rows].filter(pl.Series(is_wrong)), root)
+
+
+def learn_events(model: Model, events: pl.DataFrame, root: Path) -> Model:
+    """Learn from events as they are, with the encoder of a model."""
     with TemporaryDirectory() as folder:
-        table = Path(folder) / "verdicts.csv"
-        for chosen in (is_right, is_wrong):
-            ranked[rows].filter(pl.Series(chosen)).select(PLACE).write_csv(table)
-            part = learn(
-                root,
-                model.encoder,
-                annotations=table,
-                background="none",
-                store=Path(folder) / "store",
-            ).model
-            if chosen is is_right:
-                spans = part.examples.spans.with_columns(reviewed=True)
-                confirmed = replace(part.examples, spans=spans)
-                model = merge_models(model, replace(part, examples=confirmed))
-            else:
-                spans = part.examples.spans.with_columns(root=str(root.resolve()))
-                rejected = replace(part.examples, spans=spans)
-                model = replace(model, rejected=rejected)
-    return model
+        table = Path(folder) / "events.csv"
+        events.select(PLACE).write_csv(table)
+        return learn(
+            root,
+            model.encoder,
+            annotations=table,
+            background="none",
+            store=Path(folder) / "store",
+        ).model
+
+
+def reject(model: Model, events: pl.DataFrame, root: Path) -> Model:
+    """Add rejected events to a model, as `callshot learn --add REVIEW` does."""
+    if len(events) == 0:
+        return model
+    rejected = learn_events(model, events, root).examples
+    spans = rejected.spans.with_columns(root=str(root.resolve()))
+    return replace(model, rejected=replace(rejected, spans=spans))
 
 
 def measure(

@@ -404,9 +404,7 @@ def learn_index(
         "--source-rate-hz": options.source_rate_hz,
         "--site": options.site,
     }
-    for name, value in unused_options.items():
-        if value is not None:
-            raise OptionError(f"{name}: {folder} has no audio; remove {name}")
+    _refuse_options(unused_options, f"{folder} has no audio")
     name = index.settings.name
     if encoder not in (None, name):
         raise OptionError(f"encoder: {folder} has vectors of {name}; remove --encoder")
@@ -580,6 +578,13 @@ def embed_examples(
     return EmbeddedExamples(vectors, background, rejects, notes)
 
 
+def _refuse_options(values: Mapping[str, object], reason: str) -> None:
+    """Raise OptionError if an option is given, for a reason; `values` are by name."""
+    for name, value in values.items():
+        if value is not None:
+            raise OptionError(f"{name}: {reason}; remove {name}")
+
+
 def read_calls(examples: Path, options: LearningOptions) -> Calls:
     """Read the examples of recordings with annotations, of a folder per label, or of a table."""
     if examples.suffix == TABLE_SUFFIX:  # whose segments are embedded as they were cut
@@ -589,12 +594,10 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
             "--channel": options.channel,
             "--source-rate-hz": options.source_rate_hz,
         }
-        for name, value in unused_options.items():
-            if value is not None:
-                raise OptionError(
-                    f"{name}: {examples} is a table of segments, for which this option has no "
-                    f"effect; remove {name}"
-                )
+        reason = (
+            f"{examples} is a table of segments, for which this option has no effect"
+        )
+        _refuse_options(unused_options, reason)
         table = read_call_table(examples)
         with explain_unreadable(examples):
             origin = ("segments", examples.name, sha256_file(examples))

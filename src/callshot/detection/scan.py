@@ -369,7 +369,7 @@ def scan(
             f"{opened.folder}: no recording could be scanned "
             f"(the first: {scan_rejects[0].reason})"
         )
-    roots = find_roots_of(finished)
+    roots = find_folders(finished)
     labels = {label for columns in active_windows for label in columns["label"]}
     find = partial(
         find_events,
@@ -440,12 +440,13 @@ def choose_detector(
     used where there is too little for thresholds: a folder of less than half an hour without calls,
     or too few windows in recordings of which nothing is known.
     """
-    background = model.background
-    is_known = background is not None and len(background.vectors) > 1
+    known = model.background
+    if known is not None and len(known.vectors) <= 1:
+        known = None
     sample = sample_index(replace(index, recordings=tuple(recordings)))
     adapted = model
     notes: list[str] = []
-    if adapt == ALWAYS or (adapt == AUTO and not is_known):
+    if adapt == ALWAYS or (adapt == AUTO and known is None):
         adapted, notes = adapt_model(
             model, sample, recordings, spec, device=device, threads=threads
         )
@@ -457,22 +458,20 @@ def choose_detector(
         allowed *= min(1.0, index.settings.hop_s / adapted.background.hop_s)
     detector = make_detector(adapted, adapted.background, allowed)
     by_thresholds = _Choice(detector, adapted, aim, notes)
-    if adapt != AUTO or not (is_known or false_alarms is None):
+    if adapt != AUTO or (known is None and false_alarms is not None):
         return by_thresholds
     is_short = False
-    if is_known:
-        assert background is not None
-        is_listened = (background.origins == WITHOUT_CALLS).all()
-        is_short = is_listened and background.hours < MIN_QUIET_H
+    if known is not None:
+        is_listened = (known.origins == WITHOUT_CALLS).all()
+        is_short = is_listened and known.hours < MIN_QUIET_H
         if sample is None and not is_short:
             return by_thresholds
     site = measure_site(index, recordings)
     curves = find_curves(site.transform_model(model), site)
     nearest = replace(make_nearest_detector(model, site), curves=curves)
     limited = nearest
-    if is_known:
-        assert background is not None
-        limited = limit_alarms(nearest, background, allowed)
+    if known is not None:
+        limited = limit_alarms(nearest, known, allowed)
     if sample is not None:
         by_mean, _ = limited.search_once([sample.vectors], limited.means)
         by_threshold, *_ = detector.search([sample.vectors])
@@ -504,7 +503,7 @@ def find_best(
     if isinstance(detector, NearestMeanDetector):
         detector = replace(detector, passes=0)
     highest = [np.empty(0) for _ in detector.classes]
-    roots = find_roots_of(recordings)
+    roots = find_folders(recordings)
     for recording, windows in find_active_windows(
         index, recordings, detector, threads=threads
     ):
@@ -525,7 +524,7 @@ def find_best(
     return replace(detector, thresholds=np.where(np.isinf(lowest), lowest, below))
 
 
-def find_roots_of(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
+def find_folders(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
     """Return the folder of each recording, without links."""
     folders = {one.root: str(to_path(one.root).resolve()) for one in recordings}
     return {one.path: folders[one.root] for one in recordings}

@@ -7,7 +7,7 @@ import { isTyping, listenToKeys, nameKey, toggleHelp } from "./keytable.js";
 import { addBox, boxes, changeHistory, choose, chooseNext, closeNamer, deleteBox, markNothing, nudge, openBoxes, openNamer, playBox, repeatName, startBoxes, takeBoxes } from "./labelboxes.js";
 import { moveCursor, play, playTime, sound, stop } from "./labelsound.js";
 import { columnLength, formatMoment, scrollBy, scrollTo, showAll, showRecording, toTime, toX, view, viewEnd, zoomBy } from "./labelview.js";
-import { startNotes } from "./notes.js";
+import { explainStart, startNotes } from "./notes.js";
 import { resumeUnsaved, sendNow, setOnline } from "./outbox.js";
 import { changeSettings, loadSettings, readStored, settings, SPEEDS, stepValue, storageKey, writeStored } from "./settings.js";
 import { emit, on, state } from "./state.js";
@@ -355,11 +355,4 @@ async function start() {
   await resumed;
 }
 
-/** Say why there is nothing to see. */
-function explain(error) {
-  byId("banner").hidden = false;
-  byId("banner").querySelector("p").textContent = error.message;
-  byId("retry").addEventListener("click", () => location.reload());
-}
-
-start().catch(explain);
+start().catch(explainStart);

@@ -9,7 +9,7 @@ import { startFilters } from "./filters.js";
 import { startGrid } from "./grid.js";
 import { startKeys } from "./keys.js";
 import { loadSound } from "./media.js";
-import { startNotes } from "./notes.js";
+import { explainStart, startNotes } from "./notes.js";
 import { resumeUnsaved } from "./outbox.js";
 import { changeCard } from "./player.js";
 import { loadProgress, startProgress } from "./progress.js";
@@ -102,11 +102,4 @@ async function start() {
   await resumed;
 }
 
-/** Say why there is nothing to see. */
-function explain(error) {
-  byId("banner").hidden = false;
-  byId("banner").querySelector("p").textContent = error.message;
-  byId("retry").addEventListener("click", () => location.reload());
-}
-
-start().catch(explain);
+start().catch(explainStart);

@@ -41,3 +41,10 @@ export function startNotes() {
   byId("retry").addEventListener("click", sendNow);
   showSaved();
 }
+
+/** Say why the page did not start, and offer to load it again. */
+export function explainStart(error) {
+  byId("banner").hidden = false;
+  byId("banner").querySelector("p").textContent = error.message;
+  byId("retry").addEventListener("click", () => location.reload());
+}
