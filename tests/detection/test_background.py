@@ -124,6 +124,7 @@ def test_an_annotation_that_is_added_later_removes_its_windows(tmp_path, site, s
 
 def test_a_sample_is_the_same_in_whatever_order_parts_come(site, store, monkeypatch):
     monkeypatch.setattr(background_module, "MAX_WINDOWS", 20)
+    monkeypatch.setattr(background_module, "SAMPLED_S", 1.0)
     whole = learn_site(site, store)
     assert 5 < len(whole.background.vectors) < 40
     parts = [learn_site(site / f"{name}.wav", store) for name in "abc"]
@@ -146,14 +147,15 @@ def test_free_windows_are_those_of_the_definition():
 
 
 def test_a_larger_corpus_keeps_a_subset_of_the_sample_of_a_smaller_one():
-    start_s = np.arange(10000) * 3.0
-    previous = find_sampled("abc", start_s, 4096)
+    start_s = np.arange(100000) * 3.0
+    previous = find_sampled("abc", start_s, 8192)
     assert previous.all()
-    for total in (5000, 10000, 40000, 10**6):
+    for total in (10000, 20000, 80000, 10**6):
         sampled = find_sampled("abc", start_s, total)
         assert not (sampled & ~previous).any()
-        share = 1 / 2 ** np.ceil(np.log2(total / 4096))
-        assert sampled.mean() == pytest.approx(share, rel=0.2)
+        share = 1 / 2 ** np.ceil(np.log2(total / 8192))
+        assert sampled.mean() == pytest.approx(share, rel=0.5)
+        assert len({*zip(start_s // 60, sampled, strict=True)}) == 5000  # whole minutes
         previous = sampled
 
 

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import soundfile as sf
+from sklearn.covariance import ledoit_wolf
 
 from callshot.detection.background import (
     WITHOUT_CALLS,
     Background,
     BackgroundRecording,
+    find_event_scores,
     make_windows,
     split_background,
 )
+from callshot.detection.detector import limit_alarms
 from callshot.detection.learn import learn
 from callshot.detection.nearest import (
     BACKGROUND,
@@ -20,7 +23,6 @@ from callshot.detection.nearest import (
     ShareScorer,
     Site,
     find_quiet,
-    limit_alarms,
     make_nearest_detector,
     measure_site,
     read_site,
@@ -135,35 +137,89 @@ def test_known_background_and_rejected_detections_are_means_of_their_own():
     assert expected != alone
 
 
-def test_few_windows_of_known_background_are_taken_for_calls():
-    """The literal way: search each window with the mean of other parts, raise thresholds."""
+def count_events(background, is_active):
+    """Return how many stretches of active windows there are, recording by recording."""
+    times = {}
+    starts_s = background.windows.spans.frame["start_s"]
+    for name, start_s, active in zip(
+        background.windows.recording, starts_s, is_active, strict=True
+    ):
+        if active:
+            times.setdefault(name, []).append(start_s)
+    return sum(
+        start_s - background.hop_s not in own
+        for own in times.values()
+        for start_s in own
+    )
+
+
+def test_events_are_counted_as_scores_fall():
+    rng = np.random.default_rng(2)
+    names = np.repeat(["0.wav", "1.wav"], 30)
+    start_s = np.delete(np.arange(66), [3, 17, 30, 31, 40, 55]) * 3.0
+    order = rng.permutation(60)
+    recordings = tuple(BackgroundRecording(f"{n}.wav", 30) for n in range(2))
+    windows = make_windows(names[order], start_s[order], 3.0, np.zeros((60, 1)))
+    background = Background(recordings, windows, 3.0, 3.0)
+    scores = rng.integers(0, 12, 60).astype(float)  # some are the same
+    scores[rng.random(60) < 0.2] = -np.inf
+    appear = find_event_scores(scores, background)
+    levels = sorted({*scores} - {-np.inf}, reverse=True)
+    most = [count_events(background, scores >= level) for level in levels]
+    for number, level in enumerate(levels):
+        assert (appear >= level).sum() == max(most[: number + 1])
+    assert len(find_event_scores(np.full(60, -np.inf), background)) == 0
+
+
+def test_few_events_of_known_background_are_taken_for_calls():
+    """The literal way: search each part with the others, and count events above each score."""
     rng = np.random.default_rng(6)
-    background = make_background(rng, 40)
+    background = make_background(rng, 80)
+    background.vectors[rng.permutation(80)[:20], 0] += 5.0
     model = replace(make_small_model(rng), background=background)
     site = Site(np.ones(DIMENSION), np.zeros(DIMENSION), 10)
     detector = make_nearest_detector(model, site)
     means = literal_means(model, site)
-    found = {0: [], 1: []}
+    label = np.full(80, BACKGROUND)
+    scores = np.zeros((80, 2))
+    vectors = background.vectors.astype(float)
+
+    def score(windows, known):
+        """Return standard deviations of the known background towards each class mean."""
+        inverse = np.linalg.inv(ledoit_wolf(known)[0])
+        towards = model.means - known.mean(axis=0)
+        lengths = np.sqrt(np.diag(towards @ inverse @ towards.T))
+        return (windows - known.mean(axis=0)) @ inverse @ towards.T / lengths
+
     for inside in split_background(background):
-        roots = [site.transform(z[None])[0] for z in background.vectors[~inside]]
-        for window in background.vectors[inside]:
-            label, scores = literal_decision(
-                window, means, site, [np.mean(roots, axis=0)]
-            )
-            if label != BACKGROUND:
-                found[label].append(scores[label])
-    assert len(found[0]) > 1
-    for allowed in (0, 1):
-        limited = limit_alarms(detector, background, (allowed + 0.1) / background.hours)
-        for number, scores in found.items():
-            highest = sorted(scores, reverse=True)
-            expected = THRESHOLDS[number]
-            if len(highest) > allowed:
-                expected = highest[allowed]
-            np.testing.assert_allclose(limited.thresholds[number], expected, rtol=1e-5)
-    np.testing.assert_array_equal(
-        limit_alarms(detector, background, 3600.0).thresholds, detector.thresholds
-    )
+        roots = site.transform(vectors[~inside]).mean(axis=0)
+        for row in np.flatnonzero(inside):
+            label[row], _ = literal_decision(vectors[row], means, site, [roots])
+        scores[inside] = score(vectors[inside], vectors[~inside])
+    windows = rng.normal(0, 3, (300, DIMENSION))
+    before, _ = detector.search_once([windows], detector.means)
+    numbers = set()
+    for allowed in (0, 1, 3, 1000):
+        aim_per_h = (allowed + 0.1) / background.hours
+        limited = limit_alarms(detector, model, background, aim_per_h)
+        expected = before.copy()
+        for number in range(2):
+            own = scores[label == number, number]
+            too_low = [
+                one
+                for one in own
+                if count_events(
+                    background, (label == number) & (scores[:, number] >= one)
+                )
+                > allowed
+            ]
+            limit = max(too_low, default=-np.inf)
+            is_low = score(windows, vectors)[:, number] <= limit
+            expected[(before == number) & is_low] = BACKGROUND
+        found, _ = limited.search_once([windows[:7], windows[7:]], detector.means)
+        np.testing.assert_array_equal(found, expected)
+        numbers.add(np.count_nonzero(found != BACKGROUND))
+    assert len(numbers) > 2
 
 
 def test_scores_are_0_at_the_background_and_1_at_the_class():

@@ -1,9 +1,9 @@
 """Background: vectors of windows without calls, and the recordings that they come from.
 
-A model keeps a sample of at most about 4096 windows. Whether a window belongs to it depends on a
-hash of its recording and start, and on how many windows all recordings have. So background that is
-collected in parts, in any order, is the same as if it had been collected at once. An annotation
-that is added later removes the windows that it touches.
+A model keeps a sample of at most about 8192 windows, whole minutes. Whether a minute belongs to it
+depends on a hash of its recording and start, and on how many windows all recordings have. So
+background that is collected in parts, in any order, is the same as if it had been collected at
+once. An annotation that is added later removes the windows that it touches.
 
 Thresholds come from parts of the background, each scored by the others. A part is whole places, or
 whole recordings, because what is scanned next may be a new one: windows of a recording are like
@@ -35,7 +35,8 @@ from callshot.vectors import FloatMatrix, Vectors, concat_vectors
 
 Span = tuple[float, float]
 
-MAX_WINDOWS = 4096
+MAX_WINDOWS = 8192
+SAMPLED_S = 60.0  # windows that follow each other, so that events can be counted
 MAX_PARTS = 5
 ANNOTATED = "annotated"
 UNLABELLED = "unlabelled"
@@ -121,14 +122,15 @@ def find_sampled(
     """Return a mask of the windows of a recording that are in the sample.
 
     The sample has all windows while all recordings together have at most MAX_WINDOWS, then about
-    every second, every fourth, …, by a hash of the recording and the start.
+    every second minute, every fourth, …, by a hash of the recording and the minute.
     """
     parts = 1
     while windows_of_all > MAX_WINDOWS * parts:
         parts *= 2
-    keys = [streams.key(f"background {sha256} {time_s:.6f}") for time_s in start_s]
+    minutes, minute = np.unique(start_s // SAMPLED_S, return_inverse=True)
+    keys = [streams.key(f"background {sha256} {one:.0f}") for one in minutes]
     limit = np.uint64((2**64 - 1) // parts)
-    return np.array(keys, np.uint64) <= limit
+    return (np.array(keys, np.uint64) <= limit)[minute]
 
 
 def merge_backgrounds(
@@ -305,6 +307,26 @@ def measure_covariances(
             others = ~inside
         without.append((inside, measure_covariance(background.vectors[others])))
     return Covariances(measure_covariance(background.vectors[keep]), without)
+
+
+def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
+    """Return the score at which each further event appears, the highest first.
+
+    Windows of a recording that follow each other and reach a score are one event. `scores` has one
+    score for each window; those of −inf are never part of an event. As a lower score is asked for,
+    events also merge: only the first time counts that there are so many.
+    """
+    start_s = background.windows.spans.frame["start_s"].to_numpy()
+    order = np.lexsort((start_s, background.number))
+    ordered = scores[order]
+    is_same = np.diff(background.number[order]) == 0
+    is_next = is_same & (np.diff(start_s[order]) < 1.5 * background.hop_s)
+    joined = np.minimum(ordered[1:], ordered[:-1])[is_next]  # two windows are one event
+    falling = -np.sort(-scores[scores > -np.inf])
+    count = np.arange(1, len(falling) + 1)
+    count -= np.searchsorted(np.sort(-joined), -falling, side="right")
+    most = np.maximum.accumulate(count)
+    return np.asarray(falling[np.diff(most, prepend=0) > 0])
 
 
 def score_held_out(

@@ -19,7 +19,7 @@ on the aim, and a threshold never rises when more false alarms are allowed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from callshot.detection.background import (
     Background,
     Covariance,
     Covariances,
+    find_event_scores,
     measure_covariance,
     measure_covariances,
     score_held_out,
@@ -38,6 +39,8 @@ from callshot.detection.background import (
 from callshot.detection.model import Model
 from callshot.detection.nearest import (
     BACKGROUND,
+    Limits,
+    NearestMeanDetector,
     ShareScorer,
     Site,
     split_blocks,
@@ -140,6 +143,31 @@ def make_detector(
         origin=origin,
         curves=find_curves(model, chosen.whole),
     )
+
+
+def limit_alarms(
+    nearest: NearestMeanDetector,
+    model: Model,
+    background: Background,
+    false_alarms_per_h: float,
+    covariances: Covariances | None = None,
+) -> NearestMeanDetector:
+    """Limit the events of each class that the nearest mean finds in known background.
+
+    Windows must also exceed a score, which depends on the covariance of the background.
+    `covariances` as in `make_detector`.
+    """
+    covariances, scores = choose_covariances(model, background, covariances)
+    found = nearest.search_held_out(background)
+    allowed = int(false_alarms_per_h * background.hours)
+    thresholds = np.full(len(model.classes), -np.inf)
+    for number in range(len(thresholds)):
+        own = np.where(found == number, scores[:, number], -np.inf)
+        events = find_event_scores(own, background)
+        if len(events) > allowed:
+            thresholds[number] = events[allowed]
+    weights, bias = covariances.whole.find_discriminants(model.means)
+    return replace(nearest, limits=Limits(weights, bias, thresholds))
 
 
 def find_curves(

@@ -25,7 +25,6 @@ import polars as pl
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
 from callshot.detection.background import (
-    MAX_WINDOWS,
     UNLABELLED,
     Background,
     BackgroundRecording,
@@ -256,6 +255,7 @@ Files = Sequence[
 ]  # the folder of each recording, and its path in there
 
 MIN_WINDOWS = 100
+MAX_WINDOWS = 4096  # of a scan, as background without labels
 
 
 def read_clips(

@@ -213,6 +213,28 @@ class ShareScorer:
 
 
 @dataclass(frozen=True, eq=False)
+class Limits:
+    """Scores, weights · z + bias of a window z, and those that a window of each class must exceed.
+
+    weights     classes × dimensions; `bias` and `thresholds` are of each class
+    """
+
+    weights: FloatArray
+    bias: FloatArray
+    thresholds: FloatArray
+
+    def apply(self, parts: Sequence[FloatMatrix], found: IntArray) -> IntArray:
+        """Return the classes that were found, BACKGROUND where a score is too low."""
+        rows = np.flatnonzero(found != BACKGROUND)
+        label = found[rows]
+        vectors = select_rows(parts, rows).astype(np.float64)
+        scores = np.einsum("nd,nd->n", vectors, self.weights[label]) + self.bias[label]
+        limited = found.copy()
+        limited[rows[scores <= self.thresholds[label]]] = BACKGROUND
+        return limited
+
+
+@dataclass(frozen=True, eq=False)
 class NearestMeanDetector:
     """What decides whether a window has a call, and of which class.
 
@@ -222,6 +244,7 @@ class NearestMeanDetector:
     curves      from scores to probabilities, by class, where there are verdicts
     known       how many windows are known to have no calls
     passes      how often a recording may be searched again
+    limits      what a window must reach too, so that there are few false alarms
     """
 
     classes: tuple[str, ...]
@@ -232,6 +255,7 @@ class NearestMeanDetector:
     curves: Mapping[str, Calibration] = field(default_factory=dict)
     known: int = 0
     passes: int = FURTHER_PASSES
+    limits: Limits | None = None
 
     @property
     def origin(self) -> str:
@@ -296,7 +320,25 @@ class NearestMeanDetector:
         never = np.full(len(self.others), np.inf)
         thresholds = np.append(self.thresholds, never)
         reached = best_scores > thresholds[nearest]
-        return np.where(reached, nearest, BACKGROUND), scores[:, : len(means)]
+        found = np.where(reached, nearest, BACKGROUND)
+        if self.limits is not None:
+            found = self.limits.apply(parts, found)
+        return found, scores[:, : len(means)]
+
+    def search_held_out(self, background: Background) -> IntArray:
+        """Return the class of each window of known background, or BACKGROUND.
+
+        Each part of the background is searched with the mean of the others.
+        """
+        vectors = background.vectors
+        found = np.full(len(vectors), BACKGROUND)
+        known, *rejected = self.others
+        for inside in split_background(background):
+            if not inside.all():
+                known = self.site.transform(vectors[~inside]).mean(axis=0)
+            held_out = replace(self, others=np.array([known, *rejected]))
+            found[inside], _ = held_out.search_once([vectors[inside]], self.means)
+        return found
 
 
 def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
@@ -314,30 +356,3 @@ def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
     return NearestMeanDetector(
         model.classes, site, means, others, thresholds, known=known
     )
-
-
-def limit_alarms(
-    detector: NearestMeanDetector, background: Background, allowed_per_h: float
-) -> NearestMeanDetector:
-    """Raise thresholds until few enough windows of known background are taken for a class.
-
-    Each part of the background is searched with the mean of the others.
-    """
-    vectors = background.vectors
-    found = np.full(len(vectors), BACKGROUND)
-    scores = np.zeros((len(vectors), len(detector.classes)))
-    known, *rejected = detector.others
-    for inside in split_background(background):
-        if not inside.all():
-            known = detector.site.transform(vectors[~inside]).mean(axis=0)
-        held_out = replace(detector, others=np.array([known, *rejected]))
-        found[inside], scores[inside] = held_out.search_once(
-            [vectors[inside]], detector.means
-        )
-    allowed = int(allowed_per_h * background.hours)
-    thresholds = detector.thresholds.copy()
-    for number in range(len(thresholds)):
-        falling = -np.sort(-scores[found == number, number])
-        if len(falling) > allowed:
-            thresholds[number] = falling[allowed]
-    return replace(detector, thresholds=thresholds)

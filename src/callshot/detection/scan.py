@@ -26,8 +26,10 @@ from callshot.detection.background import WITHOUT_CALLS, Background
 from callshot.detection.detector import (
     Detector,
     check_aim,
+    find_covariances,
     find_curves,
     find_medians,
+    limit_alarms,
     make_detector,
 )
 from callshot.detection.edges import Columns, Spacing, describe_calls, find_events
@@ -58,7 +60,6 @@ from callshot.detection.model import (
 from callshot.detection.nearest import (
     BACKGROUND,
     NearestMeanDetector,
-    limit_alarms,
     make_nearest_detector,
     measure_site,
     select_rows,
@@ -91,13 +92,16 @@ ADAPT_MODES = (AUTO, ALWAYS, "none")
 AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
 LIKELY_WRONG = 0.5  # below, with the whole interval: more likely wrong than right
+CLOSER = (
+    2  # times as many windows that thresholds must find, with an aim of false alarms
+)
 MIN_QUIET_H = 0.5  # without calls, by which thresholds are found
 MIN_QUIET = 3  # windows, of which the nearest mean needs the mean
 NEAREST_MEAN = (
     "a call is what is nearer to the examples than to the quiet windows of these recordings; the "
     "score is 0 at quiet windows and 1 at the examples"
 )
-LIMITED_MEAN = f"{NEAREST_MEAN}; it must be higher than in the known background"
+LIMITED_MEAN = f"{NEAREST_MEAN}; sounds like those of the known background do not count"
 INDEXING = 0.98  # of the work, where recordings are embedded first
 CHOOSING = 0.5  # of the rest: examples may be embedded again
 TOLERANCE_S = 1e-3  # windows and hops are whole numbers of samples
@@ -436,9 +440,10 @@ def choose_detector(
     """Return thresholds, or the nearest mean if it finds calls in more windows of a sample.
 
     Both are compared at the same number of false alarms in the known background. Without an aim,
-    the nearest mean is then used as it is; with an aim and no known background, never. It is also
-    used where there is too little for thresholds: a folder of less than half an hour without calls,
-    or too few windows in recordings of which nothing is known.
+    the nearest mean is then used as it is. With an aim, it is used unless thresholds find more than
+    twice as much, for its false alarms are closer to the aim; without known background, never. It
+    is also used where there is too little for thresholds: a folder of less than half an hour
+    without calls, or too few windows in recordings of which nothing is known.
     """
     known = model.background
     if known is not None and len(known.vectors) <= 1:
@@ -456,7 +461,8 @@ def choose_detector(
         # Where windows follow each other faster than those of the background, there are more of
         # them in an hour, and each must be a false alarm less often.
         allowed *= min(1.0, index.settings.hop_s / adapted.background.hop_s)
-    detector = make_detector(adapted, adapted.background, allowed)
+    covariances = find_covariances(adapted.background)
+    detector = make_detector(adapted, adapted.background, allowed, covariances)
     by_thresholds = _Choice(detector, adapted, aim, notes)
     if adapt != AUTO or (known is None and false_alarms is not None):
         return by_thresholds
@@ -471,18 +477,28 @@ def choose_detector(
     nearest = replace(make_nearest_detector(model, site), curves=curves)
     limited = nearest
     if known is not None:
-        limited = limit_alarms(nearest, known, allowed)
+        limited = limit_alarms(nearest, model, known, allowed, covariances)
     if sample is not None:
         by_mean, _ = limited.search_once([sample.vectors], limited.means)
         by_threshold, *_ = detector.search([sample.vectors])
         found = np.count_nonzero(by_mean != BACKGROUND)
         found_otherwise = np.count_nonzero(by_threshold != BACKGROUND)
+        if false_alarms is not None:  # the limit is closer to it
+            found *= CLOSER
         if found <= found_otherwise and not is_short:
             return by_thresholds
     elif site.quiet < MIN_QUIET:
         return by_thresholds
     if false_alarms is not None:
-        return _Choice(limited, model, aim, [LIMITED_MEAN])
+        assert known is not None  # otherwise thresholds decide
+        notes = [LIMITED_MEAN]
+        if aim * known.hours < 1:
+            aim = 1 / known.hours
+            notes.append(
+                f"{known.hours:.1f} hours of background cannot show fewer than {aim:.1f} false "
+                "alarms per hour and class; add background to ask for fewer"
+            )
+        return _Choice(limited, model, aim, notes)
     return _Choice(nearest, model, None, [NEAREST_MEAN])
 
 
