@@ -39,7 +39,7 @@ WINDOW_S = 0.64
 NETWORK = "detections_of_published_head.csv"
 HOUR_S = 3600
 EXAMPLES = 10  # of scans with an aim
-AIMS = (1, 10, 30)  # false alarms per hour
+AIMS = (1, 3, 10, 30)  # false alarms per hour
 
 
 def import_stretches(

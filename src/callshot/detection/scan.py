@@ -440,10 +440,11 @@ def choose_detector(
     """Return thresholds, or the nearest mean if it finds calls in more windows of a sample.
 
     Both are compared at the same number of false alarms in the known background. Without an aim,
-    the nearest mean is then used as it is. With an aim, it is used unless thresholds find more than
-    twice as much, for its false alarms are closer to the aim; without known background, never. It
-    is also used where there is too little for thresholds: a folder of less than half an hour
-    without calls, or too few windows in recordings of which nothing is known.
+    the nearest mean is then used as it is; with an aim and no known background, never. With an aim
+    and recordings without calls, it is used unless thresholds find more than twice as much, for its
+    false alarms are closer to the aim. It is also used where there is too little for thresholds: a
+    folder of less than half an hour without calls, or too few windows in recordings of which
+    nothing is known.
     """
     known = model.background
     if known is not None and len(known.vectors) <= 1:
@@ -466,9 +467,10 @@ def choose_detector(
     by_thresholds = _Choice(detector, adapted, aim, notes)
     if adapt != AUTO or (known is None and false_alarms is not None):
         return by_thresholds
+    is_listened = False
     is_short = False
     if known is not None:
-        is_listened = (known.origins == WITHOUT_CALLS).all()
+        is_listened = bool((known.origins == WITHOUT_CALLS).all())
         is_short = is_listened and known.hours < MIN_QUIET_H
         if sample is None and not is_short:
             return by_thresholds
@@ -483,7 +485,7 @@ def choose_detector(
         by_threshold, *_ = detector.search([sample.vectors])
         found = np.count_nonzero(by_mean != BACKGROUND)
         found_otherwise = np.count_nonzero(by_threshold != BACKGROUND)
-        if false_alarms is not None:  # the limit is closer to it
+        if is_listened and false_alarms is not None:
             found *= CLOSER
         if found <= found_otherwise and not is_short:
             return by_thresholds
