@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import numpy as np
 import polars as pl
 from threadpoolctl import threadpool_limits
 
+from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.errors import CallshotError, RequestError, suggest_name
 from callshot.review.decisions import (
     DECIDED,
@@ -44,6 +46,7 @@ from callshot.review.sources import (
     NEED_SCORES,
     ORDERS,
     PLACE,
+    PROBABILITY,
     SCORES,
     Scores,
     Source,
@@ -82,6 +85,11 @@ ULTRASOUND_RATE_HZ = 96000.0
 LEVEL_ITEMS = 5  # from which the quietest colour is chosen
 LEVEL_QUANTILE = 0.3
 MAX_LEVEL_S = 10.0
+LOUD_QUANTILE = 0.998
+MIN_RANGE_DB = 20.0
+BAND_QUANTILE = 0.1  # of the edges of the calls of a label
+BAND_MARGIN = 0.25  # of the band, above and below it
+MIN_ROWS = 64  # bins of frequency in a picture
 FLOOR_DB = -100.0
 FLOOR_STEP_DB = 5.0
 
@@ -109,6 +117,9 @@ class Review:
         self.why_no_scores = source.why_no_scores
         self.score_version = 0
         self.sample = draw_sample(source.items, SEED)
+        self._ranks = pl.DataFrame()
+        self._ranks_of = -1  # version of scores
+        self._pictures: dict[Any, Answer] = {}  # settings that suit a label
         self.decisions = Decisions(source.items)
         self.decisions.apply_all(journal.entries, journal.path)
         self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
@@ -273,14 +284,61 @@ class Review:
     @cached_property
     def _presets(self) -> tuple[dict[str, Answer], str]:
         """The spectrogram settings of each preset, and the name of the preset that suits."""
+        items = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
+        return suggest_presets(self._read_clips(items))
+
+    def _read_clips(self, items: pl.DataFrame) -> list[Clip]:
+        """Return the sound of items, without those that cannot be read."""
         clips = []
-        sampled = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
-        for row in sampled.iter_rows(named=True):
+        for row in items.iter_rows(named=True):
             end_s = min(row["end_s"], row["start_s"] + MAX_LEVEL_S)
             with suppress(CallshotError):
                 read = self.source.files.read
                 clips.append(read(row["recording"], row["start_s"], end_s))
-        return suggest_presets(clips)
+        return clips
+
+    def fit_picture(self, picture: Picture, label: str | None) -> Picture:
+        """Return a picture with the band and contrast of a label, so that its calls fill it.
+
+        Where the band of its calls is not known, it is the one of the picture.
+        """
+        key = (label, picture.min_hz, picture.max_hz, picture.window_s)
+        if key not in self._pictures:
+            in_order = self.source.items.frame[self.sample]
+            sampled = in_order.filter(pl.col("label").eq_missing(pl.lit(label)))
+            low_hz = sampled["low_freq_hz"].quantile(BAND_QUANTILE)
+            high_hz = sampled["high_freq_hz"].quantile(1 - BAND_QUANTILE)
+            fitted = picture
+            if low_hz is not None and high_hz is not None and low_hz < high_hz:
+                margin_hz = BAND_MARGIN * (high_hz - low_hz)
+                top_hz = high_hz + margin_hz
+                low_hz = max(0.0, low_hz - margin_hz)
+                window_s = max(picture.window_s, MIN_ROWS / (top_hz - low_hz))
+                fitted = replace(
+                    picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s
+                )
+            small = replace(fitted, width=100, height=64)
+            clips = self._read_clips(sampled[:LEVEL_ITEMS])
+            limits_db = [
+                np.quantile(make_levels(clip, small), (LEVEL_QUANTILE, LOUD_QUANTILE))
+                for clip in clips
+            ]
+            if limits_db:
+                floor_db, top_db = np.median(limits_db, axis=0)
+                range_db = max(MIN_RANGE_DB, float(top_db - floor_db))
+                fitted = replace(fitted, floor_db=float(floor_db), range_db=range_db)
+            names = ("min_hz", "max_hz", "window_s", "floor_db", "range_db")
+            self._pictures[key] = {name: getattr(fitted, name) for name in names}
+        return replace(picture, **self._pictures[key])
+
+    def find_label(self, item: int, example: int) -> str | None:
+        """Return the label of an item, or of an example if its number is not negative."""
+        if self.model is not None and 0 <= example < self.first_call:
+            return self.model.examples.label[example]
+        number = item if example < 0 else example - self.first_call
+        self.check_item(number)
+        label: str | None = self.items.frame["label"][number]
+        return label
 
     def list_queue(
         self,
@@ -324,6 +382,34 @@ class Review:
                 "score_version": self.score_version,
             }
 
+    def _rank_items(self) -> pl.DataFrame:
+        """Return the place of each item of the source among those of its label, and their number.
+
+        The best score has place 1.
+        """
+        if self._ranks_of != self.score_version:
+            score = pl.col("score")
+            source = self.items.frame[: self.decisions.source_count]
+            self._ranks = source.select(
+                rank=score.rank("min", descending=True).over("label"),
+                rank_of=score.count().over("label"),
+            )
+            self._ranks_of = self.score_version
+        return self._ranks
+
+    def list_nearby(self, item: int, reviewer: str) -> list[Answer]:
+        """Describe the items that may be seen around an item, without itself."""
+        with self.lock:
+            start_s, end_s = self.decisions.find_span(item, reviewer)
+            is_near = self.items.frame.select(
+                (pl.col("recording") == self.items["recording"][item])
+                & (pl.col("end_s") > start_s - MAX_CONTEXT_S)
+                & (pl.col("start_s") < end_s + MAX_CONTEXT_S)
+            )
+            numbers = is_near.to_series().arg_true().to_list()
+            others = [number for number in numbers if number != item]
+            return self.describe_items(others[:MAX_ITEMS], reviewer)
+
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
         """Describe items as a reviewer sees them: their place, scores, and decisions on them.
 
@@ -331,8 +417,17 @@ class Review:
         others are left out too.
         """
         described = []
-        names = (*PLACE, *SCORES, "clock", "parent")
+        names = (
+            *PLACE,
+            *SCORES,
+            *PROBABILITY,
+            *FREQUENCIES,
+            "clock",
+            "parent",
+            "added",
+        )
         with self.lock:
+            ranks = self._rank_items()
             for item in ids:
                 if item >= len(self.items) or item in self.decisions.gone:
                     continue
@@ -347,6 +442,8 @@ class Review:
                     {
                         **{name: row[name] for name in names},
                         "id": item,
+                        "rank": None if row["added"] else ranks["rank"][row["row"]],
+                        "rank_of": ranks["rank_of"][row["row"]],
                         "start_s": start_s,
                         "end_s": end_s,
                         "recording_duration_s": duration_s,
@@ -473,8 +570,9 @@ class Review:
                 check_decision(one, self.decisions, reviewer, find_duration_s)
                 for one in requests
             ]
-            touched = {row["body"]["item"] for row in rows}
-            touched |= self._save(rows, reviewer)
+            touched = self._save(rows, reviewer)
+            for row in rows:  # also of those that were saved before
+                touched.add(row["body"].get("item", row["body"].get("beside")))
             is_part = self.items.frame["parent"].is_in(list(touched))
             touched |= set(is_part.fill_null(value=False).arg_true())
             answer = self._describe_change(touched, reviewer)

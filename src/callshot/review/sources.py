@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.corpus.segment_table import SEGMENTS, read_segments
 from callshot.detection.events import complete_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
@@ -59,6 +60,7 @@ from callshot.tables.embedding_tables import read_table
 
 SCORES = ("score", "distance", "runner_up", "runner_up_score")
 PLACE = ("recording", "start_s", "end_s", "label")
+PROBABILITY = ("probability", "probability_low", "probability_high")
 ORDERS = {
     "best": "best first",
     "uncertain": "most uncertain first",
@@ -83,15 +85,18 @@ def make_items(events: pl.DataFrame) -> Spans:
     score            of its label
     distance         from the nearest class
     runner_up        best other label, and `runner_up_score`
+    probability      that it is right, with `probability_low` and `probability_high`
+    low_freq_hz      the band of the call, with `high_freq_hz`
     clock            when it begins, ISO 8601
     hour             time of day at which it begins, in hours
     parent           the item that it was split off; empty for items of the source
     row              the item of the source that it comes from: its own number, or an ancestor's
+    added            whether a person marked it; it has no scores then
 
-    The number of an item is its row. To split an item adds two rows at the end, which stay for
-    ever, also when the split is undone.
+    The number of an item is its row. To split an item adds two rows at the end, and to add a call
+    one, which stay for ever, also when that is undone.
     """
-    names = (*PLACE, *SCORES, "clock")
+    names = (*PLACE, *SCORES, *PROBABILITY, *FREQUENCIES, "clock")
     types = {name: EVENTS[name] for name in names}
     frame = events.select(names).cast(pl.Schema(types))
     clock = pl.col("clock").str.slice(len("2026-03-02T"), len("05:30:00"))
@@ -104,17 +109,20 @@ def make_items(events: pl.DataFrame) -> Spans:
         hour=hour,
         parent=pl.lit(None, pl.Int64),
         row=pl.int_range(pl.len(), dtype=pl.Int64),
+        added=pl.lit(False),
     )
     return Spans(frame)
 
 
 def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
-    """Replace the scores of items; a part has the scores of its item.
+    """Replace the scores of items; a part has the scores of its item, an added call has none.
 
     `ranking` has the columns of SCORES, and a row for each item of the source.
     """
     scores = ranking[items.frame["row"].to_numpy()]
-    return replace(items, frame=items.frame.with_columns(scores))
+    scored = items.frame.with_columns(scores)
+    columns = pl.when(~pl.col("added")).then(pl.col(SCORES)).name.keep()
+    return replace(items, frame=scored.with_columns(columns))
 
 
 def find_checksum(items: Spans) -> str:
@@ -730,6 +738,7 @@ def _open_segments(
     events = table.frame.select(
         pl.Series("recording", table.paths),
         *("start_s", "end_s", "label"),
+        *(name for name in FREQUENCIES if name in table.frame.columns),
         pl.Series("clock", shifted, pl.String),
     )
     items = make_items(complete_events(events))

@@ -184,6 +184,13 @@ def answer_examples(review: Review, query: Query) -> Answer:
     return {"classes": review.list_examples(item, query.reviewer)}
 
 
+def answer_nearby(review: Review, query: Query) -> Answer:
+    """Answer with the items around an item, which its picture may show."""
+    item = query.count("item", -1)
+    review.check_item(item)
+    return {"items": review.list_nearby(item, query.reviewer)}
+
+
 def answer_export(review: Review, query: Query) -> Response:
     """Answer with the calls of a reviewer, or those on which all agree, as a file.
 
@@ -226,6 +233,9 @@ def answer_spectrogram(review: Review, query: Query) -> Response:
             raise RequestError(f"{name}: expected one of {', '.join(known)}")
     picture = Picture(**options)
     clip, _, _ = _read_sound(review, query)
+    if query.text("fit") == "1":
+        numbers = [query.count(name, -1) for name in ("item", "example")]
+        picture = review.fit_picture(picture, review.find_label(*numbers))
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
     band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
     headers = _describe_clip(clip) | band
@@ -335,6 +345,7 @@ GETS: dict[str, Get] = {
     "/api/queue": answer_queue,
     "/api/items": answer_items,
     "/api/items/{item}/examples": answer_examples,
+    "/api/items/{item}/nearby": answer_nearby,
     "/api/progress": lambda review, query: review.describe_progress(query.reviewer),
     "/api/export/{format}": answer_export,
     "/api/sound": answer_sound,

@@ -1,4 +1,4 @@
-// The panel beside the card: what is done, what the labels bought, agreement, export.
+// The panel beside the card: what is done, precision, agreement, export.
 
 import { getJson, withQuery } from "./api.js";
 import { drawCurve, drawInterval } from "./charts.js";
@@ -115,7 +115,7 @@ function makeExport() {
     make("div", { class: "row" }, ...links),
     make("label", { class: "check" }, box, "with rejected calls"),
     make("p", { class: "quiet" }, "A model that knows the confirmed calls:"),
-    make("code", { id: "learn-command" }, state.session.learn_command),
+    make("code", { id: "learn-command", class: "command" }, state.session.learn_command),
   );
 }
 
