@@ -33,7 +33,7 @@ from callshot.records import Finding, Progress, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
-from callshot.review.decisions import Decisions, apply_rows
+from callshot.review.decisions import SPLIT, Decisions, apply_rows
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
 from callshot.review.labelling import CHANGES, LABELS, Labels, Span
 from callshot.review.sound import RecordingFiles
@@ -168,6 +168,27 @@ def read_review(
         facts=journal.facts,
         notes=journal.notes,
     )
+
+
+def add_undecided(
+    results: ReviewResults, decisions: Decisions, reviewer: str
+) -> ReviewResults:
+    """Return calls with all other annotations as they were: corrected annotations.
+
+    What was rejected, or is split into other calls, is left out.
+    """
+    rows = []
+    is_active = decisions.is_active
+    for item, row in enumerate(decisions.items.frame.iter_rows(named=True)):
+        said = decisions.find_all(item).values()
+        is_split = any(one["action"] == SPLIT for one in said)
+        if is_active[item] and not is_split and item not in decisions.verdicts:
+            start_s, end_s = decisions.find_span(item, reviewer)
+            call = {name: row.get(name) for name in EVENTS}
+            rows.append(call | {"start_s": start_s, "end_s": end_s})
+    undecided = pl.DataFrame(rows, schema={**EVENTS, **WHO})
+    events = pl.concat([results.events, undecided])
+    return replace(results, events=events.sort(PLACE, maintain_order=True))
 
 
 def read_labels(journal: Journal, reviewer: str | None = None) -> ReviewResults:

@@ -43,6 +43,9 @@ from callshot.review.estimates import (
 from callshot.review.journal import Journal, Row
 from callshot.review.sound import Clip, Picture, make_levels
 from callshot.review.sources import (
+    CLIPPED,
+    DOUBTS,
+    MISLABELLED,
     NEED_SCORES,
     ORDERS,
     PLACE,
@@ -91,6 +94,8 @@ BAND_QUANTILE = 0.1  # of the edges of the calls of a label
 BAND_MARGIN = 0.25  # of the band, above and below it
 MIN_ROWS = 64  # bins of frequency in a picture
 FLOOR_DB = -100.0
+EDGE_S = 1e-3
+FULL_SCALE = 0.9999
 FLOOR_STEP_DB = 5.0
 
 Answer = dict[str, Any]
@@ -128,12 +133,16 @@ class Review:
         self._curve: Future[Answer] | None = None
         self._curve_of: Any = None
         self._last_curve = {"why": "the curve is being computed"}
+        self._is_closed = False
+        if source.annotations is not None:
+            self._curve_worker.submit(self._find_clipped)
         if source.load_scores is not None:
             self.why_no_scores = "the vectors of the detections are being read"
             self._score_worker.submit(self._load_scores)
 
     def close(self) -> None:
         """Stop what runs beside the review."""
+        self._is_closed = True
         self._score_worker.shutdown(cancel_futures=True)
         self._curve_worker.shutdown(cancel_futures=True)
 
@@ -160,6 +169,32 @@ class Review:
                 "it",
                 409,
             )
+
+    def _find_clipped(self) -> None:
+        """Find annotated calls that are cut off or at full scale; runs in a thread."""
+        clipped = []
+        files = self.source.files
+        for row in self.source.items.frame.iter_rows(named=True):
+            if self._is_closed:
+                return
+            with suppress(CallshotError):
+                name = row["recording"]
+                clip = files.read(name, row["start_s"], row["end_s"])
+                duration_s = self.source.durations_s.get(name)
+                if duration_s is None:
+                    duration_s = files.describe(name).duration_s
+                starts_late = row["start_s"] > EDGE_S
+                ends_early = row["end_s"] < duration_s - EDGE_S
+                is_cut = starts_late != ends_early  # not a file of one call
+                if is_cut or np.abs(clip.signal).max() >= FULL_SCALE:
+                    clipped.append(row["row"])
+        words = pl.concat_str("doubt", pl.lit(f" {CLIPPED}"))
+        is_clipped = pl.col("row").is_in(clipped)
+        doubt = pl.when(is_clipped).then(words).otherwise("doubt")
+        with self.lock:
+            frame = self.items.frame.with_columns(doubt=doubt)
+            self.decisions.items = replace(self.items, frame=frame)
+            self.score_version += 1
 
     # Scores
 
@@ -241,9 +276,18 @@ class Review:
                 if len(scores) == 0 and name in NEED_SCORES:
                     why = source.why_no_scores or "there are no scores"
                 orders.append({"name": name, "title": title, "why": why})
+            doubts = {} if source.annotations is None else {**DOUBTS}
+            if len(scores) == 0:
+                doubts.pop(MISLABELLED, None)
+            if not doubts:
+                orders.pop()
+            elif len(scores):
+                orders.insert(0, orders.pop())
             return {
                 "title": source.title,
                 "kind": source.kind,
+                "doubts": doubts,
+                "annotations": source.annotations,
                 "review_id": str(self.journal.facts.get("id")),
                 "reviewer": reviewer,
                 "reviewers": sorted({*reviewers, reviewer}),
@@ -425,6 +469,7 @@ class Review:
             "clock",
             "parent",
             "added",
+            "doubt",
         )
         with self.lock:
             ranks = self._rank_items()

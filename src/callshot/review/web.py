@@ -26,7 +26,12 @@ from starlette.staticfiles import StaticFiles
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
 from callshot.review.labelling import Labelling
-from callshot.review.results import ReviewResults, pack_calls, read_review
+from callshot.review.results import (
+    ReviewResults,
+    add_undecided,
+    pack_calls,
+    read_review,
+)
 from callshot.review.session import (
     MAX_CONTEXT_S,
     MAX_ITEMS,
@@ -152,7 +157,7 @@ Get = Callable[[Any, Query], Answer | Response]
 def answer_queue(review: Review, query: Query) -> Answer:
     """Answer with the numbers of items in the order, and by the filters, of a request."""
     filters = query.numbers(FILTER_LIMITS)
-    for name in ("label", "recording"):
+    for name in ("label", "recording", "doubt"):
         if query.text(name) is not None:
             filters[name] = query.text(name)
     return review.list_queue(
@@ -203,6 +208,9 @@ def answer_export(review: Review, query: Query) -> Response:
     folder = review.journal.path.parent
     rejected = query.text("rejected") == "1"
     results = read_review(folder, reviewer=whose, rejected=rejected)
+    if query.text("all") == "1":
+        with review.lock:
+            results = add_undecided(results, review.decisions, query.reviewer)
     return _send_calls(replace(results, roots=review.source.files.roots), query)
 
 

@@ -55,8 +55,16 @@ function describeWhere(item) {
   if (item.clock) parts.push(make("span", { title: "Clock time" }, formatClock(item.clock)));
   const moved = item.original && (item.original.start_s !== item.start_s || item.original.end_s !== item.end_s);
   if (moved) parts.push(make("span", { class: "quiet" }, "limits changed"));
+  for (const name of listDoubts(item)) parts.push(make("span", { class: "doubt" }, state.session.doubts[name]));
   if (item.parent !== null && !item.added) parts.push(make("span", { class: "quiet" }, "part of a split call"));
   return parts;
+}
+
+/** Return what may be wrong with an annotation. */
+function listDoubts(item) {
+  const { doubts } = state.session;
+  const isWrong = doubts.mislabelled && item.runner_up_score !== null && item.runner_up_score > item.score;
+  return [...(isWrong ? ["mislabelled"] : []), ...item.doubt.split(" ").filter((name) => name in doubts)];
 }
 
 /** Show the verdict, and whether the server has saved it. */
