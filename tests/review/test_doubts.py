@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from callshot.detection.events import events_frame
-from callshot.review.sources import find_doubts, make_items, open_corpus
+from callshot.review.sources import find_doubts, has_annotations, make_items
 from served_review import serve
 
 RATE_HZ = 8000
@@ -120,11 +120,12 @@ def test_corrected_annotations_are_exported_and_the_own_files_stay(corpus, tmp_p
 
 
 def test_recordings_without_annotation_files_have_nothing_to_correct(corpus):
+    assert has_annotations(corpus)
     (corpus / "a.Table.1.selections.txt").unlink()
-    assert open_corpus(corpus) is None
+    assert not has_annotations(corpus)
     (corpus / "notes.txt").write_text("Rain all day.")
-    assert open_corpus(corpus) is None
+    assert not has_annotations(corpus)
     folder = corpus / "card 1"
     folder.mkdir()
     (corpus / "a.wav").rename(folder / "a.wav")
-    assert open_corpus(corpus) is None
+    assert not has_annotations(corpus)

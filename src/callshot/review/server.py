@@ -32,7 +32,7 @@ from callshot.review.sources import (
     STUDY_FILE,
     SourceOptions,
     find_checksum,
-    open_corpus,
+    has_annotations,
     open_source,
 )
 from callshot.review.tiles import TiledFiles
@@ -189,7 +189,7 @@ def serve_labelling(
     has_labels = is_review(folder) and read_journal(folder).facts["kind"] == LABELS
     files = [path / name for name in (STUDY_FILE, SEGMENTS)]
     is_table = path.suffix in (".toml", ".parquet") or any(map(Path.is_file, files))
-    is_corpus = not has_labels and path.is_dir() and open_corpus(path) is not None
+    is_corpus = not has_labels and path.is_dir() and has_annotations(path)
     if is_table or is_corpus:
         serve_review(path, SourceOptions(), options, out, print_line)
         return

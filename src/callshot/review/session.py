@@ -174,20 +174,26 @@ class Review:
         """Find annotated calls that are cut off or at full scale; runs in a thread."""
         clipped = []
         files = self.source.files
-        for row in self.source.items.frame.iter_rows(named=True):
-            if self._is_closed:
-                return
-            with suppress(CallshotError):
-                name = row["recording"]
-                clip = files.read(name, row["start_s"], row["end_s"])
-                duration_s = self.source.durations_s.get(name)
-                if duration_s is None:
-                    duration_s = files.describe(name).duration_s
-                starts_late = row["start_s"] > EDGE_S
-                ends_early = row["end_s"] < duration_s - EDGE_S
-                is_cut = starts_late != ends_early  # not a file of one call
-                if is_cut or np.abs(clip.signal).max() >= FULL_SCALE:
-                    clipped.append(row["row"])
+        items = self.source.items.frame.sort("recording", "start_s")
+        for part in items.partition_by("recording", maintain_order=True):
+            with (
+                suppress(CallshotError),
+                files.open(part["recording"][0]) as reader,
+            ):
+                for row in part.iter_rows(named=True):
+                    if self._is_closed:
+                        return
+                    span_s = (row["start_s"], row["end_s"])
+                    signal = reader.read_decodable(
+                        *span_s,
+                        rate_hz=round(reader.recording.rate_hz),
+                        channel_rule=files.channel_rule,
+                    )
+                    starts_late = span_s[0] > EDGE_S
+                    ends_early = span_s[1] < reader.recording.duration_s - EDGE_S
+                    is_cut = starts_late != ends_early  # not a file of one call
+                    if is_cut or np.abs(signal).max() >= FULL_SCALE:
+                        clipped.append(row["row"])
         words = pl.concat_str("doubt", pl.lit(f" {CLIPPED}"))
         is_clipped = pl.col("row").is_in(clipped)
         doubt = pl.when(is_clipped).then(words).otherwise("doubt")

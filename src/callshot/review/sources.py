@@ -26,10 +26,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.corpus.annotations.rows import FREQUENCIES
-from callshot.corpus.recordings import FOLDERS
+from callshot.corpus.annotations.rows import FREQUENCIES, AnnotationOptions
+from callshot.corpus.recordings import (
+    FOLDERS,
+    find_recordings,
+    read_corpus_annotations,
+)
 from callshot.corpus.segment_table import SEGMENTS, read_segments
-from callshot.corpus.segments import segment_corpus
+from callshot.corpus.segments import check_any_segments, segment_corpus
 from callshot.detection.events import complete_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import (
@@ -46,7 +50,7 @@ from callshot.files import (
     sha256_file,
     write_atomic,
 )
-from callshot.records import FloatArray, IntArray
+from callshot.records import FloatArray, IntArray, no_progress
 from callshot.records.frames import EVENTS
 from callshot.records.table_files import read_parquet
 from callshot.results import (
@@ -55,7 +59,6 @@ from callshot.results import (
     is_intact,
     read_intact_provenance,
 )
-from callshot.review.journal import JOURNAL
 from callshot.review.sound import RecordingFiles
 from callshot.spans import Spans
 from callshot.storage import check_no_url
@@ -597,25 +600,30 @@ def open_source(path: Path, options: SourceOptions) -> Source:
         file = path / name if path.is_dir() else path
         if file.is_file() and file.suffix == Path(name).suffix:
             return open_file(file, options)
-    if path.is_dir() and not (path / JOURNAL).is_file():
-        source = open_corpus(path)
-        if source is not None:
-            return source
+    if path.is_dir() and has_annotations(path):
+        return open_corpus(path)
     raise InputError(
         f"{path}: expected the folder of callshot scan (with {SCAN_FACTS}), a table of segments "
         f"({SEGMENTS}), a study ({STUDY_FILE}), or recordings with annotations"
     )
 
 
-def open_corpus(path: Path) -> Source | None:
-    """Open the annotations of recordings; None if there are no files of annotations."""
+def has_annotations(path: Path) -> bool:
+    """Return whether recordings have files of annotations beside them."""
     try:
-        segmentation = segment_corpus(path, check=False)
+        read = read_corpus_annotations(
+            find_recordings(path), None, "auto", AnnotationOptions(), no_progress
+        )
     except InputError:
-        return None
-    formats = [one[0] for one in segmentation.sources]
-    if not formats or FOLDERS in formats or not segmentation.segments:
-        return None
+        return False
+    formats = {format for format, _ in read.recognised}
+    return bool(read.rows) and FOLDERS not in formats
+
+
+def open_corpus(path: Path) -> Source:
+    """Open the annotations of recordings; raise InputError if none of them can be used."""
+    segmentation = segment_corpus(path, check=False)
+    check_any_segments(segmentation)
     durations_s = {one.path: one.duration_s for one in segmentation.recordings}
     table = replace(segmentation.segments, metadata={"audio": segmentation.audio})
     source = _make_source(table, path, SourceOptions())
@@ -623,7 +631,7 @@ def open_corpus(path: Path) -> Source | None:
         source,
         title=path.absolute().name,
         durations_s=durations_s,
-        annotations=formats[0],
+        annotations=segmentation.sources[0][0],
     )
 
 
