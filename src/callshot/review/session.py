@@ -367,16 +367,7 @@ class Review:
                 fitted = replace(
                     picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s
                 )
-            small = replace(fitted, width=100, height=64)
-            clips = self._read_clips(sampled[:LEVEL_ITEMS])
-            limits_db = [
-                np.quantile(make_levels(clip, small), (LEVEL_QUANTILE, LOUD_QUANTILE))
-                for clip in clips
-            ]
-            if limits_db:
-                floor_db, top_db = np.median(limits_db, axis=0)
-                range_db = max(MIN_RANGE_DB, float(top_db - floor_db))
-                fitted = replace(fitted, floor_db=float(floor_db), range_db=range_db)
+            fitted = fit_contrast(fitted, self._read_clips(sampled[:LEVEL_ITEMS]))
             names = ("min_hz", "max_hz", "window_s", "floor_db", "range_db")
             self._pictures[key] = {name: getattr(fitted, name) for name in names}
         return replace(picture, **self._pictures[key])
@@ -780,6 +771,18 @@ def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
         floor_db = np.clip(floor_db, -160.0, 0.0)
         presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
     return presets, name
+
+
+def fit_contrast(picture: Picture, clips: Sequence[Clip]) -> Picture:
+    """Return a picture whose colours reach from the noise to the loudest parts of clips."""
+    small = replace(picture, width=100, height=64)
+    quantiles = (LEVEL_QUANTILE, LOUD_QUANTILE)
+    limits_db = [np.quantile(make_levels(clip, small), quantiles) for clip in clips]
+    if not limits_db:
+        return picture
+    floor_db, top_db = np.median(limits_db, axis=0)
+    range_db = max(MIN_RANGE_DB, float(top_db - floor_db))
+    return replace(picture, floor_db=float(floor_db), range_db=range_db)
 
 
 def make_example_clip(model: "Model", number: int) -> Clip:

@@ -37,6 +37,7 @@ from callshot.review.session import (
     MAX_ITEMS,
     Answer,
     Review,
+    fit_contrast,
     make_example_clip,
 )
 from callshot.review.sound import (
@@ -244,6 +245,8 @@ def answer_spectrogram(review: Review, query: Query) -> Response:
     if query.text("fit") == "1":
         numbers = [query.count(name, -1) for name in ("item", "example")]
         picture = review.fit_picture(picture, review.find_label(*numbers))
+        if numbers[1] >= 0:  # from elsewhere, where it may be louder
+            picture = fit_contrast(picture, [clip])
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
     band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
     headers = _describe_clip(clip) | band

@@ -21,6 +21,9 @@ export function formatScore(score) {
   return score === null || score === undefined ? "–" : score.toFixed(Math.abs(score) < 10 ? 3 : 1);
 }
 
+const ordinal = new Intl.PluralRules("en", { type: "ordinal" });
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+
 /** Say how good a match is: how likely it is right, or its place among those of its label. */
 export function describeScore(item) {
   const title = item.score === null ? "" : `Score ${formatScore(item.score)}`;
@@ -32,7 +35,8 @@ export function describeScore(item) {
   }
   if (item.rank === null) return { text: "no score", short: "", title };
   const of = item.rank_of.toLocaleString("en");
-  return { text: item.rank === 1 ? `best match of ${of}` : `match ${item.rank.toLocaleString("en")} of ${of}`, short: `${item.rank} of ${of}`, title };
+  const place = item.rank === 1 ? "best" : `${item.rank.toLocaleString("en")}${ENDINGS[ordinal.select(item.rank)]} best`;
+  return { text: `${place} of ${of}`, short: `${item.rank} of ${of}`, title: `Among the calls with this label. ${title}` };
 }
 
 /** Format a share of one as per cent. */
