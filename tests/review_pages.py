@@ -24,6 +24,7 @@ HOSTILE_FILE = "rec <img src=x onerror=alert(1)>_20260301_050000.wav"
 FILES = (HOSTILE_FILE, "second_20260301_170000.wav")
 LABELS = ("rumble", "trumpet", HOSTILE)
 TONES_HZ = {"rumble": 30, "trumpet": 400, HOSTILE: 120}
+BANDS_HZ = {"rumble": (20.0, 100.0), "trumpet": (350.0, 1300.0), HOSTILE: (None, None)}
 CALLS_PER_FILE = 12
 UNEVEN_S = 4.0  # length of a recording
 UNEVEN = {"at_start.wav": 0.0, "at_end.wav": 3.0}  # where the sound is
@@ -75,6 +76,7 @@ def _write_recording(audio: Path, name: str) -> list[dict[str, object]]:
         label = LABELS[number % len(LABELS)]
         start_s = 2.0 + 4.5 * number
         _add_call(signal_, TONES_HZ[label], start_s, 1.5)
+        low_hz, high_hz = BANDS_HZ[label]
         rows.append(
             {
                 "recording": name,
@@ -85,6 +87,8 @@ def _write_recording(audio: Path, name: str) -> list[dict[str, object]]:
                 "distance": 0.1 + 0.1 * number,
                 "runner_up": LABELS[(number + 1) % len(LABELS)],
                 "runner_up_score": 0.2,
+                "low_freq_hz": low_hz,
+                "high_freq_hz": high_hz,
                 "clock": f"2026-03-01T{hour}:00:{round(start_s):02d}",
             }
         )

@@ -70,7 +70,7 @@ def test_tables_of_an_export_say_who_and_when(reviewed):
     assert pl.read_parquet(io.BytesIO(content)).equals(events)
     _, _, content = client.ask("GET", "/api/export/csv")
     header = content.decode().splitlines()[0]
-    assert header.endswith("confirmed,reviewer,reviewed_at")
+    assert header.endswith("confirmed,reviewer,reviewed_at,added")
     assert client.ask("GET", "/api/export/exe")[0] == 404
 
 

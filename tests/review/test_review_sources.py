@@ -82,6 +82,12 @@ def test_segments_of_a_study_have_scores_and_a_wrong_label_is_the_most_uncertain
         item = client.get(f"/api/items?ids={worst}")["items"][0]
         assert (item["recording"], item["start_s"]) == ("1_20260314_053000.wav", 0.9)
         assert item["runner_up_score"] > item["score"]
+        assert session["orders"][0]["name"] == "doubtful"
+        assert client.get("/api/queue?order=doubtful")["ids"][0] == worst
+        wrong = client.get("/api/queue?order=doubtful&doubt=mislabelled")["ids"]
+        items = review.items.frame
+        is_wrong = items["runner_up_score"] > items["score"]
+        assert sorted(wrong) == is_wrong.arg_true().to_list()
         before = item["score"]
         client.decide(worst, "relabel", label=item["runner_up"])
         review.ask_scores().result()

@@ -107,7 +107,9 @@ def label(
     recordings: Path = argument(
         ...,
         "RECORDINGS",
-        "Recordings to label: a folder, or one recording. They need no annotations.",
+        "Recordings to label: a folder, or one recording. They need no annotations. Or what has "
+        "annotations to correct: recordings with annotation files, a segments.parquet, or a study "
+        "file.",
     ),
     out: Path | None = option(
         None,
@@ -126,6 +128,10 @@ def label(
     Ctrl-C, and go on later with the same command. callshot learn LABELS makes a model of the calls;
     what you listened to, and has no box, is its background. callshot convert LABELS writes the
     calls for other programs.
+
+    Where recordings have annotations, or in a study, the page of callshot review opens to correct
+    these: annotated twice, overlapping, cut off, or with a label that looks wrong. The annotations
+    stay as they are; the page exports corrected ones.
 
     Example: callshot label recordings
     """
@@ -510,7 +516,7 @@ def review(
         ...,
         "SCAN|SEGMENTS|STUDY",
         "What to review: a folder of callshot scan (also of scan --segments), a "
-        "segments.parquet, or a study file.",
+        "segments.parquet, a study file, or recordings with annotations.",
     ),
     out: Path | None = option(
         None,

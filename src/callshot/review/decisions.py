@@ -1,4 +1,4 @@
-"""Rows of a journal → what is in effect: decisions of each reviewer, parts of items, conflicts.
+"""Rows of a journal → what is in effect: decisions of reviewers, parts, added calls, conflicts.
 
 A decision is what all rows of one reviewer on one item amount to, with these keys:
 
@@ -7,6 +7,9 @@ action           one of ACTIONS
 label            of a verdict: what the item is, None for none of the labels
 start_s, end_s   the span that the reviewer gave it, None where it was not changed
 reviewer         whose it is
+
+A row that adds a call is a decision on two items: the call is confirmed, and the item that it is in
+is split, if it has the same label.
 
 Undo takes back the reviewer's latest batch that is in effect, redo brings back what the latest undo
 took. What a page asks for is checked here too: `check_decision` returns the row of the journal.
@@ -26,9 +29,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.corpus.annotations.rows import FREQUENCIES
+from callshot.detection.events import events_frame
+from callshot.detection.index.clock import shift_clock
 from callshot.errors import InputError, RequestError
 from callshot.files import error_reason
 from callshot.review.journal import Entry, Row
+from callshot.review.sources import PLACE, PROBABILITY, make_items
 from callshot.spans import Spans
 
 CONFIRM = "confirm"
@@ -37,8 +44,9 @@ RELABEL = "relabel"
 SKIP = "skip"
 SPAN = "span"
 SPLIT = "split"
+ADD = "add"
 SETTLE = "settle"
-ACTIONS = (CONFIRM, REJECT, RELABEL, SKIP, SPAN, SPLIT)
+ACTIONS = (CONFIRM, REJECT, RELABEL, SKIP, SPAN, SPLIT, ADD)
 VERDICTS = (CONFIRM, REJECT, RELABEL)
 UNDO = "undo"
 REDO = "redo"
@@ -48,6 +56,7 @@ STATUS = {None: UNDECIDED, SPAN: UNDECIDED, SKIP: SKIPPED}  # of other actions D
 ROUNDING_S = 1e-3
 MAX_LABEL_LENGTH = 200
 MAX_NUMBER = 1e300  # JSON has whole numbers that are no float
+ADDED = (*PLACE, *FREQUENCIES)  # what a person says of an added call
 
 Decision = dict[str, Any]
 Batch = list[Entry]
@@ -101,9 +110,9 @@ def apply_rows(
 class Decisions:
     """What is in effect after some rows of a journal; `apply` adds a row.
 
-    items         of the source, then parts of items that were split
+    items         of the source, then parts of items that were split, and calls that were added
     source_count  number of items of the source
-    gone          parts of splits that were undone
+    gone          parts and added calls that were undone
     labels        of the source in alphabetical order, then added ones
     status        for each reviewer, whether each item is undecided, decided or skipped
     verdicts      on which all who decided agree, by item
@@ -124,19 +133,19 @@ class Decisions:
         self.conflicts: set[int] = set()
         self.changes: list[tuple[int, set[int]]] = []
         self.history = History()
-        self._parts: dict[str, tuple[int, int]] = {}  # of each split, by uuid
+        self._parts: dict[str, range] = {}  # items that a row added, by its uuid
         self._rows: dict[int, list[Entry]] = defaultdict(list)
 
     @property
     def is_active(self) -> NDArray[np.bool_]:
-        """Which items there are: no parts of a split that was undone."""
+        """Which items there are: no parts and added calls that were undone."""
         is_active = np.ones(len(self.items), bool)
         is_active[list(self.gone)] = False
         return is_active
 
     @property
     def touched(self) -> list[int]:
-        """All items with a row in effect, in order; no parts of a split that was undone."""
+        """All items with a row in effect, in order; none that were undone."""
         with_rows = {item for item, rows in self._rows.items() if rows}
         return sorted(with_rows - self.gone)
 
@@ -151,8 +160,8 @@ class Decisions:
             if entry.body["label"] not in self.labels:
                 self.labels.append(entry.body["label"])
         else:
-            if entry.action == SPLIT:
-                self._split(entry)
+            if entry.action in (SPLIT, ADD):
+                self._add_items(entry)
             rows, is_active = self.history.follow(entry)
             for row in rows:
                 touched |= self._set_active(row, is_active)
@@ -160,43 +169,60 @@ class Decisions:
         self.changes.append((entry.seq, touched))
         return touched
 
-    def _split(self, entry: Entry) -> None:
-        """Add the two parts of an item at the end of all items.
+    def _add_items(self, entry: Entry) -> None:
+        """Add the two parts of an item, or a call that a person marked, after all items.
 
-        They stay for ever, also if the split is undone: then they are `gone`.
+        They stay for ever, also if the row is undone: then they are `gone`.
         """
-        first = len(self.items)
-        item = entry.body["item"]
-        times_s = [entry.body[name] for name in ("start_s", "at_s", "end_s")]
-        parts = self.items.frame[[item, item]].with_columns(
-            pl.Series("start_s", times_s[:2]),
-            pl.Series("end_s", times_s[1:]),
-            parent=pl.lit(item, pl.Int64),
-        )
-        self.items = replace(self.items, frame=self.items.frame.vstack(parts))
-        self._parts[entry.uuid] = (first, first + 1)
+        known = self.items.frame
+        body = entry.body
+        if entry.action == ADD:
+            item = int(body["beside"])
+            names = (*ADDED, "clock")
+            call = events_frame([{name: body[name] for name in names}])
+            rows = make_items(call).frame.with_columns(
+                row=pl.lit(known["row"][item], pl.Int64), added=pl.lit(True)
+            )
+        else:
+            item = int(body["item"])
+            times_s = [body[name] for name in ("start_s", "at_s", "end_s")]
+            rows = known[[item, item]].with_columns(
+                pl.Series("start_s", times_s[:2]), pl.Series("end_s", times_s[1:])
+            )
+        rows = rows.with_columns(parent=pl.lit(item, pl.Int64))
+        self.items = replace(self.items, frame=known.vstack(rows))
+        self._parts[entry.uuid] = range(len(known), len(self.items))
+        new = (0, len(rows))
         for reviewer, status in self.status.items():
-            self.status[reviewer] = np.pad(status, (0, 2), constant_values=UNDECIDED)
+            self.status[reviewer] = np.pad(status, new, constant_values=UNDECIDED)
 
     def _set_active(self, entry: Entry, active: bool) -> set[int]:
         """Add a row to those in effect, or take it away; return the items that it changed.
 
-        The parts of a split come and go with it. The status of the reviewer, the verdicts and the
-        conflicts of these items are found again.
+        The parts of a split, and an added call, come and go with it. The status of the reviewer,
+        the verdicts and the conflicts of these items are found again.
         """
-        item = int(entry.body["item"])
-        parts = self._parts.get(entry.uuid, ())
+        parts = self._parts.get(entry.uuid, range(0))
+        if entry.action == ADD:
+            item = entry.body["beside"]
+            decided = {*parts, item} if entry.body["divides"] else {*parts}
+        else:
+            item = int(entry.body["item"])
+            decided = {item}
+        touched = {item, *parts}
         if active:
-            insort(self._rows[item], entry, key=attrgetter("seq"))
             self.gone.difference_update(parts)
         else:
-            self._rows[item].remove(entry)
             self.gone.update(parts)
-        said = self.find_all(item).get(entry.reviewer, {"action": None})
         status = self.get_status(entry.reviewer)
-        status[item] = STATUS.get(said["action"], DECIDED)
+        for item in decided:
+            if active:
+                insort(self._rows[item], entry, key=attrgetter("seq"))
+            else:
+                self._rows[item].remove(entry)
+            said = self.find_all(item).get(entry.reviewer, {"action": None})
+            status[item] = STATUS.get(said["action"], DECIDED)
         self.status[entry.reviewer] = status
-        touched = {item, *parts}
         for changed in touched:
             self.verdicts.pop(changed, None)
             self.conflicts.discard(changed)
@@ -223,9 +249,14 @@ class Decisions:
         said: dict[str | None, Decision] = {}
         for row in self._rows.get(item, ()):
             label = row.body.get("verdict")
+            action = row.action
+            if action == ADD:
+                is_call = item in self._parts[row.uuid]
+                action = CONFIRM if is_call else SPLIT
+                label = label if is_call else None
             decision = {
                 "seq": row.seq,
-                "action": row.action,
+                "action": action,
                 "label": label,
                 "start_s": row.body.get("new_start_s"),
                 "end_s": row.body.get("new_end_s"),
@@ -302,12 +333,16 @@ def check_decision(
 
     new_start_s: Any = request.get("start_s")
     new_end_s: Any = request.get("end_s")
-    if action == SPAN or new_start_s is not None or new_end_s is not None:
+    if action in (SPAN, ADD) or new_start_s is not None or new_end_s is not None:
         latest_s = find_duration_s(body["recording"]) or math.inf
         are_numbers = is_number(new_start_s) and is_number(new_end_s)
         if not are_numbers or not 0 <= new_start_s < new_end_s <= latest_s + ROUNDING_S:
             raise RequestError("start_s, end_s: expected a span inside the recording")
         body |= {"new_start_s": float(new_start_s), "new_end_s": float(new_end_s)}
+    if action == ADD:
+        return make_row(
+            request, ADD, _describe_call(request, body, decisions, reviewer)
+        )
 
     if action == SPLIT:
         start_s, end_s = decisions.find_span(body["item"], reviewer)
@@ -327,6 +362,40 @@ def check_decision(
         action = CONFIRM if label == body["label"] else RELABEL
         body["verdict"] = label
     return make_row(request, action, body)
+
+
+def _describe_call(
+    request: Body, beside: Body, decisions: Decisions, reviewer: str
+) -> dict[str, Any]:
+    """Return what the journal keeps of a call that a person marked beside or inside an item.
+
+    `beside` describes the item, with the span of the call. A call of the item's label inside it
+    divides the item: its calls stand for it.
+    """
+    item = beside["item"]
+    label = request.get("label")
+    if label not in decisions.labels:
+        raise RequestError("label: expected a known label; add it first")
+    band_hz: list[Any] = [request.get(name) for name in FREQUENCIES]
+    has_band = all(map(is_number, band_hz)) and 0 <= band_hz[0] < band_hz[1]
+    if not has_band and band_hz != [None, None]:
+        raise RequestError(f"{', '.join(FREQUENCIES)}: expected a band, or neither")
+    start_s = beside["new_start_s"]
+    end_s = beside["new_end_s"]
+    item_start_s, item_end_s = decisions.find_span(item, reviewer)
+    said = decisions.find_all(item).get(reviewer, {})
+    is_inside = start_s < item_end_s and item_start_s < end_s
+    return {
+        "beside": item,
+        "recording": beside["recording"],
+        "start_s": start_s,
+        "end_s": end_s,
+        **dict(zip(FREQUENCIES, band_hz, strict=True)),
+        "label": label,
+        "verdict": label,
+        "clock": shift_clock(beside["clock"], start_s - beside["start_s"]),
+        "divides": is_inside and label == (said.get("label") or beside["label"]),
+    }
 
 
 def is_number(value: Any) -> bool:
@@ -362,5 +431,5 @@ def describe_item(request: Body, decisions: Decisions) -> dict[str, Any]:
     if not 0 <= item < len(decisions.items):
         raise RequestError(f"item {item}: there is none with this number", 404)
     row = decisions.items.frame.row(item, named=True)
-    names = ("recording", "start_s", "end_s", "label", "score", "clock")
+    names = (*ADDED, "score", *PROBABILITY, "clock")
     return {"item": item, **{name: row[name] for name in names}}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.corpus.recordings import Library
 from callshot.detection.events import RecordingFolder, open_recordings
 from callshot.detection.exports import EXPORTS, export_events
@@ -32,7 +33,7 @@ from callshot.records import Finding, Progress, no_progress
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
-from callshot.review.decisions import Decisions, apply_rows
+from callshot.review.decisions import SPLIT, Decisions, apply_rows
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
 from callshot.review.labelling import CHANGES, LABELS, Labels, Span
 from callshot.review.sound import RecordingFiles
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
     from callshot.detection.learn import LearningOptions, LearningResult
     from callshot.encoders.embed import EmbedOptions
 
-FREQUENCIES = ("low_freq_hz", "high_freq_hz")
-WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
+# Beside the columns of EVENTS; `added` says that a person marked the call.
+WHO = {"reviewer": pl.String, "reviewed_at": pl.String, "added": pl.String}
+ADDED = "yes"
 # A note on calls alone; the model has background.
 NO_BACKGROUND = "no windows without calls"
 
@@ -131,15 +133,18 @@ def read_review(
     items = make_items(events.with_columns(recording=pl.lit("")))
     decisions = Decisions(items)
     decisions.apply_all(journal.entries, journal.path)
-    bodies = {
-        entry.body["item"]: entry.body
-        for entry in journal.entries
-        if "item" in entry.body
-    }
+    new_items = decisions.items.frame[count:].iter_rows(named=True)
+    bodies: dict[int, Mapping[str, Any]] = dict(enumerate(new_items, count))
+    for entry in journal.entries:
+        if "item" in entry.body:
+            bodies[entry.body["item"]] = entry.body
     rows = []
     for item in decisions.touched:
         verdict = decisions.find_verdict(item, reviewer)
-        if verdict is None or (verdict["label"] is None and not rejected):
+        added = ADDED if decisions.items.frame["added"][item] else None
+        # A rejected call that a person had added is no detection.
+        keep_rejected = rejected and added is None
+        if verdict is None or (verdict["label"] is None and not keep_rejected):
             continue
         reviewers = {verdict["reviewer"]}
         for said in decisions.find_verdicts(item):  # all who agree with it
@@ -152,6 +157,7 @@ def read_review(
         row["confirmed"] = verdict["label"] is not None
         row["reviewer"] = ", ".join(sorted(reviewers))
         row["reviewed_at"] = verdict["time"]
+        row["added"] = added
         rows.append(row)
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     roots = journal.facts.get("recordings", {})
@@ -162,6 +168,27 @@ def read_review(
         facts=journal.facts,
         notes=journal.notes,
     )
+
+
+def add_undecided(
+    results: ReviewResults, decisions: Decisions, reviewer: str
+) -> ReviewResults:
+    """Return calls with all other annotations as they were: corrected annotations.
+
+    What was rejected, or is split into other calls, is left out.
+    """
+    rows = []
+    is_active = decisions.is_active
+    for item, row in enumerate(decisions.items.frame.iter_rows(named=True)):
+        said = decisions.find_all(item).values()
+        is_split = any(one["action"] == SPLIT for one in said)
+        if is_active[item] and not is_split and item not in decisions.verdicts:
+            start_s, end_s = decisions.find_span(item, reviewer)
+            call = {name: row.get(name) for name in EVENTS}
+            rows.append(call | {"start_s": start_s, "end_s": end_s})
+    undecided = pl.DataFrame(rows, schema={**EVENTS, **WHO})
+    events = pl.concat([results.events, undecided])
+    return replace(results, events=events.sort(PLACE, maintain_order=True))
 
 
 def read_labels(journal: Journal, reviewer: str | None = None) -> ReviewResults:
@@ -181,7 +208,8 @@ def read_labels(journal: Journal, reviewer: str | None = None) -> ReviewResults:
         row = {column: box.get(column) for column in EVENTS}
         row["clock"] = shift_clock(clocks[name], box["start_s"])
         row["confirmed"] = True
-        rows.append(row | {"reviewer": box["reviewer"], "reviewed_at": box["time"]})
+        row |= {"reviewer": box["reviewer"], "reviewed_at": box["time"]}
+        rows.append(row | {"added": ADDED})
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     return ReviewResults(
         events=calls.sort(PLACE, maintain_order=True),
@@ -322,11 +350,13 @@ def learn_review_files(
     missing = set(results.events["recording"]) - results.roots.keys()
     if missing:
         raise InputError(f"{min(missing)}: the folder of this recording is not known")
-    groups: dict[tuple[Path, bool], list[Any]] = {}
-    columns = (*PLACE, *FREQUENCIES) if is_labels else PLACE
-    decided = results.events.select(*columns, "confirmed")
-    for *row, is_call in decided.iter_rows():
-        groups.setdefault((results.roots[row[0]], is_call), []).append(row)
+    groups: dict[tuple[Path, bool, bool], list[Any]] = {}
+    boxed = (*PLACE, *FREQUENCIES)
+    decided = results.events.select(*boxed, "confirmed", "added")
+    for *row, is_call, added in decided.iter_rows():
+        is_box = added is not None
+        group = (results.roots[row[0]], is_call, is_box)
+        groups.setdefault(group, []).append(row if is_box else row[: len(PLACE)])
     model = earlier
     rejects = []
     notes = list(results.notes)
@@ -336,8 +366,10 @@ def learn_review_files(
     with TemporaryDirectory(prefix="callshot-") as folder:
         table = Path(folder) / "decided.csv"
         # Confirmed calls first: a model has examples
-        for root, is_call in sorted(groups, key=lambda group: (not group[1], group[0])):
-            rows = groups[root, is_call]
+        for group in sorted(groups, key=lambda one: (not one[1], one[0], one[2])):
+            root, is_call, is_box = group
+            rows = groups[group]
+            columns = boxed if is_box else PLACE
             table.write_text(format_csv([columns, *rows]), encoding="utf-8")
             if model is not None:
                 options = options.on_top_of(model.settings)
@@ -355,7 +387,7 @@ def learn_review_files(
             named = replace(part.model, inputs=tuple(sorted(inputs)))
             if is_call:
                 # Boxes are no sample of what a model finds, so they calibrate nothing.
-                spans = named.examples.spans.with_columns(reviewed=not is_labels)
+                spans = named.examples.spans.with_columns(reviewed=not is_box)
                 named = replace(named, examples=replace(named.examples, spans=spans))
                 model = named if model is None else merge_models(model, named)
             else:

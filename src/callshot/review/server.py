@@ -17,6 +17,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 from callshot.corpus.recordings import find_recordings
+from callshot.corpus.segment_table import SEGMENTS
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import (
     LockBusy,
@@ -24,10 +25,16 @@ from callshot.files import (
     hold_lock,
     make_folder,
 )
-from callshot.review.journal import Journal, open_journal
+from callshot.review.journal import Journal, is_review, open_journal, read_journal
 from callshot.review.labelling import LABELS, Labelling
 from callshot.review.session import Review
-from callshot.review.sources import SourceOptions, find_checksum, open_source
+from callshot.review.sources import (
+    STUDY_FILE,
+    SourceOptions,
+    find_checksum,
+    has_annotations,
+    open_source,
+)
 from callshot.review.tiles import TiledFiles
 from callshot.review.web_safety import read_address, write_address
 from callshot.storage import check_no_url
@@ -171,8 +178,21 @@ def serve_labelling(
     out: Path | None = None,
     print_line: Callable[[str], None] = print,
 ) -> None:
-    """Serve the page to label recordings until Ctrl-C; see `open_labelling`."""
+    """Serve the page to label recordings until Ctrl-C; see `open_labelling`.
+
+    Of a study, a table of segments, or recordings with annotations, serve the annotations to be
+    corrected, unless the recordings have labels already.
+    """
     check_server(options)
+    check_no_url(path)
+    folder = out or path / LABELS
+    has_labels = is_review(folder) and read_journal(folder).facts["kind"] == LABELS
+    files = [path / name for name in (STUDY_FILE, SEGMENTS)]
+    is_table = path.suffix in (".toml", ".parquet") or any(map(Path.is_file, files))
+    is_corpus = not has_labels and path.is_dir() and has_annotations(path)
+    if is_table or is_corpus:
+        serve_review(path, SourceOptions(), options, out, print_line)
+        return
     with open_labelling(path, options, out) as session:
         serve(session, options, print_line)
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import numpy as np
 import polars as pl
 from threadpoolctl import threadpool_limits
 
+from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.errors import CallshotError, RequestError, suggest_name
 from callshot.review.decisions import (
     DECIDED,
@@ -41,9 +43,13 @@ from callshot.review.estimates import (
 from callshot.review.journal import Journal, Row
 from callshot.review.sound import Clip, Picture, make_levels
 from callshot.review.sources import (
+    CLIPPED,
+    DOUBTS,
+    MISLABELLED,
     NEED_SCORES,
     ORDERS,
     PLACE,
+    PROBABILITY,
     SCORES,
     Scores,
     Source,
@@ -82,7 +88,14 @@ ULTRASOUND_RATE_HZ = 96000.0
 LEVEL_ITEMS = 5  # from which the quietest colour is chosen
 LEVEL_QUANTILE = 0.3
 MAX_LEVEL_S = 10.0
+LOUD_QUANTILE = 0.998
+MIN_RANGE_DB = 20.0
+BAND_QUANTILE = 0.1  # of the edges of the calls of a label
+BAND_MARGIN = 0.25  # of the band, above and below it
+MIN_ROWS = 64  # bins of frequency in a picture
 FLOOR_DB = -100.0
+EDGE_S = 1e-3
+FULL_SCALE = 0.9999
 FLOOR_STEP_DB = 5.0
 
 Answer = dict[str, Any]
@@ -109,6 +122,9 @@ class Review:
         self.why_no_scores = source.why_no_scores
         self.score_version = 0
         self.sample = draw_sample(source.items, SEED)
+        self._ranks = pl.DataFrame()
+        self._ranks_of = -1  # version of scores
+        self._pictures: dict[Any, Answer] = {}  # settings that suit a label
         self.decisions = Decisions(source.items)
         self.decisions.apply_all(journal.entries, journal.path)
         self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
@@ -117,12 +133,16 @@ class Review:
         self._curve: Future[Answer] | None = None
         self._curve_of: Any = None
         self._last_curve = {"why": "the curve is being computed"}
+        self._is_closed = False
+        if source.annotations is not None:
+            self._curve_worker.submit(self._find_clipped)
         if source.load_scores is not None:
             self.why_no_scores = "the vectors of the detections are being read"
             self._score_worker.submit(self._load_scores)
 
     def close(self) -> None:
         """Stop what runs beside the review."""
+        self._is_closed = True
         self._score_worker.shutdown(cancel_futures=True)
         self._curve_worker.shutdown(cancel_futures=True)
 
@@ -149,6 +169,38 @@ class Review:
                 "it",
                 409,
             )
+
+    def _find_clipped(self) -> None:
+        """Find annotated calls that are cut off or at full scale; runs in a thread."""
+        clipped = []
+        files = self.source.files
+        items = self.source.items.frame.sort("recording", "start_s")
+        for part in items.partition_by("recording", maintain_order=True):
+            with (
+                suppress(CallshotError),
+                files.open(part["recording"][0]) as reader,
+            ):
+                for row in part.iter_rows(named=True):
+                    if self._is_closed:
+                        return
+                    span_s = (row["start_s"], row["end_s"])
+                    signal = reader.read_decodable(
+                        *span_s,
+                        rate_hz=round(reader.recording.rate_hz),
+                        channel_rule=files.channel_rule,
+                    )
+                    starts_late = span_s[0] > EDGE_S
+                    ends_early = span_s[1] < reader.recording.duration_s - EDGE_S
+                    is_cut = starts_late != ends_early  # not a file of one call
+                    if is_cut or np.abs(signal).max() >= FULL_SCALE:
+                        clipped.append(row["row"])
+        words = pl.concat_str("doubt", pl.lit(f" {CLIPPED}"))
+        is_clipped = pl.col("row").is_in(clipped)
+        doubt = pl.when(is_clipped).then(words).otherwise("doubt")
+        with self.lock:
+            frame = self.items.frame.with_columns(doubt=doubt)
+            self.decisions.items = replace(self.items, frame=frame)
+            self.score_version += 1
 
     # Scores
 
@@ -230,9 +282,18 @@ class Review:
                 if len(scores) == 0 and name in NEED_SCORES:
                     why = source.why_no_scores or "there are no scores"
                 orders.append({"name": name, "title": title, "why": why})
+            doubts = {} if source.annotations is None else {**DOUBTS}
+            if len(scores) == 0:
+                doubts.pop(MISLABELLED, None)
+            if not doubts:
+                orders.pop()
+            elif len(scores):
+                orders.insert(0, orders.pop())
             return {
                 "title": source.title,
                 "kind": source.kind,
+                "doubts": doubts,
+                "annotations": source.annotations,
                 "review_id": str(self.journal.facts.get("id")),
                 "reviewer": reviewer,
                 "reviewers": sorted({*reviewers, reviewer}),
@@ -273,14 +334,52 @@ class Review:
     @cached_property
     def _presets(self) -> tuple[dict[str, Answer], str]:
         """The spectrogram settings of each preset, and the name of the preset that suits."""
+        items = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
+        return suggest_presets(self._read_clips(items))
+
+    def _read_clips(self, items: pl.DataFrame) -> list[Clip]:
+        """Return the sound of items, without those that cannot be read."""
         clips = []
-        sampled = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
-        for row in sampled.iter_rows(named=True):
+        for row in items.iter_rows(named=True):
             end_s = min(row["end_s"], row["start_s"] + MAX_LEVEL_S)
             with suppress(CallshotError):
                 read = self.source.files.read
                 clips.append(read(row["recording"], row["start_s"], end_s))
-        return suggest_presets(clips)
+        return clips
+
+    def fit_picture(self, picture: Picture, label: str | None) -> Picture:
+        """Return a picture with the band and contrast of a label, so that its calls fill it.
+
+        Where the band of its calls is not known, it is the one of the picture.
+        """
+        key = (label, picture.min_hz, picture.max_hz, picture.window_s)
+        if key not in self._pictures:
+            in_order = self.source.items.frame[self.sample]
+            sampled = in_order.filter(pl.col("label").eq_missing(pl.lit(label)))
+            low_hz = sampled["low_freq_hz"].quantile(BAND_QUANTILE)
+            high_hz = sampled["high_freq_hz"].quantile(1 - BAND_QUANTILE)
+            fitted = picture
+            if low_hz is not None and high_hz is not None and low_hz < high_hz:
+                margin_hz = BAND_MARGIN * (high_hz - low_hz)
+                top_hz = high_hz + margin_hz
+                low_hz = max(0.0, low_hz - margin_hz)
+                window_s = max(picture.window_s, MIN_ROWS / (top_hz - low_hz))
+                fitted = replace(
+                    picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s
+                )
+            fitted = fit_contrast(fitted, self._read_clips(sampled[:LEVEL_ITEMS]))
+            names = ("min_hz", "max_hz", "window_s", "floor_db", "range_db")
+            self._pictures[key] = {name: getattr(fitted, name) for name in names}
+        return replace(picture, **self._pictures[key])
+
+    def find_label(self, item: int, example: int) -> str | None:
+        """Return the label of an item, or of an example if its number is not negative."""
+        if self.model is not None and 0 <= example < self.first_call:
+            return self.model.examples.label[example]
+        number = item if example < 0 else example - self.first_call
+        self.check_item(number)
+        label: str | None = self.items.frame["label"][number]
+        return label
 
     def list_queue(
         self,
@@ -324,6 +423,34 @@ class Review:
                 "score_version": self.score_version,
             }
 
+    def _rank_items(self) -> pl.DataFrame:
+        """Return the place of each item of the source among those of its label, and their number.
+
+        The best score has place 1.
+        """
+        if self._ranks_of != self.score_version:
+            score = pl.col("score")
+            source = self.items.frame[: self.decisions.source_count]
+            self._ranks = source.select(
+                rank=score.rank("min", descending=True).over("label"),
+                rank_of=score.count().over("label"),
+            )
+            self._ranks_of = self.score_version
+        return self._ranks
+
+    def list_nearby(self, item: int, reviewer: str) -> list[Answer]:
+        """Describe the items that may be seen around an item, without itself."""
+        with self.lock:
+            start_s, end_s = self.decisions.find_span(item, reviewer)
+            is_near = self.items.frame.select(
+                (pl.col("recording") == self.items["recording"][item])
+                & (pl.col("end_s") > start_s - MAX_CONTEXT_S)
+                & (pl.col("start_s") < end_s + MAX_CONTEXT_S)
+            )
+            numbers = is_near.to_series().arg_true().to_list()
+            others = [number for number in numbers if number != item]
+            return self.describe_items(others[:MAX_ITEMS], reviewer)
+
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
         """Describe items as a reviewer sees them: their place, scores, and decisions on them.
 
@@ -331,8 +458,18 @@ class Review:
         others are left out too.
         """
         described = []
-        names = (*PLACE, *SCORES, "clock", "parent")
+        names = (
+            *PLACE,
+            *SCORES,
+            *PROBABILITY,
+            *FREQUENCIES,
+            "clock",
+            "parent",
+            "added",
+            "doubt",
+        )
         with self.lock:
+            ranks = self._rank_items()
             for item in ids:
                 if item >= len(self.items) or item in self.decisions.gone:
                     continue
@@ -347,6 +484,8 @@ class Review:
                     {
                         **{name: row[name] for name in names},
                         "id": item,
+                        "rank": None if row["added"] else ranks["rank"][row["row"]],
+                        "rank_of": ranks["rank_of"][row["row"]],
                         "start_s": start_s,
                         "end_s": end_s,
                         "recording_duration_s": duration_s,
@@ -473,8 +612,9 @@ class Review:
                 check_decision(one, self.decisions, reviewer, find_duration_s)
                 for one in requests
             ]
-            touched = {row["body"]["item"] for row in rows}
-            touched |= self._save(rows, reviewer)
+            touched = self._save(rows, reviewer)
+            for row in rows:  # also of those that were saved before
+                touched.add(row["body"].get("item", row["body"].get("beside")))
             is_part = self.items.frame["parent"].is_in(list(touched))
             touched |= set(is_part.fill_null(value=False).arg_true())
             answer = self._describe_change(touched, reviewer)
@@ -631,6 +771,18 @@ def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
         floor_db = np.clip(floor_db, -160.0, 0.0)
         presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
     return presets, name
+
+
+def fit_contrast(picture: Picture, clips: Sequence[Clip]) -> Picture:
+    """Return a picture whose colours reach from the noise to the loudest parts of clips."""
+    small = replace(picture, width=100, height=64)
+    quantiles = (LEVEL_QUANTILE, LOUD_QUANTILE)
+    limits_db = [np.quantile(make_levels(clip, small), quantiles) for clip in clips]
+    if not limits_db:
+        return picture
+    floor_db, top_db = np.median(limits_db, axis=0)
+    range_db = max(MIN_RANGE_DB, float(top_db - floor_db))
+    return replace(picture, floor_db=float(floor_db), range_db=range_db)
 
 
 def make_example_clip(model: "Model", number: int) -> Clip:

@@ -26,7 +26,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.corpus.annotations.rows import FREQUENCIES, AnnotationOptions
+from callshot.corpus.recordings import (
+    FOLDERS,
+    find_recordings,
+    read_corpus_annotations,
+)
 from callshot.corpus.segment_table import SEGMENTS, read_segments
+from callshot.corpus.segments import check_any_segments, segment_corpus
 from callshot.detection.events import complete_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import (
@@ -43,7 +50,7 @@ from callshot.files import (
     sha256_file,
     write_atomic,
 )
-from callshot.records import FloatArray, IntArray
+from callshot.records import FloatArray, IntArray, no_progress
 from callshot.records.frames import EVENTS
 from callshot.records.table_files import read_parquet
 from callshot.results import (
@@ -59,14 +66,30 @@ from callshot.tables.embedding_tables import read_table
 
 SCORES = ("score", "distance", "runner_up", "runner_up_score")
 PLACE = ("recording", "start_s", "end_s", "label")
+PROBABILITY = ("probability", "probability_low", "probability_high")
 ORDERS = {
     "best": "best first",
     "uncertain": "most uncertain first",
     "novel": "far from every class first",
     "sample": "random sample of every class and score",
     "time": "by recording and time",
+    "doubtful": "labels that look wrong first",
 }
-NEED_SCORES = ("best", "uncertain", "novel")
+NEED_SCORES = ("best", "uncertain", "novel", "doubtful")
+# What may be wrong with an annotation, as the page says it.
+DUPLICATE = "duplicate"
+OVERLAPPING = "overlapping"
+CLIPPED = "clipped"
+MISLABELLED = "mislabelled"
+DOUBTS = {
+    MISLABELLED: "sounds more like another label",
+    DUPLICATE: "annotated twice",
+    OVERLAPPING: "overlaps another call",
+    CLIPPED: "cut off, or at full scale",
+}
+SAME_CALL = (
+    0.5  # shared part of the time that two annotations of one call cover together
+)
 FILTERS = {
     "label": ("label", eq),
     "recording": ("recording", eq),
@@ -83,15 +106,19 @@ def make_items(events: pl.DataFrame) -> Spans:
     score            of its label
     distance         from the nearest class
     runner_up        best other label, and `runner_up_score`
+    probability      that it is right, with `probability_low` and `probability_high`
+    low_freq_hz      the band of the call, with `high_freq_hz`
     clock            when it begins, ISO 8601
     hour             time of day at which it begins, in hours
     parent           the item that it was split off; empty for items of the source
     row              the item of the source that it comes from: its own number, or an ancestor's
+    doubt            what may be wrong with an annotation: names of DOUBTS
+    added            whether a person marked it; it has no scores then
 
-    The number of an item is its row. To split an item adds two rows at the end, which stay for
-    ever, also when the split is undone.
+    The number of an item is its row. To split an item adds two rows at the end, and to add a call
+    one, which stay for ever, also when that is undone.
     """
-    names = (*PLACE, *SCORES, "clock")
+    names = (*PLACE, *SCORES, *PROBABILITY, *FREQUENCIES, "clock")
     types = {name: EVENTS[name] for name in names}
     frame = events.select(names).cast(pl.Schema(types))
     clock = pl.col("clock").str.slice(len("2026-03-02T"), len("05:30:00"))
@@ -104,17 +131,47 @@ def make_items(events: pl.DataFrame) -> Spans:
         hour=hour,
         parent=pl.lit(None, pl.Int64),
         row=pl.int_range(pl.len(), dtype=pl.Int64),
+        doubt=pl.lit(""),
+        added=pl.lit(False),
     )
     return Spans(frame)
 
 
+def find_doubts(frame: pl.DataFrame) -> list[str]:
+    """Return for each item which of DUPLICATE and OVERLAPPING it is.
+
+    Items overlap if they share time and, where both have a band, frequencies. They are duplicates
+    if they have the same label, and share half of the time that they cover together.
+    """
+    doubts: list[set[str]] = [set() for _ in range(len(frame))]
+    columns = ("recording", "start_s", "end_s", "label", *FREQUENCIES)
+    rows = frame.with_row_index("item").sort("recording", "start_s")
+    open_rows: list[tuple[Any, ...]] = []  # that may overlap the next one
+    for row in rows.select("item", *columns).iter_rows():
+        item, name, start_s, end_s, label, low_hz, high_hz = row
+        open_rows = [one for one in open_rows if one[1] == name and one[3] > start_s]
+        for other, _, other_start_s, other_end_s, other_label, *band_hz in open_rows:
+            has_bands = None not in (low_hz, high_hz, *band_hz)
+            if has_bands and not (low_hz < band_hz[1] and band_hz[0] < high_hz):
+                continue
+            shared_s = min(end_s, other_end_s) - start_s
+            whole_s = max(end_s, other_end_s) - other_start_s
+            is_same = label == other_label and shared_s >= SAME_CALL * whole_s
+            for one in (item, other):
+                doubts[one].add(DUPLICATE if is_same else OVERLAPPING)
+        open_rows.append(row)
+    return [" ".join(sorted(names)) for names in doubts]
+
+
 def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
-    """Replace the scores of items; a part has the scores of its item.
+    """Replace the scores of items; a part has the scores of its item, an added call has none.
 
     `ranking` has the columns of SCORES, and a row for each item of the source.
     """
     scores = ranking[items.frame["row"].to_numpy()]
-    return replace(items, frame=items.frame.with_columns(scores))
+    scored = items.frame.with_columns(scores)
+    columns = pl.when(~pl.col("added")).then(pl.col(SCORES)).name.keep()
+    return replace(items, frame=scored.with_columns(columns))
 
 
 def find_checksum(items: Spans) -> str:
@@ -175,6 +232,7 @@ def order_items(
         "best": [-score],
         "uncertain": [pl.min_horizontal(from_threshold, from_other)],
         "novel": [-pl.col("distance")],
+        "doubtful": [score - pl.col("runner_up_score")],
         "time": [pl.col("recording"), pl.col("start_s")],
     }
     ordered = pl.arg_sort_by(keys[name], nulls_last=True, maintain_order=True)
@@ -182,14 +240,20 @@ def order_items(
 
 
 def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Return which items pass all filters, (items,): those of FILTERS, and from_hour and to_hour.
+    """Return which items pass all filters, (items,): those of FILTERS, a doubt, and hours.
 
-    Hours may pass midnight, as from 22 to 4. Items without a value do not pass.
+    Hours are from_hour and to_hour, and may pass midnight, as from 22 to 4. Items without a value
+    do not pass.
     """
     keep = pl.repeat(True, pl.len())
     for name, (column, compare) in FILTERS.items():
         if name in filters:
             keep &= compare(pl.col(column), filters[name])
+    doubt = filters.get("doubt")
+    if doubt == MISLABELLED:
+        keep &= pl.col("runner_up_score") > pl.col("score")
+    elif doubt is not None:
+        keep &= pl.col("doubt").str.contains(doubt, literal=True)
     if "from_hour" in filters or "to_hour" in filters:
         start = filters.get("from_hour", 0.0)
         end = filters.get("to_hour", 24.0)
@@ -512,6 +576,7 @@ class Source:
     load_scores  opens what new scores are computed from, given the folder of the review; None if
                  there is nothing, for the reason `why_no_scores`
     facts        about the source, for the journal
+    annotations  the format of annotations to correct, "" where it is not known; None: none
     """
 
     kind: str
@@ -523,10 +588,11 @@ class Source:
     load_scores: Callable[[Path], Scores] | None = None
     why_no_scores: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    annotations: str | None = None
 
 
 def open_source(path: Path, options: SourceOptions) -> Source:
-    """Open what a user wants to review: a scan, a study or a table of segments."""
+    """Open what a user wants to review: a scan, a study, segments, or annotated recordings."""
     check_no_url(path)
     if (path / SCAN_FACTS).is_file():
         return _open_scan(path, options)
@@ -534,9 +600,38 @@ def open_source(path: Path, options: SourceOptions) -> Source:
         file = path / name if path.is_dir() else path
         if file.is_file() and file.suffix == Path(name).suffix:
             return open_file(file, options)
+    if path.is_dir() and has_annotations(path):
+        return open_corpus(path)
     raise InputError(
         f"{path}: expected the folder of callshot scan (with {SCAN_FACTS}), a table of segments "
-        f"({SEGMENTS}), or a study ({STUDY_FILE})"
+        f"({SEGMENTS}), a study ({STUDY_FILE}), or recordings with annotations"
+    )
+
+
+def has_annotations(path: Path) -> bool:
+    """Return whether recordings have files of annotations beside them."""
+    try:
+        read = read_corpus_annotations(
+            find_recordings(path), None, "auto", AnnotationOptions(), no_progress
+        )
+    except InputError:
+        return False
+    formats = {format for format, _ in read.recognised}
+    return bool(read.rows) and FOLDERS not in formats
+
+
+def open_corpus(path: Path) -> Source:
+    """Open the annotations of recordings; raise InputError if none of them can be used."""
+    segmentation = segment_corpus(path, check=False)
+    check_any_segments(segmentation)
+    durations_s = {one.path: one.duration_s for one in segmentation.recordings}
+    table = replace(segmentation.segments, metadata={"audio": segmentation.audio})
+    source = _make_source(table, path, SourceOptions())
+    return replace(
+        source,
+        title=path.absolute().name,
+        durations_s=durations_s,
+        annotations=segmentation.sources[0][0],
     )
 
 
@@ -705,6 +800,13 @@ def _open_segments(
     table = read_segments(path)
     if not table:
         raise InputError(f"{path}: the table has no segments")
+    return _make_source(table, path, options, embeddings)
+
+
+def _make_source(
+    table: Spans, path: Path, options: SourceOptions, embeddings: Path | None = None
+) -> Source:
+    """Return segments of annotations at `path` as what is reviewed."""
     by_place = table.frame.sort("path", "start_s", "end_s", "label")
     table = replace(table, frame=by_place)
     root = options.recordings
@@ -730,9 +832,12 @@ def _open_segments(
     events = table.frame.select(
         pl.Series("recording", table.paths),
         *("start_s", "end_s", "label"),
+        *(name for name in FREQUENCIES if name in table.frame.columns),
         pl.Series("clock", shifted, pl.String),
     )
     items = make_items(complete_events(events))
+    doubts = pl.Series("doubt", find_doubts(items.frame), pl.String)
+    items = replace(items, frame=items.frame.with_columns(doubts))
 
     scores = None
     encoder = None
@@ -761,4 +866,5 @@ def _open_segments(
         load_scores=None if scores is None else lambda folder: scores,
         why_no_scores=why_no_scores,
         facts={**_describe_source(path, roots), "encoder": encoder, **reading},
+        annotations="",
     )

@@ -26,12 +26,18 @@ from starlette.staticfiles import StaticFiles
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
 from callshot.review.labelling import Labelling
-from callshot.review.results import ReviewResults, pack_calls, read_review
+from callshot.review.results import (
+    ReviewResults,
+    add_undecided,
+    pack_calls,
+    read_review,
+)
 from callshot.review.session import (
     MAX_CONTEXT_S,
     MAX_ITEMS,
     Answer,
     Review,
+    fit_contrast,
     make_example_clip,
 )
 from callshot.review.sound import (
@@ -152,7 +158,7 @@ Get = Callable[[Any, Query], Answer | Response]
 def answer_queue(review: Review, query: Query) -> Answer:
     """Answer with the numbers of items in the order, and by the filters, of a request."""
     filters = query.numbers(FILTER_LIMITS)
-    for name in ("label", "recording"):
+    for name in ("label", "recording", "doubt"):
         if query.text(name) is not None:
             filters[name] = query.text(name)
     return review.list_queue(
@@ -184,6 +190,13 @@ def answer_examples(review: Review, query: Query) -> Answer:
     return {"classes": review.list_examples(item, query.reviewer)}
 
 
+def answer_nearby(review: Review, query: Query) -> Answer:
+    """Answer with the items around an item, which its picture may show."""
+    item = query.count("item", -1)
+    review.check_item(item)
+    return {"items": review.list_nearby(item, query.reviewer)}
+
+
 def answer_export(review: Review, query: Query) -> Response:
     """Answer with the calls of a reviewer, or those on which all agree, as a file.
 
@@ -196,6 +209,9 @@ def answer_export(review: Review, query: Query) -> Response:
     folder = review.journal.path.parent
     rejected = query.text("rejected") == "1"
     results = read_review(folder, reviewer=whose, rejected=rejected)
+    if query.text("all") == "1":
+        with review.lock:
+            results = add_undecided(results, review.decisions, query.reviewer)
     return _send_calls(replace(results, roots=review.source.files.roots), query)
 
 
@@ -226,6 +242,11 @@ def answer_spectrogram(review: Review, query: Query) -> Response:
             raise RequestError(f"{name}: expected one of {', '.join(known)}")
     picture = Picture(**options)
     clip, _, _ = _read_sound(review, query)
+    if query.text("fit") == "1":
+        numbers = [query.count(name, -1) for name in ("item", "example")]
+        picture = review.fit_picture(picture, review.find_label(*numbers))
+        if numbers[1] >= 0:  # from elsewhere, where it may be louder
+            picture = fit_contrast(picture, [clip])
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
     band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
     headers = _describe_clip(clip) | band
@@ -335,6 +356,7 @@ GETS: dict[str, Get] = {
     "/api/queue": answer_queue,
     "/api/items": answer_items,
     "/api/items/{item}/examples": answer_examples,
+    "/api/items/{item}/nearby": answer_nearby,
     "/api/progress": lambda review, query: review.describe_progress(query.reviewer),
     "/api/export/{format}": answer_export,
     "/api/sound": answer_sound,

@@ -26,7 +26,7 @@ def test_the_first_card_shows_the_best_call_where_it_is_and_axes(visit):
     with visit() as seen:
         page = seen.page
         expect(page.locator("#label")).to_have_text("rumble")
-        expect(page.locator("#scores")).to_contain_text("0.950")
+        expect(page.locator("#scores")).to_have_text("best of 8or trumpet")
         expect(page.locator("#where")).to_contain_text(HOSTILE_FILE)
         expect(page.locator("#where")).to_contain_text("0:02.00 – 0:03.50 (1.50 s)")
         expect(page.locator("#place")).to_have_text("Call 1 of 24")

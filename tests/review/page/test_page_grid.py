@@ -46,7 +46,18 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
         assert len(posts) == 1
         page.keyboard.press("Control+a")
         expect(page.locator("#chosen")).to_have_text("24 calls chosen")
+        question = page.locator("#question")
         page.keyboard.press("y")
+        expect(question).to_contain_text("Say yes to 24 calls at once?")
+        page.keyboard.press("y")
+        expect(question).to_contain_text("24 calls will count as confirmed")
+        page.keyboard.press("Escape")
+        expect(question).to_be_hidden()
+        assert actions(seen).count("reject") == 3
+        assert len(posts) == 1
+        for _ in range(3):
+            page.keyboard.press("y")
+            page.wait_for_timeout(100)
         expect(
             page.locator(".tile[data-state=saved][data-action=confirm]")
         ).to_have_count(24)

@@ -39,6 +39,12 @@ export function frequencyShare(hertz, low, high, scale) {
   return (hertz - low) / (high - low);
 }
 
+/** Return the frequency at a share of the height of the picture, from the bottom. */
+export function shareFrequency(share, low, high, scale) {
+  if (scale === "log") return low * (high / low) ** share;
+  return low + share * (high - low);
+}
+
 /** Draw the frequency axis beside a picture of `height` pixels. */
 export function drawFrequencyAxis(low, high, scale, height) {
   const count = Math.max(2, Math.round(height / 50));

@@ -3,7 +3,7 @@
 import { confirmCall, rejectCall, relabelCall, skipCall, undo } from "./decisions.js";
 import { openLabelDialog } from "./labels.js";
 import { byId, make, makeButton } from "./dom.js";
-import { baseName, describeDecision, formatClock, formatLength, formatScore, formatTime } from "./format.js";
+import { baseName, describeDecision, formatClock, describeScore, formatCount, formatLength, formatScore, formatTime } from "./format.js";
 import { currentItem, on, state } from "./state.js";
 
 /** Show the texts of the card; the picture is drawn by soundview.js. */
@@ -37,10 +37,11 @@ function describePlace() {
 }
 
 function describeScores(item) {
-  const parts = [make("span", { class: "score", title: "Score of this label" }, formatScore(item.score))];
+  const { text, title } = describeScore(item);
+  const parts = [make("span", { class: "score", title }, text)];
   if (item.runner_up) {
-    const text = `or ${item.runner_up} ${formatScore(item.runner_up_score)}`;
-    parts.push(make("span", { class: "quiet", title: "The second best label" }, text));
+    const why = `The second best label, score ${formatScore(item.runner_up_score)}`;
+    parts.push(make("span", { class: "quiet", title: why }, `or ${item.runner_up}`));
   }
   return parts;
 }
@@ -54,8 +55,16 @@ function describeWhere(item) {
   if (item.clock) parts.push(make("span", { title: "Clock time" }, formatClock(item.clock)));
   const moved = item.original && (item.original.start_s !== item.start_s || item.original.end_s !== item.end_s);
   if (moved) parts.push(make("span", { class: "quiet" }, "limits changed"));
-  if (item.parent !== null && item.parent !== undefined) parts.push(make("span", { class: "quiet" }, "part of a split call"));
+  for (const name of listDoubts(item)) parts.push(make("span", { class: "doubt" }, state.session.doubts[name]));
+  if (item.parent !== null && !item.added) parts.push(make("span", { class: "quiet" }, "part of a split call"));
   return parts;
+}
+
+/** Return what may be wrong with an annotation. */
+function listDoubts(item) {
+  const { doubts } = state.session;
+  const isWrong = doubts.mislabelled && item.runner_up_score !== null && item.runner_up_score > item.score;
+  return [...(isWrong ? ["mislabelled"] : []), ...item.doubt.split(" ").filter((name) => name in doubts)];
 }
 
 /** Show the verdict, and whether the server has saved it. */
@@ -122,16 +131,22 @@ function makeVerdictButtons() {
   );
 }
 
-/** Show the end of the queue; the last decision can still be taken back. */
+/** Show the end of the queue: what came of it, and what to do with it. */
 function showDone() {
   const filtered = Object.entries(state.filters).some(([name, value]) => name !== "state" && value);
   const text = filtered
     ? "No more calls match these filters. Other calls may be left: change the filters above."
     : "Nothing is left in this queue.";
+  const confirmed = (state.progress?.classes ?? []).reduce((sum, row) => sum + row.added, 0);
+  const count = `${formatCount(confirmed, "call")} ${confirmed === 1 ? "is" : "are"} confirmed, and saved.`;
+  const raven = make("a", { class: "button", href: "/api/export/raven", download: true }, "Raven selection tables");
   byId("done").replaceChildren(
     make("h2", {}, "Done"),
     make("p", {}, text),
-    make("p", {}, "Every answer is saved. The panel counts them, exports the calls, and has the command for a better model."),
+    make("p", { id: "confirmed" }, count),
+    make("div", { class: "row" }, raven, make("span", { class: "quiet" }, "Other formats are in the panel “Progress”.")),
+    make("p", {}, "This command makes a better model of them:"),
+    make("code", { class: "command" }, state.session.learn_command),
     makeButton("Undo the last decision", "←", undo, { "aria-keyshortcuts": "ArrowLeft u" }),
   );
 }
@@ -143,6 +158,7 @@ export function startCard() {
   on("card", showCard);
   on("mode", showCard);
   on("labels", showLabels);
+  on("progress", () => { if (currentItem() === null) showCard(); });
   on("queue", () => { if (currentItem() !== null) byId("place").textContent = describePlace(); });
   on("items", (ids) => { if (ids.includes(state.ids[state.position])) showCard(); });
 }

@@ -1,13 +1,14 @@
 // What the reviewer says of an item: shown as saved only after the server has answered.
 
 import { ApiError } from "./api.js";
-import { announce } from "./dom.js";
+import { announce, ask } from "./dom.js";
 import { describeDecision, formatCount } from "./format.js";
 import { makeUuid, send } from "./outbox.js";
 import { changeMode, dropItems, goNext, goTo, goToItem, loadItems, replaceItem } from "./queue.js";
-import { currentItem, emit, keepItems, state } from "./state.js";
+import { currentItem, emit, keepItems, PAGE, state } from "./state.js";
 
 export const MIN_LENGTH_S = 0.005;
+const MANY = 10;
 let undoing = Promise.resolve(); // an undo waits until the one before it is shown
 
 /** Return the items that a key acts on: the card, or the chosen tiles of the grid. */
@@ -30,10 +31,27 @@ export const skipCall = () => decide(() => ({ action: "skip" }));
 /** Say which call it is. */
 export const relabelCall = (label) => decide(() => ({ action: "relabel", label }));
 
+/** Return whether a verdict calls many items right: all of a page of the grid, or MANY. */
+function isSweeping(items, verdict) {
+  if (state.mode === "card" || !["confirm", "relabel"].includes(verdict.action)) return false;
+  const onPage = state.ids.slice(state.gridStart, state.gridStart + PAGE).length;
+  return items.length > 1 && items.length >= Math.min(onPage, MANY);
+}
+
+/** Ask twice whether many calls are right; the key y answers too. */
+async function askTwice(count, verdict) {
+  const label = verdict.label ? `“${verdict.label}”` : "yes";
+  const calls = formatCount(count, "call");
+  const first = `Say ${label} to ${calls} at once?`;
+  const second = `${calls} will count as confirmed and become examples. Have you looked at each of them?`;
+  return await ask(first, `Yes, ${calls}`) && await ask(second, "Yes, confirm all");
+}
+
 /** Send one verdict on all targets and go on. */
-function decide(makeVerdict) {
+async function decide(makeVerdict) {
   const items = targets();
   if (items.length === 0) return;
+  if (isSweeping(items, makeVerdict()) && !await askTwice(items.length, makeVerdict())) return;
   if (state.filters.state === "conflict") {
     settle(items, makeVerdict());
     return;
@@ -137,6 +155,14 @@ export async function splitCall(at_s) {
   const answer = await post("/api/decisions", { decisions: [decision] }, [decision]);
   const parts = (answer?.items ?? []).filter((part) => part.parent === item.id);
   if (parts.length) await replaceItem(item.id, parts.map((part) => part.id));
+}
+
+/** Save a call that a person marked beside or inside an item; return it. */
+export async function addCall(item, box, label) {
+  const decision = { uuid: makeUuid(), item: item.id, action: "add", label, ...box };
+  const shown = { item: item.id, action: "add" };
+  const answer = await post("/api/decisions", { decisions: [decision] }, [shown]);
+  return (answer?.items ?? []).findLast((other) => other.added && other.parent === item.id) ?? null;
 }
 
 /** Take back the latest decision that stands, also after the last item. */

@@ -48,6 +48,23 @@ export function makeField(text, control) {
   return make("label", { class: "field" }, make("span", {}, text), control);
 }
 
+/** Ask a question; return whether the answer was yes. The key y is a yes. */
+export async function ask(question, yes) {
+  const dialog = byId("question");
+  dialog.replaceChildren(
+    make("h2", { id: "question-title" }, question),
+    make("div", { class: "row" }, makeButton(yes, "y", () => dialog.close("yes")), makeButton("Cancel", "Esc", () => dialog.close())),
+  );
+  dialog.returnValue = "";
+  dialog.onkeydown = (event) => {
+    event.stopPropagation(); // it answers the question only
+    if (event.key === "y" && !event.repeat) dialog.close("yes");
+  };
+  dialog.showModal();
+  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  return dialog.returnValue === "yes";
+}
+
 /** Say a sentence to screen readers. */
 export function announce(text) {
   byId("live").textContent = text;

@@ -90,6 +90,6 @@ export async function prefetchExamples(item) {
 /** Start listening for changes of the card. */
 export function startExamples() {
   on("card", () => { if (state.mode === "card") showExamples(); });
-  on("settings", (keys) => { if (keys.includes("colours") || keys.includes("min_hz") || keys.includes("window_s")) showExamples(); });
+  on("settings", (keys) => { if (keys.includes("colours") || keys.includes("fit") || keys.includes("min_hz") || keys.includes("window_s")) showExamples(); });
   on("player", showPlaying);
 }

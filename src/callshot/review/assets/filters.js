@@ -18,6 +18,7 @@ function showFilters() {
   const session = state.session;
   const fields = [
     makeSelect("state", "Show", STATES),
+    Object.keys(session.doubts).length ? makeSelect("doubt", "Check", [["", "any"], ...Object.entries(session.doubts)]) : null,
     makeSelect("label", "Label", [["", "any"], ...session.labels.map((label) => [label.name, label.name])]),
     makeSelect("recording", "Recording", [["", "any"], ...session.recordings.map((row) => [row.path, `${baseName(row.path)} (${row.count})`])]),
     session.reviewers.length > 1 ? makeSelect("reviewer", "Reviewed by", [["", "anyone"], ...session.reviewers.map((name) => [name, name])]) : null,
@@ -68,7 +69,7 @@ function showSummary() {
 
 function describeFilter([name, value]) {
   const words = { min_score: "score ≥", max_score: "score ≤", from_hour: "from", to_hour: "to", reviewer: "by" };
-  const text = name === "recording" ? baseName(value) : value;
+  const text = { recording: baseName(value), doubt: state.session.doubts[value] }[name] ?? value;
   const hour = name.endsWith("_hour") ? " h" : "";
   return `${words[name] ?? ""} ${text}${hour}`.trim();
 }

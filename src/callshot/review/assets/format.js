@@ -21,6 +21,24 @@ export function formatScore(score) {
   return score === null || score === undefined ? "–" : score.toFixed(Math.abs(score) < 10 ? 3 : 1);
 }
 
+const ordinal = new Intl.PluralRules("en", { type: "ordinal" });
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+
+/** Say how good a match is: how likely it is right, or its place among those of its label. */
+export function describeScore(item) {
+  const title = item.score === null ? "" : `Score ${formatScore(item.score)}`;
+  if (item.added) return { text: "marked by hand", short: "by hand", title };
+  if (item.probability !== null) {
+    const interval = `${formatShare(item.probability_low)} – ${formatShare(item.probability_high)}`;
+    const share = formatShare(item.probability);
+    return { text: `${share} likely right (${interval})`, short: share, title: `By earlier reviews, with a 95 % interval. ${title}` };
+  }
+  if (item.rank === null) return { text: "no score", short: "", title };
+  const of = item.rank_of.toLocaleString("en");
+  const place = item.rank === 1 ? "best" : `${item.rank.toLocaleString("en")}${ENDINGS[ordinal.select(item.rank)]} best`;
+  return { text: `${place} of ${of}`, short: `${item.rank} of ${of}`, title: `Among the calls with this label. ${title}` };
+}
+
 /** Format a share of one as per cent. */
 export function formatShare(share) {
   return share === null || share === undefined ? "–" : `${Math.round(share * 100)} %`;
@@ -46,7 +64,7 @@ export function baseName(path) {
   return path.split(/[/\\]/).pop();
 }
 
-const VERDICTS = { confirm: "yes", reject: "no", skip: "skipped", span: "limits changed", split: "split" };
+const VERDICTS = { confirm: "yes", reject: "no", skip: "skipped", span: "limits changed", split: "split", add: "call marked" };
 
 /** Describe a decision in a word or two. */
 export function describeDecision(decision) {

@@ -3,15 +3,14 @@
 import { confirmCall, openItem, rejectCall, relabelCall, skipCall, undo } from "./decisions.js";
 import { openLabelDialog } from "./labels.js";
 import { byId, make, makeButton, makeOptions } from "./dom.js";
-import { baseName, describeDecision, formatCount, formatScore, formatTime } from "./format.js";
+import { baseName, describeDecision, describeScore, formatCount, formatTime } from "./format.js";
 import { loadSpectrogram } from "./media.js";
 import { player, playTile, stop } from "./player.js";
 import { loadItems, loadUpTo } from "./queue.js";
-import { emit, on, state } from "./state.js";
+import { emit, on, PAGE, state } from "./state.js";
 
 const TILE_WIDTH = 220;
 const TILE_HEIGHT = 110;
-const PAGE = 48;
 let anchor = 0; // where a range of chosen tiles starts
 let draws = 0;
 
@@ -63,13 +62,13 @@ function fillTile(tile, item) {
   tile.dataset.state = pending ? "pending" : decision ? "saved" : "none";
   tile.dataset.action = decision?.action ?? "";
   tile.querySelector(".tile-label").textContent = item.label ?? "no label";
-  tile.querySelector(".tile-score").textContent = formatScore(item.score);
+  tile.querySelector(".tile-score").textContent = describeScore(item).short;
   const time = formatTime(item.start_s);
   const where = `${baseName(item.recording)} at ${time}`;
   tile.querySelector(".tile-verdict").textContent = pending ? `${verdict} …` : verdict || `${time} · ${baseName(item.recording)}`;
   tile.title = where;
   const said = decision ? `, ${verdict}, ${pending ? "not saved yet" : "saved"}` : "";
-  tile.setAttribute("aria-label", `${item.label}, score ${formatScore(item.score)}, ${where}${said}`);
+  tile.setAttribute("aria-label", `${item.label}, ${describeScore(item).text}, ${where}${said}`);
 }
 
 /** Mark chosen and focused tiles, and say how many are chosen. */

@@ -7,6 +7,7 @@ import { toggleFilters } from "./filters.js";
 import { moveFocus, openFocused, playFocused, toggleAll, toggleFocused, turnPage } from "./grid.js";
 import { isTyping, listenToKeys, nameKey, toggleHelp } from "./keytable.js";
 import { openLabelDialog } from "./labels.js";
+import { markHere } from "./marks.js";
 import { togglePlay } from "./player.js";
 import { changeMode, goBack, goNext } from "./queue.js";
 import { openSettings, togglePanel } from "./settingsdialog.js";
@@ -30,6 +31,7 @@ const BOTH = [
   ["Sound", ["b"], "band filter", toggleBand],
   ["Sound", ["o"], "only the call, without context", () => toggleSetting("only_selection")],
   ["View", ["z"], "zoom to the call and back", () => toggleSetting("zoom")],
+  ["View", ["w"], "the frequencies of the label, or all", () => toggleSetting("fit")],
   ["View", ["c"], "more context", () => stepContext(1)],
   ["View", ["x"], "less context", () => stepContext(-1)],
   ["View", ["g"], "grid or card", () => changeMode(state.mode === "card" ? "grid" : "card")],
@@ -54,6 +56,7 @@ const CARD = [
   ["Limits", ["{"], "start later", withCall(() => nudgeSpan("start", nudgeLength()))],
   ["Limits", ["]"], "end later", withCall(() => nudgeSpan("end", nudgeLength()))],
   ["Limits", ["}"], "end earlier", withCall(() => nudgeSpan("end", -nudgeLength()))],
+  ["Limits", ["i"], "mark a call at the playhead; or drag a box on the spectrogram", markHere],
   ["Limits", ["t"], "split at the playhead, or in the middle", withCall(() => splitCall(splitTime()))],
 ];
 

@@ -8,6 +8,7 @@ import { prefetchExamples, startExamples } from "./examples.js";
 import { startFilters } from "./filters.js";
 import { startGrid } from "./grid.js";
 import { startKeys } from "./keys.js";
+import { startMarks } from "./marks.js";
 import { loadSound } from "./media.js";
 import { explainStart, startNotes } from "./notes.js";
 import { resumeUnsaved } from "./outbox.js";
@@ -87,6 +88,7 @@ async function start() {
   startNotes();
   startCard();
   startTransport();
+  startMarks();
   startExamples();
   startGrid();
   startFilters();

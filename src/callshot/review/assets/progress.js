@@ -1,4 +1,4 @@
-// The panel beside the card: what is done, what the labels bought, agreement, export.
+// The panel beside the card: what is done, precision, agreement, export.
 
 import { getJson, withQuery } from "./api.js";
 import { drawCurve, drawInterval } from "./charts.js";
@@ -9,6 +9,7 @@ import { emit, on, state } from "./state.js";
 
 const FORMATS = [["raven", "Raven"], ["audacity", "Audacity"], ["csv", "CSV"], ["parquet", "Parquet"]];
 let rejected = false; // whether exports contain rejected calls too
+let every = true; // whether exports of annotations contain those that nobody reviewed
 
 const later = debounce(() => loadProgress(), 2000); // the curve takes the server a moment
 
@@ -109,23 +110,23 @@ function makeSettle(conflicts) {
 function makeExport() {
   const links = FORMATS.map(([name, text]) =>
     make("a", { class: "button", href: exportAddress(name), download: true, "data-format": name }, text));
-  const box = make("input", { type: "checkbox", checked: rejected, change: () => changeRejected(box.checked) });
+  const { annotations } = state.session;
+  const box = make("input", { type: "checkbox", checked: rejected, change: () => { rejected = box.checked; showPanel(); } });
+  const other = make("input", { type: "checkbox", checked: every, change: () => { every = other.checked; showPanel(); } });
+  const format = annotations ? ` They are in the format ${annotations}.` : "";
   return makeSection(
-    "Export",
+    annotations === null ? "Export" : "Export corrected annotations",
     make("div", { class: "row" }, ...links),
+    annotations === null ? null : make("label", { class: "check" }, other, "also those that nobody reviewed"),
+    annotations === null ? null : make("p", { class: "quiet" }, `Your own files stay as they are.${format}`),
     make("label", { class: "check" }, box, "with rejected calls"),
     make("p", { class: "quiet" }, "A model that knows the confirmed calls:"),
-    make("code", { id: "learn-command" }, state.session.learn_command),
+    make("code", { id: "learn-command", class: "command" }, state.session.learn_command),
   );
 }
 
 function exportAddress(format) {
-  return withQuery(`/api/export/${format}`, { rejected: rejected ? 1 : 0 });
-}
-
-function changeRejected(value) {
-  rejected = value;
-  showPanel();
+  return withQuery(`/api/export/${format}`, { rejected: rejected ? 1 : 0, all: state.session.annotations !== null && every ? 1 : 0 });
 }
 
 /** Start to follow decisions; figures are fetched when the reviewer pauses for a moment. */

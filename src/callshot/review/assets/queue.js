@@ -58,7 +58,7 @@ export async function changeQueue(changes) {
 /** Return whether the server has saved a verdict on an item, or is about to. */
 export function isDecided(id) {
   const action = state.pending.get(id)?.action ?? state.items.get(id)?.decision?.action ?? null;
-  return action !== null && action !== "span";
+  return action !== null && !["span", "add"].includes(action);
 }
 
 /** Return how many items the queue still has for the reviewer. */

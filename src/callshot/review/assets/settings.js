@@ -11,6 +11,7 @@ export const settings = {
   preset: "audible",
   context_s: 2,
   zoom: false,
+  fit: true, // frequencies and contrast of the label
   speed: 1,
   gain_db: 0,
   loop: false,
@@ -74,17 +75,19 @@ export function changeSettings(changes) {
 
 /** Use a preset: settings of the spectrogram and the speed. */
 export function choosePreset(name) {
-  changeSettings({ ...state.session.presets[name], preset: name });
+  changeSettings({ ...state.session.presets[name], preset: name, fit: false });
 }
 
 /** Change a setting of the spectrogram, which is then no preset any more. */
 export function changePicture(changes) {
-  changeSettings({ ...changes, preset: "own" });
+  const fit = settings.fit && ["colours", "scale"].includes(Object.keys(changes)[0]);
+  changeSettings({ ...changes, preset: "own", fit });
 }
 
 /** Return the settings that the server needs to draw a spectrogram. */
 export function pictureSettings() {
-  return Object.fromEntries(PICTURE_KEYS.map((key) => [key, settings[key] ?? null]));
+  const fit = settings.fit ? { fit: 1 } : {};
+  return { ...Object.fromEntries(PICTURE_KEYS.map((key) => [key, settings[key] ?? null])), ...fit };
 }
 
 /** Return the settings that the server needs to make a sound. */

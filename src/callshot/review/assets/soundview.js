@@ -1,4 +1,4 @@
-// The picture of the card: spectrogram and axes, waveform, the span that can be dragged, the playhead.
+// The picture of the card: spectrogram and axes, waveform, limits that can be dragged, the playhead.
 
 import WaveSurfer from "./wavesurfer.esm.min.js";
 import RegionsPlugin from "./wavesurfer.regions.esm.min.js";
@@ -8,7 +8,7 @@ import { byId } from "./dom.js";
 import { loadSpectrogram, loadWaveform } from "./media.js";
 import { playItem, player, playTime } from "./player.js";
 import { contextOf, settings } from "./settings.js";
-import { currentItem, on } from "./state.js";
+import { currentItem, emit, on } from "./state.js";
 
 const WAVE_HEIGHT = 64; // also in review.css, and the height in the style that wavesurfer makes
 const regions = RegionsPlugin.create();
@@ -49,6 +49,7 @@ export async function drawItem() {
 
 /** Say in the page what is drawn. */
 function noteDrawn() {
+  emit("drawn", view);
   Object.assign(byId("pane").dataset, { item: view.id, from: view.start_s, to: view.end_s, drawn: "true" });
 }
 
@@ -127,7 +128,8 @@ function drawRegion(item) {
   });
 }
 
-function noteDrag() {
+/** Remember that something was dragged: the click that follows means nothing. */
+export function noteDrag() {
   dragged = performance.now();
 }
 

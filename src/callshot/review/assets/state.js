@@ -1,5 +1,7 @@
 // What the page knows now, and who listens to changes.
 
+export const PAGE = 48; // tiles of the grid
+
 export const state = {
   session: null,
   mode: "card", // or "grid"

@@ -1,7 +1,8 @@
-// Buttons of the sound: play, loop, speed, gain, band filter, context.
+// Buttons of the sound and the picture: a few, and the others behind “More”.
 
 import { byId, make, makeButton, makeOptions } from "./dom.js";
 import { formatSpeed } from "./format.js";
+import { markHere } from "./marks.js";
 import { player, togglePlay } from "./player.js";
 import { changeSettings, choosePreset, CONTEXTS, settings, SPEEDS, stepValue } from "./settings.js";
 import { currentItem, emit, on, state } from "./state.js";
@@ -69,20 +70,29 @@ export function startTransport() {
   context = makeSelect("context", "Context before and after", CONTEXTS.filter((value) => value <= max).map((value) => [value, `± ${value} s`]), "context_s");
   byId("transport").replaceChildren(
     play,
+    speed,
+    makeToggle("fit", "Fit frequencies", "w", () => toggleSetting("fit"), "Show the frequencies of this label only, with a contrast that suits it"),
+    makeButton("Mark a call", "i", markHere, { "aria-keyshortcuts": "i", title: "Or drag a box on the spectrogram" }),
+    make("details", { id: "more-controls" }, make("summary", {}, "More"), make("div", { class: "row" }, ...makeOthers())),
+  );
+  on("settings", showSettings);
+  on("player", showPlaying);
+  on("card", showPlaying);
+  showSettings();
+}
+
+/** Make the buttons that few need often; they have keys too. */
+function makeOthers() {
+  return [
     makeToggle("loop", "Loop", "l", () => toggleSetting("loop"), "Repeat the sound"),
     makeToggle("only_selection", "Call only", "o", () => toggleSetting("only_selection"), "Play only the marked span"),
     makeToggle("autoplay", "Autoplay", "v", () => toggleSetting("autoplay"), "Play each call when it appears"),
     makeToggle("zoom", "Zoom", "z", () => toggleSetting("zoom"), "Show only the call"),
     makeToggle("band", "Band", "b", toggleBand, "Play only the frequencies of the band (limits in the settings)"),
     preset,
-    speed,
     gain,
     context,
-  );
-  on("settings", showSettings);
-  on("player", showPlaying);
-  on("card", showPlaying);
-  showSettings();
+  ];
 }
 
 function showSettings() {
