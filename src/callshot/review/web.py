@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
@@ -216,8 +217,8 @@ def answer_sound(session: Session, query: Query) -> Response:
     return Response(make_wav(clip, **options), 200, headers, "audio/wav")
 
 
-def answer_spectrogram(review: Review, query: Query) -> Response:
-    """Answer with the spectrogram of an item or example as a PNG file."""
+def answer_spectrogram(session: Any, query: Query) -> Response:
+    """Answer with the spectrogram of an item, an example or a span as a PNG file."""
     options = query.numbers(PICTURE_LIMITS)
     options |= {name: int(options[name]) for name in {"width", "height"} & {*options}}
     for name, known in {"scale": SCALES, "colours": MAPS}.items():
@@ -225,7 +226,8 @@ def answer_spectrogram(review: Review, query: Query) -> Response:
         if options[name] not in known:
             raise RequestError(f"{name}: expected one of {', '.join(known)}")
     picture = Picture(**options)
-    clip, _, _ = _read_sound(review, query)
+    read = _read_sound if isinstance(session, Review) else _read_span
+    clip, _, _ = read(session, query)
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
     band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
     headers = _describe_clip(clip) | band
@@ -351,8 +353,32 @@ LABEL_GETS: dict[str, Get] = {
     ),
     "/api/tile": answer_tile,
     "/api/sound": answer_sound,
+    "/api/spectrogram": answer_spectrogram,
+    "/api/similar": lambda session, query: session.list_similar(query.text("box")),
+    "/api/tasks": lambda session, query: session.describe_tasks(),
     "/api/export/{format}": answer_labels,
 }
+
+
+class FoundReviews:
+    """The pages to review what was found by labels, each under the number of its round."""
+
+    def __init__(self, session: Labelling, access: Access) -> None:
+        self.session = session
+        self.access = access
+        self.apps: dict[int, Starlette] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with the page of its round."""
+        number = scope["path_params"]["number"]
+        if number not in self.apps:
+            review = await run_in_threadpool(self.session.finding.open, number)
+            app = make_app(review, self.access)
+            app.state.is_stopping = getattr(
+                scope["app"].state, "is_stopping", lambda: False
+            )
+            self.apps.setdefault(number, app)
+        await self.apps[number](scope, receive, send)
 
 
 def make_app(session: Session, access: Access) -> Starlette:
@@ -413,7 +439,11 @@ def make_app(session: Session, access: Access) -> Starlette:
         gets = LABEL_GETS
         posts["/api/boxes"] = post(session.change)
         posts["/api/listened"] = post(session.listen)
+        posts["/api/find"] = post(session.find_all)
+        posts["/api/find/stop"] = post(session.stop_finding)
     table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
+    if isinstance(session, Labelling):
+        table.append(Mount("/review/{number:int}", FoundReviews(session, access)))
     table += [Route(path, get(answer)) for path, answer in gets.items()]
     table += [Route(path, save, methods=["POST"]) for path, save in posts.items()]
     table.append(Route("/api/changes", wait_for_changes))
