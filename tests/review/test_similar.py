@@ -1,13 +1,16 @@
-"""More like this, and find all calls: searched while the index is made, answered, undone, learned."""
+"""More like this, and find all calls: searched, answered, undone, learned, reviewed."""
 
+import io
 import json
 import time
 import uuid
+import zipfile
 
 import pytest
 from typer.testing import CliRunner
 
 from callshot.cli import app
+from callshot.corpus.segment_table import read_segments
 from callshot.detection.model import load_model
 from callshot.errors import OptionError
 from callshot.review.results import read_review, verify_review
@@ -63,7 +66,7 @@ def make_box(recording, span, label, band=(200.0, 4000.0)):
 
 def answer_card(client, card, label, action="add"):
     box = make_box(card["recording"], (card["start_s"], card["end_s"]), label)
-    return box, send(client, action, box, tight=action == "add")
+    return send(client, action, box, tight=action == "add")
 
 
 def find_true(calls, card):
@@ -94,7 +97,7 @@ def test_one_call_leads_to_more_of_its_kind_and_answers_sharpen_the_list(site):
         seen = set()
         for card in cards:
             is_call = find_true(calls, card) == label
-            box, changed = answer_card(client, card, label, "add" if is_call else "no")
+            changed = answer_card(client, card, label, "add" if is_call else "no")
             place = (card["recording"], card["start_s"])
             seen.add(place)
             if is_call:  # the box ends with the sound
@@ -298,6 +301,37 @@ def test_all_calls_are_found_reviewed_and_count_in_the_next_round(site):
         assert client.get("/api/tasks")["find"]["found"]["number"] == 2
         assert client.ask("GET", "/review/1/")[0] == 200
     assert {one.state for one in verify_review(folder / "labels")} == {"ok"}
+
+
+def test_labels_become_segments_and_a_study(site, tmp_path):
+    folder, calls = site
+    with serve_labels(folder) as (client, _):
+        exports = client.get("/api/session")["exports"]
+        assert {*exports} >= {
+            "raven",
+            "audacity",
+            "csv",
+            "kaleidoscope",
+            "segments",
+            "study",
+        }
+        start_s, end_s, label = calls["a.wav"][0]
+        send(client, "add", make_box("a.wav", (start_s, end_s), label))
+        assert "two recordings" in client.get("/api/export/study", 409)["error"]
+        for name in "ab":
+            for start_s, end_s, label in calls[f"{name}.wav"][1:]:
+                send(client, "add", make_box(f"{name}.wav", (start_s, end_s), label))
+        _, headers, content = client.ask("GET", "/api/export/kaleidoscope")
+        assert "labels-kaleidoscope.csv" in headers["content-disposition"]
+        assert b"TOP1MATCH" in content
+        content = client.ask("GET", "/api/export/segments")[2]
+        (tmp_path / "segments.parquet").write_bytes(content)
+        assert len(read_segments(tmp_path / "segments.parquet")) == 23
+        content = client.ask("GET", "/api/export/study")[2]
+        zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "study")
+    arguments = ["run", str(tmp_path / "study" / "study.toml"), "--dry-run"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
 
 
 def test_finding_can_be_stopped_and_says_why_it_failed(site):

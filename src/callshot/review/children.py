@@ -68,6 +68,10 @@ class Job:
                 process.kill()
         self._thread.join()
 
+    def wait(self) -> None:
+        """Wait until all commands ended."""
+        self._thread.join()
+
     def describe(self) -> dict[str, Any]:
         """Return what a page shows."""
         names = ("state", "text", "share", "left", "error")

@@ -1,4 +1,6 @@
-"""Find all calls: learn from what is labelled, scan all recordings, and review what was found.
+"""What is made of labels: all calls of the recordings, and a study.
+
+Find all calls: learn from what is labelled, scan all recordings, and review what was found.
 
     LABELS/found/1/calls.npz            a model of the labels, and of the reviews of earlier rounds
     LABELS/found/1/detections/          a scan with it
@@ -11,9 +13,12 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from callshot.errors import InputError, RequestError
 from callshot.files import make_folder
@@ -29,6 +34,8 @@ MODEL = "calls.npz"
 DETECTIONS = "detections"
 REVIEW = "review"
 PROVENANCE = "scan.json"
+SEGMENTS = "segments"
+STUDIES = (SEGMENTS, "study")  # what calls can be made into, beside EXPORTS
 COMMAND = re.compile(r"; --precision .*| \(callshot [^)]*\)")
 
 OpenReview = Callable[[Path], AbstractContextManager["Review"]]
@@ -119,6 +126,38 @@ class Finding:
                 context = self._open_review(self.folder / str(number) / DETECTIONS)
                 self.reviews[number] = self._opened.enter_context(context)
             return self.reviews[number]
+
+
+def pack_study(calls: bytes, recordings: Path, format: str) -> tuple[str, bytes]:
+    """Return calls, given as CSV, as a file to download: its name and its content.
+
+    "segments" is a segments.parquet, "study" a ZIP file with a study for `callshot run`. Raise
+    RequestError if they make no study.
+    """
+    with TemporaryDirectory(prefix="callshot-") as temporary:
+        # So deep that the study has the whole path of the recordings.
+        folder = Path(temporary, "of", "labels", "study").resolve()
+        folder.mkdir(parents=True)
+        annotations = folder / "annotations.csv"
+        annotations.write_bytes(calls)
+        command = [str(recordings), "--annotations", str(annotations), "--out"]
+        if format == SEGMENTS:
+            command = ["segment", *command, str(folder / "out"), "--min-length-s", "0"]
+        else:
+            command = ["init", *command, str(folder / "study.toml")]
+        job = Job([("writing a study", command)])
+        job.wait()
+        if job.error:
+            raise RequestError(job.error, 409)
+        if format == SEGMENTS:
+            return "segments.parquet", (
+                folder / "out" / "segments.parquet"
+            ).read_bytes()
+        packed = BytesIO()
+        with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+            for path in sorted(folder.iterdir()):
+                archive.write(path, path.name)
+    return "labels-study.zip", packed.getvalue()
 
 
 def _has_decisions(review: Path) -> bool:

@@ -41,7 +41,7 @@ from callshot.review.decisions import (
     is_number,
     make_row,
 )
-from callshot.review.finding import Finding
+from callshot.review.finding import STUDIES, Finding
 from callshot.review.journal import Entry, Journal, Row
 from callshot.review.session import Answer, suggest_presets
 from callshot.review.similar import Search
@@ -271,7 +271,10 @@ class Labelling:
                 "tile": {"width": WIDTH, "floor_db": FLOOR_DB, "levels": LEVELS},
                 "max_box_s": MAX_BOX_S,
                 "names": self.list_names(),
-                "exports": [name for name, one in EXPORTS.items() if one.on_page],
+                "exports": [
+                    *(name for name, one in EXPORTS.items() if one.on_page),
+                    *STUDIES,
+                ],
                 "commands": [
                     self.describe_learning(),
                     f"callshot scan calls.npz {recordings} --out detections",
@@ -431,11 +434,9 @@ class Labelling:
         """Return start and end of the sound in a box; calls of its name say how long calls are."""
         from callshot.detection.edges import find_sound
 
-        lengths_s = [
-            one["end_s"] - one["start_s"]
-            for one in self.labels.calls
-            if one["label"] == box["label"]
-        ]
+        calls = self.labels.calls
+        own = [one for one in calls if one["label"] == box["label"]]
+        lengths_s = [one["end_s"] - one["start_s"] for one in own or calls]
         span = (box["start_s"], box["end_s"])
         band = (box["low_freq_hz"], box["high_freq_hz"])
         if not lengths_s:

@@ -56,12 +56,15 @@ class SearchOptions:
 class Search:
     """The index of the recordings that are labelled, and the process that makes it.
 
+    path  the folder of the recordings, or the only one
     note  why there is no search, empty if there is one
     """
 
     def __init__(self, library: Library, folder: Path, options: SearchOptions) -> None:
         self.library = library
         self.folder = (options.index or folder / INDEX_FOLDER).absolute()
+        root = library.root.absolute()
+        self.path = root / library.paths[0] if library.is_single else root
         self.windows: ReadyWindows | None = None
         self.job: Job | None = None
         self.note = ""
@@ -130,8 +133,7 @@ class Search:
         root = self.library.root.absolute()
         names = self.library.paths
         self.windows = ReadyWindows(self.folder, root, names)
-        path = str(root / names[0] if self.library.is_single else root)
-        command = ["index", path, "--out", str(self.folder)]
+        command = ["index", str(self.path), "--out", str(self.folder)]
         command += [*self.arguments, *self.index_arguments]
         self.job = Job([("preparing recordings for the search", command)])
         is_last = False

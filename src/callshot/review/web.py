@@ -26,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
+from callshot.review.finding import STUDIES, pack_study
 from callshot.review.labelling import Labelling
 from callshot.review.results import ReviewResults, pack_calls, read_review
 from callshot.review.session import (
@@ -302,12 +303,20 @@ def answer_tile(session: Labelling, query: Query) -> Response:
 def answer_labels(session: Labelling, query: Query) -> Response:
     """Answer with all calls as a file."""
     results = read_review(session.journal.path.parent)
-    return _send_calls(results, query)
+    format = query.text("format") or ""
+    if format not in STUDIES:
+        return _send_calls(results, query)
+    _, calls = pack_calls(results, "csv")
+    return _send_file(*pack_study(calls, session.search.path, format))
 
 
 def _send_calls(results: ReviewResults, query: Query) -> Response:
     """Answer with calls in the format of a request, as a file to download."""
-    name, content = pack_calls(results, query.text("format") or "")
+    return _send_file(*pack_calls(results, query.text("format") or ""))
+
+
+def _send_file(name: str, content: bytes) -> Response:
+    """Answer with a file to download."""
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, headers=headers, media_type=BINARY_TYPE)
 
