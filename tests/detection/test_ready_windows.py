@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from callshot.detection.index import ready_windows
+from callshot.detection import ready_windows
 from callshot.detection.index.index_files import (
     INDEX,
     RECORDING,
@@ -13,7 +13,7 @@ from callshot.detection.index.index_files import (
     recording_folder,
 )
 from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.index.ready_windows import (
+from callshot.detection.ready_windows import (
     BACKGROUND_WEIGHT,
     FoundWindow,
     ReadyWindows,

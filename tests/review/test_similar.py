@@ -46,10 +46,7 @@ def wait(client, name, *states):
 
 
 def wait_for_index(client):
-    task = wait(client, "index", "done", "failed")
-    while client.get("/api/tasks")["index"]["windows"] == 0:
-        time.sleep(0.1)
-    return task
+    return wait(client, "index", "done", "failed")
 
 
 def make_box(recording, span, label, band=(200.0, 4000.0)):

@@ -6,6 +6,7 @@ is what a child runs: `python -m callshot.review.children index …`.
 
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
+
+from callshot import console
 
 NICENESS = 10
 LINE_EVERY_S = 1.0  # of progress
@@ -138,8 +141,6 @@ CHILD_VARIABLES: Mapping[str, str] = {
 
 def run_child() -> None:
     """Run the command in the arguments of this process, until the parent process ends."""
-    from callshot import __main__, console
-
     console.LINE_EVERY_S = LINE_EVERY_S
 
     def follow_parent() -> None:
@@ -148,7 +149,7 @@ def run_child() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     Thread(target=follow_parent, daemon=True).start()
-    __main__.main()
+    runpy.run_module("callshot", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

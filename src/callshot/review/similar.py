@@ -21,7 +21,7 @@ from callshot.review.children import RUNNING, Job
 
 if TYPE_CHECKING:
     from callshot.detection.index.index_files import IndexSettings
-    from callshot.detection.index.ready_windows import ReadyWindows
+    from callshot.detection.ready_windows import ReadyWindows
     from callshot.encoders.windows import Float32Array
 
 DEFAULT_ENCODER = "birdnet-v2.4"
@@ -29,6 +29,7 @@ NONE = "none"
 INDEX_FOLDER = "index"
 DEFAULT_WINDOW_S = 1.0  # of encoders without a window of their own
 CARDS = 12
+START_S = 1.0  # so that the first picture of the page does not wait
 REFRESH_S = 1.5
 # By the share of the way from the background to the mean of the examples.
 WORDS = ((0.75, "very similar"), (0.5, "similar"), (-np.inf, "less similar"))
@@ -128,7 +129,9 @@ class Search:
 
     def _follow(self) -> None:
         """Make the index, and look for new windows until all are there; in a thread."""
-        from callshot.detection.index.ready_windows import ReadyWindows
+        if self._stopping.wait(START_S):
+            return
+        from callshot.detection.ready_windows import ReadyWindows
 
         root = self.library.root.absolute()
         names = self.library.paths
@@ -144,19 +147,20 @@ class Search:
 
     def describe(self, duration_s: float) -> dict[str, Any]:
         """Return what the page shows of the index; `duration_s` is the length of all recordings."""
-        if self.job is None or self.windows is None:
-            state = "none" if self.note else RUNNING
-            return {"state": state, "note": self.note, "share": 0.0, "windows": 0}
-        count = len(self.windows)
-        share = 1.0
-        if self.job.state == RUNNING and count:
-            share = min(
-                0.99, count * self.read_settings().hop_s / max(duration_s, 1e-9)
-            )
-        elif count == 0:
-            share = 0.0
-        left = self.job.left
-        return {**self.job.describe(), "share": share, "left": left, "windows": count}
+        answer: dict[str, Any] = {"state": "none", "note": self.note, "windows": 0}
+        if self._thread is None:
+            return answer | {"share": 0.0}
+        if self.job is not None:
+            answer |= self.job.describe()
+        answer["share"] = 1.0
+        answer["windows"] = 0 if self.windows is None else len(self.windows)
+        if self._thread.is_alive():
+            answer["state"] = RUNNING  # until all windows can be searched
+            ready_s = 0.0
+            if answer["windows"]:
+                ready_s = answer["windows"] * self.read_settings().hop_s
+            answer["share"] = min(0.99, ready_s / max(duration_s, 1e-9))
+        return answer
 
     def read_settings(self) -> "IndexSettings":
         """Return the settings of the index; RequestError if there is none yet."""
@@ -199,7 +203,7 @@ class Search:
         refused   what is not of this name
         answered  what is not shown again
         """
-        from callshot.detection.index.ready_windows import choose_different
+        from callshot.detection.ready_windows import choose_different
 
         if self.windows is None:
             raise RequestError(self.note or NOT_READY, 409)

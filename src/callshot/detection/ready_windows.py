@@ -6,7 +6,8 @@ square roots of their values, each divided by its standard deviation over the wi
 A month of windows of 3 s has 1.8 GB of vectors, which take ten seconds to transform. So the first
 principal components of each window stay in memory (`sketch`). They choose CANDIDATES windows, which
 are then compared by their whole vectors, read from the disk. Up to CANDIDATES windows, the result
-is exact.
+is exact. Of birds (BirdNET) and a day of elephants (AVES), 64 components and 0.5 % of the windows
+as candidates give 99 and 100 % of the exact first twelve.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -97,8 +98,8 @@ class Space:
     def make_part(self, recording: str, rows: Rows) -> Part:
         """Return windows with their sketch."""
         sketch = self.transform(rows["vector"]) @ self.components.T
-        columns = [np.array(rows[name]) for name in WINDOW_COLUMNS]
-        return Part(recording, rows, *columns, sketch)
+        start_s, end_s, rms_dbfs = (np.array(rows[name]) for name in WINDOW_COLUMNS)
+        return Part(recording, rows, start_s, end_s, rms_dbfs, sketch)
 
 
 def measure_space(parts: Sequence[Rows]) -> Space:
