@@ -266,6 +266,10 @@ def test_all_calls_are_found_reviewed_and_count_in_the_next_round(site):
     body = {"uuid": str(uuid.uuid4())}
     with serve_labels(folder, searching=SEARCH) as (client, _):
         assert client.post("/api/find", body, 409)["error"] == "Mark a call first."
+        box = make_box("c.wav", calls["c.wav"][0][:2], "one")
+        send(client, "add", box)
+        assert "only one call of one" in client.post("/api/find", body, 409)["error"]
+        send(client, "delete", box)
         for start_s, end_s, label in calls["a.wav"]:
             send(client, "add", make_box("a.wav", (start_s, end_s), label))
         wait_for_index(client)
@@ -335,8 +339,8 @@ def test_finding_can_be_stopped_and_says_why_it_failed(site):
     folder, calls = site
     body = {"uuid": str(uuid.uuid4())}
     with serve_labels(folder, searching=SEARCH) as (client, session):
-        box = make_box("a.wav", calls["a.wav"][0][:2], "hoot")
-        send(client, "add", box)
+        for start_s, end_s, _ in calls["a.wav"][0:4:3]:
+            send(client, "add", make_box("a.wav", (start_s, end_s), "hoot"))
         wait_for_index(client)
         client.post("/api/find", body)
         task = client.post("/api/find/stop", body)["find"]

@@ -94,7 +94,8 @@ class Job:
             if code:
                 errors = [line for line in self.lines if line.startswith(ERROR)]
                 last = [*errors, *list(self.lines)[-1:], f"ended with code {code}"]
-                self.error = last[0].removeprefix(ERROR)
+                files = "|".join(map(re.escape, arguments))
+                self.error = re.sub(f"^{ERROR}(({files}): )?", "", last[0])
                 self.state = FAILED
                 return
         self.state = DONE

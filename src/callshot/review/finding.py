@@ -69,9 +69,7 @@ class Finding:
 
     def start(self, search: Search) -> None:
         """Begin the next round on the recordings that are ready; RequestError if one runs."""
-        if search.note or search.windows is None:
-            raise RequestError(search.note or NOT_READY, 409)
-        if not search.windows.finished:
+        if search.windows is None or not search.windows.finished:
             raise RequestError(NOT_READY, 409)
         with self._lock:
             if self.job is not None and self.job.state == RUNNING:

@@ -389,8 +389,20 @@ class Labelling:
 
     def find_all(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Learn from all calls, and look for more of them in all recordings that are ready."""
-        if not self.labels.calls:
+        if self.search.note:
+            raise RequestError(self.search.note, 409)
+        with self.lock:
+            counts = Counter(box["label"] for box in self.labels.calls)
+            heard = self.labels.find_heard()
+        if not counts:
             raise RequestError("Mark a call first.", 409)
+        rarest = min(counts, key=counts.__getitem__)
+        if counts[rarest] == 1 and not heard:  # a scan would find no threshold
+            raise RequestError(
+                f"There is only one call of {rarest}: mark another one, or listen to a minute "
+                "without calls.",
+                409,
+            )
         self.finding.start(self.search)
         return self.describe_tasks()
 
