@@ -111,13 +111,24 @@ def serve(path: Path, out: Path | None = None, sources=None, **options):
 
 
 @contextmanager
-def serve_labels(path: Path, out: Path | None = None):
+def serve_labels(path: Path, out: Path | None = None, searching=None):
     """Serve recordings to label in a thread; yield a client and the session."""
     with (
-        open_labelling(path, ServerOptions(reviewer="ada"), out) as session,
+        open_labelling(path, ServerOptions(reviewer="ada"), out, searching) as session,
         serve_session(session) as client,
     ):
         yield client, session
+
+
+def send(client, action, box, status=200, **more):
+    """Send a change of a box."""
+    body = {"uuid": str(uuid.uuid4()), "action": action, "box": box, **more}
+    return client.post("/api/boxes", body, status)
+
+
+def undo(client, action="undo"):
+    """Take back the last change."""
+    return client.post(f"/api/{action}", {"uuid": str(uuid.uuid4())})
 
 
 @contextmanager

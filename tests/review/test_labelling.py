@@ -17,7 +17,7 @@ from callshot.review.journal import JOURNAL, read_journal
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
 from field_recordings import write_site
-from served_review import Client, serve_labels
+from served_review import Client, send, serve_labels, undo
 
 RATE_HZ = 8000
 NAME = "SITE_20260314_053000.wav"
@@ -42,15 +42,6 @@ def make_box(**changes):
         "high_freq_hz": 900.0,
         "label": "hoot",
     } | changes
-
-
-def send(client, action, box, status=200, **more):
-    body = {"uuid": str(uuid.uuid4()), "action": action, "box": box, **more}
-    return client.post("/api/boxes", body, status)
-
-
-def undo(client, action="undo"):
-    return client.post(f"/api/{action}", {"uuid": str(uuid.uuid4())})
 
 
 def list_boxes(client, recording=NAME):

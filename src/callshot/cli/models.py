@@ -119,15 +119,38 @@ def label(
         "-o",
         shown="the folder labels next to the recordings",
     ),
+    encoder: str | None = option(
+        None,
+        "NAME",
+        "Encoder by which similar sounds are found. none: no search.",
+        "--encoder",
+        "-e",
+        shown="birdnet-v2.4, or the encoder of the index",
+    ),
+    choices: Choices = None,
+    window: float | None = option(
+        None,
+        "S",
+        "Length of a window in seconds, for encoders that have no fixed window, such as "
+        "mfcc.",
+        shown="1",
+    ),
+    index: Path | None = option(
+        None,
+        "INDEX",
+        "Index of these recordings. What it does not have yet is added while you listen.",
+        shown="the folder index in LABELS",
+    ),
     page: PageOptions,
 ) -> None:
-    """Look at recordings in the browser, and mark the calls in them.
+    """Look at recordings in the browser, mark a few calls, and find more of them.
 
     Scroll and zoom through the spectrogram, listen, and drag a box around each call. Type its name
-    and press Enter. Press ? for all keys. Every change is saved at once in LABELS: stop with
-    Ctrl-C, and go on later with the same command. callshot learn LABELS makes a model of the calls;
-    what you listened to, and has no box, is its background. callshot convert LABELS writes the
-    calls for other programs.
+    and press Enter. "More like this" shows similar sounds, to answer with yes or no. "Find all
+    calls" learns from your calls and looks for more in all recordings. Press ? for all keys. Every
+    change is saved at once in LABELS: stop with Ctrl-C, and go on later with the same command.
+    callshot learn LABELS makes a model of the calls; what you listened to, and has no box, is its
+    background. callshot convert LABELS writes the calls for other programs.
 
     Where recordings have annotations, or in a study, the page of callshot review opens to correct
     these: annotated twice, overlapping, cut off, or with a label that looks wrong. The annotations
@@ -136,11 +159,13 @@ def label(
     Example: callshot label recordings
     """
     from callshot.review.server import ServerOptions, serve_labelling
+    from callshot.review.similar import SearchOptions
 
     options = ServerOptions(
         page.host, page.port, page.reviewer, browser=not page.no_browser
     )
-    serve_labelling(recordings, options, out)
+    searching = SearchOptions(encoder, choices, window, index)
+    serve_labelling(recordings, options, searching, out)
 
 
 @app.command(rich_help_panel=FIELD)

@@ -299,6 +299,24 @@ class CallFinder:
         return first * step_s, step_s, np.concatenate(parts)
 
 
+def find_sound(
+    reader: Reader, channel: str, span_s: Edges, call_s: float, band_hz: Edges
+) -> Edges:
+    """Return the longest call in a span, by its sound in a band; the span if there is none.
+
+    `call_s` is the length of a typical call.
+    """
+    step_s = float(np.clip(call_s / COLUMNS, *COLUMNS_S))
+    shape = CallShape(MIN_SHARE * call_s, PAUSE_SHARE * call_s, step_s, *band_hz)
+    window_s = span_s[1] - span_s[0]
+    spacing = Spacing(window_s, window_s, {"": call_s})
+    duration_s = reader.recording.duration_s
+    finder = CallFinder(reader, channel, duration_s, spacing, {"": shape})
+    starts_s, ends_s = (np.array([edge_s]) for edge_s in span_s)
+    calls = finder.find_calls("", span_s, starts_s, ends_s)
+    return max(calls, key=lambda edges: edges[1] - edges[0])
+
+
 def find_missed(
     calls: Sequence[Edges], edges_s: Edges, starts_s: FloatArray, ends_s: FloatArray
 ) -> list[Edges]:

@@ -191,7 +191,9 @@ def _export_audacity(events: Frame, recordings: RecordingFolder | None) -> Files
         yield file, audacity.write(annotations, Path(file)).encode()
 
 
-@output_format("kaleidoscope", for_programs=True)
+@output_format(
+    "kaleidoscope", for_programs=True, on_page=True, suffix="-kaleidoscope.csv"
+)
 def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> Files:
     """Yield one table; date, time and hour are those of the start of the event."""
     folder = ""

@@ -9,6 +9,9 @@ sound        spans of recordings → WAV files, waveforms, spectrograms
 session      all of it together: what the page asks, and what it gets
 labelling    boxes that people draw on recordings without annotations, and what they listened to
 tiles        a recording of any length → tiles of its spectrogram
+children     commands that run beside the server
+similar      an index that is made meanwhile, and sounds in it that are similar to calls
+finding      all calls, by a model of those that are labelled; reviews of them
 results      a journal → calls for other programs and for models; the state of its files
 web          the routes of both pages, as a Starlette application
 web_safety   token, Host, Origin, content-security policy, Range; the port and token that are kept

@@ -6,6 +6,7 @@ that are in effect (`History`) say what there is: the latest row of a box counts
 
 add, change   the whole box
 delete        which box
+no            a sound that is not of a name: it has the place and the name of a box
 listened      a stretch that was played; it cannot be undone
 folder        where the recordings are now; they were moved
 
@@ -17,10 +18,13 @@ import uuid
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import Any
+
+import numpy as np
 
 from callshot.corpus.recordings import Library
 from callshot.detection.exports import EXPORTS
@@ -37,8 +41,10 @@ from callshot.review.decisions import (
     is_number,
     make_row,
 )
+from callshot.review.finding import STUDIES, Finding
 from callshot.review.journal import Entry, Journal, Row
 from callshot.review.session import Answer, suggest_presets
+from callshot.review.similar import Search
 from callshot.review.sound import read_palettes
 from callshot.review.tiles import FLOOR_DB, LEVELS, WIDTH, TiledFiles
 from callshot.version import __version__
@@ -47,6 +53,7 @@ LABELS = "labels"  # kind of journal, and its folder
 ADD = "add"
 CHANGE = "change"
 DELETE = "delete"
+NO = "no"
 LISTENED = "listened"
 FOLDER = "folder"
 MAX_BOX_S = 600.0
@@ -77,6 +84,7 @@ class Labels:
     """What is in effect after some rows of a journal; `apply` adds a row.
 
     boxes     by id
+    refused   sounds that are not of a name, by id
     played_s  what was listened to, by recording
     changes   of each row: its number, the id of each box that it changed, and recordings
     folder    where the recordings are now, empty if they were not moved
@@ -85,6 +93,7 @@ class Labels:
     def __init__(self) -> None:
         self.seq = 0
         self.boxes: dict[str, Box] = {}
+        self.refused: dict[str, Box] = {}
         self.played_s: dict[str, list[Span]] = {}
         self.changes: list[tuple[int, set[str], set[str]]] = []
         self.folder = ""
@@ -112,9 +121,11 @@ class Labels:
                 else:
                     self._rows[key].remove(row)
                 before = self.boxes.pop(key, None)
+                self.refused.pop(key, None)
                 after = self._find_box(key)
                 if after is not None:
-                    self.boxes[key] = after
+                    is_no = self._rows[key][-1].action == NO
+                    (self.refused if is_no else self.boxes)[key] = after
                 changed.add(key)
                 recordings |= {box["recording"] for box in (before, after) if box}
         self.seq = entry.seq
@@ -152,17 +163,27 @@ class Labelling:
     threads. Headers of recordings are read in one more thread.
 
     problems  why recordings cannot be shown, by name
+    search    sounds that are similar to calls
+    finding   all calls, found by a model of those that are labelled
     """
 
     score_version = 0  # of a review; here nothing is scored
 
     def __init__(
-        self, library: Library, files: TiledFiles, journal: Journal, reviewer: str
+        self,
+        library: Library,
+        files: TiledFiles,
+        journal: Journal,
+        reviewer: str,
+        search: Search,
+        finding: Finding,
     ) -> None:
         self.library = library
         self.files = files
         self.journal = journal
         self.reviewer = reviewer
+        self.search = search
+        self.finding = finding
         self.lock = RLock()
         self.labels = Labels()
         apply_rows(self.labels.apply, journal.entries, journal.path, CHANGES)
@@ -250,7 +271,10 @@ class Labelling:
                 "tile": {"width": WIDTH, "floor_db": FLOOR_DB, "levels": LEVELS},
                 "max_box_s": MAX_BOX_S,
                 "names": self.list_names(),
-                "exports": [name for name, one in EXPORTS.items() if one.on_page],
+                "exports": [
+                    *(name for name, one in EXPORTS.items() if one.on_page),
+                    *STUDIES,
+                ],
                 "commands": [
                     self.describe_learning(),
                     f"callshot scan calls.npz {recordings} --out detections",
@@ -338,16 +362,65 @@ class Labelling:
                 "names": self.list_names(),
             }
 
+    def list_similar(self, key: str | None) -> Answer:
+        """Return sounds that are similar to the calls that have the name of a box."""
+        with self.lock:
+            labels = self.labels
+            box = labels.boxes.get(key or "")
+            if box is None or box["label"] is None:
+                raise RequestError("box: expected a call with a name", 404)
+            calls = [one for one in labels.calls if one["label"] == box["label"]]
+            refused = [
+                one for one in labels.refused.values() if one["label"] == box["label"]
+            ]
+            answered = [*labels.boxes.values(), *refused]
+        return self.search.find_similar(box, calls, refused, answered, self.clocks)
+
+    def describe_tasks(self) -> Answer:
+        """Return how far the index is, and the search for all calls."""
+        known = [*self.recordings.values()]
+        duration_s = sum(recording.duration_s for recording in known)
+        return {
+            "index": self.search.describe(duration_s),
+            "find": self.finding.describe(),
+        }
+
     # What the page does
 
-    def change(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Add, change or delete a box; return what changed.
+    def find_all(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Learn from all calls, and look for more of them in all recordings that are ready."""
+        if self.search.note:
+            raise RequestError(self.search.note, 409)
+        with self.lock:
+            counts = Counter(box["label"] for box in self.labels.calls)
+            heard = self.labels.find_heard()
+        if not counts:
+            raise RequestError("Mark a call first.", 409)
+        rarest = min(counts, key=counts.__getitem__)
+        if counts[rarest] == 1 and not heard:  # a scan would find no threshold
+            raise RequestError(
+                f"There is only one call of {rarest}: mark another one, or listen to a minute "
+                "without calls.",
+                409,
+            )
+        self.finding.start(self.search)
+        return self.describe_tasks()
 
-        A request that was saved before, by its uuid, is not saved again.
+    def stop_finding(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Stop looking for all calls."""
+        self.finding.stop()
+        return self.describe_tasks()
+
+    def change(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Add, change or delete a box, or save that a sound is not of a name; return what changed.
+
+        A request that was saved before, by its uuid, is not saved again. A box that is added as
+        `tight` ends with the sound that is in it.
         """
         action = request.get("action")
-        if action not in (ADD, CHANGE, DELETE):
-            raise RequestError(f"action: expected {ADD}, {CHANGE} or {DELETE}")
+        actions = (ADD, CHANGE, DELETE, NO)
+        if action not in actions:
+            raise RequestError(f"action: expected one of {', '.join(actions)}")
         box = request.get("box")
         if not isinstance(box, Mapping):
             raise RequestError("box: expected an object")
@@ -355,14 +428,37 @@ class Labelling:
         row = make_row(request, action, {"id": key})
         with self.lock:
             if row["uuid"] not in self.journal.by_uuid:
-                is_there = key in self.labels.boxes
-                if action == ADD and is_there:
+                labels = self.labels
+                is_there = key in labels.boxes or key in labels.refused
+                if action in (ADD, NO) and is_there:
                     raise RequestError("box: there is one with this id already", 409)
-                if action != ADD and not is_there:
+                if action in (CHANGE, DELETE) and key not in labels.boxes:
                     raise RequestError("this call was deleted, or never saved", 404)
                 if action != DELETE:
                     row["body"] |= self._check_box(box)
+                if action == NO and row["body"]["label"] is None:
+                    raise RequestError("label: expected the name that it is not")
+                if action == ADD and request.get("tight") is True:
+                    row["body"] |= self._tighten(row["body"])
             return self._save(row, reviewer)
+
+    def _tighten(self, box: Box) -> dict[str, float]:
+        """Return start and end of the sound in a box; calls of its name say how long calls are."""
+        from callshot.detection.edges import find_sound
+
+        calls = self.labels.calls
+        own = [one for one in calls if one["label"] == box["label"]]
+        lengths_s = [one["end_s"] - one["start_s"] for one in own or calls]
+        span = (box["start_s"], box["end_s"])
+        band = (box["low_freq_hz"], box["high_freq_hz"])
+        if not lengths_s:
+            return {}
+        with suppress(CallshotError), self.files.open(box["recording"]) as reader:
+            channel = self.files.channel_rule
+            call_s = float(np.median(lengths_s))
+            start_s, end_s = find_sound(reader, channel, span, call_s, band)
+            return {"start_s": round(start_s, 4), "end_s": round(end_s, 4)}
+        return {}
 
     def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Take back the latest change of a reviewer, or with REDO bring back the last undone.

@@ -34,8 +34,10 @@ from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
 from callshot.review.decisions import SPLIT, Decisions, apply_rows
+from callshot.review.finding import FOUND
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
 from callshot.review.labelling import CHANGES, LABELS, Labels, Span
+from callshot.review.similar import INDEX_FOLDER
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import (
     PLACE,
@@ -127,7 +129,7 @@ def read_review(
     """
     journal = read_journal(Path(folder))
     if journal.facts.get("kind") == LABELS:
-        return read_labels(journal, reviewer)
+        return read_labels(journal, reviewer, rejected=rejected)
     count = journal.facts.get("items", 0)
     events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
     items = make_items(events.with_columns(recording=pl.lit("")))
@@ -191,15 +193,21 @@ def add_undecided(
     return replace(results, events=events.sort(PLACE, maintain_order=True))
 
 
-def read_labels(journal: Journal, reviewer: str | None = None) -> ReviewResults:
-    """Return the calls that were marked on recordings, all or those of one person."""
+def read_labels(
+    journal: Journal, reviewer: str | None = None, *, rejected: bool = False
+) -> ReviewResults:
+    """Return the calls that were marked on recordings, all or those of one person.
+
+    With `rejected`, also the sounds that are not of a name, as not confirmed.
+    """
     labels = Labels()
     apply_rows(labels.apply, journal.entries, journal.path, CHANGES)
     root = Path(labels.folder or str(journal.facts.get("source")))
     heard = labels.find_heard()
     clocks: dict[str, str | None] = {}
     rows = []
-    for box in labels.calls:
+    refused = [*labels.refused.values()] if rejected else []
+    for box in [*labels.calls, *refused]:
         if reviewer not in (None, box["reviewer"]):
             continue
         name = box["recording"]
@@ -207,7 +215,7 @@ def read_labels(journal: Journal, reviewer: str | None = None) -> ReviewResults:
             clocks[name] = find_clock_time(root / name, name)
         row = {column: box.get(column) for column in EVENTS}
         row["clock"] = shift_clock(clocks[name], box["start_s"])
-        row["confirmed"] = True
+        row["confirmed"] = box["id"] in labels.boxes
         row |= {"reviewer": box["reviewer"], "reviewed_at": box["time"]}
         rows.append(row | {"added": ADDED})
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
@@ -333,10 +341,11 @@ def learn_review_files(
 
     options = options or LearningOptions()
     is_labels = facts.get("kind") == LABELS
-    if options.background == AUTO and is_labels:
+    if options.background == AUTO and is_labels and results.quiet_s:
         options = replace(options, unknown_s=_find_unknown(results))
     elif options.background == AUTO:
-        # An unconfirmed detection may be a call, so windows without calls are not known.
+        # Nobody listened, or an unconfirmed detection may be a call: no window is known to have
+        # no call.
         options = replace(options, background=NONE)
     if similar is not None:
         options = options.on_top_of(similar.settings)
@@ -373,6 +382,7 @@ def learn_review_files(
             table.write_text(format_csv([columns, *rows]), encoding="utf-8")
             if model is not None:
                 options = options.on_top_of(model.settings)
+                encoder = model.encoder  # with its band
             options = replace(options, annotations=table)
             try:
                 part = learn_examples(
@@ -463,6 +473,8 @@ def verify_review(folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name.startswith(".") or path.name == JOURNAL:
             continue
+        if path.relative_to(folder).parts[0] in (INDEX_FOLDER, FOUND):
+            continue  # an index and scans, which are verified by themselves
         if path.name not in (VECTORS, VECTOR_FACTS, ADDRESS):
             is_torn = path.name == TORN
             yield Finding(path, "quarantined" if is_torn else "not from callshot")

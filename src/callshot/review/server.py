@@ -25,9 +25,11 @@ from callshot.files import (
     hold_lock,
     make_folder,
 )
+from callshot.review.finding import Finding
 from callshot.review.journal import Journal, is_review, open_journal, read_journal
 from callshot.review.labelling import LABELS, Labelling
 from callshot.review.session import Review
+from callshot.review.similar import Search, SearchOptions
 from callshot.review.sources import (
     STUDY_FILE,
     SourceOptions,
@@ -102,12 +104,15 @@ def open_review(
 
 @contextmanager
 def open_labelling(
-    path: Path, options: ServerOptions, out: Path | None = None
+    path: Path,
+    options: ServerOptions,
+    out: Path | None = None,
+    searching: SearchOptions | None = None,
 ) -> Iterator[Labelling]:
     """Open recordings to be labelled, a folder or one file, with what is saved in `out`.
 
     By default that is the folder `labels` beside the recordings. If the recordings were moved since
-    the last time, the new place is saved.
+    the last time, the new place is saved. Without `searching`, similar sounds are not searched.
     """
     check_no_url(path)
     beside = path.parent if path.is_file() else path
@@ -128,8 +133,16 @@ def open_labelling(
                 f"{journal.path}: has the decisions of a review; choose another folder (--out)"
             )
         files = TiledFiles(dict.fromkeys(library.paths, library.root))
-        session = Labelling(library, files, journal, find_user(options))
-        with closing(session):
+        user = find_user(options)
+        sources = SourceOptions()
+        finding = Finding(folder, lambda scan: open_review(scan, sources, options))
+        with (
+            closing(Search(library, folder, searching or SearchOptions())) as search,
+            closing(finding),
+            closing(
+                Labelling(library, files, journal, user, search, finding)
+            ) as session,
+        ):
             session.note_folder(root)
             yield session
 
@@ -175,6 +188,7 @@ def serve_review(
 def serve_labelling(
     path: Path,
     options: ServerOptions,
+    searching: SearchOptions,
     out: Path | None = None,
     print_line: Callable[[str], None] = print,
 ) -> None:
@@ -193,7 +207,7 @@ def serve_labelling(
     if is_table or is_corpus:
         serve_review(path, SourceOptions(), options, out, print_line)
         return
-    with open_labelling(path, options, out) as session:
+    with open_labelling(path, options, out, searching) as session:
         serve(session, options, print_line)
 
 

@@ -22,9 +22,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
+from callshot.review.finding import STUDIES, pack_study
 from callshot.review.labelling import Labelling
 from callshot.review.results import (
     ReviewResults,
@@ -232,8 +234,8 @@ def answer_sound(session: Session, query: Query) -> Response:
     return Response(make_wav(clip, **options), 200, headers, "audio/wav")
 
 
-def answer_spectrogram(review: Review, query: Query) -> Response:
-    """Answer with the spectrogram of an item or example as a PNG file."""
+def answer_spectrogram(session: Any, query: Query) -> Response:
+    """Answer with the spectrogram of an item, an example or a span as a PNG file."""
     options = query.numbers(PICTURE_LIMITS)
     options |= {name: int(options[name]) for name in {"width", "height"} & {*options}}
     for name, known in {"scale": SCALES, "colours": MAPS}.items():
@@ -241,10 +243,12 @@ def answer_spectrogram(review: Review, query: Query) -> Response:
         if options[name] not in known:
             raise RequestError(f"{name}: expected one of {', '.join(known)}")
     picture = Picture(**options)
-    clip, _, _ = _read_sound(review, query)
-    if query.text("fit") == "1":
+    is_review = isinstance(session, Review)
+    read = _read_sound if is_review else _read_span
+    clip, _, _ = read(session, query)
+    if is_review and query.text("fit") == "1":
         numbers = [query.count(name, -1) for name in ("item", "example")]
-        picture = review.fit_picture(picture, review.find_label(*numbers))
+        picture = session.fit_picture(picture, session.find_label(*numbers))
         if numbers[1] >= 0:  # from elsewhere, where it may be louder
             picture = fit_contrast(picture, [clip])
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
@@ -321,12 +325,20 @@ def answer_tile(session: Labelling, query: Query) -> Response:
 def answer_labels(session: Labelling, query: Query) -> Response:
     """Answer with all calls as a file."""
     results = read_review(session.journal.path.parent)
-    return _send_calls(results, query)
+    format = query.text("format") or ""
+    if format not in STUDIES:
+        return _send_calls(results, query)
+    _, calls = pack_calls(results, "csv")
+    return _send_file(*pack_study(calls, session.search.path, format))
 
 
 def _send_calls(results: ReviewResults, query: Query) -> Response:
     """Answer with calls in the format of a request, as a file to download."""
-    name, content = pack_calls(results, query.text("format") or "")
+    return _send_file(*pack_calls(results, query.text("format") or ""))
+
+
+def _send_file(name: str, content: bytes) -> Response:
+    """Answer with a file to download."""
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, headers=headers, media_type=BINARY_TYPE)
 
@@ -373,8 +385,32 @@ LABEL_GETS: dict[str, Get] = {
     ),
     "/api/tile": answer_tile,
     "/api/sound": answer_sound,
+    "/api/spectrogram": answer_spectrogram,
+    "/api/similar": lambda session, query: session.list_similar(query.text("box")),
+    "/api/tasks": lambda session, query: session.describe_tasks(),
     "/api/export/{format}": answer_labels,
 }
+
+
+class FoundReviews:
+    """The pages to review what was found by labels, each under the number of its round."""
+
+    def __init__(self, session: Labelling, access: Access) -> None:
+        self.session = session
+        self.access = access
+        self.apps: dict[int, Starlette] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with the page of its round."""
+        number = scope["path_params"]["number"]
+        if number not in self.apps:
+            review = await run_in_threadpool(self.session.finding.open, number)
+            app = make_app(review, self.access)
+            app.state.is_stopping = getattr(
+                scope["app"].state, "is_stopping", lambda: False
+            )
+            self.apps.setdefault(number, app)
+        await self.apps[number](scope, receive, send)
 
 
 def make_app(session: Session, access: Access) -> Starlette:
@@ -435,7 +471,11 @@ def make_app(session: Session, access: Access) -> Starlette:
         gets = LABEL_GETS
         posts["/api/boxes"] = post(session.change)
         posts["/api/listened"] = post(session.listen)
+        posts["/api/find"] = post(session.find_all)
+        posts["/api/find/stop"] = post(session.stop_finding)
     table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
+    if isinstance(session, Labelling):
+        table.append(Mount("/review/{number:int}", FoundReviews(session, access)))
     table += [Route(path, get(answer)) for path, answer in gets.items()]
     table += [Route(path, save, methods=["POST"]) for path, save in posts.items()]
     table.append(Route("/api/changes", wait_for_changes))

@@ -12,7 +12,12 @@ import polars as pl
 from callshot.corpus.recordings import Library
 from callshot.detection.index.clock import shift_clock
 from callshot.detection.index.import_index import pool_windows
-from callshot.detection.index.index_files import Index, IndexedRecording, open_index
+from callshot.detection.index.index_files import (
+    Index,
+    IndexedRecording,
+    IndexSettings,
+    open_index,
+)
 from callshot.detection.index.windows import (
     SILENCE_DBFS,
     RecordingAtSpeed,
@@ -171,6 +176,22 @@ def embed_example(
         name = Library(index.folder, tuple(by_path)).find(str(path))
         vector, _ = pool_windows(index.read_rows(by_path[name]), start_s, end_s)
         return vector
+    return embed_span(
+        path, start_s, end_s, index.folder, settings, device=device, threads=threads
+    )
+
+
+def embed_span(
+    path: Path,
+    start_s: float,
+    end_s: float,
+    folder: Path,
+    settings: IndexSettings,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> Float32Array:
+    """Return the vector of a span of a recording, embedded as an index in `folder` is."""
     spec = find_spec(settings.encoder, settings.choices)
     window_s = None if spec.windowing is not None else settings.window_s
     grid = make_grid(spec, window_s, settings.hop_s)
@@ -181,7 +202,7 @@ def embed_example(
         names = find_differences(settings.fingerprint, workers.encoder.fingerprint)
         if names:
             raise InputError(
-                f"{index.folder}: was made with another {' and '.join(names)} of {settings.name} "
+                f"{folder}: was made with another {' and '.join(names)} of {settings.name} "
                 "than the one installed here; index the recordings again, in another folder"
             )
         duration_s = audio.recording.duration_s

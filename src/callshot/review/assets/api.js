@@ -1,5 +1,8 @@
 // Requests to the server, which is the only place this page talks to.
 
+/** Where this page is: a review of what was found by labels has an address of its own. */
+export const BASE = location.pathname.match(/^\/review\/\d+/)?.[0] ?? "";
+
 /** An answer that says why the server refused; `status` is 0 when it did not answer. */
 export class ApiError extends Error {
   constructor(message, status) {
@@ -12,7 +15,7 @@ export class ApiError extends Error {
 async function request(address, options = {}) {
   let response;
   try {
-    response = await fetch(address, { credentials: "same-origin", ...options });
+    response = await fetch(BASE + address, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("The server does not answer.", 0);
@@ -54,7 +57,8 @@ export async function getFile(address) {
   const response = await request(address);
   const blob = await response.blob();
   const numbers = (name) => Number(response.headers.get(name));
-  return { url: URL.createObjectURL(blob), number: numbers };
+  const name = response.headers.get("Content-Disposition")?.match(/filename="(.+)"/)?.[1];
+  return { url: URL.createObjectURL(blob), number: numbers, name };
 }
 
 /** Get bytes. */

@@ -1,10 +1,12 @@
 // The page to label recordings: the list of recordings, controls, keys, and what follows.
 
-import { getJson, withQuery } from "./api.js";
+import { getFile, getJson, withQuery } from "./api.js";
 import { byId, debounce, make, makeButton, makeField, makeOptions } from "./dom.js";
 import { baseName, formatClock, formatCount, formatShare, formatSpeed, formatTime } from "./format.js";
 import { isTyping, listenToKeys, nameKey, toggleHelp } from "./keytable.js";
+import { findAll, openReview, showFinding, startTasks } from "./labelfind.js";
 import { addBox, boxes, changeHistory, choose, chooseNext, closeNamer, deleteBox, markNothing, nudge, openBoxes, openNamer, playBox, repeatName, startBoxes, takeBoxes } from "./labelboxes.js";
+import { openSimilar, SIMILAR_KEYS, startSimilar } from "./labelsimilar.js";
 import { moveCursor, play, playTime, sound, stop } from "./labelsound.js";
 import { columnLength, formatMoment, scrollBy, scrollTo, showAll, showRecording, toTime, toX, view, viewEnd, zoomBy } from "./labelview.js";
 import { explainStart, startNotes } from "./notes.js";
@@ -15,7 +17,7 @@ import { startTheme } from "./theme.js";
 
 const PAUSE_MS = 1500;
 const HEADERS_MS = 700; // until recordings whose headers are being read are asked for again
-const FORMATS = { raven: "Raven", audacity: "Audacity", csv: "CSV", parquet: "Parquet" };
+const FORMATS = { raven: "Raven", audacity: "Audacity", kaleidoscope: "Kaleidoscope", csv: "CSV", parquet: "Parquet", segments: "Segments", study: "Study" };
 const GAINS = [-12, -6, 0, 6, 12, 18, 24, 30, 36];
 const TOPS = [50, 100, 250, 500, 1000, 2000, 4000, 8000, 12000, 16000, 24000, 48000, 96000, 125000, 200000];
 const recordings = new Map(); // name → recording
@@ -78,6 +80,13 @@ async function open(name, start_s = 0) {
     loadRecordings().catch(() => {});
   }
   showRecordings();
+}
+
+/** Show a span of any recording, with the cursor at its start. */
+async function showPlace({ recording, start_s, end_s }) {
+  if (recording !== view.recording?.name) await open(recording);
+  scrollTo((start_s + end_s - view.width * columnLength()) / 2);
+  moveCursor(start_s);
 }
 
 /** Open the next recording that can be shown, or the one before. */
@@ -194,6 +203,9 @@ const KEYS = [
   ["Calls", ["Enter"], "name the chosen call", () => openNamer()],
   ["Calls", ["r"], "give it the last name", repeatName],
   ["Calls", ["s"], "same name: new boxes get the last name at once", () => toggle("same")],
+  ["Calls", ["m"], "more like the chosen call", openSimilar],
+  ["Calls", ["F"], "find all calls, or stop it", findAll],
+  ["Calls", ["R"], "review what was found", openReview],
   ["Calls", ["Delete", "Backspace"], "delete it", deleteBox],
   ["Calls", ["n"], "nothing here: no (other) call in what is seen", markNothing],
   ["Calls", ["u", "Ctrl+z"], "undo", () => changeHistory("/api/undo")],
@@ -237,9 +249,10 @@ const KEYS = [
   ["View", ["K"], "recording before", () => openNext(-1)],
   ["View", ["?"], "this help", () => showHelp()],
 ];
+const GROUPS = ["Calls", "Sound", "View", "Limits", "More like this"];
 
 function showHelp() {
-  toggleHelp(["Calls", "Sound", "View", "Limits"], KEYS);
+  toggleHelp(GROUPS, [...KEYS, ...SIMILAR_KEYS]);
 }
 
 function press(event) {
@@ -301,6 +314,20 @@ function startControls() {
   );
 }
 
+/** Download a file; if it cannot be made, say why. */
+async function download(event) {
+  const link = event.currentTarget;
+  event.preventDefault();
+  emit("note", "Writing the file …");
+  try {
+    const file = await getFile(link.getAttribute("href"));
+    make("a", { href: file.url, download: file.name }).click();
+    setTimeout(() => URL.revokeObjectURL(file.url), 60_000);
+  } catch (error) {
+    emit("note", error.message);
+  }
+}
+
 /** Show how much is done, exports, and what to do next. */
 function showPanel() {
   const rows = [...recordings.values()].filter((row) => !row.problem);
@@ -308,13 +335,14 @@ function showPanel() {
   const heard = rows.reduce((sum, row) => sum + heardLength(row), 0);
   byId("shown").textContent = `${formatCount(calls, "call")} in ${formatCount(rows.length, "recording")}, ${formatTime(heard, 0)} heard`;
   const names = state.session.names.map((name) => make("bdi", {}, name));
-  const links = state.session.exports.map((name) => make("a", { class: "button", href: withQuery(`/api/export/${name}`, {}), download: true, "data-format": name }, FORMATS[name] ?? name));
-  const [learn, scan] = state.session.commands;
+  const links = state.session.exports.map((name) => make("a", { class: "button", href: withQuery(`/api/export/${name}`, {}), download: true, "data-format": name, click: download }, FORMATS[name] ?? name));
+  const commands = state.session.commands.map((command) => make("code", {}, command));
   byId("panel").replaceChildren(
     make("section", {}, make("h2", {}, "Names"), make("p", { class: "row" }, ...(names.length ? names.flatMap((name, index) => (index ? [" · ", name] : [name])) : ["No calls yet."]))),
     make("section", {}, make("h2", {}, "Export"), make("div", { class: "row" }, ...links)),
-    make("section", {}, make("h2", {}, "Next"), make("p", { class: "quiet" }, "A model of these calls; what you listened to, without a box, is its background:"), make("code", {}, learn), make("p", { class: "quiet" }, "Find more calls with it:"), make("code", {}, scan)),
+    make("section", {}, make("h2", {}, "Find all calls"), make("div", { id: "finding" }), make("details", {}, make("summary", {}, "The same by commands"), ...commands)),
   );
+  showFinding();
 }
 
 /** Keep where the page is, for the next visit. */
@@ -333,6 +361,8 @@ async function start() {
   startTheme();
   startControls();
   startBoxes();
+  startSimilar();
+  startTasks();
   showNames();
   listenToKeys(press);
   byId("help-button").addEventListener("click", showHelp);
@@ -343,6 +373,9 @@ async function start() {
   on("player", movePlayhead);
   on("answer", take);
   on("named", (name) => changeSettings({ last_name: name }));
+  on("similar", openSimilar);
+  on("help", showHelp);
+  on("place", showPlace);
   on("reopen", () => open(view.recording.name, view.start_s));
   const resumed = resumeUnsaved();
   await loadRecordings();

@@ -294,12 +294,14 @@ function showChosen() {
   bar.hidden = box === undefined || !byId("namer").hidden;
   byId("hint").textContent = box || draft ? "" : "Drag a box around a call. Click to put the cursor; space plays from there.";
   if (bar.hidden) return;
-  bar.replaceChildren(
+  const buttons = [
     make("bdi", { class: "what" }, describe(box)),
     makeButton("Name", "Enter", () => openNamer(), { "aria-keyshortcuts": "Enter" }),
     makeButton("Play", "p", playBox, { "aria-keyshortcuts": "p" }),
+    isNothing(box) ? null : makeButton("More like this", "m", () => emit("similar"), { id: "more-like", "aria-keyshortcuts": "m" }),
     makeButton("Delete", "Del", deleteBox, { "aria-keyshortcuts": "Delete" }),
-  );
+  ];
+  bar.replaceChildren(...buttons.filter(Boolean));
 }
 
 // Mouse and fingers

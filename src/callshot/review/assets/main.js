@@ -1,9 +1,9 @@
 // The start: ask the server what there is to review, build the page, show the first card.
 
-import { getJson } from "./api.js";
+import { BASE, getJson } from "./api.js";
 import { startCard } from "./card.js";
 import { startChanges } from "./changes.js";
-import { byId, debounce } from "./dom.js";
+import { byId, debounce, make } from "./dom.js";
 import { prefetchExamples, startExamples } from "./examples.js";
 import { startFilters } from "./filters.js";
 import { startGrid } from "./grid.js";
@@ -68,6 +68,7 @@ function showTitle() {
   byId("title").textContent = title;
   byId("title").title = `${title} · reviewer ${reviewer}${blind ? " · blind" : ""}`;
   document.title = `${title} · callshot review`;
+  if (BASE && !byId("back")) byId("title").after(make("a", { id: "back", class: "button", href: "/" }, "Back to labelling"));
 }
 
 function listen() {

@@ -1,6 +1,6 @@
 // The panel beside the card: what is done, precision, agreement, export.
 
-import { getJson, withQuery } from "./api.js";
+import { BASE, getJson, withQuery } from "./api.js";
 import { drawCurve, drawInterval } from "./charts.js";
 import { byId, debounce, make, makeButton } from "./dom.js";
 import { formatCount, formatScore, formatShare } from "./format.js";
@@ -126,7 +126,7 @@ function makeExport() {
 }
 
 function exportAddress(format) {
-  return withQuery(`/api/export/${format}`, { rejected: rejected ? 1 : 0, all: state.session.annotations !== null && every ? 1 : 0 });
+  return BASE + withQuery(`/api/export/${format}`, { rejected: rejected ? 1 : 0, all: state.session.annotations !== null && every ? 1 : 0 });
 }
 
 /** Start to follow decisions; figures are fetched when the reviewer pauses for a moment. */

@@ -1,0 +1,284 @@
+// More like this: sounds that are similar to the calls of a name, answered with a key each.
+
+import { getJson, withQuery } from "./api.js";
+import { announce, byId, make, makeButton } from "./dom.js";
+import { baseName, formatClock, formatCount, formatTime } from "./format.js";
+import { chosenBox } from "./labelboxes.js";
+import { stop } from "./labelsound.js";
+import { makeUuid, send, unsavedCount } from "./outbox.js";
+import { pictureSettings, settings } from "./settings.js";
+import { emit } from "./state.js";
+
+const WAIT_MS = 50;
+const dialog = byId("similar");
+const audio = new Audio();
+let query = null; // the box that sounds are similar to
+let cards = []; // {id, recording, start_s, end_s, clock, likeness, answer}
+let current = 0; // number of the card that keys act on
+let counts = "";
+let asked = 0; // only the latest list counts
+let naming = false;
+
+const GROUP = "More like this";
+export const SIMILAR_KEYS = [
+  [GROUP, ["y"], "yes, it is one", () => answer("yes")],
+  [GROUP, ["n"], "no, it is not", () => answer("no")],
+  [GROUP, ["o"], "it is another call: type its name", () => openOther()],
+  [GROUP, [" "], "play the sound, stop", () => togglePlay()],
+  [GROUP, ["ArrowRight"], "next sound", () => move(1)],
+  [GROUP, ["ArrowLeft"], "sound before", () => move(-1)],
+  [GROUP, ["ArrowDown"], "sound below", () => move(columns())],
+  [GROUP, ["ArrowUp"], "sound above", () => move(-columns())],
+  [GROUP, ["x"], "next list", () => load()],
+  [GROUP, ["u", "Ctrl+z"], "undo", () => undo()],
+  [GROUP, ["g"], "show it in its recording", () => showPlace()],
+  [GROUP, ["?"], "all keys", () => emit("help")],
+  [GROUP, ["Escape"], "back to the spectrogram", () => dialog.close()],
+];
+
+/** Show sounds that are similar to the chosen call. */
+export async function openSimilar() {
+  const box = chosenBox();
+  if (!box?.label) {
+    emit("note", "Choose a call that has a name first.");
+    return;
+  }
+  stop();
+  query = box;
+  cards = [];
+  counts = "";
+  show("Looking for similar sounds …");
+  dialog.showModal();
+  await load();
+}
+
+/** Load the next list; answers that are on their way are saved first. */
+async function load() {
+  const mine = ++asked;
+  audio.pause();
+  while (unsavedCount()) await new Promise((resolve) => setTimeout(resolve, WAIT_MS));
+  try {
+    const found = await getJson("/api/similar", { box: query.id });
+    if (mine !== asked) return;
+    cards = found.cards.map((card) => ({ ...card, id: makeUuid(), answer: null }));
+    counts = `${formatCount(found.examples, "call")}${found.refused ? `, ${found.refused} answered with no` : ""}`;
+    current = 0;
+    show(cards.length ? "" : found.note || "There are no more sounds to show.");
+    focusCard();
+  } catch (error) {
+    if (mine === asked) show(error.message);
+  }
+}
+
+/** Show the list, or a sentence where there is none. */
+function show(text) {
+  const title = make("h2", { id: "similar-title" }, "More like ", make("bdi", {}, query.label));
+  const list = make("div", { id: "found", role: "group", "aria-label": "Similar sounds" }, ...cards.map(makeCard));
+  const bar = make(
+    "div",
+    { class: "row", id: "similar-bar" },
+    makeButton("Next list", "x", load, { "aria-keyshortcuts": "x" }),
+    makeButton("Undo", "u", undo, { "aria-keyshortcuts": "u" }),
+    makeButton("Back", "Esc", () => dialog.close()),
+  );
+  const form = make("form", { id: "other", hidden: true, autocomplete: "off", submit: submitOther });
+  const head = make("div", { class: "similar-head" }, title, make("p", { class: "quiet", id: "counts" }, counts), bar);
+  const hint = text || "Is it the same call? y: yes, n: no, o: another call. Space plays.";
+  dialog.replaceChildren(head, make("p", { id: "similar-text" }, hint), list, form);
+  naming = false;
+  cards.forEach((card, number) => showCard(number));
+}
+
+function makeCard(card, number) {
+  const { recording, start_s, end_s } = card;
+  const size = { width: 360, height: 150 };
+  // An octave more than the call on both sides, so that it fills the picture.
+  const band = { min_hz: query.low_freq_hz / 2, max_hz: 2 * query.high_freq_hz };
+  const source = withQuery("/api/spectrogram", { recording, start_s, end_s, ...size, ...pictureSettings(), ...band });
+  const choose = (action) => (event) => { event.stopPropagation(); current = number; action(); };
+  const inner = { tabindex: "-1" };
+  return make(
+    "div",
+    { class: "found", role: "group", "data-number": number, click: choose(togglePlay), focus: () => { current = number; mark(); } },
+    make("img", { src: source, alt: "", ...size }),
+    make("bdi", { class: "where" }, baseName(card.recording)),
+    make("span", { class: "when" }, formatClock(card.clock) || formatTime(card.start_s, 1)),
+    make("span", { class: "likeness" }, card.likeness),
+    make(
+      "span",
+      { class: "answers" },
+      makeButton("Yes", null, choose(() => answer("yes")), inner),
+      makeButton("No", null, choose(() => answer("no")), inner),
+      makeButton("Other", null, choose(openOther), inner),
+    ),
+    make("bdi", { class: "said" }),
+  );
+}
+
+/** Say something in the dialog; notes of the page are behind it. */
+function tell(text) {
+  byId("similar-text").textContent = text;
+  announce(text);
+}
+
+const element = (number) => dialog.querySelector(`[data-number="${number}"]`);
+
+/** Show what was answered, and say it to screen readers. */
+function showCard(number) {
+  const card = cards[number];
+  const place = formatClock(card.clock) || formatTime(card.start_s, 1);
+  const said = card.answer === null ? "" : card.answer === "yes" ? "✓ yes" : card.answer === "no" ? "✗ no" : card.answer;
+  const one = element(number);
+  one.dataset.answer = card.answer === null ? "" : card.answer === "no" ? "no" : "yes";
+  one.querySelector(".said").textContent = said;
+  one.setAttribute("aria-label", [`Sound ${number + 1}`, baseName(card.recording), place, card.likeness, said].filter(Boolean).join(", "));
+  mark();
+}
+
+/** Let keys act on the current card, and Tab reach it. */
+function mark() {
+  for (const one of dialog.querySelectorAll(".found")) {
+    const isCurrent = Number(one.dataset.number) === current;
+    one.tabIndex = isCurrent ? 0 : -1;
+    one.classList.toggle("current", isCurrent);
+  }
+}
+
+function focusCard() {
+  mark();
+  element(current)?.focus();
+}
+
+/** Return how many cards are beside each other. */
+function columns() {
+  const tops = [...dialog.querySelectorAll(".found")].map((one) => one.offsetTop);
+  return Math.max(1, tops.filter((top) => top === tops[0]).length);
+}
+
+function move(step) {
+  current = Math.max(0, Math.min(cards.length - 1, current + step));
+  audio.pause();
+  focusCard();
+}
+
+function togglePlay() {
+  const { recording, start_s, end_s } = cards[current] ?? {};
+  focusCard();
+  if (recording === undefined) return;
+  const address = withQuery("/api/sound", { recording, start_s, end_s, speed: settings.speed, gain_db: settings.gain_db });
+  const isSame = audio.dataset.address === address;
+  if (isSame && !audio.paused) {
+    audio.pause();
+    return;
+  }
+  audio.dataset.address = address;
+  audio.src = address;
+  audio.play().catch((error) => { if (error.name !== "AbortError") tell(error.message); });
+}
+
+// Answers
+
+/** Save an answer: yes, no, or another name; then go to the next sound. */
+function answer(said) {
+  const card = cards[current];
+  if (!card) return;
+  if (card.answer !== null) {
+    tell("This one is answered; u takes the last answer back.");
+    return;
+  }
+  card.answer = said;
+  showCard(current);
+  const { low_freq_hz, high_freq_hz } = query;
+  const label = said === "yes" || said === "no" ? query.label : said;
+  const box = { id: card.id, recording: card.recording, start_s: card.start_s, end_s: card.end_s, low_freq_hz, high_freq_hz, label };
+  const body = { uuid: makeUuid(), action: said === "no" ? "no" : "add", tight: said !== "no", box };
+  send("/api/boxes", body).then((result) => emit("answer", result), (error) => {
+    card.answer = null;
+    card.id = makeUuid();
+    tell(`Not saved: ${error.message}`);
+    if (dialog.open && element(cards.indexOf(card))) showCard(cards.indexOf(card));
+  });
+  announce(`Saved: ${said}.`);
+  const next = [...cards.keys()].find((number) => cards[(current + number) % cards.length].answer === null);
+  if (next === undefined) load();
+  else move(((current + next) % cards.length) - current);
+}
+
+/** Ask for the name of another call. */
+function openOther() {
+  if (!cards[current] || cards[current].answer !== null) return;
+  const input = make("input", { id: "other-name", type: "text", list: "names", maxlength: "200", dir: "auto", "aria-label": "Name of the other call", placeholder: "Name of the other call" });
+  const form = byId("other");
+  form.replaceChildren(make("label", { class: "field" }, make("span", {}, "Name"), input), make("button", {}, "Save"));
+  form.hidden = false;
+  naming = true;
+  input.focus();
+}
+
+function closeOther() {
+  byId("other").hidden = true;
+  naming = false;
+  focusCard();
+}
+
+function submitOther(event) {
+  event.preventDefault();
+  const name = byId("other-name").value.trim();
+  if (name === "") return;
+  closeOther();
+  answer(name === query.label ? "yes" : name);
+}
+
+/** Take back the last change of this person; sounds whose answer it was can be answered again. */
+async function undo() {
+  try {
+    const result = await send("/api/undo", { uuid: makeUuid() });
+    emit("answer", result);
+    if (result.nothing) tell("There is nothing to undo.");
+    const back = cards.findIndex((card) => result.gone.includes(card.id));
+    if (back < 0) return;
+    cards[back].answer = null;
+    cards[back].id = makeUuid();
+    current = back;
+    showCard(back);
+    focusCard();
+  } catch (error) {
+    tell(error.message);
+  }
+}
+
+/** Show the current sound in its recording. */
+function showPlace() {
+  const card = cards[current];
+  if (!card) return;
+  dialog.close();
+  emit("place", card);
+}
+
+function press(event) {
+  if (event.altKey || event.defaultPrevented || document.querySelector("#help[open]")) return;
+  if (naming) {
+    if (event.key === "Escape") {
+      event.preventDefault();
+      closeOther();
+    }
+    return;
+  }
+  const onButton = event.target.tagName === "BUTTON" && [" ", "Enter"].includes(event.key);
+  const name = event.ctrlKey || event.metaKey ? `Ctrl+${event.key.toLowerCase()}` : event.key;
+  const row = SIMILAR_KEYS.find(([, keys]) => keys.includes(name));
+  if (!row || onButton) return;
+  event.preventDefault();
+  row[3](event);
+}
+
+/** Connect the dialog. */
+export function startSimilar() {
+  dialog.addEventListener("keydown", press);
+  dialog.addEventListener("close", () => {
+    audio.pause();
+    asked += 1;
+    byId("main").focus({ preventScroll: true });
+  });
+}
+

@@ -1,0 +1,168 @@
+"""What is made of labels: all calls of the recordings, and a study.
+
+Find all calls: learn from what is labelled, scan all recordings, and review what was found.
+
+    LABELS/found/1/calls.npz            a model of the labels, and of the reviews of earlier rounds
+    LABELS/found/1/detections/          a scan with it
+    LABELS/found/1/detections/review/   what a person said about its detections
+
+The next round is in LABELS/found/2. A round that was stopped, or failed, is begun again.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from callshot.errors import InputError, RequestError
+from callshot.files import make_folder
+from callshot.review.children import DONE, RUNNING, Job, Step
+from callshot.review.journal import is_review
+from callshot.review.similar import NOT_READY, Search
+
+if TYPE_CHECKING:
+    from callshot.review.session import Review
+
+FOUND = "found"
+MODEL = "calls.npz"
+DETECTIONS = "detections"
+REVIEW = "review"
+PROVENANCE = "scan.json"
+SEGMENTS = "segments"
+STUDIES = (SEGMENTS, "study")  # what calls can be made into, beside EXPORTS
+COMMAND = re.compile(r"; --precision .*| \(callshot [^)]*\)")
+
+OpenReview = Callable[[Path], AbstractContextManager["Review"]]
+
+
+class Finding:
+    """The rounds in which all calls were looked for; one at a time can run.
+
+    reviews  of detections that are open, by the number of the round
+    """
+
+    def __init__(self, labels: Path, open_review: OpenReview) -> None:
+        self.labels = labels.absolute()
+        self.folder = self.labels / FOUND
+        self.job: Job | None = None
+        self.reviews: dict[int, Review] = {}
+        self._open_review = open_review
+        self._lock = Lock()
+        self._opened = ExitStack()
+
+    def close(self) -> None:
+        """Stop the processes, and close the reviews."""
+        self.stop()
+        self._opened.close()
+
+    def find_rounds(self) -> list[int]:
+        """Return the numbers of all rounds that ended."""
+        scans = self.folder.glob(f"*/{DETECTIONS}/{PROVENANCE}")
+        names = [path.parents[1].name for path in scans]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def start(self, search: Search) -> None:
+        """Begin the next round on the recordings that are ready; RequestError if one runs."""
+        if search.windows is None or not search.windows.finished:
+            raise RequestError(NOT_READY, 409)
+        with self._lock:
+            if self.job is not None and self.job.state == RUNNING:
+                raise RequestError("All calls are being looked for already.", 409)
+            rounds = self.find_rounds()
+            folder = self.folder / str(max([0, *rounds]) + 1)
+            make_folder(folder)
+            model = str(folder / MODEL)
+            # The index has all frequencies, so the model must have them too.
+            learn = ["learn", str(self.labels), *search.arguments, "--out", model]
+            if not any(one.startswith("band=") for one in search.arguments):
+                learn += ["--set", "band=none"]
+            steps: list[Step] = [("learning from your calls", learn)]
+            for number in rounds:
+                review = self.folder / str(number) / DETECTIONS / REVIEW
+                if is_review(review) and _has_decisions(review):
+                    add = ["learn", str(review), "--add", model, "--out", model]
+                    steps.append(("learning from what you reviewed", add))
+            out = str(folder / DETECTIONS)
+            scan = ["scan", model, str(search.folder), "--out", out]
+            steps.append(("looking for calls in the recordings", scan))
+            self.job = Job(steps)
+
+    def stop(self) -> None:
+        """Stop the round that runs; it does not count."""
+        if self.job is not None:
+            self.job.stop()
+
+    def describe(self) -> dict[str, Any]:
+        """Return how far the round is, and what the last one that ended found."""
+        answer: dict[str, Any] = {"state": "none", "found": None}
+        if self.job is not None:
+            answer |= self.job.describe()
+        rounds = self.find_rounds()
+        if rounds:
+            text = (self.folder / str(rounds[-1]) / DETECTIONS / PROVENANCE).read_text()
+            facts = json.loads(text)
+            trust = ""
+            if self.job is not None and self.job.state == DONE:
+                lines = [line for line in self.job.lines if line.startswith("based on")]
+                trust = COMMAND.sub("", "".join(lines[-1:]))
+            counts = {one["label"]: one["events"] for one in facts["classes"]}
+            answer["found"] = {"number": rounds[-1], "calls": counts, "trust": trust}
+        return answer
+
+    def open(self, number: int) -> "Review":
+        """Return the review of a round; RequestError if there is none."""
+        with self._lock:
+            if number not in self.reviews:
+                if number not in self.find_rounds():
+                    raise RequestError("nothing was found under this address", 404)
+                context = self._open_review(self.folder / str(number) / DETECTIONS)
+                self.reviews[number] = self._opened.enter_context(context)
+            return self.reviews[number]
+
+
+def pack_study(calls: bytes, recordings: Path, format: str) -> tuple[str, bytes]:
+    """Return calls, given as CSV, as a file to download: its name and its content.
+
+    "segments" is a segments.parquet, "study" a ZIP file with a study for `callshot run`. Raise
+    RequestError if they make no study.
+    """
+    with TemporaryDirectory(prefix="callshot-") as temporary:
+        # So deep that the study has the whole path of the recordings.
+        folder = Path(temporary, "of", "labels", "study").resolve()
+        folder.mkdir(parents=True)
+        annotations = folder / "annotations.csv"
+        annotations.write_bytes(calls)
+        command = [str(recordings), "--annotations", str(annotations), "--out"]
+        if format == SEGMENTS:
+            command = ["segment", *command, str(folder / "out"), "--min-length-s", "0"]
+        else:
+            command = ["init", *command, str(folder / "study.toml")]
+        job = Job([("writing a study", command)])
+        job.wait()
+        if job.error:
+            raise RequestError(job.error, 409)
+        if format == SEGMENTS:
+            return "segments.parquet", (
+                folder / "out" / "segments.parquet"
+            ).read_bytes()
+        packed = BytesIO()
+        with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+            for path in sorted(folder.iterdir()):
+                archive.write(path, path.name)
+    return "labels-study.zip", packed.getvalue()
+
+
+def _has_decisions(review: Path) -> bool:
+    """Return whether there is anything to learn from a review."""
+    from callshot.review.results import read_review
+
+    try:
+        return len(read_review(review, rejected=True).events) > 0
+    except InputError:
+        return False

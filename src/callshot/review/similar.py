@@ -1,0 +1,239 @@
+"""More like this: an index that is made while a person listens, and sounds in it that are similar.
+
+A child process makes the index, as `callshot index` does. What it has written so far is searched
+(`ready_windows.py`). The calls of a name, and the sounds of which a person said that they are not
+of this name, decide what is similar; every answer changes both.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from callshot.corpus.recordings import Library
+from callshot.detection.index.clock import shift_clock
+from callshot.errors import InputError, OptionError, RequestError
+from callshot.review.children import RUNNING, Job
+
+if TYPE_CHECKING:
+    from callshot.detection.index.index_files import IndexSettings
+    from callshot.detection.ready_windows import ReadyWindows
+    from callshot.encoders.windows import Float32Array
+
+DEFAULT_ENCODER = "birdnet-v2.4"
+NONE = "none"
+INDEX_FOLDER = "index"
+DEFAULT_WINDOW_S = 1.0  # of encoders without a window of their own
+CARDS = 12
+START_S = 1.0  # so that the first picture of the page does not wait
+REFRESH_S = 1.5
+# By the share of the way from the background to the mean of the examples.
+WORDS = ((0.75, "very similar"), (0.5, "similar"), (-np.inf, "less similar"))
+NOT_READY = "No recording is ready to be searched yet. It takes a few minutes at first."
+
+Box = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Which index is searched: one that is there, or one that is made.
+
+    encoder   None: that of the index, or DEFAULT_ENCODER; NONE: no search
+    choices   options of the encoder
+    window_s  for encoders without a window of their own
+    index     folder; None: INDEX_FOLDER in the folder of labels
+    """
+
+    encoder: str | None = NONE
+    choices: Mapping[str, str] | None = None
+    window_s: float | None = None
+    index: Path | None = None
+
+
+class Search:
+    """The index of the recordings that are labelled, and the process that makes it.
+
+    path  the folder of the recordings, or the only one
+    note  why there is no search, empty if there is one
+    """
+
+    def __init__(self, library: Library, folder: Path, options: SearchOptions) -> None:
+        self.library = library
+        self.folder = (options.index or folder / INDEX_FOLDER).absolute()
+        root = library.root.absolute()
+        self.path = root / library.paths[0] if library.is_single else root
+        self.windows: ReadyWindows | None = None
+        self.job: Job | None = None
+        self.note = ""
+        self._vectors: dict[tuple[str, float, float], Float32Array] = {}
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        if options.encoder == NONE:
+            self.note = "Similar sounds are not searched (--encoder none)."
+            return
+        self.arguments = self._find_arguments(options)
+        if not self.note:
+            self._thread = Thread(target=self._follow, daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop the process that makes the index; what it has made stays."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self.job is not None:
+            self.job.stop()
+
+    def _find_arguments(self, options: SearchOptions) -> list[str]:
+        """Return the options by which `callshot index` and `learn` make the same vectors."""
+        from callshot.detection.index.index_files import (
+            check_has_audio,
+            is_index,
+            read_settings,
+        )
+        from callshot.detection.index.windows import find_spec
+        from callshot.encoders.install import list_needs
+
+        encoder = options.encoder or DEFAULT_ENCODER
+        choices = dict(options.choices or {})
+        window_s = options.window_s
+        hop_s = None
+        if is_index(self.folder):
+            check_has_audio(self.folder)
+            settings = read_settings(self.folder)
+            if options.encoder not in (None, settings.encoder):
+                raise OptionError(
+                    f"encoder: {self.folder} is an index of {settings.name}; remove --encoder, "
+                    "or name another folder with --index"
+                )
+            encoder = settings.encoder
+            choices = dict(settings.choices)
+            window_s = settings.window_s
+            hop_s = settings.hop_s
+        spec = find_spec(encoder, choices)
+        needs = list_needs(spec)
+        if needs:
+            commands = ", then ".join(needs)
+            self.note = f"To search for similar sounds, install {encoder}: {commands}"
+        arguments = ["--encoder", encoder]
+        for name, value in choices.items():
+            arguments += ["--set", f"{name}={value}"]
+        if spec.windowing is None:
+            arguments += ["--window", repr(window_s or DEFAULT_WINDOW_S)]
+        self.index_arguments = [] if hop_s is None else ["--hop", repr(hop_s)]
+        return arguments
+
+    def _follow(self) -> None:
+        """Make the index, and look for new windows until all are there; in a thread."""
+        if self._stopping.wait(START_S):
+            return
+        from callshot.detection.ready_windows import ReadyWindows
+
+        root = self.library.root.absolute()
+        names = self.library.paths
+        self.windows = ReadyWindows(self.folder, root, names)
+        command = ["index", str(self.path), "--out", str(self.folder)]
+        command += [*self.arguments, *self.index_arguments]
+        self.job = Job([("preparing recordings for the search", command)])
+        is_last = False
+        while not is_last and not self._stopping.is_set():
+            is_last = self.job.state != RUNNING
+            self.windows.refresh()
+            self._stopping.wait(REFRESH_S)
+
+    def describe(self, duration_s: float) -> dict[str, Any]:
+        """Return what the page shows of the index; `duration_s` is the length of all recordings."""
+        answer: dict[str, Any] = {"state": "none", "note": self.note, "windows": 0}
+        if self._thread is None:
+            return answer | {"share": 0.0}
+        if self.job is not None:
+            answer |= self.job.describe()
+        answer["share"] = 1.0
+        answer["windows"] = 0 if self.windows is None else len(self.windows)
+        if self._thread.is_alive():
+            answer["state"] = RUNNING  # until all windows can be searched
+            ready_s = 0.0
+            if answer["windows"]:
+                ready_s = answer["windows"] * self.read_settings().hop_s
+            answer["share"] = min(0.99, ready_s / max(duration_s, 1e-9))
+        return answer
+
+    def read_settings(self) -> "IndexSettings":
+        """Return the settings of the index; RequestError if there is none yet."""
+        from callshot.detection.index.index_files import read_settings
+
+        try:
+            return read_settings(self.folder)
+        except InputError:
+            raise RequestError(NOT_READY, 409) from None
+
+    def _find_vector(self, box: Box, *, embed: bool) -> "Float32Array | None":
+        """Return the vector of a box: of the window that has most of it, or else embedded."""
+        from callshot.detection.index.find_windows import embed_span
+
+        assert self.windows is not None  # there is a search
+        place = (box["recording"], box["start_s"], box["end_s"])
+        vector = self.windows.find_vector(*place)
+        if vector is not None:
+            return np.asarray(vector, np.float32)
+        if place not in self._vectors and embed:
+            path = self.library.root / box["recording"]
+            settings = self.read_settings()
+            self._vectors[place] = embed_span(
+                path, *place[1:], self.folder, settings, threads=1
+            )
+        return self._vectors.get(place)
+
+    def find_similar(
+        self,
+        box: Box,
+        calls: Sequence[Box],
+        refused: Sequence[Box],
+        answered: Sequence[Box],
+        clocks: Mapping[str, str | None],
+    ) -> dict[str, Any]:
+        """Return sounds that are similar to the calls of a name, as cards.
+
+        box       a call of this name, which is embedded if the index does not reach it yet
+        calls     all calls of this name
+        refused   what is not of this name
+        answered  what is not shown again
+        """
+        from callshot.detection.ready_windows import choose_different
+
+        if self.windows is None:
+            raise RequestError(self.note or NOT_READY, 409)
+        own = self._find_vector(box, embed=True)
+        others = [one for one in calls if one is not box]
+        examples = [own, *(self._find_vector(one, embed=False) for one in others)]
+        unlike = [self._find_vector(one, embed=False) for one in refused]
+        spans = defaultdict(list)
+        for one in answered:
+            spans[one["recording"]].append((one["start_s"], one["end_s"]))
+        dimension = self.read_settings().dimension
+        found = self.windows.rank(
+            np.array([one for one in examples if one is not None]),
+            np.array([one for one in unlike if one is not None]).reshape(-1, dimension),
+            spans,
+        )
+        cards = [
+            {
+                "recording": one.recording,
+                "start_s": one.start_s,
+                "end_s": one.end_s,
+                "clock": shift_clock(clocks.get(one.recording), one.start_s),
+                "likeness": next(word for share, word in WORDS if one.share >= share),
+            }
+            for one in choose_different(found, CARDS)
+        ]
+        return {
+            "label": box["label"],
+            "cards": cards,
+            "examples": len(calls),
+            "refused": len(refused),
+            "note": "" if cards or len(self.windows) else NOT_READY,
+        }

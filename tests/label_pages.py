@@ -1,0 +1,72 @@
+"""A tab with the page to label recordings, and a check of its colours."""
+
+CONTRASTS = """() => {
+    const read = (text) => text.match(/[\\d.]+/g).map(Number);
+    const light = (colour) => {
+        const parts = colour.slice(0, 3).map((one) => one / 255);
+        const linear = parts.map(
+            (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+    };
+    const ground = (element) => {
+        for (let one = element; one; one = one.parentElement) {
+            const colour = read(getComputedStyle(one).backgroundColor);
+            if (colour.length === 3 || colour[3] > 0.7) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const texts = [...document.querySelectorAll("p, span, bdi, kbd, h1, h2, code, a, label")];
+    const shown = texts.filter((one) => one.checkVisibility() && one.textContent.trim());
+    return shown.map((one) => {
+        const both = [light(read(getComputedStyle(one).color)), light(ground(one))];
+        const lights = both.sort((a, b) => b - a);
+        return [one.textContent, (lights[0] + 0.05) / (lights[1] + 0.05)];
+    }).filter(([, ratio]) => ratio < 4.5);
+}"""
+
+
+class Tab:
+    """A tab with the page."""
+
+    def __init__(self, page, address):
+        self.page = page
+        self.messages = []
+        page.on("console", lambda one: self.messages.append(one.text))
+        page.on("pageerror", lambda one: self.messages.append(str(one)))
+        page.on("dialog", lambda one: self.messages.append(one.message))
+        page.set_default_timeout(10_000)
+        page.goto(address)
+        self.settle()
+
+    def settle(self):
+        """Wait until everything is saved and drawn."""
+        from playwright.sync_api import expect
+
+        expect(self.page.locator("#saved")).to_have_text("All saved")
+        expect(self.page.locator("#pane")).to_have_attribute("data-drawn", "true")
+
+    def drag(self, start, end):
+        """Drag from a place in the picture to another, as shares of its width and height."""
+        area = self.page.locator("#pane").bounding_box()
+        places = [
+            (area["x"] + x * area["width"], area["y"] + y * area["height"])
+            for x, y in (start, end)
+        ]
+        self.page.mouse.move(*places[0])
+        self.page.mouse.down()
+        self.page.mouse.move(*places[1], steps=4)
+        self.page.mouse.up()
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.settle()
+
+    def times(self):
+        """Return the first and the last time in the picture."""
+        pane = self.page.locator("#pane")
+        return [float(pane.get_attribute(f"data-{name}")) for name in ("from", "to")]
+
+    @property
+    def names(self):
+        return self.page.locator(".box .name").all_inner_texts()

@@ -1,0 +1,214 @@
+"""More like this and find all calls, in Chromium: keys, clicks, undo, review, export."""
+
+import re
+import shutil
+
+import pytest
+
+from callshot.review.results import read_review
+from field_recordings import write_site
+from label_pages import CONTRASTS, Tab
+from review_pages import ReviewServer
+
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed"
+).expect
+
+LAPTOP = {"width": 1280, "height": 800}
+OPTIONS = ("--encoder", "mfcc", "--window", "0.5")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return recordings with an index, and the times of the calls in the first one."""
+    from callshot.detection.index.index_recordings import index_recordings
+
+    folder = write_site(tmp_path_factory.mktemp("similar") / "recordings", calls=4)
+    first = (folder / "a.txt").read_text().splitlines()
+    for path in folder.glob("*.txt"):
+        path.unlink()
+    index_recordings(folder, folder.parent / "index", "mfcc", window_s=0.5, threads=1)
+    return folder, [tuple(map(float, line.split("\t")[:2])) for line in first]
+
+
+@pytest.fixture
+def served(browser, site, tmp_path):
+    """Return a function that opens a tab, the server, and a function that reads the calls."""
+    folder, _ = site
+    shutil.copytree(folder.parent / "index", tmp_path / "index")
+    server = ReviewServer(folder, "--out", str(tmp_path), *OPTIONS, command="label")
+    server.start()
+    tabs = []
+    contexts = []
+
+    def open_tab(context=None, **options):
+        if context is None:
+            context = browser.new_context(**{"viewport": LAPTOP, **options})
+            contexts.append(context)
+        tabs.append(Tab(context.new_page(), server.address))
+        return tabs[-1]
+
+    def read_calls(rejected=False):
+        return read_review(tmp_path, rejected=rejected).events
+
+    yield open_tab, server, read_calls
+    server.kill()
+    for context in contexts:
+        context.close()
+    noise = re.compile("Failed to load resource|ERR_CONNECTION")
+    for tab in tabs:
+        assert [one for one in tab.messages if not noise.search(one)] == []
+
+
+def mark(tab, span, name):
+    """Drag a box around a call, name it, and open more like it."""
+    start_s, end_s = tab.times()
+    places = [(one - start_s) / (end_s - start_s) for one in span]
+    tab.drag((places[0], 0.9), (places[1], 0.98))
+    tab.page.keyboard.type(name)
+    tab.press("Enter")
+
+
+def open_similar(tab):
+    expect(tab.page.locator("#ready")).to_have_text("Ready to search", timeout=60_000)
+    tab.page.keyboard.press("m")
+    expect(tab.page.locator(".found")).to_have_count(12)
+
+
+def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site):
+    open_tab, _, read_calls = served
+    tab = open_tab()
+    page = tab.page
+    page.keyboard.press("m")
+    expect(page.locator("#notes")).to_contain_text("Choose a call")
+    mark(tab, site[1][0], "hoot")
+    open_similar(tab)
+    card = page.locator(".found").first
+    expect(card).to_be_focused()
+    outline = "one => getComputedStyle(one).outlineWidth"
+    assert card.evaluate(outline) == "3px"
+    expect(card.locator("img")).to_have_js_property("naturalWidth", 360)
+    expect(card.locator(".likeness")).to_have_text(re.compile("similar"))
+    page.keyboard.press(" ")  # plays
+    page.wait_for_timeout(100)
+    page.keyboard.press("y")
+    tab.settle()
+    expect(card).to_have_attribute("data-answer", "yes")
+    assert len(read_calls()) == 2
+    page.keyboard.press("n")
+    page.keyboard.press("o")
+    page.keyboard.type("<b>growl")
+    page.keyboard.press("Enter")
+    tab.settle()
+    assert sorted(read_calls()["label"]) == ["<b>growl", "hoot", "hoot"]
+    assert len(read_calls(rejected=True)) == 4
+    expect(page.locator(".found .said").nth(2)).to_have_text("<b>growl")
+    page.keyboard.press("u")
+    tab.settle()
+    expect(page.locator(".found").nth(2)).to_have_attribute("data-answer", "")
+    expect(page.locator(".found").nth(2)).to_be_focused()
+    page.keyboard.press("u")
+    tab.settle()
+    assert len(read_calls(rejected=True)) == 2
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".found").nth(1)).to_be_focused()
+    before = page.locator(".found").first.get_attribute("aria-label")
+    page.keyboard.press("x")  # without what was answered
+    expect(page.locator("#counts")).to_have_text("2 calls")
+    expect(card).to_have_attribute("data-answer", "")
+    assert page.locator(".found").first.get_attribute("aria-label") != before
+    # By mouse: a list that is answered leads to the next one.
+    for number in range(12):
+        one = page.locator(".found").nth(number)
+        one.locator("button", has_text="Yes" if number < 3 else "No").click()
+    expect(page.locator("#counts")).to_have_text("5 calls, 9 answered with no")
+    tab.settle()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_contain_text("yes, it is one")
+    page.keyboard.press("?")
+    page.keyboard.press("Escape")
+    expect(page.locator("#similar")).to_be_hidden()
+    tab.settle()
+    page.reload()
+    tab.settle()
+    expect(page.locator("#shown")).to_contain_text("5 calls")
+    assert len(read_calls(rejected=True)) == 14
+
+
+def test_two_tabs_and_a_killed_server_lose_no_answer(served, site):
+    open_tab, server, read_calls = served
+    tab = open_tab()
+    other = open_tab(tab.page.context)
+    mark(tab, site[1][0], "hoot")
+    open_similar(tab)
+    tab.page.keyboard.press("y")
+    expect(other.page.locator("#shown")).to_contain_text("2 calls")
+    server.kill()
+    tab.page.keyboard.press("y")
+    tab.page.keyboard.press("n")
+    expect(tab.page.locator("#saved")).to_have_text("2 changes not saved yet")
+    server.start()
+    tab.settle()
+    assert len(read_calls()) == 3
+    assert len(read_calls(rejected=True)) == 4
+    expect(other.page.locator("#shown")).to_contain_text("3 calls")
+
+
+def test_all_calls_are_found_reviewed_and_exported(served, site):
+    open_tab, _, _ = served
+    tab = open_tab()
+    page = tab.page
+    for span in site[1][0:4:3]:
+        mark(tab, span, "hoot")
+    expect(page.locator("#ready")).to_have_text("Ready to search", timeout=60_000)
+    page.keyboard.press("Shift+F")
+    expect(page.locator("#stop-finding")).to_be_visible()
+    page.keyboard.press("Shift+F")  # stops
+    expect(page.locator("#finding")).to_contain_text("Stopped")
+    page.keyboard.press("Shift+F")
+    expect(page.locator("#found-calls")).to_contain_text("hoot", timeout=90_000)
+    expect(page.locator("#finding")).to_contain_text("Based on 2 examples")
+    for name in ("raven", "audacity", "kaleidoscope", "csv", "segments"):
+        with page.expect_download() as download:
+            page.locator(f'[data-format="{name}"]').click()
+        assert download.value.suggested_filename.startswith(("labels", "segments"))
+    page.locator('[data-format="study"]').click()
+    expect(page.locator("#notes")).to_contain_text(
+        "two such call types", timeout=30_000
+    )
+    page.keyboard.press("Shift+R")
+    expect(page.locator("#back")).to_be_visible()
+    expect(page.locator("#pane")).to_have_attribute("data-drawn", "true")
+    page.keyboard.press("y")
+    expect(page.locator("#saved")).to_have_text("All saved")
+    expect(page.locator("#panel")).to_contain_text("1 of")
+    with page.expect_download():
+        page.locator('#panel [data-format="csv"]').click()
+    page.locator("#back").click()
+    tab.settle()
+    expect(page.locator("#review-found")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_phones_and_can_be_read(served, site, scheme):
+    open_tab, _, _ = served
+    tab = open_tab(color_scheme=scheme)
+    mark(tab, site[1][0], "hoot")
+    for viewport in (LAPTOP, {"width": 390, "height": 844}):
+        page = open_tab(viewport=viewport, color_scheme=scheme).page
+        page.keyboard.press("j")
+        expect(page.locator("#ready")).to_have_text("Ready to search", timeout=60_000)
+        page.locator("#more-like").click()
+        expect(page.locator(".found")).to_have_count(12)
+        page.keyboard.press("y")
+        page.keyboard.press("n")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= viewport["width"]
+        inside = page.locator("#similar").evaluate(
+            "one => one.scrollWidth - one.clientWidth"
+        )
+        assert inside <= 0
+        assert page.evaluate(CONTRASTS) == []
+        for button in page.locator(".found .answers button:visible").all():
+            assert button.bounding_box()["height"] >= 38
