@@ -14,6 +14,7 @@ expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
 ).expect
 
+expect.set_options(timeout=30_000)  # processes run beside the server
 LAPTOP = {"width": 1280, "height": 800}
 OPTIONS = ("--encoder", "mfcc", "--window", "0.5")
 
