@@ -32,9 +32,10 @@ from callshot.corpus.options import make_annotation_options
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_files import Index
 from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.learn import learn
 from callshot.detection.scan import scan
+from callshot.encoders.embed import EmbedOptions
 from callshot.review.labelling import Labelling
+from callshot.review.results import learn_review_files
 from callshot.review.server import ServerOptions, open_labelling
 from callshot.review.similar import SearchOptions
 from field_rules import OTHER, judge
@@ -103,9 +104,9 @@ class Person:
             return
         self.checks = [one for one in self.checks if 60 * one > self.listened_s]
         labels = self.session.journal.path.parent
-        model = learn(
-            labels, ENCODER, store=self.store, encoder_options={"band": "none"}
-        ).model
+        embedding = EmbedOptions({"band": "none"}, self.store)
+        out = labels.parent / "calls.npz"
+        model = learn_review_files(labels, out, ENCODER, embedding).model
         events = scan(model, self.index).events.select(PLACE).rows()
         count, found, right, wrong = judge(events, self.calls)
         self.figures = (found / count, right / max(1, right + wrong))
@@ -187,7 +188,7 @@ def measure(
     rng = np.random.default_rng(draw)
     order = rng.permutation([one.path for one in index.recordings]).tolist()
     with TemporaryDirectory() as name:
-        searching = SearchOptions(index=index.folder)
+        searching = SearchOptions(encoder=None, index=index.folder)
         out = Path(name) / "labels"
         with open_labelling(folder, ServerOptions(), out, searching) as session:
             while session.describe_tasks()["index"]["state"] == "running":
