@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.synthetic.site import synthesise_soundscape
-from callshot.detection.index.different import (
+from callshot.detection.different import (
     Sounds,
     choose_greedily,
     choose_sounds,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from callshot.detection.index.different import (
+from callshot.detection.different import (
     choose_greedily,
     choose_sounds,
     measure_cover,

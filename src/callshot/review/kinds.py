@@ -15,7 +15,7 @@ from callshot.errors import RequestError
 from callshot.review.similar import NOT_READY, Search
 
 if TYPE_CHECKING:
-    from callshot.detection.index.different import Sounds
+    from callshot.detection.different import Sounds
     from callshot.detection.index.ready_windows import Space
     from callshot.encoders.windows import Float32Array
 
@@ -36,7 +36,7 @@ class Kinds:
 
     def _measure(self) -> bool:
         """Choose sounds and order recordings, unless it is done; return whether there are any."""
-        from callshot.detection.index.different import (
+        from callshot.detection.different import (
             choose_sounds,
             measure_cover,
             order_recordings,
@@ -78,7 +78,7 @@ class Kinds:
         `label` is the name of a call in a sound, `heard` whether it was listened to. `order` has
         sounds that are neither, each as different as can be from all before and from what is known.
         """
-        from callshot.detection.index.different import choose_greedily
+        from callshot.detection.different import choose_greedily
 
         with self._lock:
             if not self._measure():
