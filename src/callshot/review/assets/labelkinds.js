@@ -3,7 +3,7 @@
 
 import { getJson } from "./api.js";
 import { announce, byId, make } from "./dom.js";
-import { formatCount, formatShare, formatTime } from "./format.js";
+import { formatCount, formatTime } from "./format.js";
 import { loadCards, openCards, playCard } from "./labelsimilar.js";
 import { settings } from "./settings.js";
 import { emit, on } from "./state.js";
@@ -11,7 +11,6 @@ import { emit, on } from "./state.js";
 const LIST = 12; // sounds of a list, and around a point
 const MAX_PICKED = 60; // cards
 const REFRESH_MS = 5000;
-const MOST = 0.9; // of what there is to hear
 const SIGNS = { named: ["■", "yes"], heard: ["○", "quiet"], unknown: ["●", "accent"] };
 const WORDS = { named: "named", heard: "listened to", unknown: "not listened to yet" };
 
@@ -47,17 +46,18 @@ export function sortRecordings(rows) {
 export function makeNews(name) {
   const own = adds.get(name);
   if (!own) return null;
-  const word = own.before < MOST / 2 ? "much" : own.before < MOST ? "some" : "little";
+  const part = own.share / Math.max(...[...adds.values()].map((one) => one.share));
+  const text = `${part > 1 / 3 ? "much" : part > 1 / 10 ? "some" : "little"} new`;
   const bar = make("span", { class: "bar", "aria-hidden": "true" }, make("span"));
-  bar.firstChild.style.width = `${(100 * own.share) / Math.max(...[...adds.values()].map((one) => one.share))}%`;
-  return make("span", { class: "news" }, bar, `${word} new`);
+  bar.firstChild.style.width = `${100 * part}%`;
+  return make("span", { class: "news", title: text }, bar, make("span", { class: "unseen" }, text));
 }
 
-/** Say how few recordings have most of what there is to hear. */
+/** Say how few recordings have half of what there is to hear. */
 export function describeOrder() {
   if (!adds.size) return "";
-  const count = [...adds.values()].filter((one) => one.before < MOST).length;
-  return `${count} of ${formatCount(adds.size, "recording")} ${count === 1 ? "has" : "have"} ${formatShare(MOST)} of the different sounds.`;
+  const count = [...adds.values()].filter((one) => one.before < 0.5).length;
+  return `Bars: what a recording adds. ${count} of ${formatCount(adds.size, "recording")} ${count === 1 ? "has" : "have"} half of the different sounds.`;
 }
 
 // Kinds of sounds
@@ -75,6 +75,7 @@ let map = null;
 function makeMap() {
   const canvas = make("canvas", { id: "map", tabindex: "0", role: "img", "aria-label": label });
   map = Object.assign(new PointMap(canvas), { points: [], choose, select });
+  map.isOnTop = (number) => map.selected.has(number) || stateOf(sounds[number]) !== "unknown";
   map.drawPoint = (ctx, point, number) => {
     const [sign, colour] = SIGNS[stateOf(sounds[number])];
     map.drawSign(ctx, point, number, sign, getComputedStyle(canvas).getPropertyValue(`--${colour}`));

@@ -71,9 +71,13 @@ class PointMap {
     ctx.scale(ratio, ratio);
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";
-    this.points.forEach((point, number) => this.drawPoint(ctx, point, number));
+    const numbers = [...this.points.keys()];
+    const top = numbers.filter((number) => this.isOnTop(number));
+    for (const number of [...numbers, ...top]) this.drawPoint(ctx, this.points[number], number);
     if (this.lasso) drawLasso(ctx, this.lasso);
   }
+
+  isOnTop(number) { return this.selected.has(number); }
 
   /** Write the sign of a point; those that are not selected are pale. */
   drawSign(ctx, point, number, sign, colour) {
