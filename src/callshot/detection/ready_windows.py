@@ -148,6 +148,12 @@ class ReadyWindows:
         """All files of windows that are ready."""
         return list(self._state[1].values())
 
+    @property
+    def sketches(self) -> tuple[Space | None, list[Part]]:
+        """The space, and all files of windows in it."""
+        space, parts = self._state
+        return space, list(parts.values())
+
     def __len__(self) -> int:
         return sum(len(part.start_s) for part in self.parts)
 

@@ -18,7 +18,7 @@ from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import CallshotError
 from callshot.files import make_folder, sha256_text, write_atomic
 from callshot.records import CorpusResults, FloatArray, Folds
-from callshot.report.figures.projection import principal_plane
+from callshot.report.plane import principal_plane, scale_points
 from callshot.report.summary.context import is_random
 from callshot.report.templates import clean
 from callshot.results import content_key
@@ -305,7 +305,6 @@ EXTRA = 36  # calls with a sound besides the picked ones, over all types
 MIN_EXTRA = 3  # of each type
 MIN_FOR_UMAP = 20
 SEED = 0
-SIDE = 1000  # of the map, in whole numbers
 
 
 def find_calls(results: CorpusResults) -> dict[str, Any]:
@@ -326,7 +325,7 @@ def find_calls(results: CorpusResults) -> dict[str, Any]:
     for table in results.tables:
         scores = score_calls(table, evaluation.folds, labels)
         encoder = {
-            "map": _scale(place_calls(table)),
+            "map": scale_points(place_calls(table)),
             "confused": rank_confused(scores, table.label, labels),
             "picks": pick_calls(table, scores, labels),
         }
@@ -338,16 +337,6 @@ def find_calls(results: CorpusResults) -> dict[str, Any]:
         "encoder_calls": encoders,
         "map_method": "UMAP" if find_spec("umap") else "principal components",
     }
-
-
-def _scale(points: FloatArray) -> list[list[int]]:
-    """Return points, (calls, 2), as whole numbers from 0 to SIDE; both axes have the same unit."""
-    low = points.min(axis=0)
-    extent = points.max(axis=0) - low
-    width = float(extent.max()) or 1.0
-    middle = (SIDE - SIDE * extent / width) / 2
-    whole = np.rint(SIDE * (points - low) / width + middle).astype(int)
-    return [[int(x), int(y)] for x, y in whole]
 
 
 def place_calls(table: Vectors) -> FloatArray:

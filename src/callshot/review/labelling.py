@@ -43,6 +43,7 @@ from callshot.review.decisions import (
 )
 from callshot.review.finding import STUDIES, Finding
 from callshot.review.journal import Entry, Journal, Row
+from callshot.review.kinds import Kinds
 from callshot.review.session import Answer, suggest_presets
 from callshot.review.similar import Search
 from callshot.review.sound import read_palettes
@@ -165,6 +166,7 @@ class Labelling:
     problems  why recordings cannot be shown, by name
     search    sounds that are similar to calls
     finding   all calls, found by a model of those that are labelled
+    kinds     what to listen to first
     """
 
     score_version = 0  # of a review; here nothing is scored
@@ -184,6 +186,7 @@ class Labelling:
         self.reviewer = reviewer
         self.search = search
         self.finding = finding
+        self.kinds = Kinds(search)
         self.lock = RLock()
         self.labels = Labels()
         apply_rows(self.labels.apply, journal.entries, journal.path, CHANGES)
@@ -376,6 +379,13 @@ class Labelling:
             answered = [*labels.boxes.values(), *refused]
         return self.search.find_similar(box, calls, refused, answered, self.clocks)
 
+    def list_kinds(self) -> Answer:
+        """Return sounds on a map, and the order in which to listen to them."""
+        with self.lock:
+            calls = self.labels.calls
+            heard = self.labels.find_heard()
+        return self.kinds.describe(calls, heard, self.clocks)
+
     def describe_tasks(self) -> Answer:
         """Return how far the index is, and the search for all calls."""
         known = [*self.recordings.values()]
@@ -415,7 +425,7 @@ class Labelling:
         """Add, change or delete a box, or save that a sound is not of a name; return what changed.
 
         A request that was saved before, by its uuid, is not saved again. A box that is added as
-        `tight` ends with the sound that is in it.
+        `tight` ends with the sound that is in it; without frequencies, it has those of its name.
         """
         action = request.get("action")
         actions = (ADD, CHANGE, DELETE, NO)
@@ -434,6 +444,8 @@ class Labelling:
                     raise RequestError("box: there is one with this id already", 409)
                 if action in (CHANGE, DELETE) and key not in labels.boxes:
                     raise RequestError("this call was deleted, or never saved", 404)
+                if action == ADD and request.get("tight") is True:
+                    box = self._guess_band(box)
                 if action != DELETE:
                     row["body"] |= self._check_box(box)
                 if action == NO and row["body"]["label"] is None:
@@ -441,6 +453,19 @@ class Labelling:
                 if action == ADD and request.get("tight") is True:
                     row["body"] |= self._tighten(row["body"])
             return self._save(row, reviewer)
+
+    def _guess_band(self, box: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a box without frequencies with those of calls of its name, or else with all."""
+        if box.get("low_freq_hz") is not None or box.get("label") is None:
+            return box
+        top_hz = self.find_recording(box.get("recording")).rate_hz / 2
+        band = {"low_freq_hz": 0.0, "high_freq_hz": top_hz}
+        calls = [one for one in self.labels.calls if one["label"] == box["label"]]
+        if calls:
+            usual = {name: np.median([one[name] for one in calls]) for name in band}
+            if usual["low_freq_hz"] < top_hz:
+                band = {name: min(float(usual[name]), top_hz) for name in band}
+        return {**box, **band}
 
     def _tighten(self, box: Box) -> dict[str, float]:
         """Return start and end of the sound in a box; calls of its name say how long calls are."""

@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from callshot import report
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
 from callshot.review.finding import STUDIES, pack_study
@@ -65,6 +66,7 @@ from callshot.review.web_safety import (
 )
 
 ASSETS = Path(__file__).with_name("assets")
+REPORT_ASSETS = Path(report.__file__).parent / "page" / "assets"
 mimetypes.add_type("text/javascript", ".js")  # Windows may know another one
 BINARY_TYPE = "application/octet-stream"
 MAX_POLL_S = 25.0
@@ -387,6 +389,11 @@ LABEL_GETS: dict[str, Get] = {
     "/api/sound": answer_sound,
     "/api/spectrogram": answer_spectrogram,
     "/api/similar": lambda session, query: session.list_similar(query.text("box")),
+    "/api/kinds": lambda session, query: session.list_kinds(),
+    "/api/order": lambda session, query: {
+        "recordings": [*session.kinds.order_recordings().items()]
+    },
+    "/pointmap.js": lambda session, query: FileResponse(REPORT_ASSETS / "pointmap.js"),
     "/api/tasks": lambda session, query: session.describe_tasks(),
     "/api/export/{format}": answer_labels,
 }

@@ -7,7 +7,8 @@ from matplotlib.text import Text
 
 from callshot import Vectors
 from callshot.report.figures.figure_io import freeze, open_figure
-from callshot.report.figures.projection import draw_map, place_names, principal_plane
+from callshot.report.figures.projection import draw_map, place_names
+from callshot.report.plane import principal_plane
 
 
 @pytest.mark.parametrize("shape", [(40, 5), (7, 30), (3, 3), (12, 90), (2, 5)])

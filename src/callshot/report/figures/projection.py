@@ -4,12 +4,10 @@ The names of the labels are next to their centroids if there are few, else numbe
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from callshot.records import CorpusResults, FloatArray
 from callshot.report.figures.figure_io import (
@@ -34,6 +32,7 @@ from callshot.report.figures.layout import (
     shorten_all,
     text_width_pt,
 )
+from callshot.report.plane import principal_plane
 from callshot.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAPS_PER_PAGE = 6
-LARGE_MATRIX = 100  # rows and columns
 LIST_IN = 1.75
 MAX_SIDE_IN = 4.2
 ASPECT = 0.86
@@ -75,40 +73,6 @@ def plan_projection(results: CorpusResults, *_: Any) -> Pages:
     """Yield a map for every encoder, six to a page."""
     labels = [count.label for count in results.evaluation.eligible_classes]
     yield from make_pages("map", results.tables, MAPS_PER_PAGE, _compose_maps, labels)
-
-
-def principal_plane(
-    vectors: NDArray[np.floating[Any]],
-) -> tuple[FloatArray, FloatArray]:
-    """Project vectors, (segments, dimensions), to the plane of largest variance.
-
-    Return points, (segments, 2), and the share of the variance that each axis has, (2,). Each axis
-    points towards its farthest segment. Large matrices are decomposed by Lanczos' iteration, which
-    is much faster; its first vector is fixed, so that equal vectors give equal bytes.
-
-    >>> points, shares = principal_plane(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, -4.0]]))
-    >>> points[:, 0].round(9).tolist(), shares.round(9).tolist()
-    ([-3.0, -1.0, 4.0], [1.0, 0.0])
-    """
-    from scipy.sparse.linalg import ArpackError, svds
-
-    whole = np.asarray(vectors, np.float64)
-    centred = whole - whole.mean(axis=0)
-    # A plane needs two rows and two columns.
-    centred = np.pad(centred, [(0, max(0, 2 - size)) for size in centred.shape])
-    size = min(centred.shape)
-    left = None
-    if size >= LARGE_MATRIX:
-        with suppress(ArpackError):
-            left, values, _ = svds(centred, 2, v0=np.cos(np.arange(size)))
-            left, values = left[:, ::-1], values[::-1]
-    if left is None:
-        left, values, _ = np.linalg.svd(centred, full_matrices=False)
-    largest = values[:2]
-    points = (left[:, :2] * largest)[: len(whole)]
-    farthest = np.abs(points).argmax(axis=0)
-    sign = np.where(points[farthest, (0, 1)] < 0, -1.0, 1.0)
-    return points * sign, largest**2 / (np.sum(centred**2) or 1.0)
 
 
 def _compose_maps(

@@ -282,6 +282,7 @@ SCRIPTS = (
     "panels.js",
     "sounds.js",
     "confusion.js",
+    "pointmap.js",
     "map.js",
     "tables.js",
 )

@@ -6,6 +6,7 @@ import { baseName, formatClock, formatCount, formatShare, formatSpeed, formatTim
 import { isTyping, listenToKeys, nameKey, toggleHelp } from "./keytable.js";
 import { findAll, openReview, showFinding, startTasks } from "./labelfind.js";
 import { addBox, boxes, changeHistory, choose, chooseNext, closeNamer, deleteBox, markNothing, nudge, openBoxes, openNamer, playBox, repeatName, startBoxes, takeBoxes } from "./labelboxes.js";
+import { describeOrder, makeNews, openKinds, sortRecordings, startKinds } from "./labelkinds.js";
 import { openSimilar, SIMILAR_KEYS, startSimilar } from "./labelsimilar.js";
 import { moveCursor, play, playTime, sound, stop } from "./labelsound.js";
 import { columnLength, formatMoment, scrollBy, scrollTo, showAll, showRecording, toTime, toX, view, viewEnd, zoomBy } from "./labelview.js";
@@ -51,12 +52,14 @@ function makeRecording(row) {
   const facts = row.problem ? make("span", { class: "why" }, row.problem) : make("span", { class: "facts" }, describeRecording(row));
   const note = row.note ? make("span", { class: "why" }, row.note) : null;
   const attributes = { type: "button", class: "recording", "data-name": row.name, title: row.name, "aria-current": isOpen ? "true" : null, disabled: Boolean(row.problem), click: () => open(row.name) };
-  return make("button", attributes, make("bdi", {}, baseName(row.name)), facts, note);
+  return make("button", attributes, make("bdi", {}, baseName(row.name)), makeNews(row.name), facts, note);
 }
 
 function showRecordings() {
   const focused = document.activeElement?.dataset?.name;
-  byId("recordings").replaceChildren(...[...recordings.values()].map(makeRecording));
+  const text = settings.order === "hear" ? describeOrder() || "Not ready yet: recordings are being prepared." : "";
+  byId("order-text").textContent = text;
+  byId("list").replaceChildren(...sortRecordings([...recordings.values()]).map(makeRecording));
   if (focused) byId("recordings").querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
   showPanel();
 }
@@ -91,7 +94,7 @@ async function showPlace({ recording, start_s, end_s }) {
 
 /** Open the next recording that can be shown, or the one before. */
 function openNext(step) {
-  const names = [...recordings.values()].filter((row) => !row.problem).map((row) => row.name);
+  const names = sortRecordings([...recordings.values()]).filter((row) => !row.problem).map((row) => row.name);
   const next = names[names.indexOf(view.recording?.name) + step];
   if (next) open(next);
 }
@@ -196,6 +199,7 @@ const stepTop = (step) => {
   changeSettings({ max_hz: Math.min(half, stepValue([...TOPS.filter((top) => top < half), half], Math.min(settings.max_hz, half), step)) });
 };
 const stepContrast = (name, step) => changeSettings({ [name]: Math.max(name === "range_db" ? 10 : -150, settings[name] + step) });
+const changeOrder = () => changeSettings({ order: settings.order === "hear" ? "time" : "hear" });
 const zoom = (step) => { zoomBy(step); changeSettings({ level: view.level }); };
 
 const KEYS = [
@@ -204,6 +208,7 @@ const KEYS = [
   ["Calls", ["r"], "give it the last name", repeatName],
   ["Calls", ["s"], "same name: new boxes get the last name at once", () => toggle("same")],
   ["Calls", ["m"], "more like the chosen call", openSimilar],
+  ["Calls", ["e"], "each kind of sound once: cards and a map", openKinds],
   ["Calls", ["F"], "find all calls, or stop it", findAll],
   ["Calls", ["R"], "review what was found", openReview],
   ["Calls", ["Delete", "Backspace"], "delete it", deleteBox],
@@ -245,6 +250,7 @@ const KEYS = [
   ["View", ["d"], "darker", () => stepContrast("floor_db", 5)],
   ["View", ["c"], "more contrast", () => stepContrast("range_db", -5)],
   ["View", ["v"], "less contrast", () => stepContrast("range_db", 5)],
+  ["View", ["o"], "order of recordings: by time, or most to hear first", changeOrder],
   ["View", ["J"], "next recording", () => openNext(1)],
   ["View", ["K"], "recording before", () => openNext(-1)],
   ["View", ["?"], "this help", () => showHelp()],
@@ -287,6 +293,12 @@ function makeNumber(name, text, low) {
 }
 
 function startControls() {
+  settings.order ??= "time";
+  byId("list-tools").replaceChildren(
+    makeSelect("order", "Order of recordings (o)", [["time", "by time"], ["hear", "most to hear first"]], "order", String),
+    makeButton("Kinds of sounds", "e", openKinds, { id: "kinds", title: "Meet each kind of sound once", "aria-keyshortcuts": "e" }),
+  );
+  on("settings", (keys) => { if (keys.includes("order")) showRecordings(); });
   const playing = makeButton("Play", "space", togglePlay, { id: "play", "aria-keyshortcuts": "Space" });
   on("player", () => {
     playing.firstChild.textContent = sound.playing ? "Stop" : "Play";
@@ -333,7 +345,9 @@ function showPanel() {
   const rows = [...recordings.values()].filter((row) => !row.problem);
   const calls = rows.reduce((sum, row) => sum + (row.boxes ?? 0), 0);
   const heard = rows.reduce((sum, row) => sum + heardLength(row), 0);
-  byId("shown").textContent = `${formatCount(calls, "call")} in ${formatCount(rows.length, "recording")}, ${formatTime(heard, 0)} heard`;
+  const length = rows.reduce((sum, row) => sum + (row.duration_s ?? 0), 0);
+  const [part, whole] = [heard, length].map((seconds) => Math.round(seconds / 60).toLocaleString("en"));
+  byId("shown").textContent = `${formatCount(calls, "call")} in ${formatCount(rows.length, "recording")}, ${part} of ${whole} min listened to`;
   const names = state.session.names.map((name) => make("bdi", {}, name));
   const links = state.session.exports.map((name) => make("a", { class: "button", href: withQuery(`/api/export/${name}`, {}), download: true, "data-format": name, click: download }, FORMATS[name] ?? name));
   const commands = state.session.commands.map((command) => make("code", {}, command));
@@ -362,6 +376,8 @@ async function start() {
   startControls();
   startBoxes();
   startSimilar();
+  startKinds();
+  on("order", showSoon);
   startTasks();
   showNames();
   listenToKeys(press);

@@ -28,6 +28,7 @@ async function follow() {
 function take(answer) {
   const wasRunning = tasks?.find.state === "running";
   tasks = answer;
+  emit("tasks", tasks);
   byId("ready").textContent = describeIndex(tasks.index);
   showFinding();
   if (wasRunning && tasks.find.state === "done") emit("note", `${describeFound(tasks.find.found)}: review them (Shift R).`);

@@ -1,4 +1,4 @@
-// More like this: sounds that are similar to the calls of a name, answered with a key each.
+// Cards of sounds, answered with a key each: more like this, and kinds of sounds (labelkinds.js).
 
 import { getJson, withQuery } from "./api.js";
 import { announce, byId, make, makeButton } from "./dom.js";
@@ -12,7 +12,7 @@ import { emit } from "./state.js";
 const WAIT_MS = 50;
 const dialog = byId("similar");
 const audio = new Audio();
-let query = null; // the box that sounds are similar to
+let query = null; // what is asked: {title, label, hint, load}, of kinds of sounds also {kinds, element, note}
 let cards = []; // {id, recording, start_s, end_s, clock, likeness, answer}
 let current = 0; // number of the card that keys act on
 let counts = "";
@@ -21,15 +21,16 @@ let naming = false;
 
 const GROUP = "More like this";
 export const SIMILAR_KEYS = [
-  [GROUP, ["y"], "yes, it is one", () => answer("yes")],
-  [GROUP, ["n"], "no, it is not", () => answer("no")],
+  [GROUP, ["y"], "yes, it is one (kinds of sounds: it has the last name)", () => answer("yes")],
+  [GROUP, ["n"], "no, it is not (kinds of sounds: there is no call in it)", () => answer("no")],
   [GROUP, ["o"], "it is another call: type its name", () => openOther()],
-  [GROUP, [" "], "play the sound, stop", () => togglePlay()],
+  [GROUP, [" "], "play the sound, stop", () => playCard()],
   [GROUP, ["ArrowRight"], "next sound", () => move(1)],
   [GROUP, ["ArrowLeft"], "sound before", () => move(-1)],
   [GROUP, ["ArrowDown"], "sound below", () => move(columns())],
   [GROUP, ["ArrowUp"], "sound above", () => move(-columns())],
-  [GROUP, ["x"], "next list", () => load()],
+  [GROUP, ["x"], "next list", () => loadCards()],
+  [GROUP, ["m"], "to the map of kinds of sounds", () => query.element?.querySelector("canvas").focus()],
   [GROUP, ["u", "Ctrl+z"], "undo", () => undo()],
   [GROUP, ["g"], "show it in its recording", () => showPlace()],
   [GROUP, ["?"], "all keys", () => emit("help")],
@@ -43,25 +44,33 @@ export async function openSimilar() {
     emit("note", "Choose a call that has a name first.");
     return;
   }
+  const title = ["More like ", make("bdi", {}, box.label)];
+  const hint = "Is it the same call? y: yes, n: no, o: another call. Space plays.";
+  await openCards({ ...box, title, hint, load: () => getJson("/api/similar", { box: box.id }) });
+}
+
+/** Open the dialog on the first list of what is asked. */
+export async function openCards(asking) {
   stop();
-  query = box;
+  query = asking;
   cards = [];
   counts = "";
-  show("Looking for similar sounds …");
+  show("Looking for sounds …");
+  dialog.classList.toggle("kinds", Boolean(query.kinds));
   dialog.showModal();
-  await load();
+  await loadCards();
 }
 
 /** Load the next list; answers that are on their way are saved first. */
-async function load() {
+export async function loadCards() {
   const mine = ++asked;
   audio.pause();
   while (unsavedCount()) await new Promise((resolve) => setTimeout(resolve, WAIT_MS));
   try {
-    const found = await getJson("/api/similar", { box: query.id });
+    const found = await query.load();
     if (mine !== asked) return;
-    cards = found.cards.map((card) => ({ ...card, id: makeUuid(), answer: null }));
-    counts = `${formatCount(found.examples, "call")}${found.refused ? `, ${found.refused} answered with no` : ""}`;
+    cards = found.cards.map((card) => ({ ...card, id: makeUuid(), answer: card.label ?? null }));
+    counts = found.counts ?? `${formatCount(found.examples, "call")}${found.refused ? `, ${found.refused} answered with no` : ""}`;
     current = 0;
     show(cards.length ? "" : found.note || "There are no more sounds to show.");
     focusCard();
@@ -72,19 +81,19 @@ async function load() {
 
 /** Show the list, or a sentence where there is none. */
 function show(text) {
-  const title = make("h2", { id: "similar-title" }, "More like ", make("bdi", {}, query.label));
-  const list = make("div", { id: "found", role: "group", "aria-label": "Similar sounds" }, ...cards.map(makeCard));
+  const title = make("h2", { id: "similar-title" }, ...[query.title].flat());
+  const list = make("div", { id: "found", role: "group", "aria-label": "Sounds" }, ...cards.map(makeCard));
   const bar = make(
     "div",
     { class: "row", id: "similar-bar" },
-    makeButton("Next list", "x", load, { "aria-keyshortcuts": "x" }),
+    makeButton("Next list", "x", loadCards, { "aria-keyshortcuts": "x" }),
     makeButton("Undo", "u", undo, { "aria-keyshortcuts": "u" }),
     makeButton("Back", "Esc", () => dialog.close()),
   );
   const form = make("form", { id: "other", hidden: true, autocomplete: "off", submit: submitOther });
   const head = make("div", { class: "similar-head" }, title, make("p", { class: "quiet", id: "counts" }, counts), bar);
-  const hint = text || "Is it the same call? y: yes, n: no, o: another call. Space plays.";
-  dialog.replaceChildren(head, make("p", { id: "similar-text" }, hint), list, form);
+  const parts = [head, make("p", { id: "similar-text" }, text || query.hint), query.element, list, form];
+  dialog.replaceChildren(...parts.filter(Boolean));
   naming = false;
   cards.forEach((card, number) => showCard(number));
 }
@@ -93,13 +102,13 @@ function makeCard(card, number) {
   const { recording, start_s, end_s } = card;
   const size = { width: 360, height: 150 };
   // An octave more than the call on both sides, so that it fills the picture.
-  const band = { min_hz: query.low_freq_hz / 2, max_hz: 2 * query.high_freq_hz };
+  const band = query.kinds ? {} : { min_hz: query.low_freq_hz / 2, max_hz: 2 * query.high_freq_hz };
   const source = withQuery("/api/spectrogram", { recording, start_s, end_s, ...size, ...pictureSettings(), ...band });
   const choose = (action) => (event) => { event.stopPropagation(); current = number; action(); };
   const inner = { tabindex: "-1" };
   return make(
     "div",
-    { class: "found", role: "group", "data-number": number, click: choose(togglePlay), focus: () => { current = number; mark(); } },
+    { class: "found", role: "group", "data-number": number, click: choose(playCard), focus: () => { current = number; mark(); } },
     make("img", { src: source, alt: "", ...size }),
     make("bdi", { class: "where" }, baseName(card.recording)),
     make("span", { class: "when" }, formatClock(card.clock) || formatTime(card.start_s, 1)),
@@ -107,9 +116,9 @@ function makeCard(card, number) {
     make(
       "span",
       { class: "answers" },
-      makeButton("Yes", null, choose(() => answer("yes")), inner),
-      makeButton("No", null, choose(() => answer("no")), inner),
-      makeButton("Other", null, choose(openOther), inner),
+      query.kinds && !query.label ? null : makeButton(query.kinds ? query.label : "Yes", null, choose(() => answer("yes")), inner),
+      makeButton(query.kinds ? "Nothing" : "No", null, choose(() => answer("no")), inner),
+      makeButton(query.kinds ? "Name" : "Other", null, choose(openOther), inner),
     ),
     make("bdi", { class: "said" }),
   );
@@ -127,7 +136,7 @@ const element = (number) => dialog.querySelector(`[data-number="${number}"]`);
 function showCard(number) {
   const card = cards[number];
   const place = formatClock(card.clock) || formatTime(card.start_s, 1);
-  const said = card.answer === null ? "" : card.answer === "yes" ? "✓ yes" : card.answer === "no" ? "✗ no" : card.answer;
+  const said = card.answer === null ? "" : card.answer === "yes" ? "✓ yes" : card.answer === "no" ? (query.kinds ? "✗ nothing" : "✗ no") : card.answer;
   const one = element(number);
   one.dataset.answer = card.answer === null ? "" : card.answer === "no" ? "no" : "yes";
   one.querySelector(".said").textContent = said;
@@ -161,7 +170,8 @@ function move(step) {
   focusCard();
 }
 
-function togglePlay() {
+/** Play the current sound, or stop it. */
+export function playCard() {
   const { recording, start_s, end_s } = cards[current] ?? {};
   focusCard();
   if (recording === undefined) return;
@@ -173,6 +183,7 @@ function togglePlay() {
   }
   audio.dataset.address = address;
   audio.src = address;
+  query.note?.(cards[current], {});
   audio.play().catch((error) => { if (error.name !== "AbortError") tell(error.message); });
 }
 
@@ -186,21 +197,27 @@ function answer(said) {
     tell("This one is answered; u takes the last answer back.");
     return;
   }
-  card.answer = said;
+  if (query.kinds && said === "yes" && !query.label) {
+    openOther();
+    return;
+  }
+  const isNothing = query.kinds && said === "no";
+  const label = isNothing ? null : said === "yes" || said === "no" ? query.label : said;
+  card.answer = query.kinds ? label ?? "no" : said;
   showCard(current);
-  const { low_freq_hz, high_freq_hz } = query;
-  const label = said === "yes" || said === "no" ? query.label : said;
+  query.note?.(card, { label });
+  const { low_freq_hz = null, high_freq_hz = null } = query;
   const box = { id: card.id, recording: card.recording, start_s: card.start_s, end_s: card.end_s, low_freq_hz, high_freq_hz, label };
-  const body = { uuid: makeUuid(), action: said === "no" ? "no" : "add", tight: said !== "no", box };
+  const body = { uuid: makeUuid(), action: said === "no" && !isNothing ? "no" : "add", tight: said !== "no", box };
   send("/api/boxes", body).then((result) => emit("answer", result), (error) => {
     card.answer = null;
     card.id = makeUuid();
     tell(`Not saved: ${error.message}`);
     if (dialog.open && element(cards.indexOf(card))) showCard(cards.indexOf(card));
   });
-  announce(`Saved: ${said}.`);
+  announce(`Saved: ${isNothing ? "nothing" : query.kinds ? label : said}.`);
   const next = [...cards.keys()].find((number) => cards[(current + number) % cards.length].answer === null);
-  if (next === undefined) load();
+  if (next === undefined) loadCards();
   else move(((current + next) % cards.length) - current);
 }
 
@@ -226,6 +243,10 @@ function submitOther(event) {
   const name = byId("other-name").value.trim();
   if (name === "") return;
   closeOther();
+  if (query.kinds) {
+    query.label = name;
+    emit("named", name);
+  }
   answer(name === query.label ? "yes" : name);
 }
 
@@ -238,6 +259,7 @@ async function undo() {
     const back = cards.findIndex((card) => result.gone.includes(card.id));
     if (back < 0) return;
     cards[back].answer = null;
+    query.note?.(cards[back], { label: null });
     cards[back].id = makeUuid();
     current = back;
     showCard(back);

@@ -1,0 +1,123 @@
+"""Kinds of sounds: recordings and sounds in the order in which to listen to them, and a map.
+
+All of it comes from the windows of the index that are ready, and changes while there are more.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from callshot.detection.index.clock import shift_clock
+from callshot.errors import RequestError
+from callshot.review.similar import NOT_READY, Search
+
+if TYPE_CHECKING:
+    from callshot.detection.different import Sounds
+    from callshot.detection.ready_windows import Space
+    from callshot.encoders.windows import Float32Array
+
+MAX_ORDER = 240  # sounds that are shown one list after another
+HEARD = 0.5  # share of a sound that was listened to, so that it counts as heard
+
+Span = tuple[float, float]
+
+
+class Kinds:
+    """Sounds of an index that may still be made; computed again when there are more windows."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self._lock = Lock()
+        self._state: tuple[Space, int] | None = None
+        self._recordings: dict[str, float] = {}
+
+    def _measure(self) -> bool:
+        """Choose sounds and order recordings, unless it is done; return whether there are any."""
+        from callshot.detection.different import (
+            choose_sounds,
+            measure_cover,
+            order_recordings,
+        )
+        from callshot.report.plane import principal_plane, scale_points
+
+        if self.search.windows is None:
+            return False
+        space, parts = self.search.windows.sketches
+        count = sum(len(part.start_s) for part in parts)
+        if space is None or count == 0:
+            return False
+        if self._state != (space, count):
+            sounds = choose_sounds(space, parts)
+            if len(sounds.start_s) == 0:  # all is silent
+                return False
+            self._sounds: Sounds = sounds
+            self._cover: Float32Array = measure_cover(sounds)
+            self._recordings = order_recordings(sounds, self._cover)
+            points, _ = principal_plane(sounds.sketch)
+            self._points = scale_points(points)
+            self._state = (space, count)
+        return True
+
+    def order_recordings(self) -> dict[str, float]:
+        """Return recordings, those with most to hear first, and the share of all that each adds."""
+        with self._lock:
+            self._measure()
+            return self._recordings
+
+    def describe(
+        self,
+        calls: Sequence[Mapping[str, Any]],
+        heard: Mapping[str, Sequence[Span]],
+        clocks: Mapping[str, str | None],
+    ) -> dict[str, Any]:
+        """Return sounds with their place on the map, and the order in which to listen to them.
+
+        `label` is the name of a call in a sound, `heard` whether it was listened to. `order` has
+        sounds that are neither, each as different as can be from all before and from what is known.
+        """
+        from callshot.detection.different import choose_greedily
+
+        with self._lock:
+            if not self._measure():
+                raise RequestError(self.search.note or NOT_READY, 409)
+            sounds, cover, points = self._sounds, self._cover, self._points
+        boxes = defaultdict(list)
+        for box in calls:
+            boxes[box["recording"]].append((box["start_s"], box["end_s"], box["label"]))
+        rows = []
+        columns = (sounds.recording, sounds.start_s, sounds.end_s)
+        for name, start_s, end_s, point in zip(
+            *(column.tolist() for column in columns), points, strict=True
+        ):
+            labels = [
+                label
+                for first_s, last_s, label in boxes[name]
+                if first_s < end_s and last_s > start_s
+            ]
+            heard_s = sum(
+                max(0.0, min(end_s, last_s) - max(start_s, first_s))
+                for first_s, last_s in heard.get(name, ())
+            )
+            row = {
+                "recording": name,
+                "start_s": start_s,
+                "end_s": end_s,
+                "clock": shift_clock(clocks.get(name), start_s),
+                "label": labels[0] if labels else None,
+                "heard": heard_s >= HEARD * (end_s - start_s),
+                "point": point,
+            }
+            rows.append(row)
+        is_known = np.array([row["heard"] or row["label"] is not None for row in rows])
+        covered = cover[is_known].max(axis=0, initial=0.0)
+        unknown = np.flatnonzero(~is_known)
+        order, _ = choose_greedily(
+            cover[np.ix_(unknown, unknown)],
+            covered[unknown],
+            MAX_ORDER,
+            sounds.distance[unknown],
+        )
+        return {"sounds": rows, "order": unknown[order].tolist()}

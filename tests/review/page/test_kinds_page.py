@@ -1,0 +1,196 @@
+"""Where to listen first, in Chromium: the order of recordings, kinds of sounds, the map."""
+
+import re
+import shutil
+
+import pytest
+
+from callshot.review.results import read_review
+from field_recordings import write_site
+from label_pages import CONTRASTS, Tab
+from review_pages import ReviewServer
+
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed"
+).expect
+
+LAPTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    from callshot.detection.index.index_recordings import index_recordings
+
+    folder = write_site(tmp_path_factory.mktemp("kinds") / "recordings", calls=4)
+    for path in folder.glob("*.txt"):
+        path.unlink()
+    index_recordings(folder, folder.parent / "index", "mfcc", window_s=0.5, threads=1)
+    return folder
+
+
+@pytest.fixture
+def served(browser, site, tmp_path):
+    """Return a function that opens a tab when all is ready, and one that reads the calls."""
+    shutil.copytree(site.parent / "index", tmp_path / "index")
+    options = ("--out", str(tmp_path), "--encoder", "mfcc", "--window", "0.5")
+    server = ReviewServer(site, *options, command="label")
+    server.start()
+    tabs = []
+
+    def open_tab(**options):
+        context = browser.new_context(**{"viewport": LAPTOP, **options})
+        tab = Tab(context.new_page(), server.address)
+        tabs.append((context, tab))
+        tab.page.set_default_timeout(30_000)
+        expect(tab.page.locator("#ready")).to_have_text(
+            "Ready to search", timeout=60_000
+        )
+        return tab
+
+    yield open_tab, lambda: read_review(tmp_path).events
+    server.kill()
+    for context, tab in tabs:
+        context.close()
+        assert [one for one in tab.messages if "ERR_CONNECTION" not in one] == []
+
+
+def open_kinds(page):
+    page.keyboard.press("e")
+    expect(page.locator(".found")).to_have_count(12)
+
+
+def test_recordings_are_ordered_by_a_key_and_by_the_list(served):
+    open_tab, _ = served
+    tab = open_tab()
+    page = tab.page
+    names = page.locator(".recording bdi")
+    expect(page.locator(".news")).to_have_count(3, timeout=30_000)
+    expect(page.locator("#shown")).to_have_text(re.compile(r"0 of \d+ min listened to"))
+    assert names.all_inner_texts() == ["a.wav", "b.wav", "c.wav"]
+    page.keyboard.press("o")
+    expect(page.locator("#order")).to_have_value("hear")
+    expect(page.locator("#order-text")).to_contain_text("of the different sounds")
+    ordered = names.all_inner_texts()
+    assert sorted(ordered) == ["a.wav", "b.wav", "c.wav"]
+    bars = page.locator(".news .bar span").evaluate_all(
+        "all => all.map((one) => parseFloat(one.style.width))"
+    )
+    assert bars == sorted(bars, reverse=True)
+    assert bars[0] == 100
+    page.locator(f'[data-name="{ordered[0]}"]').click()
+    page.keyboard.press("Shift+J")  # the next one of this order
+    expect(page.locator("#file")).to_have_text(ordered[1])
+    page.reload()
+    tab.settle()
+    expect(page.locator("#order")).to_have_value("hear")
+    page.locator("#order").select_option("time")
+    assert names.all_inner_texts() == ["a.wav", "b.wav", "c.wav"]
+
+
+def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served):
+    open_tab, read_calls = served
+    tab = open_tab()
+    page = tab.page
+    open_kinds(page)
+    cards = page.locator(".found")
+    expect(cards.first).to_be_focused()
+    page.keyboard.press(" ")
+    expect(page.locator("#counts")).to_contain_text("1 listened to")
+    page.keyboard.press("y")  # there is no last name yet
+    page.keyboard.type("<b>hoot")
+    page.keyboard.press("Enter")
+    page.keyboard.press("y")
+    page.keyboard.press("n")
+    expect(cards.nth(2)).to_have_attribute("data-answer", "no")
+    expect(cards.nth(1).locator(".said")).to_have_text("<b>hoot")
+    tab.settle()
+    assert read_calls()["label"].to_list() == ["<b>hoot", "<b>hoot"]
+    expect(page.locator("#counts")).to_contain_text("2 named")
+    page.keyboard.press("u")  # nothing
+    page.keyboard.press("u")
+    expect(cards.nth(1)).to_have_attribute("data-answer", "")
+    expect(page.locator("#counts")).to_contain_text("1 named")
+    before = cards.evaluate_all("all => all.map((one) => one.ariaLabel)")
+    page.keyboard.press("x")
+    expect(cards.first).to_have_attribute("data-answer", "")
+    expect(cards.first).to_be_focused()
+    after = cards.evaluate_all("all => all.map((one) => one.ariaLabel)")
+    places = [
+        {re.sub("Sound [0-9]+", "", one) for one in part} for part in (before, after)
+    ]
+    assert places[0].isdisjoint(places[1])
+    page.keyboard.press("g")  # in its recording
+    expect(page.locator("#similar")).to_be_hidden()
+    tab.settle()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_contain_text("each kind of sound once")
+
+
+def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served):
+    open_tab, read_calls = served
+    tab = open_tab()
+    page = tab.page
+    open_kinds(page)
+    cards = page.locator(".found")
+    canvas = page.locator("#map")
+    page.keyboard.press("m")
+    expect(canvas).to_be_focused()
+    assert canvas.evaluate("one => getComputedStyle(one).outlineWidth") == "3px"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#live")).to_contain_text("a.wav, 0:00.5")
+    page.keyboard.press("Enter")
+    expect(cards.first).to_have_attribute("aria-label", re.compile("a.wav, 0:00.5"))
+    expect(cards.first).to_be_focused()
+    expect(page.locator("#counts")).to_contain_text("1 listened to")
+    page.keyboard.press("o")
+    page.keyboard.type("bark")
+    page.keyboard.press("Enter")
+    tab.settle()
+    assert read_calls()["label"].to_list() == ["bark"]
+    box = canvas.bounding_box()
+    corners = [(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99)]
+    places = [
+        (box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners
+    ]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=4)
+    page.mouse.up()
+    expect(cards).to_have_count(60)  # all of them would be too many
+    expect(page.locator(".found .said", has_text="bark")).to_have_count(1)
+    # By a click, at the place of the first card on the map.
+    point = page.evaluate("fetch('/api/kinds').then((one) => one.json())")["sounds"][
+        20
+    ]["point"]
+    side = canvas.evaluate("one => one.clientWidth")
+    canvas.click(
+        position={
+            "x": 1 + 24 + point[0] * (side - 48) / 1000,
+            "y": 1 + side - 24 - point[1] * (side - 48) / 1000,
+        }
+    )
+    expect(cards).to_have_count(12)
+    page.keyboard.press("Escape")
+    expect(page.locator("#similar")).to_be_hidden()
+    expect(page.locator("#shown")).to_contain_text("1 call ")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_it_fits_and_can_be_read(served, scheme, viewport):
+    open_tab, _ = served
+    page = open_tab(viewport=viewport, color_scheme=scheme).page
+    expect(page.locator(".news")).to_have_count(3, timeout=30_000)
+    page.keyboard.press("o")
+    assert page.evaluate(CONTRASTS) == []
+    page.locator("#kinds").click()
+    expect(page.locator(".found")).to_have_count(12)
+    assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    inside = "one => one.scrollWidth - one.clientWidth"
+    assert page.locator("#similar").evaluate(inside) <= 0
+    assert page.evaluate(CONTRASTS) == []
+    for button in page.locator(".found .answers button:visible").all():
+        assert button.bounding_box()["height"] >= 38

@@ -1,0 +1,124 @@
+"""Kinds of sounds over HTTP: recordings in order, sounds on a map, cards that become boxes."""
+
+import time
+import uuid
+
+import pytest
+
+from callshot.review import kinds
+from callshot.review.similar import SearchOptions
+from field_recordings import write_site
+from served_review import send, serve_labels, undo
+
+SEARCH = SearchOptions("mfcc", window_s=0.5)
+NAMES = ["a.wav", "b.wav", "c.wav"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Return a client of recordings whose index is ready, and the session."""
+    folder = write_site(tmp_path_factory.mktemp("kinds") / "recordings", calls=4)
+    for path in folder.glob("*.txt"):
+        path.unlink()
+    with serve_labels(folder, searching=SEARCH) as (client, session):
+        while (
+            len(session.search.windows.finished if session.search.windows else ()) < 3
+        ):
+            assert client.get("/api/tasks")["index"]["state"] != "failed"
+            time.sleep(0.1)
+        yield client, session
+
+
+def make_box(sound, label):
+    """Return a box of a sound, without frequencies."""
+    place = {name: sound[name] for name in ("recording", "start_s", "end_s")}
+    return {"id": str(uuid.uuid4()), **place, "label": label}
+
+
+def test_recordings_are_ordered_by_what_they_add(served):
+    client, _ = served
+    order = client.get("/api/order")["recordings"]
+    assert sorted(name for name, _ in order) == NAMES
+    shares = [share for _, share in order]
+    assert sum(shares) == pytest.approx(1)
+    assert shares == sorted(shares, reverse=True)
+    assert client.get("/api/order")["recordings"] == order
+
+
+def test_what_is_named_or_heard_is_on_the_map_and_not_in_the_list(served):
+    client, session = served
+    first = client.get("/api/kinds")
+    sounds = first["sounds"]
+    assert len(sounds) == len(session.search.windows)
+    assert all(
+        0 <= x <= 1000 and 0 <= y <= 1000 for x, y in (s["point"] for s in sounds)
+    )
+    assert len({*first["order"]}) == len(first["order"]) > 12
+    named, heard, empty = first["order"][:3]
+    for one, label in ((named, "hoot"), (empty, None)):
+        send(client, "add", make_box(sounds[one], label), tight=label is not None)
+    place = {name: sounds[heard][name] for name in ("recording", "start_s", "end_s")}
+    client.post("/api/listened", {"uuid": str(uuid.uuid4()), **place})
+    again = client.get("/api/kinds")
+    assert again["sounds"][named]["label"] == "hoot"
+    assert again["sounds"][heard]["heard"]
+    assert again["sounds"][empty]["heard"]
+    assert {named, heard, empty}.isdisjoint(again["order"])
+    assert not first["sounds"][heard]["heard"]
+    undo(client)
+    undo(client)
+    assert client.get("/api/kinds")["sounds"][named]["label"] is None
+
+
+def test_a_named_sound_has_the_frequencies_of_its_name(served):
+    client, session = served
+    sounds = client.get("/api/kinds")["sounds"]
+    (box,) = send(client, "add", make_box(sounds[2], "growl"), tight=True)["boxes"]
+    top_hz = session.recordings[box["recording"]].rate_hz / 2
+    assert (box["low_freq_hz"], box["high_freq_hz"]) == (0.0, top_hz)
+    known = make_box(sounds[9], "bark") | {"low_freq_hz": 300.0, "high_freq_hz": 1500.0}
+    send(client, "add", known)
+    (box,) = send(client, "add", make_box(sounds[30], "bark"), tight=True)["boxes"]
+    assert (box["low_freq_hz"], box["high_freq_hz"]) == (300.0, 1500.0)
+    assert sounds[30]["start_s"] <= box["start_s"] < box["end_s"] <= sounds[30]["end_s"]
+    send(client, "add", make_box(sounds[40], "bark"), 400)  # not asked to guess
+    send(client, "add", make_box(sounds[40], "x" * 500), 400, tight=True)
+    absent = make_box(sounds[40], "bark") | {"recording": "../absent.wav"}
+    send(client, "add", absent, 404, tight=True)
+    for _ in range(3):
+        undo(client)
+
+
+def test_names_are_sent_as_text_and_strangers_get_nothing(served):
+    client, _ = served
+    sound = client.get("/api/kinds")["sounds"][5]
+    name = "<script>alert(1)</script> بومة"
+    send(client, "add", make_box(sound, name), tight=True)
+    labels = [one["label"] for one in client.get("/api/kinds")["sounds"]]
+    assert name in labels
+    undo(client)
+    for path in ("/api/kinds", "/api/order", "/pointmap.js"):
+        status, headers, _ = client.ask("GET", path)
+        assert status == 200
+        assert headers["x-content-type-options"] == "nosniff"
+        assert client.ask("GET", path, headers={"Cookie": None})[0] == 403
+        assert client.ask("GET", path, headers={"Host": "evil.example"})[0] in (
+            400,
+            403,
+            421,
+        )
+        assert client.ask("POST", path, {})[0] == 405
+
+
+def test_without_an_index_the_order_is_empty_and_kinds_say_why(tmp_path):
+    folder = write_site(tmp_path / "recordings", calls=2)
+    with serve_labels(folder) as (client, _):
+        assert client.get("/api/order") == {"recordings": []}
+        assert "not searched" in client.get("/api/kinds", 409)["error"]
+
+
+def test_a_shorter_list_is_the_start_of_the_longer_one(served, monkeypatch):
+    client, _ = served
+    whole = client.get("/api/kinds")["order"]
+    monkeypatch.setattr(kinds, "MAX_ORDER", 5)
+    assert client.get("/api/kinds")["order"] == whole[:5]
