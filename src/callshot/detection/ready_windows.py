@@ -251,7 +251,7 @@ class ReadyWindows:
         """
         space, known = self._state
         parts = list(known.values())
-        if space is None:
+        if space is None or not parts:
             return []
         mean = space.transform(examples).mean(axis=0, dtype=np.float64)
         total = BACKGROUND_WEIGHT * space.background

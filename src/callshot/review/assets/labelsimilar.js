@@ -21,8 +21,8 @@ let naming = false;
 
 const GROUP = "More like this";
 export const SIMILAR_KEYS = [
-  [GROUP, ["y"], "yes, it is one (kinds of sounds: it has the last name)", () => answer("yes")],
-  [GROUP, ["n"], "no, it is not (kinds of sounds: there is no call in it)", () => answer("no")],
+  [GROUP, ["y"], "yes, it is one (kinds of sounds: it has the last name)", () => answer(true)],
+  [GROUP, ["n"], "no, it is not (kinds of sounds: there is no call in it)", () => answer(false)],
   [GROUP, ["o"], "it is another call: type its name", () => openOther()],
   [GROUP, [" "], "play the sound, stop", () => playCard()],
   [GROUP, ["ArrowRight"], "next sound", () => move(1)],
@@ -116,8 +116,8 @@ function makeCard(card, number) {
     make(
       "span",
       { class: "answers" },
-      query.kinds && !query.label ? null : makeButton(query.kinds ? query.label : "Yes", null, choose(() => answer("yes")), inner),
-      makeButton(query.kinds ? "Nothing" : "No", null, choose(() => answer("no")), inner),
+      query.kinds && !query.label ? null : makeButton(query.kinds ? query.label : "Yes", null, choose(() => answer(true)), inner),
+      makeButton(query.kinds ? "Nothing" : "No", null, choose(() => answer(false)), inner),
       makeButton(query.kinds ? "Name" : "Other", null, choose(openOther), inner),
     ),
     make("bdi", { class: "said" }),
@@ -136,9 +136,9 @@ const element = (number) => dialog.querySelector(`[data-number="${number}"]`);
 function showCard(number) {
   const card = cards[number];
   const place = formatClock(card.clock) || formatTime(card.start_s, 1);
-  const said = card.answer === null ? "" : card.answer === "yes" ? "✓ yes" : card.answer === "no" ? (query.kinds ? "✗ nothing" : "✗ no") : card.answer;
+  const said = card.answer === null ? "" : card.answer === true ? "✓ yes" : card.answer === false ? (query.kinds ? "✗ nothing" : "✗ no") : card.answer;
   const one = element(number);
-  one.dataset.answer = card.answer === null ? "" : card.answer === "no" ? "no" : "yes";
+  one.dataset.answer = card.answer === null ? "" : card.answer === false ? "no" : "yes";
   one.querySelector(".said").textContent = said;
   one.setAttribute("aria-label", [`Sound ${number + 1}`, baseName(card.recording), place, card.likeness, said].filter(Boolean).join(", "));
   mark();
@@ -189,7 +189,7 @@ export function playCard() {
 
 // Answers
 
-/** Save an answer: yes, no, or another name; then go to the next sound. */
+/** Save an answer: true (yes), false (no), or another name; then go to the next sound. */
 function answer(said) {
   const card = cards[current];
   if (!card) return;
@@ -197,25 +197,25 @@ function answer(said) {
     tell("This one is answered; u takes the last answer back.");
     return;
   }
-  if (query.kinds && said === "yes" && !query.label) {
+  if (query.kinds && said === true && !query.label) {
     openOther();
     return;
   }
-  const isNothing = query.kinds && said === "no";
-  const label = isNothing ? null : said === "yes" || said === "no" ? query.label : said;
-  card.answer = query.kinds ? label ?? "no" : said;
+  const isNothing = query.kinds && said === false;
+  const label = isNothing ? null : typeof said === "boolean" ? query.label : said;
+  card.answer = query.kinds ? label ?? false : said;
   showCard(current);
   query.note?.(card, { label });
   const { low_freq_hz = null, high_freq_hz = null } = query;
   const box = { id: card.id, recording: card.recording, start_s: card.start_s, end_s: card.end_s, low_freq_hz, high_freq_hz, label };
-  const body = { uuid: makeUuid(), action: said === "no" && !isNothing ? "no" : "add", tight: said !== "no", box };
+  const body = { uuid: makeUuid(), action: said === false && !isNothing ? "no" : "add", tight: said !== false, box };
   send("/api/boxes", body).then((result) => emit("answer", result), (error) => {
     card.answer = null;
     card.id = makeUuid();
     tell(`Not saved: ${error.message}`);
     if (dialog.open && element(cards.indexOf(card))) showCard(cards.indexOf(card));
   });
-  announce(`Saved: ${isNothing ? "nothing" : query.kinds ? label : said}.`);
+  announce(`Saved: ${isNothing ? "nothing" : said === false ? "no" : said === true && !query.kinds ? "yes" : label}.`);
   const next = [...cards.keys()].find((number) => cards[(current + number) % cards.length].answer === null);
   if (next === undefined) loadCards();
   else move(((current + next) % cards.length) - current);
@@ -247,7 +247,7 @@ function submitOther(event) {
     query.label = name;
     emit("named", name);
   }
-  answer(name === query.label ? "yes" : name);
+  answer(name === query.label ? true : name);
 }
 
 /** Take back the last change of this person; sounds whose answer it was can be answered again. */
