@@ -1,14 +1,17 @@
 """From recordings without labels to a model that finds calls: minutes of listening, and clicks.
 
-    callshot synth --soundscape site --recordings 24 --minutes 10
+    callshot synth --soundscape site --recordings 168 --minutes 1 --every-minutes 60 \\
+        --calls-per-hour 12 --types 8
     python bench/label_person.py ../shared/data --site site --folder indexes
 
 A program that knows the annotations plays the person who uses the page of `callshot label`.
 
 in order         it listens to whole recordings, in random order, and boxes every call
 more like this   it listens in the same order until it hears a type for the first time, boxes this
-                 call, and answers the cards of "more like this" until it has 20 calls of the type,
+                 call, and answers the cards of "more like this" until it has 10 calls of the type,
                  or two lists of 12 in a row without one; then it listens on
+kinds of sounds  it listens to the sounds of "kinds of sounds", one after another; at a type that it
+                 hears for the first time, it names it, and goes on as before
 5 given          it listens to nothing: 5 calls of each type are given as examples
 
 A box costs two clicks (drag, name), an answer one, an answer with another name two. A card is
@@ -44,11 +47,13 @@ from table import parser, show
 ENCODER = "birdnet-v2.4"
 RECALL = 0.6
 PRECISION = 0.8
-WANTED = 20  # calls of a type
+WANTED = 10  # calls of a type
+MAX_LISTS = 20  # of 12 kinds of sounds
 GIVEN = 5
 EMPTY_LISTS = 2
 CHECKS = (1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 75, 110, 160, 230)  # minutes
 SHARED_S = 0.2  # of a card and a call, by which it is heard
+KINDS = "kinds of sounds"
 PLACE = ("recording", "start_s", "end_s", "label")
 
 
@@ -135,6 +140,35 @@ class Person:
             self.check()
         self.check(now=True)
 
+    def listen_to_kinds(self) -> None:
+        """Listen to kinds of sounds; name those with a type that is new, or with nothing."""
+        for _ in range(MAX_LISTS):
+            known = self.session.list_kinds()
+            cards = [known["sounds"][row] for row in known["order"][:12]]
+            if not cards:
+                break
+            for card in cards:
+                place = {name: card[name] for name in PLACE[:3]}
+                self.listened_s += place["end_s"] - place["start_s"]
+                heard = [
+                    one["label"]
+                    for one in self.calls.to_dicts()
+                    if is_heard(one, place)
+                ]
+                named = [one for one in heard if one != OTHER]
+                self.clicks += 2 if named else 1
+                if not named:  # another animal is no call either
+                    self.add("add", {**place, "label": None})
+                    continue
+                is_new = named[0] not in self.labels
+                key = self.add("add", {**place, "label": named[0]}, tight=True)
+                self.labels[named[0]].append(key)
+                if is_new:
+                    self.find_similar(named[0])
+                    self.check(now=True)
+            self.check()
+        self.check(now=True)
+
     def find_similar(self, label: str) -> None:
         """Answer lists of similar sounds."""
         empty = 0
@@ -203,6 +237,8 @@ def measure(
                         for call in own[rows].to_dicts():
                             person.labels[label].append(person.add("add", call))
                     person.check(now=True)
+                elif way == KINDS:
+                    person.listen_to_kinds()
                 else:
                     person.listen_in_order(order, search=way == "more like this")
             except Reached:
@@ -238,7 +274,7 @@ def main() -> None:
     for name, (folder, calls) in sets.items():
         index = index_recordings(folder, options.folder / name, ENCODER).index
         minutes = sum(one.duration_s for one in index.recordings) / 60
-        for way in ("in order", "more like this", "5 given"):
+        for way in ("in order", "more like this", KINDS, "5 given"):
             figures = [
                 measure(way, folder, calls, index, options, draw)
                 for draw in range(options.draws)
