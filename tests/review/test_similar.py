@@ -286,18 +286,46 @@ def test_all_calls_are_found_reviewed_and_count_in_the_next_round(site):
         assert client.ask("GET", "/review/1/")[0] == 200
         session = client.get("/review/1/api/session")
         assert session["title"]
-        items = client.get("/review/1/api/queue?limit=50&state=all")["ids"]
+        # What has a box is confirmed already.
+        known = read_review(folder / "labels" / "found" / "1" / "detections" / "review")
+        assert {*known.events["recording"]} == {"a.wav"}
+        items = client.get("/review/1/api/queue?limit=50&state=undecided")["ids"]
+        assert len(items) >= 6
         for item, action in zip(items, ("confirm", "reject", "reject"), strict=False):
             decision = {"uuid": str(uuid.uuid4()), "item": item, "action": action}
             client.post("/review/1/api/decisions", {"decisions": [decision]})
+        # It is saved with the labels.
+        client.get("/api/session")
+        labels = read_review(folder / "labels", rejected=True).events
+        assert labels["confirmed"].sum() == 13
+        assert len(labels) == 15
+        client.post("/review/1/api/undo", {"uuid": str(uuid.uuid4())})
+        client.post("/review/1/api/undo", {"uuid": str(uuid.uuid4())})
+        client.get("/api/session")
+        assert len(read_review(folder / "labels", rejected=True).events) == 13
+        client.post("/review/1/api/redo", {"uuid": str(uuid.uuid4())})
+        client.post("/review/1/api/redo", {"uuid": str(uuid.uuid4())})
         client.post("/api/find", body)
         task = wait(client, "find", "done", "failed", "stopped")
         assert (task["state"], task["error"]) == ("done", "")
         assert task["found"]["number"] == 2
         model = load_model(folder / "labels" / "found" / "2" / "calls.npz")
         assert len(model.examples) == 13
+        assert sum(model.examples.spans["reviewed"]) == 1
         assert len(model.rejected) == 2
         assert client.ask("GET", "/review/2/")[0] == 200
+        # A box that a person deletes does not come back.
+        own = labels.filter(labels["confirmed"] & labels["added"].is_null())
+        assert len(own) == 1
+        name = own["recording"][0]
+        [box] = [
+            one
+            for one in client.get(f"/api/recording?recording={name}")["boxes"]
+            if one["reviewed"]
+        ]
+        send(client, "delete", box)
+        client.get("/api/session")
+        assert len(read_review(folder / "labels").events) == 12
     with serve_labels(folder, searching=SEARCH) as (client, _):  # it is still there
         assert client.get("/api/tasks")["find"]["found"]["number"] == 2
         assert client.ask("GET", "/review/1/")[0] == 200

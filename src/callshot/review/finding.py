@@ -2,11 +2,12 @@
 
 Find all calls: learn from what is labelled, scan all recordings, and review what was found.
 
-    LABELS/found/1/calls.npz            a model of the labels, and of the reviews of earlier rounds
+    LABELS/found/1/calls.npz            a model of the labels
     LABELS/found/1/detections/          a scan with it
     LABELS/found/1/detections/review/   what a person said about its detections
 
-The next round is in LABELS/found/2. A round that was stopped, or failed, is begun again.
+What was decided there is saved with the labels, too. The next round is in LABELS/found/2. A round
+that was stopped, or failed, is begun again.
 """
 
 import json
@@ -18,12 +19,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_OID, uuid5
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from callshot.errors import InputError, RequestError
 from callshot.files import make_folder
-from callshot.review.children import DONE, RUNNING, Job, Step
-from callshot.review.journal import is_review
+from callshot.review.children import DONE, RUNNING, Job
+from callshot.review.journal import JOURNAL, is_review
 from callshot.review.similar import NOT_READY, Search
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Finding:
         self._open_review = open_review
         self._lock = Lock()
         self._opened = ExitStack()
+        self._sizes: dict[Path, int] = {}  # of what was read of each review
 
     def close(self) -> None:
         """Stop the processes, and close the reviews."""
@@ -82,16 +85,43 @@ class Finding:
             learn = ["learn", str(self.labels), *search.arguments, "--out", model]
             if not any(one.startswith("band=") for one in search.arguments):
                 learn += ["--set", "band=none"]
-            steps: list[Step] = [("learning from your calls", learn)]
-            for number in rounds:
-                review = self.folder / str(number) / DETECTIONS / REVIEW
-                if is_review(review) and _has_decisions(review):
-                    add = ["learn", str(review), "--add", model, "--out", model]
-                    steps.append(("learning from what you reviewed", add))
             out = str(folder / DETECTIONS)
-            scan = ["scan", model, str(search.folder), "--out", out]
-            steps.append(("looking for calls in the recordings", scan))
-            self.job = Job(steps)
+            scan = ["scan", model, str(search.folder), "--edges", "sound", "--out", out]
+            self.job = Job(
+                [
+                    ("learning from your calls", learn),
+                    ("looking for calls in the recordings", scan),
+                ]
+            )
+
+    def read_decisions(self) -> dict[str, dict[str, Any]] | None:
+        """Return what was decided in the reviews of all rounds; None if it was read before.
+
+        Keys are made of the round, the place and the label, and so stay the same. `confirmed` says
+        whether it is a call.
+        """
+        from callshot.review.results import read_review
+
+        rounds = {}
+        for number in self.find_rounds():
+            folder = self.folder / str(number) / DETECTIONS / REVIEW
+            if is_review(folder):
+                rounds[number] = folder
+        sizes = {one: (one / JOURNAL).stat().st_size for one in rounds.values()}
+        if sizes == self._sizes:
+            return None
+        decided = {}
+        for number, folder in rounds.items():
+            try:
+                events = read_review(folder, rejected=True).events
+            except InputError:  # nothing can be read from it
+                continue
+            for row in events.iter_rows(named=True):
+                names = ("recording", "start_s", "end_s", "label", "confirmed")
+                place = [number, *(row[name] for name in names)]
+                decided[str(uuid5(NAMESPACE_OID, json.dumps(place)))] = row
+        self._sizes = sizes
+        return decided
 
     def stop(self) -> None:
         """Stop the round that runs; it does not count."""
@@ -156,13 +186,3 @@ def pack_study(calls: bytes, recordings: Path, format: str) -> tuple[str, bytes]
             for path in sorted(folder.iterdir()):
                 archive.write(path, path.name)
     return "labels-study.zip", packed.getvalue()
-
-
-def _has_decisions(review: Path) -> bool:
-    """Return whether there is anything to learn from a review."""
-    from callshot.review.results import read_review
-
-    try:
-        return len(read_review(review, rejected=True).events) > 0
-    except InputError:
-        return False

@@ -32,6 +32,7 @@ from callshot.detection.index.clock import find_clock_time, parse_name
 from callshot.errors import CallshotError, InputError, RequestError
 from callshot.records import Recording
 from callshot.review.decisions import (
+    CONFIRM,
     REDO,
     ROUNDING_S,
     UNDO,
@@ -44,7 +45,7 @@ from callshot.review.decisions import (
 from callshot.review.finding import STUDIES, Finding
 from callshot.review.journal import Entry, Journal, Row
 from callshot.review.kinds import Kinds
-from callshot.review.session import Answer, suggest_presets
+from callshot.review.session import MAX_ITEMS, Answer, Review, suggest_presets
 from callshot.review.similar import Search
 from callshot.review.sound import read_palettes
 from callshot.review.tiles import FLOOR_DB, LEVELS, WIDTH, TiledFiles
@@ -55,6 +56,7 @@ ADD = "add"
 CHANGE = "change"
 DELETE = "delete"
 NO = "no"
+IN_REVIEW = " (review)"  # after the name of who decided it; undo does not take it back
 LISTENED = "listened"
 FOLDER = "folder"
 MAX_BOX_S = 600.0
@@ -139,7 +141,12 @@ class Labels:
             return None
         latest = rows[-1]
         place = {name: latest.body[name] for name in PLACE}
+        place["reviewed"] = latest.body.get("reviewed", False)
         return {"id": key, **place, "reviewer": latest.reviewer, "time": latest.time}
+
+    def is_changed(self, key: str) -> bool:
+        """Return whether a person changed or deleted the box that a review had made."""
+        return any(not row.reviewer.endswith(IN_REVIEW) for row in self._rows[key])
 
     @property
     def calls(self) -> list[Box]:
@@ -261,6 +268,7 @@ class Labelling:
         if self._presets is None:
             self._presets = suggest_presets(self._read_sample())
         presets, preset = self._presets
+        self.take_reviews()
         recordings = shlex.quote(str(self.library.root))
         with self.lock:
             return {
@@ -397,10 +405,73 @@ class Labelling:
 
     # What the page does
 
+    def take_reviews(self) -> None:
+        """Save what was decided in reviews of what was found: calls as boxes, other sounds as "no".
+
+        A call that has a box already gets no other one. A decision that was taken back takes its
+        box with it; what a person has changed or deleted here stays so.
+        """
+        with self.lock:
+            decided = self.finding.read_decisions()
+            if decided is None:
+                return
+            labels = self.labels
+            saved = {**labels.boxes, **labels.refused}
+            for key, box in saved.items():
+                if box["reviewed"] and key not in decided:
+                    self._save_review(DELETE, {"id": key}, box["reviewer"])
+            for key, row in decided.items():
+                if key in saved or labels.is_changed(key):
+                    continue
+                with suppress(CallshotError):  # a recording that is gone
+                    rate_hz = self.find_recording(row["recording"]).rate_hz
+                    body = {name: row[name] for name in PLACE}
+                    body["low_freq_hz"] = body["low_freq_hz"] or 0.0
+                    body["high_freq_hz"] = body["high_freq_hz"] or rate_hz / 2
+                    body = {"id": key, **self._check_box(body), "reviewed": True}
+                    is_call = row["confirmed"]
+                    if not (is_call and self.find_call(body)):
+                        action = ADD if is_call else NO
+                        self._save_review(action, body, row["reviewer"] + IN_REVIEW)
+
+    def _save_review(self, action: str, body: dict[str, Any], reviewer: str) -> None:
+        self._save(make_row({"uuid": str(uuid.uuid4())}, action, body), reviewer)
+
+    def find_call(self, place: Mapping[str, Any]) -> Box | None:
+        """Return a call of the same name that shares half of the shorter of both; None if none."""
+        for box in self.labels.calls:
+            if (box["recording"], box["label"]) == (place["recording"], place["label"]):
+                starts_s, ends_s = zip(
+                    *((one["start_s"], one["end_s"]) for one in (box, place)),
+                    strict=True,
+                )
+                lengths_s = [
+                    end - start for start, end in zip(starts_s, ends_s, strict=True)
+                ]
+                if min(ends_s) - max(starts_s) >= min(lengths_s) / 2:
+                    return box
+        return None
+
+    def open_review(self, number: int) -> Review:
+        """Return the review of what was found; calls that have a box are confirmed in it."""
+        self.take_reviews()
+        review = self.finding.open(number)
+        with self.lock:
+            decisions = [
+                {"uuid": str(uuid.uuid4()), "action": CONFIRM, "item": item}
+                for item, row in enumerate(review.items.frame.iter_rows(named=True))
+                if item not in review.decisions.touched and self.find_call(row)
+            ]
+        for first in range(0, len(decisions), MAX_ITEMS):
+            request = {"decisions": decisions[first : first + MAX_ITEMS]}
+            review.decide(self.reviewer, request)
+        return review
+
     def find_all(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Learn from all calls, and look for more of them in all recordings that are ready."""
         if self.search.note:
             raise RequestError(self.search.note, 409)
+        self.take_reviews()
         with self.lock:
             counts = Counter(box["label"] for box in self.labels.calls)
             heard = self.labels.find_heard()

@@ -217,7 +217,7 @@ def read_labels(
         row["clock"] = shift_clock(clocks[name], box["start_s"])
         row["confirmed"] = box["id"] in labels.boxes
         row |= {"reviewer": box["reviewer"], "reviewed_at": box["time"]}
-        rows.append(row | {"added": ADDED})
+        rows.append(row | {"added": None if box["reviewed"] else ADDED})
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     return ReviewResults(
         events=calls.sort(PLACE, maintain_order=True),

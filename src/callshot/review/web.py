@@ -326,6 +326,7 @@ def answer_tile(session: Labelling, query: Query) -> Response:
 
 def answer_labels(session: Labelling, query: Query) -> Response:
     """Answer with all calls as a file."""
+    session.take_reviews()
     results = read_review(session.journal.path.parent)
     format = query.text("format") or ""
     if format not in STUDIES:
@@ -411,7 +412,7 @@ class FoundReviews:
         """Answer a request with the page of its round."""
         number = scope["path_params"]["number"]
         if number not in self.apps:
-            review = await run_in_threadpool(self.session.finding.open, number)
+            review = await run_in_threadpool(self.session.open_review, number)
             app = make_app(review, self.access)
             app.state.is_stopping = getattr(
                 scope["app"].state, "is_stopping", lambda: False
