@@ -288,7 +288,7 @@ class Labelling:
                 ],
                 "commands": [
                     self.describe_learning(),
-                    f"callshot scan calls.npz {recordings} --out detections",
+                    f"callshot scan calls.npz {recordings} --edges sound --out detections",
                 ],
                 "seq": self.seq,
             }
