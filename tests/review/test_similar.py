@@ -13,6 +13,8 @@ from callshot.cli import app
 from callshot.corpus.segment_table import read_segments
 from callshot.detection.model import load_model
 from callshot.errors import OptionError
+from callshot.results import format_provenance
+from callshot.review.finding import Finding
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
 from callshot.review.similar import SearchOptions
@@ -351,3 +353,16 @@ def test_finding_can_be_stopped_and_says_why_it_failed(site):
         assert task["state"] == "failed"
         assert "absent" in task["error"]
         assert "\n" not in task["error"]
+
+
+def test_a_round_that_found_nothing_or_is_damaged_is_not_reviewed(tmp_path):
+    finding = Finding(tmp_path, open_labelling)
+    folder = tmp_path / "found" / "1" / "detections"
+    folder.mkdir(parents=True)
+    for events, number in ((0, None), (2, 1)):
+        facts = {"files": {}, "classes": [{"label": "hüt", "events": events}]}
+        (folder / "scan.json").write_bytes(format_provenance(facts))
+        found = finding.describe()["found"]
+        assert (found["number"], found["calls"]) == (number, {"hüt": events})
+    (folder / "scan.json").write_bytes(b"\xff")
+    assert finding.describe() == {"state": "none", "found": None}
