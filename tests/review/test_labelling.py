@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 from callshot.cli import app
 from callshot.detection.model import load_model
 from callshot.errors import InputError, OutputError
+from callshot.review import server
 from callshot.review.journal import JOURNAL, read_journal
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
+from callshot.review.similar import SearchOptions
 from field_recordings import write_site
 from served_review import Client, send, serve_labels, undo
 
@@ -242,6 +244,19 @@ def test_folders_that_cannot_be_used_are_refused(recordings, tmp_path):
         open_labelling(recordings, options),
     ):
         pass
+
+
+def test_labels_stay_open_beside_a_study_that_was_made_of_them(recordings, monkeypatch):
+    opened = []
+    monkeypatch.setattr(server, "serve", lambda session, *_: opened.append(session))
+    with open_labelling(recordings, ServerOptions()):
+        pass
+    (recordings / "study.toml").touch()
+    server.serve_labelling(recordings, ServerOptions(), SearchOptions())
+    assert opened[0].labels.calls == []
+    (recordings / "study.toml").rename(recordings.parent / "study.toml")
+    with pytest.raises(InputError, match="no segments yet"):
+        server.serve_labelling(recordings.parent, ServerOptions(), SearchOptions())
 
 
 def test_recordings_may_be_moved_but_not_be_other_ones(recordings, tmp_path):
