@@ -246,6 +246,22 @@ def test_folders_that_cannot_be_used_are_refused(recordings, tmp_path):
         pass
 
 
+def test_an_answer_in_a_recording_without_the_frequencies_of_the_call_is_saved(
+    recordings,
+):
+    soundfile.write(recordings / "low.wav", np.zeros(2000), 1000)
+    place = {"recording": "low.wav", "low_freq_hz": 600.0}
+    with serve_labels(recordings) as (client, session):
+        send(client, "add", make_box(low_freq_hz=600.0))
+        send(client, "add", make_box(**place), tight=True)
+        send(client, "no", make_box(**place))
+        call = session.labels.calls[1]
+        assert (call["low_freq_hz"], call["high_freq_hz"]) == (0.0, 500.0)
+        (refused,) = session.labels.refused.values()
+        assert refused["low_freq_hz"] < refused["high_freq_hz"] <= 500.0
+        send(client, "add", make_box(**place), 400)  # drawn by a person
+
+
 def test_labels_stay_open_beside_a_study_that_was_made_of_them(recordings, monkeypatch):
     opened = []
     monkeypatch.setattr(server, "serve", lambda session, *_: opened.append(session))
