@@ -227,6 +227,8 @@ def test_an_index_that_is_there_is_used_and_another_encoder_is_refused(site, tmp
             time.sleep(0.05)
         assert find_true(calls, similar(client, first)["cards"][0]) == first["label"]
         assert wait(client, "index", "done", "failed")["state"] == "done"
+        learn, _ = client.get("/api/session")["commands"]
+        assert "labels --encoder mfcc --window 0.5 --out" in learn
     with (
         pytest.raises(OptionError, match="is an index of mfcc"),
         open_labelling(

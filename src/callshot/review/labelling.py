@@ -287,8 +287,9 @@ class Labelling:
 
     def describe_learning(self) -> str:
         """Return the command that makes a model of the calls."""
-        folder = shlex.quote(str(self.journal.path.parent))
-        return f"callshot learn {folder} --encoder birdnet-v2.4 --out calls.npz"
+        folder = str(self.journal.path.parent)
+        learn = ["callshot", "learn", folder, *self.search.arguments]
+        return shlex.join([*learn, "--out", "calls.npz"])
 
     def _read_sample(self) -> list[Any]:
         """Return the beginning of the first recording that can be read."""
