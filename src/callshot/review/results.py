@@ -187,7 +187,7 @@ def add_undecided(
     split = set()
     is_active = decisions.is_active
     for item, row in enumerate(decisions.items.frame.iter_rows(named=True)):
-        said = decisions.find_all(item).values()
+        said = list(decisions.find_all(item).values())
         if whose is not None:
             said = [one for one in said if one["reviewer"] == whose]
         is_there = row["parent"] is None or whose is None or row["parent"] in split
