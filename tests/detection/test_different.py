@@ -11,7 +11,7 @@ from callshot.detection.different import (
 )
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import SILENCE_DBFS
-from callshot.detection.ready_windows import ReadyWindows
+from callshot.detection.ready_windows import ReadyWindows, measure_space
 from field_recordings import write_site
 
 NAMES = ("a.wav", "b.wav", "c.wav")
@@ -65,6 +65,16 @@ def test_rows_are_those_of_the_literal_choice(seed, in_turn):
     np.testing.assert_allclose(gains, expected_gains)
     assert (covered == before).all()
     assert len(choose_greedily(cover, covered, 99, distance)[0]) == 30
+
+
+@pytest.mark.parametrize("damaged", [1, 40])
+def test_damaged_windows_are_left_out(site, damaged):
+    rows = np.array(site[1][0].rows[:40])
+    rows["vector"][:damaged] = np.nan
+    space = measure_space([rows])
+    part = space.make_part("a.wav", rows)
+    assert np.isfinite(part.sketch).all()
+    assert len(choose_sounds(space, [part]).start_s) == 40 - damaged
 
 
 def test_cover_and_the_order_of_recordings_are_those_of_a_literal_one(site):

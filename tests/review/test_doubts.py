@@ -11,7 +11,7 @@ import soundfile
 
 from callshot.detection.events import events_frame
 from callshot.review.sources import find_doubts, has_annotations, make_items
-from served_review import serve
+from served_review import Client, serve
 
 RATE_HZ = 8000
 TABLE = """Selection\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\tAnnotation
@@ -117,6 +117,33 @@ def test_corrected_annotations_are_exported_and_the_own_files_stay(corpus, tmp_p
         (name,) = zipfile.ZipFile(io.BytesIO(content)).namelist()
         assert name == "a.Table.1.selections.txt"
     assert (corpus / name).read_text() == TABLE
+
+
+def test_a_blind_reviewer_exports_all_annotations_without_what_others_decided(
+    corpus, tmp_path
+):
+    with serve(corpus, tmp_path / "review", blind=True) as (ada, review):
+        bob = Client(ada.port, "bob")
+        starts_s = review.items["start_s"]
+        ada.decide(starts_s.index(1.0), "confirm")
+        ada.decide(starts_s.index(1.1), "reject")
+        ada.decide(starts_s.index(3.0), "split", at_s=3.4)
+        added = {"start_s": 7.5, "end_s": 8.0, "label": "squeak"}
+        ada.decide(starts_s.index(6.0), "add", **added)
+        bob.decide(starts_s.index(1.1), "relabel", label="hoot")
+        bob.decide(starts_s.index(9.0), "split", at_s=9.5)
+        _, _, content = bob.ask("GET", "/api/export/csv?all=1")
+        table = pl.read_csv(content).sort("start_s", "label")
+        assert table.select("start_s", "end_s", "label").rows() == [
+            (1.0, 2.0, "roar"),
+            (1.1, 2.0, "hoot"),
+            (3.0, 4.0, "roar"),
+            (3.5, 4.5, "hoot"),
+            (3.5, 4.5, "squeak"),
+            (6.0, 7.0, "hoot"),
+            (9.0, 9.5, "roar"),
+            (9.5, 10.0, "roar"),
+        ]
 
 
 def test_recordings_without_annotation_files_have_nothing_to_correct(corpus):

@@ -3,7 +3,9 @@
 import time
 import uuid
 
+import numpy as np
 import pytest
+import soundfile
 
 from callshot.review import kinds
 from callshot.review.similar import SearchOptions
@@ -115,6 +117,14 @@ def test_without_an_index_the_order_is_empty_and_kinds_say_why(tmp_path):
     with serve_labels(folder) as (client, _):
         assert client.get("/api/order") == {"recordings": []}
         assert "not searched" in client.get("/api/kinds", 409)["error"]
+
+
+def test_silent_recordings_have_no_kinds_of_sounds(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(8000), 8000)
+    with serve_labels(tmp_path, searching=SEARCH) as (client, session):
+        while not session.search.windows:
+            time.sleep(0.1)
+        assert client.get("/api/kinds", 409) == {"error": kinds.SILENT}
 
 
 def test_a_shorter_list_is_the_start_of_the_longer_one(served, monkeypatch):

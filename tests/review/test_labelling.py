@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 from callshot.cli import app
 from callshot.detection.model import load_model
 from callshot.errors import InputError, OutputError
+from callshot.review import server
 from callshot.review.journal import JOURNAL, read_journal
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
+from callshot.review.similar import SearchOptions
 from field_recordings import write_site
 from served_review import Client, send, serve_labels, undo
 
@@ -242,6 +244,35 @@ def test_folders_that_cannot_be_used_are_refused(recordings, tmp_path):
         open_labelling(recordings, options),
     ):
         pass
+
+
+def test_an_answer_in_a_recording_without_the_frequencies_of_the_call_is_saved(
+    recordings,
+):
+    soundfile.write(recordings / "low.wav", np.zeros(2000), 1000)
+    place = {"recording": "low.wav", "low_freq_hz": 600.0}
+    with serve_labels(recordings) as (client, session):
+        send(client, "add", make_box(low_freq_hz=600.0))
+        send(client, "add", make_box(**place), tight=True)
+        send(client, "no", make_box(**place))
+        call = session.labels.calls[1]
+        assert (call["low_freq_hz"], call["high_freq_hz"]) == (0.0, 500.0)
+        (refused,) = session.labels.refused.values()
+        assert refused["low_freq_hz"] < refused["high_freq_hz"] <= 500.0
+        send(client, "add", make_box(**place), 400)  # drawn by a person
+
+
+def test_labels_stay_open_beside_a_study_that_was_made_of_them(recordings, monkeypatch):
+    opened = []
+    monkeypatch.setattr(server, "serve", lambda session, *_: opened.append(session))
+    with open_labelling(recordings, ServerOptions()):
+        pass
+    (recordings / "study.toml").touch()
+    server.serve_labelling(recordings, ServerOptions(), SearchOptions())
+    assert opened[0].labels.calls == []
+    (recordings / "study.toml").rename(recordings.parent / "study.toml")
+    with pytest.raises(InputError, match="no segments yet"):
+        server.serve_labelling(recordings.parent, ServerOptions(), SearchOptions())
 
 
 def test_recordings_may_be_moved_but_not_be_other_ones(recordings, tmp_path):

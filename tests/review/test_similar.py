@@ -13,6 +13,8 @@ from callshot.cli import app
 from callshot.corpus.segment_table import read_segments
 from callshot.detection.model import load_model
 from callshot.errors import OptionError
+from callshot.results import format_provenance
+from callshot.review.finding import Finding
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
 from callshot.review.similar import SearchOptions
@@ -225,6 +227,8 @@ def test_an_index_that_is_there_is_used_and_another_encoder_is_refused(site, tmp
             time.sleep(0.05)
         assert find_true(calls, similar(client, first)["cards"][0]) == first["label"]
         assert wait(client, "index", "done", "failed")["state"] == "done"
+        learn, _ = client.get("/api/session")["commands"]
+        assert "labels --encoder mfcc --window 0.5 --out" in learn
     with (
         pytest.raises(OptionError, match="is an index of mfcc"),
         open_labelling(
@@ -379,3 +383,16 @@ def test_finding_can_be_stopped_and_says_why_it_failed(site):
         assert task["state"] == "failed"
         assert "absent" in task["error"]
         assert "\n" not in task["error"]
+
+
+def test_a_round_that_found_nothing_or_is_damaged_is_not_reviewed(tmp_path):
+    finding = Finding(tmp_path, open_labelling)
+    folder = tmp_path / "found" / "1" / "detections"
+    folder.mkdir(parents=True)
+    for events, number in ((0, None), (2, 1)):
+        facts = {"files": {}, "classes": [{"label": "hüt", "events": events}]}
+        (folder / "scan.json").write_bytes(format_provenance(facts))
+        found = finding.describe()["found"]
+        assert (found["number"], found["calls"]) == (number, {"hüt": events})
+    (folder / "scan.json").write_bytes(b"\xff")
+    assert finding.describe() == {"state": "none", "found": None}

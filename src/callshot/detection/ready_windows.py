@@ -96,9 +96,12 @@ class Space:
         return np.asarray(find_roots(vectors) / self.scale, np.float32)
 
     def make_part(self, recording: str, rows: Rows) -> Part:
-        """Return windows with their sketch."""
+        """Return windows with their sketch; those whose values are damaged count as silent."""
         sketch = self.transform(rows["vector"]) @ self.components.T
         start_s, end_s, rms_dbfs = (np.array(rows[name]) for name in WINDOW_COLUMNS)
+        is_damaged = ~np.isfinite(sketch).all(axis=1)
+        sketch[is_damaged] = 0.0
+        rms_dbfs[is_damaged] = -np.inf
         return Part(recording, rows, start_s, end_s, rms_dbfs, sketch)
 
 
@@ -118,14 +121,21 @@ def measure_space(parts: Sequence[Rows]) -> Space:
         quiet.append(rows["vector"][find_quiet(levels, audible)])
     if not any(map(len, samples)):  # all is silent
         samples = quiet = [rows["vector"][::step] for rows in parts]
-    roots = find_roots(np.concatenate(samples))
+    roots = _find_finite_roots(samples)
     spread = roots.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
-    background = find_roots(np.concatenate(quiet)).mean(axis=0)
+    background = _find_finite_roots(quiet).mean(axis=0)
     centred = (roots - roots.mean(axis=0)) / scale
     _, vectors = np.linalg.eigh(centred.T @ centred)  # by rising variance
     components = np.ascontiguousarray(vectors.T[::-1][:COMPONENTS], np.float32)
     return Space(scale, background / scale, components, count)
+
+
+def _find_finite_roots(parts: Sequence[FloatMatrix]) -> FloatArray:
+    """Return the roots of vectors, without those that are damaged, unless all are."""
+    roots = find_roots(np.concatenate(parts))
+    is_finite = np.isfinite(roots).all(axis=1)
+    return roots[is_finite] if is_finite.any() else np.zeros_like(roots)
 
 
 class ReadyWindows:

@@ -497,7 +497,7 @@ def choose_detector(
         if aim * known.hours < 1:
             aim = 1 / known.hours
             notes.append(
-                f"{known.hours:.1f} hours of background cannot show fewer than {aim:.1f} false "
+                f"{known.hours:.2g} hours of background cannot show fewer than {aim:.2g} false "
                 "alarms per hour and class; add background to ask for fewer"
             )
         return _Choice(limited, model, aim, notes)

@@ -13,7 +13,7 @@ that was stopped, or failed, is begun again.
 import json
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +24,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from callshot.errors import InputError, RequestError
 from callshot.files import make_folder
+from callshot.results import read_intact_provenance
 from callshot.review.children import DONE, RUNNING, Job
 from callshot.review.journal import JOURNAL, is_review
 from callshot.review.similar import NOT_READY, Search
@@ -129,20 +130,27 @@ class Finding:
             self.job.stop()
 
     def describe(self) -> dict[str, Any]:
-        """Return how far the round is, and what the last one that ended found."""
+        """Return how far the round is, and what the last one that ended found.
+
+        Its number is None if there is nothing to review.
+        """
         answer: dict[str, Any] = {"state": "none", "found": None}
         if self.job is not None:
             answer |= self.job.describe()
         rounds = self.find_rounds()
-        if rounds:
-            text = (self.folder / str(rounds[-1]) / DETECTIONS / PROVENANCE).read_text()
-            facts = json.loads(text)
+        if not rounds:
+            return answer
+        number = rounds[-1]
+        path = self.folder / str(number) / DETECTIONS / PROVENANCE
+        with suppress(InputError):  # it is damaged: look for calls again
+            facts = read_intact_provenance(path)
             trust = ""
             if self.job is not None and self.job.state == DONE:
                 lines = [line for line in self.job.lines if line.startswith("based on")]
                 trust = COMMAND.sub("", "".join(lines[-1:]))
             counts = {one["label"]: one["events"] for one in facts["classes"]}
-            answer["found"] = {"number": rounds[-1], "calls": counts, "trust": trust}
+            reviewed = number if any(counts.values()) else None
+            answer["found"] = {"number": reviewed, "calls": counts, "trust": trust}
         return answer
 
     def open(self, number: int) -> "Review":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from callshot.encoders.windows import Float32Array
 
 MAX_ORDER = 240  # sounds that are shown one list after another
+SILENT = "All that is ready to be searched is silent."
 HEARD = 0.5  # share of a sound that was listened to, so that it counts as heard
 
 Span = tuple[float, float]
@@ -82,7 +83,8 @@ class Kinds:
 
         with self._lock:
             if not self._measure():
-                raise RequestError(self.search.note or NOT_READY, 409)
+                why = SILENT if self.search.windows else self.search.note or NOT_READY
+                raise RequestError(why, 409)
             sounds, cover, points = self._sounds, self._cover, self._points
         boxes = defaultdict(list)
         for box in calls:

@@ -295,8 +295,9 @@ class Labelling:
 
     def describe_learning(self) -> str:
         """Return the command that makes a model of the calls."""
-        folder = shlex.quote(str(self.journal.path.parent))
-        return f"callshot learn {folder} --encoder birdnet-v2.4 --out calls.npz"
+        folder = str(self.journal.path.parent)
+        learn = ["callshot", "learn", folder, *self.search.arguments]
+        return shlex.join([*learn, "--out", "calls.npz"])
 
     def _read_sample(self) -> list[Any]:
         """Return the beginning of the first recording that can be read."""
@@ -496,7 +497,8 @@ class Labelling:
         """Add, change or delete a box, or save that a sound is not of a name; return what changed.
 
         A request that was saved before, by its uuid, is not saved again. A box that is added as
-        `tight` ends with the sound that is in it; without frequencies, it has those of its name.
+        `tight` ends with the sound that is in it; without frequencies that its recording has, it
+        has those of its name.
         """
         action = request.get("action")
         actions = (ADD, CHANGE, DELETE, NO)
@@ -515,21 +517,28 @@ class Labelling:
                     raise RequestError("box: there is one with this id already", 409)
                 if action in (CHANGE, DELETE) and key not in labels.boxes:
                     raise RequestError("this call was deleted, or never saved", 404)
-                if action == ADD and request.get("tight") is True:
+                is_tight = action == ADD and request.get("tight") is True
+                if is_tight or action == NO:
                     box = self._guess_band(box)
                 if action != DELETE:
                     row["body"] |= self._check_box(box)
                 if action == NO and row["body"]["label"] is None:
                     raise RequestError("label: expected the name that it is not")
-                if action == ADD and request.get("tight") is True:
+                if is_tight:
                     row["body"] |= self._tighten(row["body"])
             return self._save(row, reviewer)
 
     def _guess_band(self, box: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a box without frequencies with those of calls of its name, or else with all."""
-        if box.get("low_freq_hz") is not None or box.get("label") is None:
+        """Return a box without frequencies with those of calls of its name, or else with all.
+
+        So too a box above all frequencies of its recording: it is as another call, elsewhere.
+        """
+        low_hz: Any = box.get("low_freq_hz")
+        if box.get("label") is None:
             return box
         top_hz = self.find_recording(box.get("recording")).rate_hz / 2
+        if low_hz is not None and not (is_number(low_hz) and low_hz >= top_hz):
+            return box
         band = {"low_freq_hz": 0.0, "high_freq_hz": top_hz}
         calls = [one for one in self.labels.calls if one["label"] == box["label"]]
         if calls:

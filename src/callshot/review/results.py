@@ -173,18 +173,27 @@ def read_review(
 
 
 def add_undecided(
-    results: ReviewResults, decisions: Decisions, reviewer: str
+    results: ReviewResults,
+    decisions: Decisions,
+    reviewer: str,
+    whose: str | None = None,
 ) -> ReviewResults:
     """Return calls with all other annotations as they were: corrected annotations.
 
-    What was rejected, or is split into other calls, is left out.
+    What was rejected, or is split into other calls, is left out. `whose` decisions count: all by
+    default.
     """
     rows = []
+    split = set()
     is_active = decisions.is_active
     for item, row in enumerate(decisions.items.frame.iter_rows(named=True)):
-        said = decisions.find_all(item).values()
-        is_split = any(one["action"] == SPLIT for one in said)
-        if is_active[item] and not is_split and item not in decisions.verdicts:
+        said = list(decisions.find_all(item).values())
+        if whose is not None:
+            said = [one for one in said if one["reviewer"] == whose]
+        is_there = row["parent"] is None or whose is None or row["parent"] in split
+        if any(one["action"] == SPLIT for one in said):
+            split.add(item)
+        elif is_active[item] and is_there and not decisions.find_verdict(item, whose):
             start_s, end_s = decisions.find_span(item, reviewer)
             call = {name: row.get(name) for name in EVENTS}
             rows.append(call | {"start_s": start_s, "end_s": end_s})

@@ -203,8 +203,7 @@ def serve_labelling(
     has_labels = is_review(folder) and read_journal(folder).facts["kind"] == LABELS
     files = [path / name for name in (STUDY_FILE, SEGMENTS)]
     is_table = path.suffix in (".toml", ".parquet") or any(map(Path.is_file, files))
-    is_corpus = not has_labels and path.is_dir() and has_annotations(path)
-    if is_table or is_corpus:
+    if not has_labels and (is_table or (path.is_dir() and has_annotations(path))):
         serve_review(path, SourceOptions(), options, out, print_line)
         return
     with open_labelling(path, options, out, searching) as session:

@@ -69,6 +69,7 @@ class Search:
         self.windows: ReadyWindows | None = None
         self.job: Job | None = None
         self.note = ""
+        self.arguments = ["--encoder", DEFAULT_ENCODER]
         self._vectors: dict[tuple[str, float, float], Float32Array] = {}
         self._stopping = Event()
         self._thread: Thread | None = None

@@ -215,7 +215,7 @@ def answer_export(review: Review, query: Query) -> Response:
     results = read_review(folder, reviewer=whose, rejected=rejected)
     if query.text("all") == "1":
         with review.lock:
-            results = add_undecided(results, review.decisions, query.reviewer)
+            results = add_undecided(results, review.decisions, query.reviewer, whose)
     return _send_calls(replace(results, roots=review.source.files.roots), query)
 
 

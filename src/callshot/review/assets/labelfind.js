@@ -31,7 +31,7 @@ function take(answer) {
   emit("tasks", tasks);
   byId("ready").textContent = describeIndex(tasks.index);
   showFinding();
-  if (wasRunning && tasks.find.state === "done") emit("note", `${describeFound(tasks.find.found)}: review them (Shift R).`);
+  if (wasRunning && tasks.find.state === "done" && tasks.find.found) emit("note", `${describeFound(tasks.find.found)}${tasks.find.found.number ? ": review them (Shift R)" : ""}.`);
 }
 
 /** Say how much can be searched. */
@@ -63,8 +63,8 @@ async function change(path) {
 
 /** Open the page to review what was found. */
 export function openReview() {
-  if (tasks?.find.found) location.assign(`/review/${tasks.find.found.number}/`);
-  else emit("note", "Nothing was found yet: find all calls first.");
+  if (tasks?.find.found?.number) location.assign(`/review/${tasks.find.found.number}/`);
+  else emit("note", tasks?.find.found ? "No calls were found: mark more of them, and find all calls again." : "Nothing was found yet: find all calls first.");
 }
 
 /** Show the search for all calls in the panel. */
@@ -89,7 +89,7 @@ export function showFinding() {
     const label = `${describeFound(found)}.`;
     const trust = found.trust ? make("p", { class: "quiet" }, `${capital(found.trust)}.`) : null;
     parts.push(make("p", { id: "found-calls" }, make("bdi", {}, label)), trust);
-    parts.push(makeButton("Review them", "R", openReview, { id: "review-found", "aria-keyshortcuts": "Shift+R" }));
+    if (found.number) parts.push(makeButton("Review them", "R", openReview, { id: "review-found", "aria-keyshortcuts": "Shift+R" }));
   }
   const focused = place.contains(document.activeElement) ? document.activeElement.id : null;
   place.replaceChildren(...parts.filter(Boolean));

@@ -206,7 +206,8 @@ function answer(said) {
   card.answer = query.kinds ? label ?? false : said;
   showCard(current);
   query.note?.(card, { label });
-  const { low_freq_hz = null, high_freq_hz = null } = query;
+  // Another call has other frequencies: those of its name.
+  const { low_freq_hz = null, high_freq_hz = null } = typeof said === "string" ? {} : query;
   const box = { id: card.id, recording: card.recording, start_s: card.start_s, end_s: card.end_s, low_freq_hz, high_freq_hz, label };
   const body = { uuid: makeUuid(), action: said === false && !isNothing ? "no" : "add", tight: said !== false, box };
   send("/api/boxes", body).then((result) => emit("answer", result), (error) => {
