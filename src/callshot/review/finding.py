@@ -98,7 +98,7 @@ class Finding:
     def read_decisions(self) -> dict[str, dict[str, Any]] | None:
         """Return what was decided in the reviews of all rounds; None if it was read before.
 
-        Keys are made of the round, the place and the label, and so stay the same. `confirmed` says
+        None too if one cannot be read: what was saved of it stays. Keys are made of the round, the place and the label, and so stay the same. `confirmed` says
         whether it is a call.
         """
         from callshot.review.results import read_review
@@ -115,8 +115,8 @@ class Finding:
         for number, folder in rounds.items():
             try:
                 events = read_review(folder, rejected=True).events
-            except InputError:  # nothing can be read from it
-                continue
+            except InputError:
+                return None
             for row in events.iter_rows(named=True):
                 names = ("recording", "start_s", "end_s", "label", "confirmed")
                 place = [number, *(row[name] for name in names)]
