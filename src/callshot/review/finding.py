@@ -98,8 +98,8 @@ class Finding:
     def read_decisions(self) -> dict[str, dict[str, Any]] | None:
         """Return what was decided in the reviews of all rounds; None if it was read before.
 
-        None too if one cannot be read: what was saved of it stays. Keys are made of the round, the place and the label, and so stay the same. `confirmed` says
-        whether it is a call.
+        None too if one cannot be read: what was saved of it stays. Keys are made of the round, the
+        place and the label, and so stay the same. `confirmed` says whether it is a call.
         """
         from callshot.review.results import read_review
 

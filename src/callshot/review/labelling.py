@@ -83,6 +83,19 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
+def find_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
+    """Return a call of the same name that shares half of the shorter of both; None if none does."""
+    length_s = place["end_s"] - place["start_s"]
+    for box in calls:
+        if (box["recording"], box["label"]) != (place["recording"], place["label"]):
+            continue
+        first_s = max(box["start_s"], place["start_s"])
+        shared_s = min(box["end_s"], place["end_s"]) - first_s
+        if shared_s >= min(length_s, box["end_s"] - box["start_s"]) / 2:
+            return box
+    return None
+
+
 class Labels:
     """What is in effect after some rows of a journal; `apply` adds a row.
 
@@ -143,6 +156,19 @@ class Labels:
         place = {name: latest.body[name] for name in PLACE}
         place["reviewed"] = latest.body.get("reviewed", False)
         return {"id": key, **place, "reviewer": latest.reviewer, "time": latest.time}
+
+    @property
+    def deleted(self) -> list[Box]:
+        """Calls that a person deleted, as they were."""
+        found = []
+        for rows in self._rows.values():
+            if not rows or rows[-1].action != DELETE:
+                continue
+            is_own = not rows[-1].reviewer.endswith(IN_REVIEW)
+            before = [row.body for row in rows if row.action in (ADD, CHANGE)]
+            if is_own and before and before[-1]["label"] is not None:
+                found.append(dict(before[-1]))
+        return found
 
     def is_changed(self, key: str) -> bool:
         """Return whether a person changed or deleted the box that a review had made."""
@@ -418,54 +444,52 @@ class Labelling:
                 return
             labels = self.labels
             saved = {**labels.boxes, **labels.refused}
+            known = defaultdict(list)
+            for box in [*labels.calls, *labels.deleted]:
+                known[box["recording"]].append(box)
             for key, box in saved.items():
                 if box["reviewed"] and key not in decided:
                     self._save_review(DELETE, {"id": key}, box["reviewer"])
             for key, row in decided.items():
                 if key in saved or labels.is_changed(key):
                     continue
-                with suppress(CallshotError):  # a recording that is gone
+                body = {name: row[name] for name in PLACE}
+                try:
                     rate_hz = self.find_recording(row["recording"]).rate_hz
-                    body = {name: row[name] for name in PLACE}
                     body["low_freq_hz"] = body["low_freq_hz"] or 0.0
                     body["high_freq_hz"] = body["high_freq_hz"] or rate_hz / 2
                     body = {"id": key, **self._check_box(body), "reviewed": True}
-                    is_call = row["confirmed"]
-                    if not (is_call and self.find_call(body)):
-                        action = ADD if is_call else NO
-                        self._save_review(action, body, row["reviewer"] + IN_REVIEW)
+                except (InputError, RequestError):  # a recording that is gone
+                    continue
+                own = known[row["recording"]]
+                is_call = row["confirmed"]
+                if is_call and find_call(own, body):
+                    continue
+                action = ADD if is_call else NO
+                self._save_review(action, body, row["reviewer"] + IN_REVIEW)
+                if is_call:
+                    own.append(body)
 
     def _save_review(self, action: str, body: dict[str, Any], reviewer: str) -> None:
         self._save(make_row({"uuid": str(uuid.uuid4())}, action, body), reviewer)
-
-    def find_call(self, place: Mapping[str, Any]) -> Box | None:
-        """Return a call of the same name that shares half of the shorter of both; None if none."""
-        for box in self.labels.calls:
-            if (box["recording"], box["label"]) == (place["recording"], place["label"]):
-                starts_s, ends_s = zip(
-                    *((one["start_s"], one["end_s"]) for one in (box, place)),
-                    strict=True,
-                )
-                lengths_s = [
-                    end - start for start, end in zip(starts_s, ends_s, strict=True)
-                ]
-                if min(ends_s) - max(starts_s) >= min(lengths_s) / 2:
-                    return box
-        return None
 
     def open_review(self, number: int) -> Review:
         """Return the review of what was found; calls that have a box are confirmed in it."""
         self.take_reviews()
         review = self.finding.open(number)
+        known = defaultdict(list)
         with self.lock:
-            decisions = [
-                {"uuid": str(uuid.uuid4()), "action": CONFIRM, "item": item}
-                for item, row in enumerate(review.items.frame.iter_rows(named=True))
-                if item not in review.decisions.touched and self.find_call(row)
-            ]
+            for box in self.labels.calls:
+                known[box["recording"]].append(box)
+        decisions = []
+        for item, row in enumerate(review.items.frame.iter_rows(named=True)):
+            is_new = item not in review.decisions.touched
+            if is_new and find_call(known[row["recording"]], row):
+                request = {"uuid": str(uuid.uuid4()), "action": CONFIRM, "item": item}
+                decisions.append(request)
         for first in range(0, len(decisions), MAX_ITEMS):
-            request = {"decisions": decisions[first : first + MAX_ITEMS]}
-            review.decide(self.reviewer, request)
+            part = decisions[first : first + MAX_ITEMS]
+            review.decide(self.reviewer, {"decisions": part})
         return review
 
     def find_all(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
