@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+import time
 import uuid
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 import soundfile
 
+from callshot.review.similar import SearchOptions
 from served_review import serve, serve_labels
 from test_cli import run
 
@@ -31,6 +33,9 @@ SMALLER = {
     "--encoder birdnet-v2.4": "--encoder mfcc",
     "callshot index recordings --encoder mfcc": (
         "callshot index recordings --encoder mfcc --window 1"
+    ),
+    "callshot learn recordings/labels --encoder mfcc": (
+        "callshot learn recordings/labels --encoder mfcc --window 1"
     ),
     "callshot evaluate": (
         "callshot evaluate --shots 1 --bootstraps 20 --shared-draws 110 --draws 5 "
@@ -99,10 +104,9 @@ def review_detections():
 
 def label_recordings():
     """Mark two calls and what was listened to, in place of a person on the page."""
-    with serve_labels(Path("recordings"), Path("recordings/labels")) as (
-        client,
-        session,
-    ):
+    folder = Path("recordings")
+    search = SearchOptions("mfcc", window_s=1.0)
+    with serve_labels(folder, folder / "labels", search) as (client, session):
         name = session.library.paths[0]
         for number, label in enumerate(("rumble", "roar")):
             box = {"id": str(uuid.uuid4()), "recording": name, "label": label}
@@ -112,6 +116,8 @@ def label_recordings():
             client.post("/api/boxes", body)
         span = {"recording": name, "start_s": 0.0, "end_s": 30.0}
         client.post("/api/listened", {"uuid": str(uuid.uuid4()), **span})
+        while client.get("/api/tasks")["index"]["state"] == "running":
+            time.sleep(0.2)
 
 
 def list_commands():

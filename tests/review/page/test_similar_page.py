@@ -171,7 +171,7 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     expect(page.locator("#found-calls")).to_contain_text("hoot", timeout=90_000)
     expect(page.locator("#finding")).to_contain_text("Based on 2 examples")
     for name in ("raven", "audacity", "kaleidoscope", "csv", "segments"):
-        with page.expect_download() as download:
+        with page.expect_download(timeout=120_000) as download:
             page.locator(f'[data-format="{name}"]').click()
         assert download.value.suggested_filename.startswith(("labels", "segments"))
     page.locator('[data-format="study"]').click()
