@@ -5,6 +5,7 @@ import io
 from rich.console import Console
 
 from callshot.console import LineProgress
+from callshot.review.children import PROGRESS
 
 
 class Clock:
@@ -43,3 +44,14 @@ def test_a_long_job_prints_a_line_every_30_seconds_from_the_start_on():
 def test_slow_shares_print_a_line_each():
     lines = run_job(shares=4, share_takes_s=60)
     assert [line.split()[0] for line in lines] == ["25%", "50%", "75%", "100%"]
+
+
+def test_a_page_shows_no_time_left_where_it_is_not_known():
+    output = io.StringIO()
+    clock = Clock()
+    progress = LineProgress(Console(file=output, width=200), clock)
+    for share in (0.0, 0.5):
+        clock.now_s += 60
+        progress(share, "a, b left.wav")
+    matches = [PROGRESS.match(line) for line in output.getvalue().splitlines()]
+    assert [match.groups() for match in matches] == [("0", None), ("50", "2.0 min")]

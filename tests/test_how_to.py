@@ -26,6 +26,7 @@ NOT_RUN = {
     "s3://": "needs a bucket; tests/storage has one",
     "--device cuda": "needs a GPU",
     "--cluster": "starts many processes; tests/distributed starts a few",
+    "callshot label study.toml": "opens a page; tests/review does it",
     "--train recurrent": "trains networks for minutes; tests/baselines does it",
 }
 # An encoder that every installation has, and fewer samples.
@@ -136,6 +137,7 @@ def test_every_command_of_the_how_to_guides_runs(tmp_path, monkeypatch):
     make_files()
     commands = list_commands()
     assert len(commands) > 25
+    is_labelled = False
     for line in commands:
         if any(words in line for words in NOT_RUN):
             continue
@@ -143,7 +145,9 @@ def test_every_command_of_the_how_to_guides_runs(tmp_path, monkeypatch):
             review_detections()
             continue
         if line == "callshot label recordings":
-            label_recordings()
+            if not is_labelled:
+                label_recordings()
+            is_labelled = True
             continue
         for old, new in SMALLER.items():
             line = line.replace(old, new)

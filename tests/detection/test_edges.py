@@ -19,6 +19,8 @@ from callshot.detection.edges import (
     describe_calls,
     find_band,
     find_events,
+    find_loudest,
+    find_sound,
     measure_band,
 )
 from callshot.detection.index.index_files import IndexedRecording
@@ -318,3 +320,31 @@ def test_a_finder_reads_no_more_than_the_stretch_and_its_surroundings(tmp_path):
         finder = CallFinder(reader, "first", 30.0, spacing, {"hoot": SHAPE})
         begin_s, step_s, levels = finder.read_levels((9.0, 24.0), SHAPE)
     assert (begin_s, len(levels) * step_s) == pytest.approx((9.0, 15.0))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_loudest_columns_are_those_of_a_literal_loop(seed):
+    rng = np.random.default_rng(seed)
+    levels = rng.normal(-50.0, 8.0, 40)
+    columns = int(rng.integers(1, 12))
+    power = [10 ** (level / 10) for level in levels]
+    floor = np.quantile(power, FLOOR)
+    sums = []
+    for first in range(len(levels) - columns + 1):
+        stretch = power[first : first + columns]
+        sums.append(sum(max(0.0, one - floor) for one in stretch))
+    assert find_loudest(levels, columns) == sums.index(max(sums))
+    assert find_loudest(levels, 100) == 0
+
+
+@pytest.mark.parametrize(
+    "background", [(9.5, 13.5, 0.06), (0.0, 30.0, 0.3)], ids=["long", "no contrast"]
+)
+def test_where_no_sound_is_as_long_as_a_call_it_is_the_loudest_stretch(
+    tmp_path, background
+):
+    signal = make_sound([(11.2, 11.6, 0.08), background])
+    soundfile.write(tmp_path / "a.wav", signal, RATE_HZ, "FLOAT")
+    with open_recording(tmp_path / "a.wav", "a.wav") as reader:
+        found = find_sound(reader, "first", (10.0, 13.0), 0.4, (900.0, 1100.0))
+    assert found == pytest.approx((11.2, 11.6), abs=0.05)

@@ -51,6 +51,7 @@ SHARE = 0.4
 PEAK_SHARE = 0.8
 MIN_CONTRAST_DB = 3.0  # between these two; otherwise the level says nothing
 MIN_SHARE = 0.5  # of a short example: shorter sounds are no calls
+LONG = 2.0  # typical calls: a longer sound around a call is noise
 PAUSE_SHARE = 0.3  # of a typical example: shorter pauses do not part calls
 COLUMNS = 25  # of levels in a typical call
 COLUMNS_S = (0.005, 0.05)  # limits of their length
@@ -302,9 +303,10 @@ class CallFinder:
 def find_sound(
     reader: Reader, channel: str, span_s: Edges, call_s: float, band_hz: Edges
 ) -> Edges:
-    """Return the longest call in a span, by its sound in a band; the span if there is none.
+    """Return the longest call in a span, by its sound in a band.
 
-    `call_s` is the length of a typical call.
+    `call_s` is the length of a typical call. Where noise leaves no call, or one that is longer than
+    LONG of these, it is the loudest stretch of this length.
     """
     step_s = float(np.clip(call_s / COLUMNS, *COLUMNS_S))
     shape = CallShape(MIN_SHARE * call_s, PAUSE_SHARE * call_s, step_s, *band_hz)
@@ -314,7 +316,25 @@ def find_sound(
     finder = CallFinder(reader, channel, duration_s, spacing, {"": shape})
     starts_s, ends_s = (np.array([edge_s]) for edge_s in span_s)
     calls = finder.find_calls("", span_s, starts_s, ends_s)
-    return max(calls, key=lambda edges: edges[1] - edges[0])
+    start_s, end_s = max(calls, key=lambda edges: edges[1] - edges[0])
+    if end_s - start_s <= LONG * call_s:
+        return start_s, end_s
+    begin_s, step_s, levels = finder.read_levels(span_s, shape)
+    columns = round(call_s / step_s)
+    start_s = begin_s + step_s * find_loudest(levels, columns)
+    return max(span_s[0], start_s), min(span_s[1], start_s + step_s * columns)
+
+
+def find_loudest(levels: FloatArray, columns: int) -> int:
+    """Return where the columns in a row begin that have most power above the noise floor.
+
+    >>> find_loudest(np.array([0.0, 30.0, 0.0, 0.0, 20.0, 29.0, 28.0]), 2)
+    5
+    """
+    power = 10 ** (levels / 10)
+    above = np.maximum(power - np.quantile(power, FLOOR), 0.0)
+    sums = np.convolve(above, np.ones(min(columns, len(above))), "valid")
+    return int(sums.argmax())
 
 
 def find_missed(

@@ -22,7 +22,7 @@ NICENESS = 10
 LINE_EVERY_S = 1.0  # of progress
 STOP_S = 5.0  # until a child that should stop is killed
 MAX_LINES = 200  # that are kept of what a command prints
-PROGRESS = re.compile(r"\s*(\d+)%  .*, (.+) left")
+PROGRESS = re.compile(r"\s*(\d+)%  .*, (?:(.+) left|time left not known)$")
 ERROR = "callshot: "
 
 RUNNING = "running"
@@ -128,7 +128,7 @@ class Job:
                     self.lines.append(line.rstrip())
                 else:
                     self.share = int(match[1]) / 100
-                    self.left = match[2]
+                    self.left = match[2] or ""
         return process.returncode
 
 

@@ -572,7 +572,7 @@ class Labelling:
         return {**box, **band}
 
     def _tighten(self, box: Box) -> dict[str, float]:
-        """Return start and end of the sound in a box; calls of its name say how long calls are."""
+        """Return start and end of the call in a box, about as long as calls of its name are."""
         from callshot.detection.edges import find_sound
 
         calls = self.labels.calls

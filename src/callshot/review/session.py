@@ -92,6 +92,7 @@ LOUD_QUANTILE = 0.998
 MIN_RANGE_DB = 20.0
 BAND_QUANTILE = 0.1  # of the edges of the calls of a label
 BAND_MARGIN = 0.25  # of the band, above and below it
+ITEM_MARGIN = 0.05  # of the band of an item, so that its box is seen whole
 MIN_ROWS = 64  # bins of frequency in a picture
 FLOOR_DB = -100.0
 EDGE_S = 1e-3
@@ -347,11 +348,13 @@ class Review:
                 clips.append(read(row["recording"], row["start_s"], end_s))
         return clips
 
-    def fit_picture(self, picture: Picture, label: str | None) -> Picture:
+    def fit_picture(self, picture: Picture, item: int, example: int) -> Picture:
         """Return a picture with the band and contrast of a label, so that its calls fill it.
 
-        Where the band of its calls is not known, it is the one of the picture.
+        It is the label of an item, or of an example if its number is not negative. Where the band
+        of its calls is not known, it is the one of the picture. The band of the item is in it.
         """
+        label = self.find_label(item, example)
         key = (label, picture.min_hz, picture.max_hz, picture.window_s)
         if key not in self._pictures:
             in_order = self.source.items.frame[self.sample]
@@ -370,7 +373,17 @@ class Review:
             fitted = fit_contrast(fitted, self._read_clips(sampled[:LEVEL_ITEMS]))
             names = ("min_hz", "max_hz", "window_s", "floor_db", "range_db")
             self._pictures[key] = {name: getattr(fitted, name) for name in names}
-        return replace(picture, **self._pictures[key])
+        fitted = replace(picture, **self._pictures[key])
+        if example >= 0:
+            return fitted
+        own = self.items.frame.row(item, named=True)
+        low_hz, high_hz = own["low_freq_hz"], own["high_freq_hz"]
+        if low_hz is None or high_hz is None:
+            return fitted
+        margin_hz = ITEM_MARGIN * (high_hz - low_hz)
+        low_hz = max(0.0, min(fitted.min_hz, low_hz - margin_hz))
+        high_hz = max(fitted.max_hz, high_hz + margin_hz)
+        return replace(fitted, min_hz=low_hz, max_hz=high_hz)
 
     def find_label(self, item: int, example: int) -> str | None:
         """Return the label of an item, or of an example if its number is not negative."""

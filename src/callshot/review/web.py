@@ -248,10 +248,11 @@ def answer_spectrogram(session: Any, query: Query) -> Response:
     is_review = isinstance(session, Review)
     read = _read_sound if is_review else _read_span
     clip, _, _ = read(session, query)
-    if is_review and query.text("fit") == "1":
+    if query.text("fit") == "1":
         numbers = [query.count(name, -1) for name in ("item", "example")]
-        picture = session.fit_picture(picture, session.find_label(*numbers))
-        if numbers[1] >= 0:  # from elsewhere, where it may be louder
+        if is_review:
+            picture = session.fit_picture(picture, *numbers)
+        if not is_review or numbers[1] >= 0:  # from elsewhere: louder or quieter
             picture = fit_contrast(picture, [clip])
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
     band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}

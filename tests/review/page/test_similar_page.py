@@ -96,7 +96,9 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
     tab.settle()
     expect(card).to_have_attribute("data-answer", "yes")
     assert len(read_calls()) == 2
+    expect(page.locator("#counts")).to_have_text("2 calls")
     page.keyboard.press("n")
+    expect(page.locator("#counts")).to_have_text("2 calls, 1 answered with no")
     page.keyboard.press("o")
     page.keyboard.type("<b>growl")
     page.keyboard.press("Enter")
@@ -104,6 +106,14 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
     assert sorted(read_calls()["label"]) == ["<b>growl", "hoot", "hoot"]
     assert len(read_calls(rejected=True)) == 4
     expect(page.locator(".found .said").nth(2)).to_have_text("<b>growl")
+    page.keyboard.press("o")  # the last other name is there
+    page.keyboard.press("Enter")
+    tab.settle()
+    expect(page.locator(".found .said").nth(3)).to_have_text("<b>growl")
+    one, other = read_calls().filter(label="<b>growl").rows(named=True)
+    assert one["low_freq_hz"] == other["low_freq_hz"]
+    page.keyboard.press("u")
+    tab.settle()
     page.keyboard.press("u")
     tab.settle()
     expect(page.locator(".found").nth(2)).to_have_attribute("data-answer", "")
@@ -135,6 +145,21 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
     tab.settle()
     expect(page.locator("#shown")).to_contain_text("5 calls")
     assert len(read_calls(rejected=True)) == 14
+
+
+def test_a_button_plays_a_sound_and_shows_that_it_plays(served, site):
+    tab = served[0]()
+    page = tab.page
+    mark(tab, site[1][0], "hoot")
+    page.locator("#speed").select_option("0.0625")  # it lasts some seconds
+    open_similar(tab)
+    card = page.locator(".found").nth(1)
+    card.locator(".play").click()
+    expect(card).to_have_class(re.compile("playing"))
+    expect(page.locator(".found.playing")).to_have_count(1)
+    card.get_by_role("button", name="Stop").click()
+    expect(page.locator(".found.playing")).to_have_count(0)
+    expect(card.locator(".play")).to_have_accessible_name("Play")
 
 
 def test_two_tabs_and_a_killed_server_lose_no_answer(served, site):

@@ -49,15 +49,17 @@ async function askTwice(count, verdict) {
 
 /** Send one verdict on all targets and go on. */
 async function decide(makeVerdict) {
-  const items = targets();
-  if (items.length === 0) return;
+  const found = targets();
+  if (found.length === 0) return;
+  const isSkip = makeVerdict().action === "skip";
+  const items = isSkip ? found.filter((item) => item.decision?.action !== "split") : found; // their calls are marked
   if (isSweeping(items, makeVerdict()) && !await askTwice(items.length, makeVerdict())) return;
   if (state.filters.state === "conflict") {
     settle(items, makeVerdict());
     return;
   }
   const decisions = items.map((item) => ({ uuid: makeUuid(), item: item.id, ...makeVerdict() }));
-  post("/api/decisions", { decisions }, decisions);
+  if (decisions.length) post("/api/decisions", { decisions }, decisions);
   moveOn();
 }
 

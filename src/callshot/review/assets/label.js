@@ -103,12 +103,12 @@ function openNext(step) {
 
 /** Take an answer: boxes, recordings and names that changed. */
 function take(answer) {
+  state.session.names = answer.names;
   takeBoxes(answer);
   for (const row of answer.recordings) {
     recordings.set(row.name, { ...recordings.get(row.name), ...row });
     if (row.name === view.recording?.name) view.recording.heard = row.heard;
   }
-  state.session.names = answer.names;
   showNames();
   showSoon();
   drawOverview();
@@ -200,13 +200,13 @@ const stepTop = (step) => {
 };
 const stepContrast = (name, step) => changeSettings({ [name]: Math.max(name === "range_db" ? 10 : -150, settings[name] + step) });
 const changeOrder = () => changeSettings({ order: settings.order === "hear" ? "time" : "hear" });
-const zoom = (step) => { zoomBy(step); changeSettings({ level: view.level }); };
+const zoom = (step) => { zoomBy(step); changeSettings({ level: Math.ceil(view.level) }); };
 
 const KEYS = [
   ["Calls", ["a"], "add a box at the cursor (or drag one; with shift inside another)", addBox],
   ["Calls", ["Enter"], "name the chosen call", () => openNamer()],
   ["Calls", ["r"], "give it the last name", repeatName],
-  ["Calls", ["s"], "same name: new boxes get the last name at once", () => toggle("same")],
+  ["Calls", ["s"], "same name: new boxes get the name of the chosen box, or the last one", () => toggle("same")],
   ["Calls", ["m"], "more like the chosen call", openSimilar],
   ["Calls", ["e"], "each kind of sound once: cards and a map", openKinds],
   ["Calls", ["F"], "find all calls, or stop it", findAll],
@@ -270,7 +270,7 @@ function press(event) {
 }
 
 function makeToggle(name, text, key, title) {
-  const button = makeButton(text, key, () => toggle(name), { title, "aria-keyshortcuts": key });
+  const button = makeButton(text, key, () => toggle(name), { id: name, title, "aria-keyshortcuts": key });
   const show = () => button.setAttribute("aria-pressed", String(Boolean(settings[name])));
   on("settings", show);
   show();
@@ -311,7 +311,7 @@ function startControls() {
     makeButton("Zoom out", "x", () => zoom(1)),
     makeButton("Whole", "w", showAll, { title: "Show the whole recording" }),
     makeButton("Add", "a", addBox, { title: "Add a box at the cursor" }),
-    makeToggle("same", "Same name", "s", "New boxes get the last name at once"),
+    makeToggle("same", "Same name", "s", "New boxes get the name of the chosen box, or the last one, at once"),
     makeButton("Nothing here", "n", markNothing, { title: "There is no (other) call in what is seen" }),
     makeButton("Undo", "u", () => changeHistory("/api/undo")),
   );
@@ -388,7 +388,7 @@ async function start() {
   on("playhead", movePlayhead);
   on("player", movePlayhead);
   on("answer", take);
-  on("named", (name) => changeSettings({ last_name: name }));
+  on("named", ({ name }) => changeSettings({ last_name: name }));
   on("similar", openSimilar);
   on("help", showHelp);
   on("place", showPlace);

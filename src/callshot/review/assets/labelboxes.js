@@ -18,8 +18,19 @@ let draft = null; // a box without a name, which is not saved
 let chosen = null; // id
 let drag = null; // {box, isDraft, limits, from, moved, result} while the pointer is down
 
-const last = { get name() { return settings.last_name ?? ""; } };
+const recent = new Map(); // id → name of boxes that were named on this page, the last one last
+let model = null; // id of the box whose name new ones get: the one that was chosen or named last
 const isNothing = (box) => box.label === null;
+
+/** Return the name that was given last, of a box that exists; empty if there is none. */
+export function lastName() {
+  const { names } = state.session;
+  const kept = names.includes(settings.last_name) ? settings.last_name : names.at(-1);
+  return [...recent.values()].at(-1) ?? kept ?? "";
+}
+
+/** Return the name that new boxes get: of the chosen box, or else the last one. */
+const sameName = () => boxes.get(model)?.label ?? lastName();
 
 /** Return the chosen box, or the one that waits for a name. */
 export const chosenBox = () => draft ?? boxes.get(chosen) ?? null;
@@ -37,7 +48,11 @@ export function takeBoxes(answer) {
   for (const box of answer.boxes) {
     if (!pending.has(box.id) && box.recording === view.recording?.name) boxes.set(box.id, box);
   }
-  for (const id of answer.gone) if (!pending.has(id)) boxes.delete(id);
+  for (const id of answer.gone) {
+    if (pending.has(id)) continue;
+    boxes.delete(id);
+    recent.delete(id);
+  }
   if (chosen !== null && !boxes.has(chosen)) choose(null);
   drawBoxes();
 }
@@ -45,8 +60,10 @@ export function takeBoxes(answer) {
 /** Save a change; the page shows it at once. */
 async function save(action, box) {
   pending.set(box.id, (pending.get(box.id) ?? 0) + 1);
-  if (action === "delete") boxes.delete(box.id);
-  else boxes.set(box.id, box);
+  if (action === "delete") {
+    boxes.delete(box.id);
+    recent.delete(box.id);
+  } else boxes.set(box.id, box);
   drawBoxes();
   const { id, recording, label } = box;
   const times = { start_s: round(box.start_s, 1e4), end_s: round(box.end_s, 1e4) };
@@ -135,12 +152,12 @@ export function nudge(x, y, stepsX, stepsY) {
 function setDraft(box, focus = true) {
   draft = box;
   chosen = null;
-  if (focus && settings.same && last.name) {
-    nameBox(last.name);
+  if (focus && settings.same && sameName()) {
+    nameBox(sameName());
     return;
   }
   drawBoxes();
-  if (focus) openNamer(last.name);
+  if (focus) openNamer(sameName());
 }
 
 /** Ask for the name of the draft or of the chosen box. */
@@ -174,8 +191,9 @@ function nameBox(name) {
   draft = null;
   byId("namer").hidden = true;
   byId("main").focus({ preventScroll: true });
-  emit("named", name);
+  emit("named", { id: box.id, name });
   chosen = box.id;
+  model = box.id;
   save(action, box);
   announce(`Saved: ${name}.`);
 }
@@ -189,9 +207,9 @@ function submitName(event) {
 
 /** Give the chosen box the name that was used last. */
 export function repeatName() {
-  if (last.name === "") emit("note", "No call has a name yet.");
+  if (lastName() === "") emit("note", "No call has a name yet.");
   else if (chosenBox() === null) emit("note", "Draw a box first, or choose one.");
-  else nameBox(last.name);
+  else nameBox(lastName());
 }
 
 /** Add a box at the cursor, a tenth of the picture long, in the middle of the frequencies. */
@@ -238,6 +256,7 @@ export function playBox() {
 /** Choose a box; null: none. */
 export function choose(id) {
   chosen = id;
+  model = id;
   if (draft === null) byId("namer").hidden = true;
   drawBoxes();
 }
@@ -291,6 +310,7 @@ function makeBox(box) {
 function showChosen() {
   const box = boxes.get(chosen);
   const bar = byId("chosen");
+  byId("same").firstChild.textContent = sameName() ? `Same name: ${sameName()}` : "Same name";
   bar.hidden = box === undefined || !byId("namer").hidden;
   byId("hint").textContent = box || draft ? "" : "Drag a box around a call. Click to put the cursor; space plays from there.";
   if (bar.hidden) return;
@@ -313,11 +333,12 @@ function place(event) {
 
 function startDrag(event) {
   if (event.button !== 0 || drag !== null || view.recording === null) return;
-  const target = event.shiftKey ? null : event.target.closest(".box");
+  const tag = event.target.closest(".name"); // of "nothing here": a click chooses it, a drag draws a box
+  const target = event.shiftKey || tag ? null : event.target.closest(".box");
   const handle = event.target.closest(".handle");
   const box = target ? (draft?.id === target.dataset.id ? draft : boxes.get(target.dataset.id)) : null;
   if (box && box !== draft && box.id !== chosen) choose(box.id);
-  drag = { box, isDraft: box !== null && box === draft, limits: handle ? [Number(handle.dataset.x), Number(handle.dataset.y)] : [0, 0], from: place(event), moved: false };
+  drag = { box, isDraft: box !== null && box === draft, limits: handle ? [Number(handle.dataset.x), Number(handle.dataset.y)] : [0, 0], from: place(event), moved: false, tag: tag?.parentElement.dataset.id };
   byId("boxes").setPointerCapture(event.pointerId);
   event.preventDefault();
 }
@@ -354,7 +375,7 @@ function drawn(to) {
 
 function endDrag(event) {
   if (drag === null) return;
-  const { box, isDraft, result, moved, from } = drag;
+  const { box, isDraft, result, moved, from, tag } = drag;
   drag = null;
   if (event.type === "pointercancel") {
     if (isDraft) draft = box;
@@ -364,8 +385,8 @@ function endDrag(event) {
   } else if (!moved) {
     if (box) return;
     if (draft !== null) closeNamer();
-    choose(null);
-    moveCursor(toTime(from.x));
+    choose(tag ?? null);
+    if (!tag) moveCursor(toTime(from.x));
   } else if (isDraft) setDraft(result, false);
   else if (box) save("change", result);
   else setDraft(result);
@@ -384,5 +405,9 @@ export function startBoxes() {
   layer.addEventListener("dblclick", (event) => { if (event.target.closest(".box")) openNamer(); });
   byId("namer").addEventListener("submit", submitName);
   byId("namer").addEventListener("keydown", (event) => { if (event.key === "Escape") closeNamer(); });
+  on("named", ({ id, name }) => {
+    recent.delete(id);
+    recent.set(id, name);
+  });
   on("drawn", drawBoxes);
 }

@@ -4,6 +4,7 @@
 import { getJson } from "./api.js";
 import { announce, byId, make } from "./dom.js";
 import { formatCount, formatTime } from "./format.js";
+import { lastName } from "./labelboxes.js";
 import { loadCards, openCards, playCard } from "./labelsimilar.js";
 import { settings } from "./settings.js";
 import { emit, on } from "./state.js";
@@ -149,7 +150,7 @@ export function openKinds() {
   if (map === null) makeMap();
   picked = null;
   const hint = "Play each (space), and name it: o types a name, y gives the last one. n: there is no call in it. x: other sounds. m: the map.";
-  return openCards({ kinds: true, title: "Kinds of sounds", label: settings.last_name, hint, element: map.element, load, note });
+  return openCards({ kinds: true, title: "Kinds of sounds", label: lastName(), hint, element: map.element, load, note });
 }
 
 /** Keep the order of recordings up to date. */

@@ -7,7 +7,7 @@ import { chosenBox } from "./labelboxes.js";
 import { stop } from "./labelsound.js";
 import { makeUuid, send, unsavedCount } from "./outbox.js";
 import { pictureSettings, settings } from "./settings.js";
-import { emit } from "./state.js";
+import { emit, state } from "./state.js";
 
 const WAIT_MS = 50;
 const dialog = byId("similar");
@@ -15,9 +15,11 @@ const audio = new Audio();
 let query = null; // what is asked: {title, label, hint, load}, of kinds of sounds also {kinds, element, note}
 let cards = []; // {id, recording, start_s, end_s, clock, likeness, answer}
 let current = 0; // number of the card that keys act on
-let counts = "";
+let told = {}; // of the list: {counts}, or {examples, refused} before its answers
+let lastOther = "";
 let asked = 0; // only the latest list counts
 let naming = false;
+let playing = 0; // number of the card that was played last
 
 const GROUP = "More like this";
 export const SIMILAR_KEYS = [
@@ -54,7 +56,7 @@ export async function openCards(asking) {
   stop();
   query = asking;
   cards = [];
-  counts = "";
+  told = {};
   show("Looking for sounds …");
   dialog.classList.toggle("kinds", Boolean(query.kinds));
   dialog.showModal();
@@ -70,7 +72,7 @@ export async function loadCards() {
     const found = await query.load();
     if (mine !== asked) return;
     cards = found.cards.map((card) => ({ ...card, id: makeUuid(), answer: card.label ?? null }));
-    counts = found.counts ?? `${formatCount(found.examples, "call")}${found.refused ? `, ${found.refused} answered with no` : ""}`;
+    told = found;
     current = 0;
     show(cards.length ? "" : found.note || "There are no more sounds to show.");
     focusCard();
@@ -91,11 +93,21 @@ function show(text) {
     makeButton("Back", "Esc", () => dialog.close()),
   );
   const form = make("form", { id: "other", hidden: true, autocomplete: "off", submit: submitOther });
-  const head = make("div", { class: "similar-head" }, title, make("p", { class: "quiet", id: "counts" }, counts), bar);
+  const head = make("div", { class: "similar-head" }, title, make("p", { class: "quiet", id: "counts" }), bar);
   const parts = [head, make("p", { id: "similar-text" }, text || query.hint), query.element, list, form];
   dialog.replaceChildren(...parts.filter(Boolean));
   naming = false;
   cards.forEach((card, number) => showCard(number));
+  showCounts();
+}
+
+/** Show how many calls there are, with the answers of this list. */
+function showCounts() {
+  const { counts = "", examples, refused } = told;
+  const count = (said) => cards.filter((card) => card.answer === said).length;
+  const nos = refused + count(false);
+  const text = examples === undefined ? counts : `${formatCount(examples + count(true), "call")}${nos ? `, ${nos} answered with no` : ""}`;
+  if (!query.kinds || byId("counts").textContent === "") byId("counts").textContent = text;
 }
 
 function makeCard(card, number) {
@@ -103,13 +115,14 @@ function makeCard(card, number) {
   const size = { width: 360, height: 150 };
   // An octave more than the call on both sides, so that it fills the picture.
   const band = query.kinds ? {} : { min_hz: query.low_freq_hz / 2, max_hz: 2 * query.high_freq_hz };
-  const source = withQuery("/api/spectrogram", { recording, start_s, end_s, ...size, ...pictureSettings(), ...band });
+  const source = withQuery("/api/spectrogram", { recording, start_s, end_s, ...size, ...pictureSettings(), ...band, fit: 1 });
   const choose = (action) => (event) => { event.stopPropagation(); current = number; action(); };
   const inner = { tabindex: "-1" };
   return make(
     "div",
     { class: "found", role: "group", "data-number": number, click: choose(playCard), focus: () => { current = number; mark(); } },
     make("img", { src: source, alt: "", ...size }),
+    makeButton("▶", null, choose(playCard), { class: "play", "aria-label": "Play", ...inner }),
     make("bdi", { class: "where" }, baseName(card.recording)),
     make("span", { class: "when" }, formatClock(card.clock) || formatTime(card.start_s, 1)),
     make("span", { class: "likeness" }, card.likeness),
@@ -141,6 +154,7 @@ function showCard(number) {
   one.dataset.answer = card.answer === null ? "" : card.answer === false ? "no" : "yes";
   one.querySelector(".said").textContent = said;
   one.setAttribute("aria-label", [`Sound ${number + 1}`, baseName(card.recording), place, card.likeness, said].filter(Boolean).join(", "));
+  showCounts();
   mark();
 }
 
@@ -170,6 +184,17 @@ function move(step) {
   focusCard();
 }
 
+/** Show which sound plays. */
+function showPlaying() {
+  for (const one of dialog.querySelectorAll(".found")) {
+    const isPlaying = !audio.paused && Number(one.dataset.number) === playing;
+    one.classList.toggle("playing", isPlaying);
+    const button = one.querySelector(".play");
+    button.firstChild.textContent = isPlaying ? "■" : "▶";
+    button.setAttribute("aria-label", isPlaying ? "Stop" : "Play");
+  }
+}
+
 /** Play the current sound, or stop it. */
 export function playCard() {
   const { recording, start_s, end_s } = cards[current] ?? {};
@@ -183,6 +208,7 @@ export function playCard() {
   }
   audio.dataset.address = address;
   audio.src = address;
+  playing = current;
   query.note?.(cards[current], {});
   audio.play().catch((error) => { if (error.name !== "AbortError") tell(error.message); });
 }
@@ -225,12 +251,13 @@ function answer(said) {
 /** Ask for the name of another call. */
 function openOther() {
   if (!cards[current] || cards[current].answer !== null) return;
-  const input = make("input", { id: "other-name", type: "text", list: "names", maxlength: "200", dir: "auto", "aria-label": "Name of the other call", placeholder: "Name of the other call" });
+  const input = make("input", { id: "other-name", type: "text", list: "names", maxlength: "200", dir: "auto", "aria-label": "Name of the other call", placeholder: "Name of the other call", value: query.kinds ? "" : lastOther });
   const form = byId("other");
   form.replaceChildren(make("label", { class: "field" }, make("span", {}, "Name"), input), make("button", {}, "Save"));
   form.hidden = false;
   naming = true;
   input.focus();
+  input.select();
 }
 
 function closeOther() {
@@ -246,8 +273,8 @@ function submitOther(event) {
   closeOther();
   if (query.kinds) {
     query.label = name;
-    emit("named", name);
-  }
+    emit("named", { id: cards[current].id, name });
+  } else if (name !== query.label) lastOther = name;
   answer(name === query.label ? true : name);
 }
 
@@ -298,6 +325,7 @@ function press(event) {
 /** Connect the dialog. */
 export function startSimilar() {
   dialog.addEventListener("keydown", press);
+  for (const name of ["play", "pause", "ended"]) audio.addEventListener(name, showPlaying);
   dialog.addEventListener("close", () => {
     audio.pause();
     asked += 1;

@@ -20,6 +20,9 @@ export const view = { recording: null, start_s: 0, level: 3, width: 600, height:
 /** Return the seconds of a column, which is a pixel wide. */
 export const columnLength = (level = view.level) => 2 ** level / 1000;
 
+/** Return the level of the tiles that are drawn: the whole recording may be between two levels. */
+const tileLevel = () => Math.max(state.session.tile.levels[0], Math.floor(view.level));
+
 /** Return when the picture ends. */
 export const viewEnd = () => view.start_s + view.width * columnLength();
 
@@ -41,18 +44,17 @@ export function scrollTo(start_s) {
 /** Scroll by a share of what is seen. */
 export const scrollBy = (share) => scrollTo(view.start_s + share * view.width * columnLength());
 
-/** Zoom by powers of two around a time. */
+/** Zoom by powers of two around a time; the whole recording fills the picture. */
 export function zoomBy(step, around_s = (view.start_s + viewEnd()) / 2) {
   const [lowest, highest] = state.session.tile.levels;
   const share = (around_s - view.start_s) / (view.width * columnLength());
-  view.level = Math.max(lowest, Math.min(highest, fitLevel(), view.level + step));
+  const level = (step > 0 ? Math.floor(view.level) : Math.ceil(view.level)) + step;
+  view.level = Math.min(highest, fitLevel(), Math.max(lowest, level));
   scrollTo(around_s - share * view.width * columnLength());
 }
 
-/** Return the level at which the whole recording is seen. */
-function fitLevel() {
-  return Math.ceil(Math.log2((1000 * view.recording.duration_s) / view.width));
-}
+/** Return the level at which the whole recording fills the picture. */
+const fitLevel = () => Math.log2((1000 * view.recording.duration_s) / view.width);
 
 /** Show the whole recording. */
 export const showAll = () => zoomBy(100);
@@ -135,7 +137,7 @@ function drawNow() {
   if (canvas.height !== HEIGHT) canvas.height = HEIGHT;
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, view.width, HEIGHT);
-  const length = state.session.tile.width * columnLength();
+  const length = state.session.tile.width * columnLength(tileLevel());
   const last = Math.floor(Math.min(viewEnd(), view.recording.duration_s - 1e-6) / length);
   const first = Math.floor(view.start_s / length);
   let missing = 0;
@@ -150,19 +152,21 @@ function drawNow() {
 
 /** Draw a tile, or what there is of a coarser one; return whether it is there. */
 function drawTile(context, number, length) {
-  load(view.level, number).catch(() => {});
+  const level = tileLevel();
+  load(level, number).catch(() => {});
   const { width } = state.session.tile;
   const x = Math.round(toX(number * length));
-  const tile = ready.get(address(view.level, number));
+  const drawn = Math.round(toX((number + 1) * length)) - x;
+  const tile = ready.get(address(level, number));
   if (tile) {
-    context.drawImage(paint(tile), x, 0);
+    context.drawImage(paint(tile), x, 0, drawn, HEIGHT);
     return true;
   }
   for (let above = 1; above <= FARTHEST; above += 1) {
     const share = 2 ** above;
-    const coarse = ready.get(address(view.level + above, Math.floor(number / share)));
+    const coarse = ready.get(address(level + above, Math.floor(number / share)));
     if (!coarse) continue;
-    context.drawImage(paint(coarse), ((number % share) * width) / share, 0, width / share, HEIGHT, x, 0, width, HEIGHT);
+    context.drawImage(paint(coarse), ((number % share) * width) / share, 0, width / share, HEIGHT, x, 0, drawn, HEIGHT);
     break;
   }
   return false;
@@ -171,7 +175,7 @@ function drawTile(context, number, length) {
 /** Have the tiles on both sides ready. */
 function prefetch(first, last, length) {
   const end = Math.ceil(view.recording.duration_s / length);
-  for (const number of [last + 1, last + 2, first - 1]) if (number >= 0 && number < end) load(view.level, number).catch(() => {});
+  for (const number of [last + 1, last + 2, first - 1]) if (number >= 0 && number < end) load(tileLevel(), number).catch(() => {});
 }
 
 /** Return the seconds of the day at which the recording starts, or null. */
