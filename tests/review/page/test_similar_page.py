@@ -182,7 +182,7 @@ def test_two_tabs_and_a_killed_server_lose_no_answer(served, site):
 
 
 def test_all_calls_are_found_reviewed_and_exported(served, site):
-    open_tab, _, _ = served
+    open_tab, _, read_calls = served
     tab = open_tab()
     page = tab.page
     for span in site[1][0:4:3]:
@@ -206,14 +206,17 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     page.keyboard.press("Shift+R")
     expect(page.locator("#back")).to_be_visible()
     expect(page.locator("#pane")).to_have_attribute("data-drawn", "true")
+    expect(page.locator("#panel")).to_contain_text("2 of")  # what was marked
     page.keyboard.press("y")
     expect(page.locator("#saved")).to_have_text("All saved")
-    expect(page.locator("#panel")).to_contain_text("1 of")
+    expect(page.locator("#panel")).to_contain_text("3 of")
     with page.expect_download():
         page.locator('#panel [data-format="csv"]').click()
     page.locator("#back").click()
     tab.settle()
     expect(page.locator("#review-found")).to_be_visible()
+    expect(page.locator("#shown")).to_contain_text("3 calls")
+    assert len(read_calls()) == 3
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
