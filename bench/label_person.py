@@ -8,7 +8,7 @@ A program that knows the annotations plays the person who uses the page of `call
 
 in order         it listens to whole recordings, in random order, and boxes every call
 more like this   it listens in the same order until it hears a type for the first time, boxes this
-                 call, and answers the cards of "more like this" until it has 10 calls of the type,
+                 call, and answers the cards of "more like this" until it has 20 calls of the type,
                  or two lists of 12 in a row without one; then it listens on
 kinds of sounds  it listens to the sounds of "kinds of sounds", one after another; at a type that it
                  hears for the first time, it names it, and goes on as before
@@ -47,7 +47,7 @@ from table import parser, show
 ENCODER = "birdnet-v2.4"
 RECALL = 0.6
 PRECISION = 0.8
-WANTED = 10  # calls of a type
+WANTED = 20  # calls of a type
 MAX_LISTS = 20  # of 12 kinds of sounds
 GIVEN = 5
 EMPTY_LISTS = 2
