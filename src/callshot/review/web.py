@@ -197,6 +197,8 @@ def answer_examples(review: Review, query: Query) -> Answer:
 def answer_nearby(review: Review, query: Query) -> Answer:
     """Answer with the items around an item, which its picture may show."""
     item = query.count("item", -1)
+    if item in review.decisions.gone:  # it was taken back meanwhile
+        return {"items": []}
     review.check_item(item)
     return {"items": review.list_nearby(item, query.reviewer)}
 

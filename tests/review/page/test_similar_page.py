@@ -135,6 +135,8 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
         one.locator("button", has_text="Yes" if number < 3 else "No").click()
     expect(page.locator("#counts")).to_have_text("5 calls, 9 answered with no")
     tab.settle()
+    expect(page.locator('.found[data-answer="yes"]')).to_have_count(0)  # the next list
+    page.locator(".found").first.focus()
     page.keyboard.press("?")
     expect(page.locator("#help")).to_contain_text("yes, it is one")
     page.keyboard.press("?")
