@@ -87,6 +87,9 @@ def browser():
         "playwright.sync_api",
         reason="playwright is not installed, the page was not tested",
     )
+    from review_pages import PATIENCE_MS
+
+    api.expect.set_options(timeout=PATIENCE_MS)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 from scipy.io import wavfile
 
+from callshot.detection.index.index_recordings import index_recordings
+
 TONES_HZ = {"hoot": 400.0, "bark": 1500.0, "trill": 3000.0}
 RATE_HZ = 16000
 
@@ -35,6 +37,15 @@ def write_site(
         wavfile.write(folder / f"{name}.wav", rate_hz, signal.astype(np.float32))
         (folder / f"{name}.txt").write_text("".join(lines))
     return folder
+
+
+def index_site(folder: Path, **options) -> Path:
+    """Take the labels away, and make an index of the recordings in the folder beside them."""
+    for path in folder.glob("*.txt"):
+        path.unlink()
+    index = folder.parent / "index"
+    index_recordings(folder, index, "mfcc", window_s=0.5, threads=1, **options)
+    return index
 
 
 def add_tone(signal, label, start_s, call_s, rate_hz, rng):

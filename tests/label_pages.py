@@ -1,4 +1,14 @@
-"""A tab with the page to label recordings, and a check of its colours."""
+"""A server of the page to label recordings, a tab with it, and a check of its colours."""
+
+import re
+from contextlib import contextmanager
+
+from callshot.review.results import read_review
+from review_pages import PATIENCE_MS, ReviewServer
+
+LAPTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+NOISE = re.compile("Failed to load resource|ERR_CONNECTION")  # a killed server
 
 CONTRASTS = """() => {
     const read = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -34,7 +44,7 @@ class Tab:
         page.on("console", lambda one: self.messages.append(one.text))
         page.on("pageerror", lambda one: self.messages.append(str(one)))
         page.on("dialog", lambda one: self.messages.append(one.message))
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(address)
         self.settle()
 
@@ -44,6 +54,11 @@ class Tab:
 
         expect(self.page.locator("#saved")).to_have_text("All saved")
         expect(self.page.locator("#pane")).to_have_attribute("data-drawn", "true")
+
+    def wait_for_index(self):
+        from playwright.sync_api import expect
+
+        expect(self.page.locator("#ready")).to_have_text("Ready to search")
 
     def drag(self, start, end):
         """Drag from a place in the picture to another, as shares of its width and height."""
@@ -70,3 +85,29 @@ class Tab:
     @property
     def names(self):
         return self.page.locator(".box .name").all_inner_texts()
+
+
+@contextmanager
+def serve_label(browser, recordings, out, *options):
+    """Give a function that opens a tab, the server, and a function that reads the calls."""
+    server = ReviewServer(recordings, "--out", str(out), *options, command="label")
+    server.start()
+    tabs = []
+    contexts = []
+
+    def open_tab(context=None, **options):
+        if context is None:
+            context = browser.new_context(**{"viewport": LAPTOP, **options})
+            contexts.append(context)
+        tabs.append(Tab(context.new_page(), server.address))
+        return tabs[-1]
+
+    def read_calls(rejected=False):
+        return read_review(out, rejected=rejected).events
+
+    yield open_tab, server, read_calls
+    server.kill()
+    for context in contexts:
+        context.close()
+    for tab in tabs:
+        assert [one for one in tab.messages if not NOISE.search(one)] == []

@@ -29,6 +29,7 @@ CALLS_PER_FILE = 12
 UNEVEN_S = 4.0  # length of a recording
 UNEVEN = {"at_start.wav": 0.0, "at_end.wav": 3.0}  # where the sound is
 START_LIMIT_S = 60
+PATIENCE_MS = 60_000  # of a browser on a busy machine
 
 
 def make_scan(folder: Path) -> Path:

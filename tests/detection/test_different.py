@@ -9,10 +9,9 @@ from callshot.detection.different import (
     measure_cover,
     order_recordings,
 )
-from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.ready_windows import ReadyWindows, measure_space
-from field_recordings import write_site
+from field_recordings import index_site, write_site
 
 NAMES = ("a.wav", "b.wav", "c.wav")
 
@@ -21,9 +20,7 @@ NAMES = ("a.wav", "b.wav", "c.wav")
 def site(tmp_path_factory):
     """Return the space and the files of windows of an index."""
     folder = write_site(tmp_path_factory.mktemp("site") / "recordings", calls=6)
-    index = folder.parent / "index"
-    index_recordings(folder, index, "mfcc", window_s=0.5, hop_s=0.25, threads=1)
-    windows = ReadyWindows(index, folder, NAMES)
+    windows = ReadyWindows(index_site(folder, hop_s=0.25), folder, NAMES)
     windows.refresh()
     return windows.sketches
 

@@ -12,14 +12,13 @@ from callshot.detection.index.index_files import (
     open_index,
     recording_folder,
 )
-from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.ready_windows import (
     BACKGROUND_WEIGHT,
     FoundWindow,
     ReadyWindows,
     choose_different,
 )
-from field_recordings import write_site
+from field_recordings import index_site, write_site
 
 NAMES = ("a.wav", "b.wav", "c.wav")
 
@@ -27,9 +26,7 @@ NAMES = ("a.wav", "b.wav", "c.wav")
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = write_site(tmp_path_factory.mktemp("site") / "recordings", calls=6)
-    index = folder.parent / "index"
-    index_recordings(folder, index, "mfcc", window_s=0.5, hop_s=0.25, threads=1)
-    return folder, index
+    return folder, index_site(folder, hop_s=0.25)
 
 
 def read_all(index):

@@ -281,6 +281,7 @@ def test_all_calls_are_found_reviewed_and_count_in_the_next_round(site):
         assert "already" in client.post("/api/find", body, 409)["error"]
         task = wait(client, "find", "done", "failed", "stopped")
         assert (task["state"], task["error"]) == ("done", "")
+        assert "Nothing has changed" in client.post("/api/find", body, 409)["error"]
         found = task["found"]
         assert (found["number"], {*found["calls"]}) == (1, {"hoot", "bark", "trill"})
         assert sum(found["calls"].values()) >= 6

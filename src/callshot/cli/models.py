@@ -28,6 +28,7 @@ from callshot.cli.options import (
     Store,
     Threads,
     use_cluster,
+    window_option,
 )
 from callshot.cli.steps import Choices
 from callshot.errors import InputError, OptionError, check_choice, count_text
@@ -128,13 +129,7 @@ def label(
         shown="birdnet-v2.4, or the encoder of the index",
     ),
     choices: Choices = None,
-    window: float | None = option(
-        None,
-        "S",
-        "Length of a window in seconds, for encoders that have no fixed window, such as "
-        "mfcc.",
-        shown="1",
-    ),
+    window: float | None = window_option("1"),
     index: Path | None = option(
         None,
         "INDEX",
@@ -174,13 +169,7 @@ def learn(
     out: Path = option(..., "MODEL", "Model to write (.npz).", "--out", "-o"),
     encoder: EncoderOptions,
     source: AnnotationGroup,
-    window: float | None = option(
-        None,
-        "S",
-        "Length of a window in seconds, for encoders that have no fixed window, such as "
-        "mfcc.",
-        shown="the median length of the examples",
-    ),
+    window: float | None = window_option("the median length of the examples"),
     channel: str | None = option(
         None,
         "first|mean|N",

@@ -42,6 +42,12 @@ Audio = Annotated[
 ]
 
 
+def window_option(shown: str | None = None) -> Any:
+    """Return the option of the length of windows; `shown` is its default in words."""
+    text = "Length of a window in seconds, for encoders that have no fixed window, such as mfcc."
+    return option(None, "S", text, shown=shown)
+
+
 def check_out(name: str) -> Path:
     """Return a folder for results, checked before any work."""
     folder = check_results_folder(name)

@@ -25,6 +25,7 @@ from callshot.cli.options import (
     Quiet,
     Seed,
     Threads,
+    window_option,
 )
 from callshot.cli.steps import Choices
 from callshot.errors import OptionError, count_text, printable
@@ -53,12 +54,7 @@ def index(
         "-o",
     ),
     choices: Choices = None,
-    window: float | None = option(
-        None,
-        "S",
-        "Length of a window in seconds, for encoders that have no fixed window, such as "
-        "mfcc.",
-    ),
+    window: float | None = window_option(),
     hop: float | None = option(
         None,
         "S",

@@ -58,7 +58,6 @@ class Finding:
         self._open_review = open_review
         self._lock = Lock()
         self._opened = ExitStack()
-        self._sizes: dict[Path, int] = {}  # of what was read of each review
 
     def close(self) -> None:
         """Stop the processes, and close the reviews."""
@@ -95,33 +94,30 @@ class Finding:
                 ]
             )
 
-    def read_decisions(self) -> dict[str, dict[str, Any]] | None:
-        """Return what was decided in the reviews of all rounds; None if it was read before.
-
-        None too if one cannot be read: what was saved of it stays. Keys are made of the round, the
-        place and the label, and so stay the same. `confirmed` says whether it is a call.
-        """
-        from callshot.review.results import read_review
-
-        rounds = {}
+    def find_reviews(self) -> dict[int, tuple[Path, int]]:
+        """Return the review of each round that has one: its folder, and how much is saved in it."""
+        reviews = {}
         for number in self.find_rounds():
             folder = self.folder / str(number) / DETECTIONS / REVIEW
             if is_review(folder):
-                rounds[number] = folder
-        sizes = {one: (one / JOURNAL).stat().st_size for one in rounds.values()}
-        if sizes == self._sizes:
-            return None
+                reviews[number] = (folder, (folder / JOURNAL).stat().st_size)
+        return reviews
+
+    def read_decisions(self) -> dict[str, dict[str, Any]]:
+        """Return what was decided in the reviews of all rounds; InputError if one is damaged.
+
+        Keys are made of the round, the place and the label, and so stay the same. `confirmed` says
+        whether it is a call.
+        """
+        from callshot.review.results import read_review
+
         decided = {}
-        for number, folder in rounds.items():
-            try:
-                events = read_review(folder, rejected=True).events
-            except InputError:
-                return None
+        for number, (folder, _) in self.find_reviews().items():
+            events = read_review(folder, rejected=True).events
             for row in events.iter_rows(named=True):
                 names = ("recording", "start_s", "end_s", "label", "confirmed")
                 place = [number, *(row[name] for name in names)]
                 decided[str(uuid5(NAMESPACE_OID, json.dumps(place)))] = row
-        self._sizes = sizes
         return decided
 
     def stop(self) -> None:

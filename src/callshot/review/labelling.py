@@ -31,6 +31,7 @@ from callshot.detection.exports import EXPORTS
 from callshot.detection.index.clock import find_clock_time, parse_name
 from callshot.errors import CallshotError, InputError, RequestError
 from callshot.records import Recording
+from callshot.review.children import DONE
 from callshot.review.decisions import (
     CONFIRM,
     REDO,
@@ -81,6 +82,14 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
             end_s = max(end_s, last_s)
         merged.append((start_s, end_s))
     return merged
+
+
+def group_by_recording(boxes: Iterable[Box]) -> dict[str, list[Box]]:
+    """Return boxes by the name of their recording; it has no box by default."""
+    grouped: dict[str, list[Box]] = defaultdict(list)
+    for box in boxes:
+        grouped[box["recording"]].append(box)
+    return grouped
 
 
 def find_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
@@ -180,6 +189,10 @@ class Labels:
         named = [box for box in self.boxes.values() if box["label"] is not None]
         return sorted(named, key=lambda box: (box["recording"], box["start_s"]))
 
+    def list_calls(self, label: object) -> list[Box]:
+        """Return all calls that have a label, by recording and time."""
+        return [box for box in self.calls if box["label"] == label]
+
     def find_heard(self) -> dict[str, list[Span]]:
         """Return what was listened to or marked as nothing, by recording."""
         spans = {name: list(played) for name, played in self.played_s.items()}
@@ -229,6 +242,8 @@ class Labelling:
         for name in library.paths:
             clock = parse_name(name)
             self.clocks[name] = None if clock is None else clock.isoformat()
+        self._taken: dict[int, tuple[Path, int]] = {}  # reviews that are saved here
+        self._learned = (-1, 0)  # row and recordings at the start of the last search
         self._presets: tuple[dict[str, Answer], str] | None = None
         self._stopped = Event()
         self._thread = Thread(target=self._read_headers, daemon=True)
@@ -407,7 +422,7 @@ class Labelling:
             box = labels.boxes.get(key or "")
             if box is None or box["label"] is None:
                 raise RequestError("box: expected a call with a name", 404)
-            calls = [one for one in labels.calls if one["label"] == box["label"]]
+            calls = labels.list_calls(box["label"])
             refused = [
                 one for one in labels.refused.values() if one["label"] == box["label"]
             ]
@@ -439,14 +454,16 @@ class Labelling:
         box with it; what a person has changed or deleted here stays so.
         """
         with self.lock:
-            decided = self.finding.read_decisions()
-            if decided is None:
+            reviews = self.finding.find_reviews()
+            if reviews == self._taken:
+                return
+            try:
+                decided = self.finding.read_decisions()
+            except InputError:  # one is damaged: what was saved of it stays
                 return
             labels = self.labels
             saved = {**labels.boxes, **labels.refused}
-            known = defaultdict(list)
-            for box in [*labels.calls, *labels.deleted]:
-                known[box["recording"]].append(box)
+            known = group_by_recording([*labels.calls, *labels.deleted])
             for key, box in saved.items():
                 if box["reviewed"] and key not in decided:
                     self._save_review(DELETE, {"id": key}, box["reviewer"])
@@ -469,6 +486,7 @@ class Labelling:
                 self._save_review(action, body, row["reviewer"] + IN_REVIEW)
                 if is_call:
                     own.append(body)
+            self._taken = reviews
 
     def _save_review(self, action: str, body: dict[str, Any], reviewer: str) -> None:
         self._save(make_row({"uuid": str(uuid.uuid4())}, action, body), reviewer)
@@ -477,10 +495,8 @@ class Labelling:
         """Return the review of what was found; calls that have a box are confirmed in it."""
         self.take_reviews()
         review = self.finding.open(number)
-        known = defaultdict(list)
         with self.lock:
-            for box in self.labels.calls:
-                known[box["recording"]].append(box)
+            known = group_by_recording(self.labels.calls)
         decisions = []
         for item, row in enumerate(review.items.frame.iter_rows(named=True)):
             is_new = item not in review.decisions.touched
@@ -509,7 +525,17 @@ class Labelling:
                 "without calls.",
                 409,
             )
+        windows = self.search.windows
+        learned = (self.seq, len(windows.finished) if windows else 0)
+        job = self.finding.job
+        if job is not None and job.state == DONE and learned == self._learned:
+            raise RequestError(
+                "Nothing has changed since the last search: mark or answer more sounds, or "
+                "review what was found.",
+                409,
+            )
         self.finding.start(self.search)
+        self._learned = learned
         return self.describe_tasks()
 
     def stop_finding(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
@@ -564,7 +590,7 @@ class Labelling:
         if low_hz is not None and not (is_number(low_hz) and low_hz >= top_hz):
             return box
         band = {"low_freq_hz": 0.0, "high_freq_hz": top_hz}
-        calls = [one for one in self.labels.calls if one["label"] == box["label"]]
+        calls = self.labels.list_calls(box["label"])
         if calls:
             usual = {name: np.median([one[name] for one in calls]) for name in band}
             if usual["low_freq_hz"] < top_hz:
@@ -575,9 +601,8 @@ class Labelling:
         """Return start and end of the call in a box, about as long as calls of its name are."""
         from callshot.detection.edges import find_sound
 
-        calls = self.labels.calls
-        own = [one for one in calls if one["label"] == box["label"]]
-        lengths_s = [one["end_s"] - one["start_s"] for one in own or calls]
+        calls = self.labels.list_calls(box["label"]) or self.labels.calls
+        lengths_s = [one["end_s"] - one["start_s"] for one in calls]
         span = (box["start_s"], box["end_s"])
         band = (box["low_freq_hz"], box["high_freq_hz"])
         if not lengths_s:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from review_pages import ReviewServer, make_scan
+from review_pages import PATIENCE_MS, ReviewServer, make_scan
 
 LAPTOP = {"width": 1280, "height": 800}
 
@@ -36,7 +36,7 @@ class Visit:
         context.on("console", self._note_message)
         context.on("weberror", lambda one: self.messages.append(str(one.error)))
         page.on("dialog", lambda dialog: self.messages.append(dialog.message))
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE_MS)
 
     def _note_message(self, message):
         self.messages.append(f"{message.type}: {message.text} {message.location}")

@@ -2,70 +2,46 @@
 
 import re
 import shutil
+from itertools import product
 
 import pytest
 
-from callshot.review.results import read_review
-from field_recordings import write_site
-from label_pages import CONTRASTS, Tab
-from review_pages import ReviewServer
+from field_recordings import index_site, write_site
+from label_pages import CONTRASTS, LAPTOP, PHONE, serve_label
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
 ).expect
 
-LAPTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+OPTIONS = ("--encoder", "mfcc", "--window", "0.5")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    from callshot.detection.index.index_recordings import index_recordings
-
     folder = write_site(tmp_path_factory.mktemp("kinds") / "recordings", calls=4)
-    for path in folder.glob("*.txt"):
-        path.unlink()
-    index_recordings(folder, folder.parent / "index", "mfcc", window_s=0.5, threads=1)
+    index_site(folder)
     return folder
 
 
 @pytest.fixture
 def served(browser, site, tmp_path):
-    """Return a function that opens a tab when all is ready, and one that reads the calls."""
     shutil.copytree(site.parent / "index", tmp_path / "index")
-    options = ("--out", str(tmp_path), "--encoder", "mfcc", "--window", "0.5")
-    server = ReviewServer(site, *options, command="label")
-    server.start()
-    tabs = []
-
-    def open_tab(**options):
-        context = browser.new_context(**{"viewport": LAPTOP, **options})
-        tab = Tab(context.new_page(), server.address)
-        tabs.append((context, tab))
-        tab.page.set_default_timeout(30_000)
-        expect(tab.page.locator("#ready")).to_have_text(
-            "Ready to search", timeout=60_000
-        )
-        return tab
-
-    yield open_tab, lambda: read_review(tmp_path).events
-    server.kill()
-    for context, tab in tabs:
-        context.close()
-        assert [one for one in tab.messages if "ERR_CONNECTION" not in one] == []
+    with serve_label(browser, site, tmp_path, *OPTIONS) as parts:
+        yield parts
 
 
 def open_kinds(page):
+    expect(page.locator("#ready")).to_have_text("Ready to search")
     page.keyboard.press("e")
     expect(page.locator(".found")).to_have_count(12)
 
 
 def test_recordings_are_ordered_by_a_key_and_by_the_list(served):
-    open_tab, _ = served
+    open_tab, _, _ = served
     tab = open_tab()
     page = tab.page
     names = page.locator(".recording bdi")
-    expect(page.locator(".news")).to_have_count(3, timeout=30_000)
+    expect(page.locator(".news")).to_have_count(3)
     expect(page.locator("#shown")).to_have_text(re.compile(r"0 of \d+ min listened to"))
     assert names.all_inner_texts() == ["a.wav", "b.wav", "c.wav"]
     page.keyboard.press("o")
@@ -89,7 +65,7 @@ def test_recordings_are_ordered_by_a_key_and_by_the_list(served):
 
 
 def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served):
-    open_tab, read_calls = served
+    open_tab, _, read_calls = served
     tab = open_tab()
     page = tab.page
     open_kinds(page)
@@ -128,7 +104,7 @@ def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served):
 
 
 def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served):
-    open_tab, read_calls = served
+    open_tab, _, read_calls = served
     tab = open_tab()
     page = tab.page
     open_kinds(page)
@@ -178,12 +154,16 @@ def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served):
     expect(page.locator("#shown")).to_contain_text("1 call ")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
-def test_it_fits_and_can_be_read(served, scheme, viewport):
-    open_tab, _ = served
-    page = open_tab(viewport=viewport, color_scheme=scheme).page
-    expect(page.locator(".news")).to_have_count(3, timeout=30_000)
+def test_it_fits_and_can_be_read(served):
+    open_tab, _, _ = served
+    for scheme, viewport in product(("light", "dark"), (LAPTOP, PHONE)):
+        check_fit(open_tab(viewport=viewport, color_scheme=scheme), viewport)
+
+
+def check_fit(tab, viewport):
+    tab.wait_for_index()
+    page = tab.page
+    expect(page.locator(".news")).to_have_count(3)
     page.keyboard.press("o")
     assert page.evaluate(CONTRASTS) == []
     page.locator("#kinds").click()

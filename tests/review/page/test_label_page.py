@@ -1,15 +1,13 @@
 """The page to label recordings in Chromium: boxes by mouse and keys, names, undo, two tabs."""
 
-import re
-from contextlib import contextmanager
+from itertools import product
 
 import numpy as np
 import pytest
 import soundfile
 
-from callshot.review.results import read_review
-from label_pages import CONTRASTS, Tab
-from review_pages import HOSTILE, HOSTILE_FILE, ReviewServer
+from label_pages import CONTRASTS, LAPTOP, PHONE, serve_label
+from review_pages import HOSTILE, HOSTILE_FILE
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -18,7 +16,6 @@ expect = pytest.importorskip(
 RATE_HZ = 8000
 SECOND = "second_20260301_170000.wav"
 RIGHT_TO_LEFT = "קריאה של ינשוף"
-LAPTOP = {"width": 1280, "height": 800}
 COLOURS = """() => {
     const context = document.querySelector("#picture").getContext("2d");
     const { width, height } = context.canvas;
@@ -41,29 +38,8 @@ def recordings(tmp_path_factory):
 
 @pytest.fixture
 def served(browser, recordings, tmp_path):
-    """Return a function that opens a tab, the server, and a function that reads the calls."""
-    server = ReviewServer(recordings, "--out", str(tmp_path), command="label")
-    server.start()
-    tabs = []
-    contexts = []
-
-    def open_tab(context=None, **options):
-        if context is None:
-            context = browser.new_context(**{"viewport": LAPTOP, **options})
-            contexts.append(context)
-        tabs.append(Tab(context.new_page(), server.address))
-        return tabs[-1]
-
-    def read_calls():
-        return read_review(tmp_path).events
-
-    yield open_tab, server, read_calls
-    server.kill()
-    for context in contexts:
-        context.close()
-    noise = re.compile("Failed to load resource|ERR_CONNECTION")
-    for tab in tabs:
-        assert [one for one in tab.messages if not noise.search(one)] == []
+    with serve_label(browser, recordings, tmp_path) as parts:
+        yield parts
 
 
 def test_boxes_are_drawn_named_repeated_moved_deleted_and_undone(served):
@@ -211,8 +187,8 @@ def test_everything_can_be_done_by_keys(served):
     tab.settle()
     assert tab.names == []
     top = page.locator("#pane").get_attribute("data-top")
-    tab.press("g")
-    assert page.locator("#pane").get_attribute("data-top") != top
+    page.keyboard.press("g")
+    expect(page.locator("#pane")).not_to_have_attribute("data-top", top)
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("?")
@@ -263,24 +239,16 @@ def test_two_tabs_follow_each_other_and_a_killed_server_loses_nothing(served):
     expect(other.page.locator(".box .name")).to_have_text(["late"])
 
 
-@contextmanager
-def opened(open_tab, **options):
-    tab = open_tab(**options)
-    tab.drag((0.2, 0.5), (0.4, 0.75))
-    tab.page.keyboard.type("hoot")
-    tab.press("Enter")
-    yield tab.page
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_phones_and_can_be_read(served, scheme):
+def test_it_fits_phones_and_can_be_read(served):
     open_tab, _, _ = served
-    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
-    with opened(open_tab, **phone, color_scheme=scheme) as page:
-        width = page.evaluate("document.documentElement.scrollWidth")
-        assert width <= 390
-        assert page.evaluate(CONTRASTS) == []
-        for button in page.locator("#transport button").all():
-            assert button.bounding_box()["height"] >= 38
-    with opened(open_tab, color_scheme=scheme) as page:
-        assert page.evaluate(CONTRASTS) == []
+    for scheme, viewport in product(("light", "dark"), (LAPTOP, PHONE)):
+        is_phone = viewport == PHONE
+        tab = open_tab(viewport=viewport, color_scheme=scheme, has_touch=is_phone)
+        tab.drag((0.2, 0.5), (0.4, 0.75))
+        tab.page.keyboard.type("hoot")
+        tab.press("Enter")
+        assert tab.page.evaluate(CONTRASTS) == []
+        width = tab.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= viewport["width"]
+        for button in tab.page.locator("#transport button").all():
+            assert not is_phone or button.bounding_box()["height"] >= 38

@@ -2,63 +2,35 @@
 
 import re
 import shutil
+from itertools import product
 
 import pytest
 
-from callshot.review.results import read_review
-from field_recordings import write_site
-from label_pages import CONTRASTS, Tab
-from review_pages import ReviewServer
+from field_recordings import index_site, write_site
+from label_pages import CONTRASTS, LAPTOP, PHONE, serve_label
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
 ).expect
 
-expect.set_options(timeout=30_000)  # processes run beside the server
-LAPTOP = {"width": 1280, "height": 800}
 OPTIONS = ("--encoder", "mfcc", "--window", "0.5")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Return recordings with an index, and the times of the calls in the first one."""
-    from callshot.detection.index.index_recordings import index_recordings
-
     folder = write_site(tmp_path_factory.mktemp("similar") / "recordings", calls=4)
     first = (folder / "a.txt").read_text().splitlines()
-    for path in folder.glob("*.txt"):
-        path.unlink()
-    index_recordings(folder, folder.parent / "index", "mfcc", window_s=0.5, threads=1)
+    index_site(folder)
     return folder, [tuple(map(float, line.split("\t")[:2])) for line in first]
 
 
 @pytest.fixture
 def served(browser, site, tmp_path):
-    """Return a function that opens a tab, the server, and a function that reads the calls."""
     folder, _ = site
     shutil.copytree(folder.parent / "index", tmp_path / "index")
-    server = ReviewServer(folder, "--out", str(tmp_path), *OPTIONS, command="label")
-    server.start()
-    tabs = []
-    contexts = []
-
-    def open_tab(context=None, **options):
-        if context is None:
-            context = browser.new_context(**{"viewport": LAPTOP, **options})
-            contexts.append(context)
-        tabs.append(Tab(context.new_page(), server.address))
-        return tabs[-1]
-
-    def read_calls(rejected=False):
-        return read_review(tmp_path, rejected=rejected).events
-
-    yield open_tab, server, read_calls
-    server.kill()
-    for context in contexts:
-        context.close()
-    noise = re.compile("Failed to load resource|ERR_CONNECTION")
-    for tab in tabs:
-        assert [one for one in tab.messages if not noise.search(one)] == []
+    with serve_label(browser, folder, tmp_path, *OPTIONS) as parts:
+        yield parts
 
 
 def mark(tab, span, name):
@@ -71,7 +43,7 @@ def mark(tab, span, name):
 
 
 def open_similar(tab):
-    expect(tab.page.locator("#ready")).to_have_text("Ready to search", timeout=60_000)
+    tab.wait_for_index()
     tab.page.keyboard.press("m")
     expect(tab.page.locator(".found")).to_have_count(12)
 
@@ -221,15 +193,14 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     assert len(read_calls()) == 3
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_phones_and_can_be_read(served, site, scheme):
+def test_it_fits_phones_and_can_be_read(served, site):
     open_tab, _, _ = served
-    tab = open_tab(color_scheme=scheme)
-    mark(tab, site[1][0], "hoot")
-    for viewport in (LAPTOP, {"width": 390, "height": 844}):
-        page = open_tab(viewport=viewport, color_scheme=scheme).page
+    mark(open_tab(), site[1][0], "hoot")
+    for scheme, viewport in product(("light", "dark"), (LAPTOP, PHONE)):
+        tab = open_tab(viewport=viewport, color_scheme=scheme)
+        page = tab.page
         page.keyboard.press("j")
-        expect(page.locator("#ready")).to_have_text("Ready to search", timeout=60_000)
+        tab.wait_for_index()
         page.locator("#more-like").click()
         expect(page.locator(".found")).to_have_count(12)
         page.keyboard.press("y")

@@ -66,12 +66,16 @@ function showRecordings() {
 
 const showSoon = debounce(showRecordings, 100);
 
+let asked = null; // the recording that was asked for last; keys may be faster than answers
+
 /** Open a recording; `start_s` is where it was left. */
 async function open(name, start_s = 0) {
+  asked = name;
   stop();
   try {
     const answer = await getJson("/api/recording", { recording: name });
     recordings.set(name, answer.recording);
+    if (asked !== name) return;
     sound.cursor_s = start_s;
     showRecording(answer.recording);
     openBoxes(answer.boxes);
@@ -79,6 +83,7 @@ async function open(name, start_s = 0) {
     byId("file").textContent = name;
     byId("recordings").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
   } catch (error) {
+    if (asked === name) asked = view.recording?.name;
     emit("note", error.message);
     loadRecordings().catch(() => {});
   }
@@ -87,7 +92,8 @@ async function open(name, start_s = 0) {
 
 /** Show a span of any recording, with the cursor at its start. */
 async function showPlace({ recording, start_s, end_s }) {
-  if (recording !== view.recording?.name) await open(recording);
+  if (recording !== asked) await open(recording);
+  if (recording !== view.recording?.name) return;
   scrollTo((start_s + end_s - view.width * columnLength()) / 2);
   moveCursor(start_s);
 }
@@ -95,7 +101,7 @@ async function showPlace({ recording, start_s, end_s }) {
 /** Open the next recording that can be shown, or the one before. */
 function openNext(step) {
   const names = sortRecordings([...recordings.values()]).filter((row) => !row.problem).map((row) => row.name);
-  const next = names[names.indexOf(view.recording?.name) + step];
+  const next = names[names.indexOf(asked) + step];
   if (next) open(next);
 }
 
