@@ -38,7 +38,7 @@ def recordings(tmp_path_factory):
 
 @pytest.fixture
 def served(browser, recordings, tmp_path):
-    with serve_label(browser, recordings, tmp_path) as parts:
+    with serve_label(browser, recordings, tmp_path, "--encoder", "none") as parts:
         yield parts
 
 
