@@ -9,6 +9,7 @@ import soundfile
 from matplotlib import image
 from scipy.fft import next_fast_len
 
+from callshot.corpus.spectrogram import find_fast_length
 from callshot.review import sound
 from callshot.review.sound import (
     MAPS,
@@ -173,3 +174,8 @@ def test_a_sound_takes_at_most_so_long_to_play(monkeypatch):
     clip = Clip(np.zeros(3 * 250, np.float32), 250, 0.0)
     assert limit_played(clip, 0.0625).end_s == 0.5
     assert limit_played(clip, 1.0).end_s == 3.0
+
+
+def test_lengths_of_transforms_are_those_of_scipy():
+    for length in [*range(1, 3000), 65537, 2**18 - 1, 2**18]:
+        assert find_fast_length(length) == next_fast_len(length, real=True)
