@@ -222,6 +222,21 @@ class Newton:
     the span of the rows the image is the vector times the Gram matrix, which has a 1 for the bias,
     and the inner product of two vectors is that of one with the image of the other. Otherwise the
     image is the logits.
+
+    truth, valid      (classes, lanes) and (lanes): a 1 at the label of a row; where there is a row
+    rows, columns     of each fit: the Gram matrix, or the standardised rows and their transpose
+    position, trial   points: where a fit is, and where a share of the step leads
+    p, value          probabilities and C · J at the position; trial_p, trial_value at the trial
+    descent, scaled   the negative gradient of C · J; the same as a point, preconditioned
+    curvature         second derivatives by each unknown alone; in the span, by the bias alone
+    gap               how far J may be above its optimum
+    step, decrease    the Newton step so far, and by how much it should lower C · J
+    search, size      direction of conjugate gradients, and descent · scaled
+    goal              the size at which conjugate gradients stop
+    share             of the step that is tried
+    is_active         whether a fit goes on; is_searching: with conjugate gradients;
+                      is_accepted: the trial is low enough
+    graphs            what the GPU recorded, by the name of the method
     """
 
     def __init__(
@@ -244,7 +259,6 @@ class Newton:
         self.valid = zeros(lanes)
         self.rows = zeros((fits, lanes, unknowns))
         self.columns = self.rows if is_gram else self.rows.mT
-        # `trial` is where a share of the step leads.
         points = zeros((5, fits, classes, unknowns + lanes))
         self.position, self.trial, self.search, self.step, self.scaled = points
         # Outside the span, the descent is scaled by the curvature.
@@ -280,9 +294,10 @@ class Newton:
         """Move all fits to their optimum; return how far J may be above it at most."""
         self._run(self._begin)
         for _ in range(MAX_STEPS):
-            self._run(self._measure)
+            self._run(self._accept_trial)
             if not bool(self.is_active.any()):
                 break
+            self._run(self._begin_search)
             for _ in range(MAX_INNER_STEPS // STEPS_PER_CHECK):
                 self._run(self._iterate)
                 if not bool(self.is_searching.any()):
@@ -318,12 +333,10 @@ class Newton:
         self.gap.fill_(torch.inf)
         self.is_active.fill_(True)
 
-    def _measure(self) -> None:
-        """Go to the trial positions; find which fits go on, and prepare the next Newton step.
+    def _accept_trial(self) -> None:
+        """Go to the trial positions, find curvature, descent and gap there, and which fits go on.
 
-        Sets the curvature, the descent (the negative gradient of C · J) and the gap, and the state
-        with which conjugate gradients begin. A fit stops near its optimum, or where only rounding
-        still moves it.
+        A fit stops near its optimum, or where only rounding still moves it.
         """
         gain = self.value - self.trial_value
         self.value.copy_(self.trial_value)
@@ -343,16 +356,21 @@ class Newton:
         self.descent.copy_(self._add_rows(residual, self.position, -1.0))
         self._scale()
         gap = self._bound_gap()
+        # Neither J nor its gradient gets better.
         has_no_gain = gain <= 1e-15 * self.value.abs()
         only_rounding = has_no_gain & (gap > 0.5 * self.gap)
         self.gap.copy_(torch.where(self.is_active, gap, self.gap))
         is_far = gap > self.tolerance
         self.is_active &= is_far & ~only_rounding
+
+    def _begin_search(self) -> None:
+        """Start conjugate gradients at a Newton step of 0, along the scaled descent."""
         self.is_searching.copy_(self.is_active)
         self.share.copy_(self.is_active)
         self.search.copy_(self.scaled)
         size = dot(self.descent, self._partner(self.scaled))
         self.size.copy_(size)
+        # More exact near the optimum, where Newton steps converge fastest.
         self.goal.copy_(size * size.clamp(max=0.1))
         self.step.zero_()
         self.decrease.zero_()
