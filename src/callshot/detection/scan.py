@@ -287,7 +287,8 @@ def scan(
     options = format_options(encoder_options)
     if isinstance(recordings, Index) or is_index(to_path(recordings)):
         opened = recordings if isinstance(recordings, Index) else open_index(recordings)
-        rejects, notes = _check_index(model, opened, hop_s)
+        _check_index(model, opened, hop_s)
+        rejects, notes = _read_index_rejects(opened)
         scanned = list(opened.recordings)
     else:
         check_has_encoder(model)
@@ -578,25 +579,25 @@ def check_precision(detector: AnyDetector, precision: float | None) -> list[str]
     return notes
 
 
-def _check_index(
-    model: Model, index: Index, hop_s: float | None
-) -> tuple[list[Reject], list[str]]:
-    """Check that an index can be scanned with a model; return its rejects, and notes."""
+def _check_index(model: Model, index: Index, hop_s: float | None) -> None:
+    """Check that an index can be scanned with a model, and has windows `hop_s` apart if given."""
     settings = index.settings
     names = find_differences(settings.fingerprint, model.fingerprint)
     channel = model.settings.channel_rule
     window_s = model.settings.window_s
     difference = ""
     if names:
-        difference = f"{settings.name}, not {model.encoder}: other {', '.join(names)}"
+        difference = (
+            f"{settings.name}, the model {model.encoder}: other {', '.join(names)}"
+        )
     elif settings.channel != channel:
-        difference = f"channel {settings.channel}, not {channel}"
+        difference = f"channel {settings.channel}, the model channel {channel}"
     elif window_s is not None and abs(window_s - settings.window_s) > TOLERANCE_S:
-        difference = f"windows of {settings.window_s:g} s, not {window_s:g} s"
+        difference = f"windows of {settings.window_s:g} s, the model of {window_s:g} s"
     if difference:
         raise InputError(
-            f"{index.folder}: an index of {difference} as {model.source} was learned with; index "
-            "the recordings as the model was learned, or learn the model again"
+            f"{index.folder}: cannot be scanned with {model.source}: the index has {difference}; "
+            "index the recordings as the model was learned, or learn the model again"
         )
     if hop_s is not None and abs(hop_s - settings.hop_s) > TOLERANCE_S:
         raise OptionError(
@@ -607,6 +608,10 @@ def _check_index(
         raise InputError(
             f"{index.folder}: the index has no recordings; run callshot index"
         )
+
+
+def _read_index_rejects(index: Index) -> tuple[list[Reject], list[str]]:
+    """Return the recordings that an index left out, and a note if the list of them is damaged."""
     try:
         return [*read_rejects(index.folder / REJECTS), *index.rejects], []
     except InputError as error:
