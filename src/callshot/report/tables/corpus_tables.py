@@ -208,7 +208,12 @@ NEEDS_NOTE = (
 )
 
 
-def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
+def _first_k(curve: pl.DataFrame, column: str, level: float) -> int | None:
+    """Return the smallest k at which a column reaches a level; `curve` is sorted by k."""
+    return next(iter(curve.filter(pl.col(column) >= level)["k"]), None)
+
+
+def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     """Return how many examples each call type needs for some levels of AP, with one encoder.
 
     A row also has the AP at k. None if classes have no curves.
@@ -220,17 +225,19 @@ def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     if points.is_empty():
         return None
     rows = []
-    for count in evaluation.eligible_classes:
-        curve = points.filter(label=count.label).sort("k")
-        complete = curve.filter(pl.col("k") <= count.complete_to_k)
+    for eligible in evaluation.eligible_classes:
+        curve = points.filter(label=eligible.label).sort("k")
+        # As far as the class has k examples in every split.
+        complete = curve.filter(pl.col("k") <= eligible.complete_to_k)
         mean = next(iter(curve.filter(k=k)["mean"]), nan)
-        row = [count.label, count.exemplars, mean]
-        for level in LEVELS:  # one k or none, as far as the class has examples
-            on_average = complete.filter(pl.col("mean") >= level)["k"].head(1)
-            nearly_always = complete.filter(pl.col("p01") >= level)["k"].head(1)
-            text = "".join(map(str, on_average)) or MISSING
-            text += "".join(f" ({shots})" for shots in nearly_always)
-            row.append(Cell(text, next(iter(on_average), None)))
+        row = [eligible.label, eligible.exemplars, mean]
+        for level in LEVELS:
+            on_average = _first_k(complete, "mean", level)
+            nearly_always = _first_k(complete, "p01", level)
+            text = MISSING if on_average is None else str(on_average)
+            if nearly_always is not None:
+                text += f" ({nearly_always})"
+            row.append(Cell(text, on_average))
         rows.append(row)
     levels = [Column(f"{level:g}", "examples for an AP of") for level in LEVELS]
     columns = [Column("call type"), Column("examples"), Column(f"AP with {k}"), *levels]
