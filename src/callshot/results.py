@@ -542,7 +542,7 @@ def content_key(*values: Any) -> str:
     """Return a hash of values, of callshot's code and of the libraries that change results."""
     content = hashlib.sha256(_code_key().encode())
     for value in values:
-        for part in _parts(value):
+        for part in _content_parts(value):
             content.update(len(part).to_bytes(8, "little"))
             content.update(part)
     return content.hexdigest()
@@ -557,8 +557,11 @@ def _code_key() -> str:
     return sha256_text("\n".join(texts))
 
 
-def _parts(value: Any) -> Iterator[bytes | memoryview]:
-    """Yield what makes a value, so that different values have different parts."""
+def _content_parts(value: Any) -> Iterator[bytes | memoryview]:
+    """Yield the bytes by which `content_key` knows a value; different values have different ones.
+
+    Mappings count in their order, functions by their name.
+    """
     yield type(value).__name__.encode()
     members: Collection[Any] = ()
     if isinstance(value, pl.DataFrame | pl.Series):
@@ -587,7 +590,7 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
         yield repr(value).encode()
     yield str(len(members)).encode()
     for member in members:
-        yield from _parts(member)
+        yield from _content_parts(member)
 
 
 @dataclass

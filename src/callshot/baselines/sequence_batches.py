@@ -113,8 +113,7 @@ class BatchData:
     def fingerprint(self, rows: IntArray) -> str:
         """Return a hash of everything about some rows that decides a training.
 
-        A recording counts as the first of `rows` that belongs to it, so that its number does not
-        matter.
+        Recordings are identified by `first_rows`, so that their numbers do not matter.
         """
         facts = {
             "lengths": self.table.lengths[rows].tolist(),
@@ -252,7 +251,9 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
 
 
 def first_rows(groups: IntArray) -> IntArray:
-    """Return for each row the first row of its recording, which does not depend on its number.
+    """Return for each row the first row of its recording.
+
+    This identifies recordings whatever numbers `groups` gives them.
 
     >>> first_rows(np.array([7, 7, 4, 7, 4])).tolist()
     [0, 0, 2, 0, 2]

@@ -92,8 +92,11 @@ def group_by_recording(boxes: Iterable[Box]) -> dict[str, list[Box]]:
     return grouped
 
 
-def find_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
-    """Return a call of the same name that shares half of the shorter of both; None if none does."""
+def find_same_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
+    """Return the first call with the recording and label of `place` that overlaps it; None if none.
+
+    The overlap is at least half of the shorter of the two.
+    """
     length_s = place["end_s"] - place["start_s"]
     for box in calls:
         if (box["recording"], box["label"]) != (place["recording"], place["label"]):
@@ -480,7 +483,7 @@ class Labelling:
                     continue
                 own = known[row["recording"]]
                 is_call = row["confirmed"]
-                if is_call and find_call(own, body):
+                if is_call and find_same_call(own, body):
                     continue
                 action = ADD if is_call else NO
                 self._save_review(action, body, row["reviewer"] + IN_REVIEW)
@@ -500,7 +503,7 @@ class Labelling:
         decisions = []
         for item, row in enumerate(review.items.frame.iter_rows(named=True)):
             is_new = item not in review.decisions.touched
-            if is_new and find_call(known[row["recording"]], row):
+            if is_new and find_same_call(known[row["recording"]], row):
                 request = {"uuid": str(uuid.uuid4()), "action": CONFIRM, "item": item}
                 decisions.append(request)
         for first in range(0, len(decisions), MAX_ITEMS):

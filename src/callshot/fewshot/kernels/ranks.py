@@ -409,8 +409,12 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
 
 
 @kernel
-def sample_sorted(scores, draws, relevant, picks, ap, auroc):
-    """Do what `sample_class` does by sorting each sample: quick where both sides are large."""
+def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
+    """Do what `sample_class` does by sorting each sample: quick where both sides are large.
+
+    `scores` are (queries × draws, flat), `relevant` (queries) says which queries are positive;
+    `picks`, `ap` and `auroc` are as in `sample_class`.
+    """
     sample = np.empty(picks.shape[0])
     weight = np.ones(sample.size, np.int64)
     for b in range(ap.size):
