@@ -575,7 +575,8 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
 def _read_beats_config(cfg: Mapping[str, Any]) -> BeatsConfig:
     """Return the sizes of a BEATs; check the options that the shapes of tensors do not show."""
     for name, required in BEATS_REQUIRED.items():
-        if repr(cfg[name]) != repr(required):  # a tensor is no answer
+        # By their text: 1 is not True, and comparing a tensor does not give a bool.
+        if repr(cfg[name]) != repr(required):
             raise ValueError(f"{name} = {cfg[name]}, not {required}")
     sizes = {name: cfg[key] for name, key in BEATS_SIZES.items()}
     return BeatsConfig(**sizes)

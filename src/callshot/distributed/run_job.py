@@ -220,13 +220,13 @@ class JobRun:
             for task in group:
                 items = [(number, self.job.items[number]) for number in task.numbers]
                 pickled.append(pickle.dumps(items))
-            keys = range(self.sent, self.sent + len(group))
+            first = self.sent
             self.sent += len(group)
             futures = self.client.map(
                 run_items,
                 [self.work] * len(group),
                 pickled,
-                key=[f"{self.work.job_id}-{number}" for number in keys],
+                key=[f"{self.work.job_id}-{key}" for key in range(first, self.sent)],
                 pure=False,
                 batch_size=MAX_TOGETHER,
                 **options,

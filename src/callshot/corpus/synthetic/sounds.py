@@ -612,7 +612,8 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     random = stream(seed, "site")
     soundscape = draw_soundscape(random)
     callers = tuple(draw_caller(random) for _ in range(CALLERS))
-    # Scale the gain of each kind of noise so that white noise through it has unit power.
+    # Scale the gain of each kind of noise so that white noise through it has unit power: a bin of
+    # complex noise has a mean square of 2, and stands for a positive and a negative frequency.
     size = (BLOCK_S + FADE_S) * rate_hz
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
     frequency_hz = frequency_hz.astype(np.float32)
