@@ -92,9 +92,9 @@ ADAPT_MODES = (AUTO, ALWAYS, "none")
 AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
 LIKELY_WRONG = 0.5  # below, with the whole interval: more likely wrong than right
-CLOSER = (
-    2  # times as many windows that thresholds must find, with an aim of false alarms
-)
+# With an aim of false alarms, thresholds must find over this many times as many windows as the
+# nearest mean: its false alarms are closer to the aim.
+CLOSER = 2
 MIN_QUIET_H = 0.5  # without calls, by which thresholds are found
 MIN_QUIET = 3  # windows, of which the nearest mean needs the mean
 NEAREST_MEAN = (
@@ -119,13 +119,17 @@ class ScanResult:
     events      a frame with the columns of EVENTS
     detector    classes, thresholds, and what these were found from
     index       the windows that were scanned
-    recordings  those of the index that were scanned
+    recordings  of the index that were scanned
     windows, active
                 how many windows were scanned, and how many had a call
     rejects     recordings that could not be read, and why
     notes       what is unusual about recordings
+    false_alarms
+                aim per hour and class of the thresholds; None if they have no aim
+    gap_s, edges, best
+                options of `scan`
     adapted_model
-                the model as it was used, if examples or background are not those of `model`
+                the model as it was used, if it has other examples or background than `model`
     """
 
     model: Model
@@ -190,7 +194,7 @@ def scan(
     Every window gets a score for each class. Its best class counts if the score reaches the
     threshold of that class; otherwise the window is none of the classes. Where nothing is known to
     be background, and calls seem to fill the recordings, a window belongs to the nearest mean
-    instead: that of a class, or that of quiet windows. The sound of neighbouring windows with a
+    instead, the mean of a class or of quiet windows. The sound of neighbouring windows with a
     call shows where calls begin and end: each is an event, named by the strongest of its windows.
     Where recordings cannot be read any more, neighbouring windows are one event.
 
@@ -272,17 +276,7 @@ def scan(
         raise OptionError("best: cannot be combined with --false-alarms; remove one")
     if not isinstance(model, Model):
         model = load_model(model)
-    check_different(model)
-    if model.settings.source == SEGMENT:
-        raise InputError(
-            f"{model.source}: this model was made from a segments.parquet and can only label "
-            "segments (--segments); to scan recordings, make it from recordings with annotations"
-        )
-    if model.settings.source_rate_hz is not None:
-        raise InputError(
-            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
-            "their own rate; convert the recordings, and learn the model from these"
-        )
+    _check_model(model)
     encoder = encoder or model.encoder
     options = format_options(encoder_options)
     if isinstance(recordings, Index) or is_index(to_path(recordings)):
@@ -315,7 +309,7 @@ def scan(
         opened = result.index
         rejects = result.rejects
         notes = result.notes
-        # Not those of earlier runs that are gone, or that failed now.
+        # The index may have recordings of earlier runs that are gone, or failed now.
         library = find_recordings(to_path(recordings), follow_links=follow_links)
         readable = set(library.paths) - {reject.file for reject in rejects}
         scanned = [one for one in opened.recordings if one.path in readable]
@@ -392,7 +386,7 @@ def scan(
     events = drop_rejected(events, model, roots)
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
-    elif best is None:  # also those without a probability
+    elif best is None:  # events without a probability stay
         is_wrong = pl.col("probability_high") < LIKELY_WRONG
         events = events.filter(is_wrong.not_() | is_wrong.is_null())
     if len(events) < detected and precision is None:
@@ -419,7 +413,7 @@ def scan(
 
 
 class _Choice(NamedTuple):
-    """A detector; the model, perhaps adapted, that it is of; its aim per hour, if it has one."""
+    """A detector, the model it was made from (perhaps adapted), and its aim per hour, if any."""
 
     detector: AnyDetector
     model: Model
@@ -513,7 +507,7 @@ def find_best(
     model: Model,
     threads: int | None,
 ) -> AnyDetector:
-    """Return a detector with thresholds that the best windows of each class reach.
+    """Return a detector with thresholds that only the `best` highest windows of each class reach.
 
     Windows that a reviewer rejected do not count.
     """
@@ -577,6 +571,21 @@ def check_precision(detector: AnyDetector, precision: float | None) -> list[str]
                 f"about {verdicts} it would be known to ± {CLOSE:g}"
             )
     return notes
+
+
+def _check_model(model: Model) -> None:
+    """Check that a model can scan recordings."""
+    check_different(model)
+    if model.settings.source == SEGMENT:
+        raise InputError(
+            f"{model.source}: this model was made from a segments.parquet and can only label "
+            "segments (--segments); to scan recordings, make it from recordings with annotations"
+        )
+    if model.settings.source_rate_hz is not None:
+        raise InputError(
+            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
+            "their own rate; convert the recordings, and learn the model from these"
+        )
 
 
 def _check_index(model: Model, index: Index, hop_s: float | None) -> None:
@@ -667,8 +676,8 @@ Work = tuple[Index, AnyDetector]
 class ActiveWindows(NamedTuple):
     """The active windows of a recording in order of time, and how many of all were silent.
 
-    The columns are start_s, end_s and those of events: what is added to `decide` is a column of
-    events.csv. They are arrays, because a frame for each file would take a fifth of a scan.
+    The columns are start_s, end_s and columns of events.csv: to add one there, add it in `decide`.
+    They are arrays, because a frame for each file would take a fifth of a scan.
     """
 
     columns: Columns
