@@ -213,8 +213,8 @@ def order_items(
 ) -> IntArray:
     """Return the numbers of all items in one of ORDERS.
 
-    `thresholds` are scores by label: items near them are uncertain. `sample` is the order of
-    `draw_sample`; parts of split items come after it. Items without a value to sort by are last.
+    `thresholds` are scores by label: items near them are uncertain. `sample` is what `draw_sample`
+    returned; parts of split items come after it. Items without a value to sort by are last.
     """
     if order not in ORDERS:
         raise RequestError(f"order: {order}: {suggest_name(order, ORDERS)}")
@@ -415,6 +415,7 @@ class HeldOutScores(Scores):
         numbers = {name: number for number, name in enumerate(labels)}
         original = [numbers.get(str(name), -1) for name in label]
         self._original_label = np.array(original)
+        self._label = self._original_label  # that the scores are by
         self._recording = np.unique(recording, return_inverse=True)[1]
         self._score(self._original_label)
 
