@@ -1,8 +1,8 @@
 """Draws of a split → logistic regression at every k on a GPU, many draws at a time.
 
-All draws of a split have as many rows of each class, so the fits of one k are one batch. What a fit
-sees, where it starts and when it stops are those of `logistic` on the CPU; `Newton` takes the
-steps of `solver.solve` for a whole batch. Sums have another order, so weights differ in their last
+All draws of a split have the same number of rows per class, so the fits of one k are one batch. A
+fit has the same rows, start and stopping rule as in `logistic` on the CPU; `Newton` takes the steps
+of `solver.solve` for a whole batch. Sums have another order, so weights differ in their last
 digits.
 
 Vectors in the span of the rows have a column for each row, then zeros up to a multiple of 64, so
@@ -34,7 +34,13 @@ Tensor = Any
 
 
 class GpuTrainer(SupportDrawer):
-    """Fills in the evidence for queries of a split by fits on a GPU, as a `SplitScorer` does."""
+    """Fills in the evidence for queries of a split by fits on a GPU, as a `SplitScorer` does.
+
+    label, turn     of each row of a draw: its class, and its number within the class
+    sizes           rows of a draw at each k, as far as that is not the whole support side
+    whole           evidence by the whole support side; None if no k needs it
+    fits_at_a_time  as many as the memory of the GPU holds
+    """
 
     def __init__(
         self,
@@ -47,7 +53,7 @@ class GpuTrainer(SupportDrawer):
     ) -> None:
         super().__init__(engine, split, shots, spread, nested=True)
         self.solver = solver
-        # The rows of a draw: one of each class in turn, as in `logistic.support_rows`.
+        # A draw takes one row of each class in turn, as `logistic.support_rows` does.
         turns = np.arange(self.steps.max())
         turn, label = np.nonzero(turns[:, None] < self.steps)
         self.turn = upload(turn, self.gpu)
@@ -125,7 +131,7 @@ class GpuTrainer(SupportDrawer):
     def fit_nested(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Train on draws at every k; each fit starts from the one before.
 
-        `rows` (draws, rows) are those of each draw in order. Yield for each k the weights (draws,
+        `rows` (draws, rows) has the rows of smaller k first. Yield for each k the weights (draws,
         classes, dimensions) and the bias (draws, classes, 1) for vectors that are not standardised.
         """
         dimensions = self.vectors.shape[1]
@@ -219,9 +225,9 @@ class Newton:
     all batches of a size, and replay them without waiting for Python.
 
     A point is a vector and, in further columns, its image, from which its logits are computed. In
-    the span of the rows the image is the vector times the Gram matrix, which has a 1 for the bias,
-    and the inner product of two vectors is that of one with the image of the other. Otherwise the
-    image is the logits.
+    the span of the rows the image is the vector times the Gram matrix, which has a 1 for the bias;
+    a vector times the image of another is the inner product of their weights. Otherwise the image
+    is the logits.
 
     truth, valid      (classes, lanes) and (lanes): a 1 at the label of a row; where there is a row
     rows, columns     of each fit: the Gram matrix, or the standardised rows and their transpose
@@ -412,6 +418,7 @@ class Newton:
         share = self.share[:, None, None]
         torch.addcmul(self.position, share, self.step, out=self.trial)
         self._evaluate_trial()
+        # Armijo's rule: at least a small part of the promised decrease.
         decrease = 1e-4 * self.share * self.decrease
         limit = self.value - decrease + 1e-13 * self.value.abs()
         is_low = self.trial_value <= limit

@@ -83,10 +83,10 @@ def choose_greedily(
 ) -> tuple[list[int], list[float]]:
     """Choose rows of `cover`, each next the one that adds most; return them and what each adds.
 
-    cover     how much of each thing a row covers, rows × things
-    covered   how much of each is covered before
-    distance  how much there is to cover, if rows and things are the same: every second row is then
-              the one of which most is not covered
+    cover     how much a row covers of each thing, rows × things
+    covered   how much of each thing is covered at the start
+    distance  of each thing, how much there is to cover; rows and things must be the same. If given,
+              every second row is the one that is covered least so far
 
     >>> cover = np.array([[3.0, 0.0], [2.0, 2.0], [0.0, 1.0]], np.float32)
     >>> choose_greedily(cover, np.zeros(2, np.float32), 3)
@@ -94,7 +94,9 @@ def choose_greedily(
     """
     rows: list[int] = []
     gains: list[float] = []
-    limits = np.full(len(cover), np.inf)  # what a row adds only gets less
+    # The most that a row can add: what it added when it was last measured, for that only falls.
+    # Chosen rows have −1.
+    limits = np.full(len(cover), np.inf)
     while len(rows) < min(count, len(cover)):
         is_far = distance is not None and len(rows) % 2 == 1
         if distance is not None and is_far:
