@@ -114,7 +114,7 @@ class Workers:
     def submit_windows(self, windows: Sequence[Float32Array]) -> Output:
         """Give windows of a recording to the threads, for one vector of each window.
 
-        A window that is shorter than those of the model is padded. A model of whole segments gets
+        A window that is shorter than the model expects is padded. A model of whole segments gets
         each window as a segment, and its frames are pooled.
         """
         options = self.encoder.spec.windowing
@@ -186,7 +186,7 @@ def _encode_each(
 
 @dataclass(frozen=True)
 class Unit:
-    """Work on one recording: its name, how much it is, and what is to be encoded."""
+    """Work on one recording: its name, its size against other units, and what is to be encoded."""
 
     name: str
     size: float

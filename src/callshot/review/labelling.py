@@ -114,8 +114,11 @@ class Labels:
     boxes     by id
     refused   sounds that are not of a name, by id
     played_s  what was listened to, by recording
-    changes   of each row: its number, the id of each box that it changed, and recordings
+    seq       number of the latest row
+    changes   for each row: its number, and the boxes (ids) and recordings that it changed
     folder    where the recordings are now, empty if they were not moved
+    history   what can be undone
+    _rows     in effect, by the id of their box, in order
     """
 
     def __init__(self) -> None:
@@ -153,7 +156,8 @@ class Labels:
                 after = self._find_box(key)
                 if after is not None:
                     is_no = self._rows[key][-1].action == NO
-                    (self.refused if is_no else self.boxes)[key] = after
+                    table = self.refused if is_no else self.boxes
+                    table[key] = after
                 changed.add(key)
                 recordings |= {box["recording"] for box in (before, after) if box}
         self.seq = entry.seq
@@ -212,7 +216,10 @@ class Labelling:
     Methods that answer the page return what it gets as JSON. They may be called from several
     threads. Headers of recordings are read in one more thread.
 
+    recordings, clocks
+              header and clock time of each recording, by name, as far as they are read
     problems  why recordings cannot be shown, by name
+    labels    boxes, and what was listened to
     search    sounds that are similar to calls
     finding   all calls, found by a model of those that are labelled
     kinds     what to listen to first
@@ -550,8 +557,8 @@ class Labelling:
         """Add, change or delete a box, or save that a sound is not of a name; return what changed.
 
         A request that was saved before, by its uuid, is not saved again. A box that is added as
-        `tight` ends with the sound that is in it; without frequencies that its recording has, it
-        has those of its name.
+        `tight` is cut to the sound in it. If it has no frequencies, or its recording does not reach
+        them, it gets the usual ones of its label.
         """
         action = request.get("action")
         actions = (ADD, CHANGE, DELETE, NO)
@@ -582,9 +589,10 @@ class Labelling:
             return self._save(row, reviewer)
 
     def _guess_band(self, box: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a box without frequencies with those of calls of its name, or else with all.
+        """Fill in the frequencies of a box: the median of calls with its label, else all.
 
-        So too a box above all frequencies of its recording: it is as another call, elsewhere.
+        A box keeps frequencies that it has, unless they are above all of its recording: then it was
+        marked like a call in another one.
         """
         low_hz: Any = box.get("low_freq_hz")
         if box.get("label") is None:
