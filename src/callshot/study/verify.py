@@ -23,7 +23,7 @@ from callshot.review.journal import is_review
 from callshot.review.results import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
-from callshot.study.steps import RECORD_FILE, optional
+from callshot.study.steps import RECORD_FILE
 from callshot.study.study_file import read_study
 from callshot.tables.embedding_tables import is_table, verify_table
 from callshot.tables.evaluation_files import PROVENANCE
@@ -122,7 +122,10 @@ def verify_results(
     """
     # The record of another step is neither verified nor reported as unknown.
     known = set() if record == folder / RECORD_FILE else {folder / RECORD_FILE}
-    for path in (*optional(record), *(folder / name for name in MANIFESTS)):
+    paths = [folder / name for name in MANIFESTS]
+    if record is not None:
+        paths.insert(0, record)
+    for path in paths:
         if not path.is_file():
             if path == record:
                 yield Finding(path, "missing", f"the step did not end; {RUN_AGAIN}")

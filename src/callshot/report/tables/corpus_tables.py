@@ -87,7 +87,7 @@ def segment_table(all_results: AllResults) -> Table:
         name = "of at least that length" if len(minima) > 1 else length
         evaluated = results.evaluated
         evaluation = results.evaluation
-        exemplars = [count.exemplars for count in evaluation.eligible_classes]
+        exemplars = [one.exemplars for one in evaluation.eligible_classes]
         facts |= {
             f"Segments {name}": results.stats.segments.count,
             "Call types evaluated, C": len(exemplars),
@@ -110,7 +110,7 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
     categories = results.categories or {}
     classes = sorted(
         evaluation.classes,
-        key=lambda count: (not count.eligible, -count.exemplars, count.label),
+        key=lambda one: (not one.eligible, -one.exemplars, one.label),
     )
     excluded = len(evaluation.excluded_classes)
     columns = [Column("Call type"), Column("Exemplars"), Column(COMPLETE)]
@@ -118,14 +118,14 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
         columns.append(Column("Not evaluated because"))
     rows: list[list[Value]] = []
     members: dict[str, list[str]] = {}
-    for count in classes:
+    for one in classes:
         mark = ""
-        if count.eligible and count.label in categories:
+        if one.eligible and one.label in categories:
             mark = "†"
-            members.setdefault(categories[count.label], []).append(count.label)
-        complete = count.complete_to_k if count.eligible else None
-        label = Cell(count.label, mark=mark)
-        row: list[Value] = [label, count.exemplars, complete, count.reason]
+            members.setdefault(categories[one.label], []).append(one.label)
+        complete = one.complete_to_k if one.eligible else None
+        label = Cell(one.label, mark=mark)
+        row: list[Value] = [label, one.exemplars, complete, one.reason]
         rows.append(row[: len(columns)])
     notes = [("", COMPLETE_NOTE)]
     if members:
