@@ -18,9 +18,9 @@ from callshot.corpus.synthetic.site import synthesise_soundscape
 from callshot.detection.different import (
     Sounds,
     choose_greedily,
-    choose_sounds,
     measure_cover,
     order_recordings,
+    sample_windows,
 )
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.ready_windows import ReadyWindows
@@ -91,7 +91,7 @@ def measure(
     windows.refresh()
     space, parts = windows.sketches
     assert space is not None
-    sounds = choose_sounds(space, parts, len(windows))
+    sounds = sample_windows(space, parts, len(windows))
     cover = measure_cover(sounds)
     count = len(cover)
     nothing = np.zeros(count, np.float32)

@@ -173,8 +173,8 @@ class OutputFolder:
         """Make all files, then replace the earlier set; before, nothing is changed.
 
         `make_files` writes files to the folder that it is given and returns their names.
-        `provenance` is extended by `files`, the sha256 of each, by `set`, the owner, and by its own
-        checksum.
+        `files` (the sha256 of each file), `set` (the owner) and its own checksum are added to
+        `provenance`.
         Files of the earlier set that are not made again are removed. A file that was edited since
         is kept as NAME.before where it is replaced, and stays where it is otherwise.
         """
@@ -239,7 +239,7 @@ class OutputFolder:
         self._put([name for name in staged if name == self.provenance_name])
 
     def _announce(self, names: Iterable[str]) -> None:
-        """Let the next run know which files may be of this one, if it ends early."""
+        """Tell the next run which files this one may have written if it ends early."""
 
     def _is_unfinished(self, name: str) -> bool:
         """Return whether a run that ended early wrote the file, whatever it has."""
@@ -343,7 +343,10 @@ class RemoteOutputFolder(OutputFolder):
         cleanup.callback(remove_path, self.path)
 
     def read_checksums(self) -> Checksums:
-        """Return the checksums of files that this run may replace, after a look at the folder."""
+        """List the folder again, which sets `files` and `unfinished`.
+
+        Return the checksums of files that this run may replace.
+        """
         files = {}
         folder = RemotePath(self.folder)
         with suppress(FileNotFoundError):
@@ -542,7 +545,7 @@ def content_key(*values: Any) -> str:
     """Return a hash of values, of callshot's code and of the libraries that change results."""
     content = hashlib.sha256(_code_key().encode())
     for value in values:
-        for part in _parts(value):
+        for part in _content_parts(value):
             content.update(len(part).to_bytes(8, "little"))
             content.update(part)
     return content.hexdigest()
@@ -557,8 +560,11 @@ def _code_key() -> str:
     return sha256_text("\n".join(texts))
 
 
-def _parts(value: Any) -> Iterator[bytes | memoryview]:
-    """Yield what makes a value, so that different values have different parts."""
+def _content_parts(value: Any) -> Iterator[bytes | memoryview]:
+    """Yield the bytes by which `content_key` knows a value; different values have different ones.
+
+    Mappings count in their order, functions by their name.
+    """
     yield type(value).__name__.encode()
     members: Collection[Any] = ()
     if isinstance(value, pl.DataFrame | pl.Series):
@@ -587,7 +593,7 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
         yield repr(value).encode()
     yield str(len(members)).encode()
     for member in members:
-        yield from _parts(member)
+        yield from _content_parts(member)
 
 
 @dataclass
@@ -602,7 +608,10 @@ class EarlierFiles:
     keys: dict[str, str] = field(default_factory=dict)  # of the new files
 
     def copy(self, name: str, key: str, folder: Path) -> bool:
-        """Copy a file to a folder if it has this key and did not change; return whether it did."""
+        """Note the key of a new file; copy it from the earlier report if it has the same key there.
+
+        Return whether it was copied, which it is not if it was edited.
+        """
         self.keys[name] = key
         source = self.folder / name
         if self.key_file is None or not source.is_file():  # a pipe would block

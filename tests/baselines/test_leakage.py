@@ -197,7 +197,7 @@ def first_query_scores(episodes, fold, c=1.0):
 
 
 def refined_scores(episodes, fold):
-    return [a[0] for a in refine_split(episodes, fold, 1.0).a]
+    return [one[0] for one in refine_split(episodes, fold, 1.0).evidence]
 
 
 FITS = {

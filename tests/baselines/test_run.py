@@ -30,11 +30,11 @@ def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path):
     )
     assert [find_cell(encoder_data, cell) for cell in ("paper", "chosen", "lstm")] == [
         "gru",
-        "",
+        None,
         "lstm",
     ]
     unknown = read_encoder_data(write_embeddings(tmp_path / "other.parquet"))
-    assert find_cell(unknown, "paper") == ""
+    assert find_cell(unknown, "paper") is None
 
 
 def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(tmp_path):

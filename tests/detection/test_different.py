@@ -5,9 +5,9 @@ import pytest
 
 from callshot.detection.different import (
     choose_greedily,
-    choose_sounds,
     measure_cover,
     order_recordings,
+    sample_windows,
 )
 from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.ready_windows import ReadyWindows, measure_space
@@ -71,12 +71,12 @@ def test_damaged_windows_are_left_out(site, damaged):
     space = measure_space([rows])
     part = space.make_part("a.wav", rows)
     assert np.isfinite(part.sketch).all()
-    assert len(choose_sounds(space, [part]).start_s) == 40 - damaged
+    assert len(sample_windows(space, [part]).start_s) == 40 - damaged
 
 
 def test_cover_and_the_order_of_recordings_are_those_of_a_literal_one(site):
     space, parts = site
-    sounds = choose_sounds(space, parts)
+    sounds = sample_windows(space, parts)
     cover = measure_cover(sounds)
     count = len(sounds.start_s)
     for one in range(0, count, 7):
@@ -99,7 +99,7 @@ def test_cover_and_the_order_of_recordings_are_those_of_a_literal_one(site):
 
 def test_all_windows_are_sounds_if_they_are_few_and_silence_is_none(site):
     space, parts = site
-    sounds = choose_sounds(space, parts)
+    sounds = sample_windows(space, parts)
     assert len(sounds.start_s) == sum(len(part.start_s) for part in parts)
     assert sorted(set(sounds.recording)) == list(
         sounds.recording[np.sort(np.unique(sounds.recording, return_index=True)[1])]
@@ -107,7 +107,7 @@ def test_all_windows_are_sounds_if_they_are_few_and_silence_is_none(site):
     part = parts[0]
     levels = part.rms_dbfs.copy()
     levels[3:9] = SILENCE_DBFS
-    fewer = choose_sounds(space, [part._replace(rms_dbfs=levels)])
+    fewer = sample_windows(space, [part._replace(rms_dbfs=levels)])
     assert len(fewer.start_s) == len(part.start_s) - 6
     assert not {*part.start_s[3:9]} & {*fewer.start_s}
 
@@ -126,7 +126,7 @@ def test_of_many_windows_the_rare_ones_are_sounds(site):
         rms_dbfs=np.full(5000, -40.0, np.float32),
         sketch=sketch.astype(np.float32),
     )
-    sounds = choose_sounds(space, [many], 200)
+    sounds = sample_windows(space, [many], 200)
     assert len(sounds.start_s) == 200
     assert {17.0, 4444.0} <= {*sounds.start_s}
     assert (np.diff(sounds.start_s) > 0).all()

@@ -244,14 +244,14 @@ def test_a_model_scans_only_indexes_of_the_same_name(night):
     model = callshot.learn(night.index.folder, annotations=night.annotations).model
     source = night.folder / "night.npy"
     other, _ = import_index(source, night.folder / "o", "perch", window_s=WINDOW_S)
-    with pytest.raises(InputError, match="an index of perch, not aves"):
+    with pytest.raises(InputError, match="index has perch, the model aves"):
         callshot.scan(model, other)
     np.save(source, night.vectors[:, 1:])
     shorter, _ = import_index(source, night.folder / "s", "aves", window_s=WINDOW_S)
     with pytest.raises(InputError, match="other dimension"):
         callshot.scan(model, shorter)
     longer, _ = import_index(source, night.folder / "l", "aves", window_s=1)
-    with pytest.raises(InputError, match="an index of"):
+    with pytest.raises(InputError, match="aves: other dimension"):
         callshot.scan(model, longer)
 
 

@@ -507,10 +507,13 @@ def test_options_that_do_not_fit_are_one_line(field, tmp_path):
     [
         (
             {"encoder_options": {"n_fft": "512"}},
-            r"of mfcc\[n_fft=512\], not mfcc: other",
+            r"has mfcc\[n_fft=512\], the model mfcc: other",
         ),
-        ({"window_s": 1.0}, "an index of windows of 1 s, not 0.5 s as .* was learned"),
-        ({"channel": "mean"}, "an index of channel mean, not first as .* was learned"),
+        ({"window_s": 1.0}, "the index has windows of 1 s, the model of 0.5 s; index"),
+        (
+            {"channel": "mean"},
+            "the index has channel mean, the model channel first; index",
+        ),
     ],
 )
 def test_an_index_must_be_made_as_the_model_was_learned(

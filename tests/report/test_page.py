@@ -30,7 +30,7 @@ from callshot.report.page import (
     to_json,
 )
 from callshot.report.summary import write_summary
-from callshot.report.tables.corpus_tables import needs_table
+from callshot.report.tables.corpus_tables import examples_needed_table
 from callshot.report.tables.table import Cell, Column, Table, to_html
 from callshot.vectors import Vectors
 from corpus_results import make_corpus_results, make_rows, replace_frames
@@ -269,7 +269,7 @@ def test_chance_beside_the_first_curve_is_that_of_the_sentence():
 
 def test_examples_that_a_call_type_needs_are_read_from_its_curve(study):
     results = study["all_results"][0]
-    table = needs_table(results, "mfcc", 5)
+    table = examples_needed_table(results, "mfcc", 5)
     points = results.evaluation.per_class.filter(
         encoder="mfcc", metric="map", spread="total", scoring="all"
     )

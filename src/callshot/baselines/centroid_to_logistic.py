@@ -38,14 +38,29 @@ EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 class Path(NamedTuple):
     """The path of one split: its reported steps, and what was reached at each of them.
 
-    `a` is the evidence (queries, classes), `gap` how far J is above its optimum. `temperature`
-    divides the scores of the centroid before the first step.
+    `evidence` is (queries, classes), `gap` how far J is above its optimum. Before the first step,
+    the scores of the centroid are divided by `temperature`.
     """
 
     temperature: float
     steps: list[int]
-    a: list[FloatArray]
+    evidence: list[FloatArray]
     gap: list[float]
+
+    def evidence_at(self, step: int) -> FloatArray:
+        """Return the evidence at the last reported step up to `step`."""
+        return self.evidence[bisect_right(self.steps, step) - 1]
+
+
+class Refinement(NamedTuple):
+    """The paths of all splits: reported steps, and a value at each of them by scoring and metric.
+
+    The scores of the centroid of split n are divided by temperatures[n].
+    """
+
+    steps: list[int]
+    values: dict[tuple[str, str], FloatArray]
+    temperatures: FloatArray
 
 
 def refine_centroid(
@@ -55,12 +70,11 @@ def refine_centroid(
     categories: Categories = None,
     threads: int | None = None,
     progress: Progress = no_progress,
-) -> tuple[list[int], dict[tuple[str, str], FloatArray], FloatArray]:
-    """Go from the centroid to logistic regression in every split; `c_values` are the C of each.
+) -> Refinement:
+    """Go from the centroid to logistic regression in every split; each has its own C.
 
-    Return the reported steps, the value at each of them by scoring and metric, and the temperature
-    of each split. Steps 0, 1, 2, 5, 10, 20, … and the last are reported; a path that has ended
-    stays at its end. Nothing is random.
+    Steps 0, 1, 2, 5, 10, 20, … and the last of the longest path are reported; a shorter path stays
+    at its end. Nothing is random.
     """
 
     def run(number: int) -> Path:
@@ -73,12 +87,11 @@ def refine_centroid(
     longest = max(paths, key=lambda path: path.steps[-1])
     rows = []
     for step in longest.steps:
-        a = [path.a[bisect_right(path.steps, step) - 1] for path in paths]
-        scores = gather(episodes, a)
+        scores = gather(episodes, [path.evidence_at(step) for path in paths])
         rows.append(measure(episodes, scores, categories))
     values = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     temperatures = np.array([path.temperature for path in paths])
-    return longest.steps, values, temperatures
+    return Refinement(longest.steps, values, temperatures)
 
 
 def refine_split(
@@ -130,7 +143,7 @@ def refine_split(
             weight = descent.weight(point) / deviation
             layer = LinearLayer(weight, point.bias)
             path.steps.append(step)
-            path.a.append(layer(queries)[place])
+            path.evidence.append(layer(queries)[place])
             path.gap.append(descent.evaluate(point)[0] - optimum)
         if is_last:
             break
@@ -171,7 +184,7 @@ class Descent(Objective):
             unknowns = np.eye(classes, len(self.all_rows), len(rows))
         self.start = self.multiply(unknowns, bias)
         # The residuals of the last gradient, and their sums over rows as unknowns and logits.
-        self.known = np.zeros(self.truth.shape)
+        self.last_residual = np.zeros(self.truth.shape)
         self.sums = np.zeros(unknowns.shape)
         self.image = np.zeros(self.start.logits.shape)
 
@@ -202,12 +215,12 @@ class Descent(Objective):
         multiplied, in float32.
         """
         if is_exact:
-            self.known = residual
+            self.last_residual = residual
             self.sums, self.image = self._sum_rows(self.double, residual)
         else:
-            change = (residual - self.known).astype(np.float32)
+            change = (residual - self.last_residual).astype(np.float32)
             sums, image = self._sum_rows(self.single, change)
-            self.known = self.known + change
+            self.last_residual = self.last_residual + change
             self.sums = self.sums + sums
             self.image = self.image + image
         return Vector(
@@ -226,15 +239,18 @@ class Descent(Objective):
         return padded, residual @ rows.table[:count]
 
     def find_temperature(self) -> float:
-        """Return the temperature: dividing the start by it, 1 or more, gives the lowest J."""
+        """Return the temperature, 1 or more: dividing the start by it gives the lowest J."""
         logits = self.logits(self.start)
         square = self.square(self.start)
-        low = -100.0  # powers of 2; J is convex, so bisection finds its minimum
+        # Limits of log2(1 / temperature). J is convex, so bisection finds its minimum.
+        low = -100.0
         high = 0.0
         for _ in range(60):
             middle = (low + high) / 2.0
-            p, _ = self.softmax(2.0**middle * logits)
-            slope = np.vdot(p - self.truth, logits) + 2.0**middle * square / self.c
+            factor = 2.0**middle
+            p, _ = self.softmax(factor * logits)
+            # The derivative of J by the factor of the start.
+            slope = np.vdot(p - self.truth, logits) + factor * square / self.c
             if slope > 0.0:
                 high = middle
             else:

@@ -1,8 +1,8 @@
 """Draws of a split → logistic regression at every k on a GPU, many draws at a time.
 
-All draws of a split have as many rows of each class, so the fits of one k are one batch. What a fit
-sees, where it starts and when it stops are those of `logistic` on the CPU; `Newton` takes the
-steps of `solver.solve` for a whole batch. Sums have another order, so weights differ in their last
+All draws of a split have the same number of rows per class, so the fits of one k are one batch. A
+fit has the same rows, start and stopping rule as in `logistic` on the CPU; `Newton` takes the steps
+of `solver.solve` for a whole batch. Sums have another order, so weights differ in their last
 digits.
 
 Vectors in the span of the rows have a column for each row, then zeros up to a multiple of 64, so
@@ -34,7 +34,13 @@ Tensor = Any
 
 
 class GpuTrainer(SupportDrawer):
-    """Fills in the evidence for queries of a split by fits on a GPU, as a `SplitScorer` does."""
+    """Fills in the evidence for queries of a split by fits on a GPU, as a `SplitScorer` does.
+
+    label, turn     of each row of a draw: its class, and its number within the class
+    sizes           rows of a draw at each k, as far as that is not the whole support side
+    whole           evidence by the whole support side; None if no k needs it
+    fits_at_a_time  as many as the memory of the GPU holds
+    """
 
     def __init__(
         self,
@@ -47,7 +53,7 @@ class GpuTrainer(SupportDrawer):
     ) -> None:
         super().__init__(engine, split, shots, spread, nested=True)
         self.solver = solver
-        # The rows of a draw: one of each class in turn, as in `logistic.support_rows`.
+        # A draw takes one row of each class in turn, as `logistic.support_rows` does.
         turns = np.arange(self.steps.max())
         turn, label = np.nonzero(turns[:, None] < self.steps)
         self.turn = upload(turn, self.gpu)
@@ -125,7 +131,7 @@ class GpuTrainer(SupportDrawer):
     def fit_nested(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Train on draws at every k; each fit starts from the one before.
 
-        `rows` (draws, rows) are those of each draw in order. Yield for each k the weights (draws,
+        `rows` (draws, rows) has the rows of smaller k first. Yield for each k the weights (draws,
         classes, dimensions) and the bias (draws, classes, 1) for vectors that are not standardised.
         """
         dimensions = self.vectors.shape[1]
@@ -219,9 +225,24 @@ class Newton:
     all batches of a size, and replay them without waiting for Python.
 
     A point is a vector and, in further columns, its image, from which its logits are computed. In
-    the span of the rows the image is the vector times the Gram matrix, which has a 1 for the bias,
-    and the inner product of two vectors is that of one with the image of the other. Otherwise the
-    image is the logits.
+    the span of the rows the image is the vector times the Gram matrix, which has a 1 for the bias;
+    a vector times the image of another is the inner product of their weights. Otherwise the image
+    is the logits.
+
+    truth, valid      (classes, lanes) and (lanes): a 1 at the label of a row; where there is a row
+    rows, columns     of each fit: the Gram matrix, or the standardised rows and their transpose
+    position, trial   points: where a fit is, and where a share of the step leads
+    p, value          probabilities and C · J at the position; trial_p, trial_value at the trial
+    descent, scaled   the negative gradient of C · J; the same as a point, preconditioned
+    curvature         second derivatives by each unknown alone; in the span, by the bias alone
+    gap               how far J may be above its optimum
+    step, decrease    the Newton step so far, and by how much it should lower C · J
+    search, size      direction of conjugate gradients, and descent · scaled
+    goal              the size at which conjugate gradients stop
+    share             of the step that is tried
+    is_active         whether a fit goes on; is_searching: with conjugate gradients;
+                      is_accepted: the trial is low enough
+    graphs            what the GPU recorded, by the name of the method
     """
 
     def __init__(
@@ -244,7 +265,6 @@ class Newton:
         self.valid = zeros(lanes)
         self.rows = zeros((fits, lanes, unknowns))
         self.columns = self.rows if is_gram else self.rows.mT
-        # `trial` is where a share of the step leads.
         points = zeros((5, fits, classes, unknowns + lanes))
         self.position, self.trial, self.search, self.step, self.scaled = points
         # Outside the span, the descent is scaled by the curvature.
@@ -280,9 +300,10 @@ class Newton:
         """Move all fits to their optimum; return how far J may be above it at most."""
         self._run(self._begin)
         for _ in range(MAX_STEPS):
-            self._run(self._measure)
+            self._run(self._accept_trial)
             if not bool(self.is_active.any()):
                 break
+            self._run(self._begin_search)
             for _ in range(MAX_INNER_STEPS // STEPS_PER_CHECK):
                 self._run(self._iterate)
                 if not bool(self.is_searching.any()):
@@ -318,12 +339,10 @@ class Newton:
         self.gap.fill_(torch.inf)
         self.is_active.fill_(True)
 
-    def _measure(self) -> None:
-        """Go to the trial positions; find which fits go on, and prepare the next Newton step.
+    def _accept_trial(self) -> None:
+        """Go to the trial positions, find curvature, descent and gap there, and which fits go on.
 
-        Sets the curvature, the descent (the negative gradient of C · J) and the gap, and the state
-        with which conjugate gradients begin. A fit stops near its optimum, or where only rounding
-        still moves it.
+        A fit stops near its optimum, or where only rounding still moves it.
         """
         gain = self.value - self.trial_value
         self.value.copy_(self.trial_value)
@@ -343,16 +362,21 @@ class Newton:
         self.descent.copy_(self._add_rows(residual, self.position, -1.0))
         self._scale()
         gap = self._bound_gap()
+        # Neither J nor its gradient gets better.
         has_no_gain = gain <= 1e-15 * self.value.abs()
         only_rounding = has_no_gain & (gap > 0.5 * self.gap)
         self.gap.copy_(torch.where(self.is_active, gap, self.gap))
         is_far = gap > self.tolerance
         self.is_active &= is_far & ~only_rounding
+
+    def _begin_search(self) -> None:
+        """Start conjugate gradients at a Newton step of 0, along the scaled descent."""
         self.is_searching.copy_(self.is_active)
         self.share.copy_(self.is_active)
         self.search.copy_(self.scaled)
         size = dot(self.descent, self._partner(self.scaled))
         self.size.copy_(size)
+        # More exact near the optimum, where Newton steps converge fastest.
         self.goal.copy_(size * size.clamp(max=0.1))
         self.step.zero_()
         self.decrease.zero_()
@@ -394,6 +418,7 @@ class Newton:
         share = self.share[:, None, None]
         torch.addcmul(self.position, share, self.step, out=self.trial)
         self._evaluate_trial()
+        # Armijo's rule: at least a small part of the promised decrease.
         decrease = 1e-4 * self.share * self.decrease
         limit = self.value - decrease + 1e-13 * self.value.abs()
         is_low = self.trial_value <= limit

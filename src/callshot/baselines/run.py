@@ -46,6 +46,10 @@ from callshot.records.frames import (
 
 Signal = NDArray[np.float32]
 
+# Of the work, for progress.
+FIT_SHARE = 0.7  # logistic regression; the rest are the steps from the centroid
+SEARCH_SHARE = 0.7  # the choice of a cell; the rest is the training of the chosen ones
+
 
 @dataclass(frozen=True, eq=False)
 class BaselineResults:
@@ -152,14 +156,14 @@ def train_logistic(
         encoder_data.episodes,
         c=options.C,
         threads=context.threads,
-        progress=context.for_share(0.7).progress,
+        progress=context.for_share(FIT_SHARE).progress,
     )
-    steps, path, temperature = refine_centroid(
+    refinement = refine_centroid(
         encoder_data.episodes,
         c_values,
         categories=encoder_data.dataset.categories,
         threads=context.threads,
-        progress=context.for_share(0.3).progress,
+        progress=context.for_share(1 - FIT_SHARE).progress,
     )
     is_chosen = options.C is None and encoder_data.episodes.folds > 2
     choice = " by inner folds" if is_chosen else ""
@@ -172,11 +176,11 @@ def train_logistic(
     key = {
         "corpus": encoder_data.dataset.corpus,
         "encoder": encoder_data.table.encoder,
-        "temperature": float(temperature.mean()),
+        "temperature": float(refinement.temperatures.mean()),
     }
-    for (scoring, metric), values in path.items():
+    for (scoring, metric), values in refinement.values.items():
         if metric in RANKING_METRICS:
-            columns = {"step": steps, "value": values}
+            columns = {"step": refinement.steps, "value": values}
             constants = {**key, "scoring": scoring, "metric": metric}
             frames.append(make_frame(REFINEMENT, columns, constants))
     return BaselineResults(baselines, pl.concat(frames))
@@ -240,21 +244,24 @@ def train_recurrent(
     sequences: Sequence[Signal],
     context: TrainingContext,
 ) -> BaselineResults:
-    """Train recurrent networks on sequences, one for each row of the episodes, and score them.
+    """Train recurrent networks, and score them; `sequences` has one for each row of the episodes.
 
-    Where the options name no cell, each split chooses one on inner folds first.
+    Where neither the options nor the paper name a cell, each split first chooses one on its inner
+    folds.
     """
     from callshot.baselines.recurrent import choose_cell, score_recurrent
 
     inputs = (encoder_data.episodes, encoder_data.groups, sequences)
     cell = find_cell(encoder_data, options.cell)
-    cells: Sequence[str] = [cell] * encoder_data.episodes.folds
-    choice = ""
-    if not cell:
-        search = context.for_share(0.7)
+    cells: Sequence[str]
+    if cell is None:
+        search = context.for_share(SEARCH_SHARE)
         cells, _ = choose_cell(*inputs, seeds=options.seeds, context=search)
-        context = context.for_share(0.3)
+        context = context.for_share(1 - SEARCH_SHARE)
         choice = ", by inner folds"
+    else:
+        cells = [cell] * encoder_data.episodes.folds
+        choice = ""
     scores, metadata = score_recurrent(
         *inputs, cell=cells, seeds=options.seeds, context=context
     )
@@ -275,16 +282,16 @@ def train_recurrent(
     return BaselineResults(baselines, networks=[network])
 
 
-def find_cell(encoder_data: EncoderDataset, cell: str) -> str:
-    """Return the cell of the recurrent network; empty where inner folds choose it."""
+def find_cell(encoder_data: EncoderDataset, cell: str) -> str | None:
+    """Return the cell of the recurrent network; None where inner folds choose it."""
     from callshot.baselines.recurrent import PAPER_CELLS
 
     if cell == CHOSEN_CELL:
-        return ""
+        return None
     if cell != PAPER_CELL:
         return cell
     encoder = encoder_data.table.encoder.partition("[")[0]
-    return PAPER_CELLS.get((encoder, encoder_data.dataset.known_corpus), "")
+    return PAPER_CELLS.get((encoder, encoder_data.dataset.known_corpus))
 
 
 def train_end_to_end(

@@ -65,8 +65,8 @@ class FrameTable:
 class BatchData:
     """Rows to train on: their frames, labels and recordings.
 
-    `frames` are those of the table, on a device. `label` has the class number of each row, or is
-    (rows, outputs), whether each output is true. `groups` is the recording of each row.
+    `frames` is a copy of the table's on a device. `label` has the class number of each row, or is
+    (rows, outputs): whether each output is true. `groups` is the recording of each row.
     """
 
     table: FrameTable
@@ -113,8 +113,7 @@ class BatchData:
     def fingerprint(self, rows: IntArray) -> str:
         """Return a hash of everything about some rows that decides a training.
 
-        A recording counts as the first of `rows` that belongs to it, so that its number does not
-        matter.
+        Recordings are identified by `first_rows`, so that their numbers do not matter.
         """
         facts = {
             "lengths": self.table.lengths[rows].tolist(),
@@ -237,13 +236,14 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
     """
     recording = first_rows(groups)
     counts = np.bincount(label)
-    # The share of each class in each recording, at its first row.
+    # The share of each class in each recording, at its first row. Other rows have no share.
     shares = np.zeros((len(label), len(counts)))
     np.add.at(shares, (recording, label), 1.0 / counts[label])
     largest = shares.max(axis=1)
     filled = np.zeros((count, shares.shape[1]))
     fold = np.zeros(len(label), np.int64)
     for row in np.argsort(-largest, kind="stable"):
+        # Rounded, so that the order of sums does not decide. Of equal folds, the emptier one.
         overlap = np.round(filled @ shares[row], 12)
         fullness = 1e-6 * filled.sum(axis=1)
         fold[row] = np.argmin(overlap + fullness)
@@ -252,7 +252,9 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
 
 
 def first_rows(groups: IntArray) -> IntArray:
-    """Return for each row the first row of its recording, which does not depend on its number.
+    """Return for each row the first row of its recording.
+
+    This identifies recordings whatever numbers `groups` gives them.
 
     >>> first_rows(np.array([7, 7, 4, 7, 4])).tolist()
     [0, 0, 2, 0, 2]

@@ -29,7 +29,7 @@ patches, one every 10 frames and bands; it is interpolated at the centres of our
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -498,39 +498,7 @@ def _convert(
     else:
         is_original = AST_ORIGINAL["position_embedding"] in tensors
         names = AST_ORIGINAL if is_original else AST_HUGGING_FACE
-        blocks = names["blocks"]
-        width = len(tensors[f"{names['patch']}.bias"])
-        if width % HEAD_WIDTH:
-            raise ValueError(f"width {width}, not in heads of {HEAD_WIDTH}")
-        block_names = [name for name in tensors if name.startswith(blocks)]
-        encoder = AstConfig(
-            width=width,
-            layers=len({name[len(blocks) :].split(".")[0] for name in block_names}),
-            heads=width // HEAD_WIDTH,
-            inner=len(tensors[f"{blocks}0.{names['fc1']}.weight"]),
-            special_tokens=2,
-            front_end=AST_FRONT_END,
-        )
-        kernel = take(f"{names['patch']}.weight")
-        position = take(names["position_embedding"]).reshape(-1, width)
-        special = take(*names["special_tokens"]).reshape(-1, width)
-        grids = {}  # by number of positions of patches on 1024 frames
-        for stride in STRIDES:
-            bands = (BANDS - PATCH) // stride + 1
-            times = (MAX_COLUMNS - 1) * PATCH // stride + 1
-            grids[bands * times] = (stride, bands, times)
-        count = len(position) - 2
-        if count not in grids:
-            raise ValueError(f"{count} positions of patches, not one of {list(grids)}")
-        stride, bands, times = grids[count]
-        table = position[2:].float().numpy().reshape(bands, times, -1)
-        grid = interpolate_grid(table, stride)
-        weights = {
-            # Ours has time before bands.
-            "patch.weight": kernel.transpose(2, 3).flatten(1),
-            "position_embedding.grid": torch.from_numpy(grid),
-            "position_embedding.special": special + position[:2],
-        }
+        encoder, weights = _convert_ast(tensors, names, take)
     with torch.device("meta"):  # shapes without memory
         network = encoder.build()
     for name in network.state_dict():
@@ -554,6 +522,49 @@ def _convert(
     return encoder, weights, tuple(sorted(unused))
 
 
+def _convert_ast(
+    tensors: Mapping[str, Tensor], names: Names, take: Callable[..., Tensor]
+) -> tuple[AstConfig, dict[str, Tensor]]:
+    """Return the sizes of an AST, and its weights that need a new shape: patches and positions.
+
+    `names` are the checkpoint's names; `take` returns tensors and counts them as used.
+    """
+    blocks = names["blocks"]
+    width = len(tensors[f"{names['patch']}.bias"])
+    if width % HEAD_WIDTH:
+        raise ValueError(f"width {width}, not in heads of {HEAD_WIDTH}")
+    block_names = [name for name in tensors if name.startswith(blocks)]
+    config = AstConfig(
+        width=width,
+        layers=len({name[len(blocks) :].split(".")[0] for name in block_names}),
+        heads=width // HEAD_WIDTH,
+        inner=len(tensors[f"{blocks}0.{names['fc1']}.weight"]),
+        special_tokens=2,
+        front_end=AST_FRONT_END,
+    )
+    kernel = take(f"{names['patch']}.weight")
+    position = take(names["position_embedding"]).reshape(-1, width)
+    special = take(*names["special_tokens"]).reshape(-1, width)
+    grids = {}  # by number of positions of patches on 1024 frames
+    for stride in STRIDES:
+        bands = (BANDS - PATCH) // stride + 1
+        times = (MAX_COLUMNS - 1) * PATCH // stride + 1
+        grids[bands * times] = (stride, bands, times)
+    count = len(position) - 2
+    if count not in grids:
+        raise ValueError(f"{count} positions of patches, not one of {list(grids)}")
+    stride, bands, times = grids[count]
+    table = position[2:].float().numpy().reshape(bands, times, -1)
+    grid = interpolate_grid(table, stride)
+    weights = {
+        # Ours has time before bands.
+        "patch.weight": kernel.transpose(2, 3).flatten(1),
+        "position_embedding.grid": torch.from_numpy(grid),
+        "position_embedding.special": special + position[:2],
+    }
+    return config, weights
+
+
 def interpolate_grid(grid: Frames, stride: int) -> Frames:
     """Return positions on the grid of patches that do not overlap, (64, 8, width).
 
@@ -575,7 +586,8 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
 def _read_beats_config(cfg: Mapping[str, Any]) -> BeatsConfig:
     """Return the sizes of a BEATs; check the options that the shapes of tensors do not show."""
     for name, required in BEATS_REQUIRED.items():
-        if repr(cfg[name]) != repr(required):  # a tensor is no answer
+        # By their text: 1 is not True, and comparing a tensor does not give a bool.
+        if repr(cfg[name]) != repr(required):
             raise ValueError(f"{name} = {cfg[name]}, not {required}")
     sizes = {name: cfg[key] for name, key in BEATS_SIZES.items()}
     return BeatsConfig(**sizes)

@@ -124,12 +124,12 @@ def find_sampled(
     The sample has all windows while all recordings together have at most MAX_WINDOWS, then about
     every second minute, every fourth, …, by a hash of the recording and the minute.
     """
-    parts = 1
-    while windows_of_all > MAX_WINDOWS * parts:
-        parts *= 2
+    divisor = 1
+    while windows_of_all > MAX_WINDOWS * divisor:
+        divisor *= 2
     minutes, minute = np.unique(start_s // SAMPLED_S, return_inverse=True)
     keys = [streams.key(f"background {sha256} {one:.0f}") for one in minutes]
-    limit = np.uint64((2**64 - 1) // parts)
+    limit = np.uint64((2**64 - 1) // divisor)
     return (np.array(keys, np.uint64) <= limit)[minute]
 
 

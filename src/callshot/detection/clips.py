@@ -230,9 +230,9 @@ def draw_spectrogram(
     event: Mapping[str, Any],
     max_hz: float | None = None,
 ) -> bytes:
-    """Return the picture of samples from a time of the recording on, with the event in them.
+    """Return a spectrogram of samples as PNG, with the edges of the event in them.
 
-    Its colours follow the levels that there are.
+    `start_s` is where the samples begin in the recording. Colours span the levels in the samples.
     """
     max_hz = min(max_hz or np.inf, rate_hz / 2)
     edges_hz = np.linspace(0, max_hz, ROWS + 1)

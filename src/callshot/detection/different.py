@@ -6,6 +6,7 @@ every second one is chosen so: it stands for many others. The one between them i
 background and from all before it: rare sounds cover little. `bench/listening.py` compares it.
 """
 
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ MAX_SOUNDS = 3000
 
 
 class Sounds(NamedTuple):
-    """Some windows of all recordings, in the order of these.
+    """Some windows of all recordings, sorted by recording.
 
     sketch    difference from the background, windows × components
     distance  from the background
@@ -33,17 +34,19 @@ class Sounds(NamedTuple):
     distance: Float32Array
 
 
-def choose_sounds(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> Sounds:
-    """Choose about `count` windows: half of them evenly, half farthest from the mean of their file.
+def sample_windows(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> Sounds:
+    """Sample about `count` windows that are not silent; each part gives its share.
 
-    The latter are there for rare sounds. Silence is left out.
+    Half of the windows of a part are those farthest from its mean, for rare sounds. The others are
+    even in time.
     """
-    middle = np.asarray(space.components @ space.background, np.float32)
+    background = np.asarray(space.components @ space.background, np.float32)
     total = sum(len(part.start_s) for part in parts)
     chosen = []
     for part in sorted(parts, key=lambda part: (part.recording, part.start_s[0])):
+        # Imported windows have no level (NaN): they count as not silent.
         rows = np.flatnonzero(~(part.rms_dbfs <= SILENCE_DBFS))
-        quota = -(-len(rows) * count // total)
+        quota = ceil(len(rows) * count / total)
         if quota < len(rows):
             sketch = part.sketch[rows]
             away = np.linalg.norm(sketch - sketch.mean(axis=0), axis=1)
@@ -52,13 +55,14 @@ def choose_sounds(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> S
             places = np.linspace(0, len(others) - 1, quota - len(far)).round()
             rows = np.union1d(far, others[places.astype(int)])
         chosen.append((part, rows))
-    sketch = np.concatenate([part.sketch[rows] for part, rows in chosen]) - middle
+    sketch = np.concatenate([part.sketch[rows] for part, rows in chosen]) - background
+    names = [part.recording for part, _ in chosen]
     return Sounds(
-        np.repeat([part.recording for part, _ in chosen], [len(r) for _, r in chosen]),
-        np.concatenate([part.start_s[rows] for part, rows in chosen]),
-        np.concatenate([part.end_s[rows] for part, rows in chosen]),
-        sketch,
-        np.linalg.norm(sketch, axis=1),
+        recording=np.repeat(names, [len(rows) for _, rows in chosen]),
+        start_s=np.concatenate([part.start_s[rows] for part, rows in chosen]),
+        end_s=np.concatenate([part.end_s[rows] for part, rows in chosen]),
+        sketch=sketch,
+        distance=np.linalg.norm(sketch, axis=1),
     )
 
 
@@ -79,10 +83,10 @@ def choose_greedily(
 ) -> tuple[list[int], list[float]]:
     """Choose rows of `cover`, each next the one that adds most; return them and what each adds.
 
-    cover     how much of each thing a row covers, rows × things
-    covered   how much of each is covered before
-    distance  how much there is to cover, if rows and things are the same: every second row is then
-              the one of which most is not covered
+    cover     how much a row covers of each thing, rows × things
+    covered   how much of each thing is covered at the start
+    distance  of each thing, how much there is to cover; rows and things must be the same. If given,
+              every second row is the one that is covered least so far
 
     >>> cover = np.array([[3.0, 0.0], [2.0, 2.0], [0.0, 1.0]], np.float32)
     >>> choose_greedily(cover, np.zeros(2, np.float32), 3)
@@ -90,7 +94,9 @@ def choose_greedily(
     """
     rows: list[int] = []
     gains: list[float] = []
-    limits = np.full(len(cover), np.inf)  # what a row adds only gets less
+    # The most that a row can add: what it added when it was last measured, for that only falls.
+    # Chosen rows have −1.
+    limits = np.full(len(cover), np.inf)
     while len(rows) < min(count, len(cover)):
         is_far = distance is not None and len(rows) % 2 == 1
         if distance is not None and is_far:

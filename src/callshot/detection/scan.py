@@ -92,9 +92,9 @@ ADAPT_MODES = (AUTO, ALWAYS, "none")
 AnyDetector = Detector | NearestMeanDetector
 DEFAULT_AIM = 1.0  # false alarms per hour and class
 LIKELY_WRONG = 0.5  # below, with the whole interval: more likely wrong than right
-CLOSER = (
-    2  # times as many windows that thresholds must find, with an aim of false alarms
-)
+# With an aim of false alarms, thresholds must find over this many times as many windows as the
+# nearest mean: its false alarms are closer to the aim.
+CLOSER = 2
 MIN_QUIET_H = 0.5  # without calls, by which thresholds are found
 MIN_QUIET = 3  # windows, of which the nearest mean needs the mean
 NEAREST_MEAN = (
@@ -119,13 +119,17 @@ class ScanResult:
     events      a frame with the columns of EVENTS
     detector    classes, thresholds, and what these were found from
     index       the windows that were scanned
-    recordings  those of the index that were scanned
+    recordings  of the index that were scanned
     windows, active
                 how many windows were scanned, and how many had a call
     rejects     recordings that could not be read, and why
     notes       what is unusual about recordings
+    false_alarms
+                aim per hour and class of the thresholds; None if they have no aim
+    gap_s, edges, best
+                options of `scan`
     adapted_model
-                the model as it was used, if examples or background are not those of `model`
+                the model as it was used, if it has other examples or background than `model`
     """
 
     model: Model
@@ -190,7 +194,7 @@ def scan(
     Every window gets a score for each class. Its best class counts if the score reaches the
     threshold of that class; otherwise the window is none of the classes. Where nothing is known to
     be background, and calls seem to fill the recordings, a window belongs to the nearest mean
-    instead: that of a class, or that of quiet windows. The sound of neighbouring windows with a
+    instead, the mean of a class or of quiet windows. The sound of neighbouring windows with a
     call shows where calls begin and end: each is an event, named by the strongest of its windows.
     Where recordings cannot be read any more, neighbouring windows are one event.
 
@@ -272,22 +276,13 @@ def scan(
         raise OptionError("best: cannot be combined with --false-alarms; remove one")
     if not isinstance(model, Model):
         model = load_model(model)
-    check_different(model)
-    if model.settings.source == SEGMENT:
-        raise InputError(
-            f"{model.source}: this model was made from a segments.parquet and can only label "
-            "segments (--segments); to scan recordings, make it from recordings with annotations"
-        )
-    if model.settings.source_rate_hz is not None:
-        raise InputError(
-            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
-            "their own rate; convert the recordings, and learn the model from these"
-        )
+    _check_model(model)
     encoder = encoder or model.encoder
     options = format_options(encoder_options)
     if isinstance(recordings, Index) or is_index(to_path(recordings)):
         opened = recordings if isinstance(recordings, Index) else open_index(recordings)
-        rejects, notes = _check_index(model, opened, hop_s)
+        _check_index(model, opened, hop_s)
+        rejects, notes = _read_index_rejects(opened)
         scanned = list(opened.recordings)
     else:
         check_has_encoder(model)
@@ -314,7 +309,7 @@ def scan(
         opened = result.index
         rejects = result.rejects
         notes = result.notes
-        # Not those of earlier runs that are gone, or that failed now.
+        # The index may have recordings of earlier runs that are gone, or failed now.
         library = find_recordings(to_path(recordings), follow_links=follow_links)
         readable = set(library.paths) - {reject.file for reject in rejects}
         scanned = [one for one in opened.recordings if one.path in readable]
@@ -391,7 +386,7 @@ def scan(
     events = drop_rejected(events, model, roots)
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
-    elif best is None:  # also those without a probability
+    elif best is None:  # events without a probability stay
         is_wrong = pl.col("probability_high") < LIKELY_WRONG
         events = events.filter(is_wrong.not_() | is_wrong.is_null())
     if len(events) < detected and precision is None:
@@ -418,7 +413,7 @@ def scan(
 
 
 class _Choice(NamedTuple):
-    """A detector; the model, perhaps adapted, that it is of; its aim per hour, if it has one."""
+    """A detector, the model it was made from (perhaps adapted), and its aim per hour, if any."""
 
     detector: AnyDetector
     model: Model
@@ -512,7 +507,7 @@ def find_best(
     model: Model,
     threads: int | None,
 ) -> AnyDetector:
-    """Return a detector with thresholds that the best windows of each class reach.
+    """Return a detector with thresholds that only the `best` highest windows of each class reach.
 
     Windows that a reviewer rejected do not count.
     """
@@ -578,25 +573,40 @@ def check_precision(detector: AnyDetector, precision: float | None) -> list[str]
     return notes
 
 
-def _check_index(
-    model: Model, index: Index, hop_s: float | None
-) -> tuple[list[Reject], list[str]]:
-    """Check that an index can be scanned with a model; return its rejects, and notes."""
+def _check_model(model: Model) -> None:
+    """Check that a model can scan recordings."""
+    check_different(model)
+    if model.settings.source == SEGMENT:
+        raise InputError(
+            f"{model.source}: this model was made from a segments.parquet and can only label "
+            "segments (--segments); to scan recordings, make it from recordings with annotations"
+        )
+    if model.settings.source_rate_hz is not None:
+        raise InputError(
+            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
+            "their own rate; convert the recordings, and learn the model from these"
+        )
+
+
+def _check_index(model: Model, index: Index, hop_s: float | None) -> None:
+    """Check that an index can be scanned with a model, and has windows `hop_s` apart if given."""
     settings = index.settings
     names = find_differences(settings.fingerprint, model.fingerprint)
     channel = model.settings.channel_rule
     window_s = model.settings.window_s
     difference = ""
     if names:
-        difference = f"{settings.name}, not {model.encoder}: other {', '.join(names)}"
+        difference = (
+            f"{settings.name}, the model {model.encoder}: other {', '.join(names)}"
+        )
     elif settings.channel != channel:
-        difference = f"channel {settings.channel}, not {channel}"
+        difference = f"channel {settings.channel}, the model channel {channel}"
     elif window_s is not None and abs(window_s - settings.window_s) > TOLERANCE_S:
-        difference = f"windows of {settings.window_s:g} s, not {window_s:g} s"
+        difference = f"windows of {settings.window_s:g} s, the model of {window_s:g} s"
     if difference:
         raise InputError(
-            f"{index.folder}: an index of {difference} as {model.source} was learned with; index "
-            "the recordings as the model was learned, or learn the model again"
+            f"{index.folder}: cannot be scanned with {model.source}: the index has {difference}; "
+            "index the recordings as the model was learned, or learn the model again"
         )
     if hop_s is not None and abs(hop_s - settings.hop_s) > TOLERANCE_S:
         raise OptionError(
@@ -607,6 +617,10 @@ def _check_index(
         raise InputError(
             f"{index.folder}: the index has no recordings; run callshot index"
         )
+
+
+def _read_index_rejects(index: Index) -> tuple[list[Reject], list[str]]:
+    """Return the recordings that an index left out, and a note if the list of them is damaged."""
     try:
         return [*read_rejects(index.folder / REJECTS), *index.rejects], []
     except InputError as error:
@@ -662,8 +676,8 @@ Work = tuple[Index, AnyDetector]
 class ActiveWindows(NamedTuple):
     """The active windows of a recording in order of time, and how many of all were silent.
 
-    The columns are start_s, end_s and those of events: what is added to `decide` is a column of
-    events.csv. They are arrays, because a frame for each file would take a fifth of a scan.
+    The columns are start_s, end_s and columns of events.csv: to add one there, add it in `decide`.
+    They are arrays, because a frame for each file would take a fifth of a scan.
     """
 
     columns: Columns

@@ -134,7 +134,7 @@ class JobRun:
         self.left_out: set[str] = set()  # names of items
         self.addresses: list[str] = []
         self.failed: dict[str, str] = {}
-        self.counted_s = -COUNT_S
+        self.counted_s = -COUNT_S  # when workers were counted
         self.seen_s = time.monotonic()  # when there were workers
 
     def outcomes(self) -> Iterator[Outcome]:
@@ -174,7 +174,11 @@ class JobRun:
         self.counted_s = now_s
         self.restore()
         self.addresses = list_workers(self.client, needs_gpu=self.job.needs_gpu)
-        self.failed = {a: r for a, r in self.failed.items() if a in self.addresses}
+        self.failed = {
+            address: reason
+            for address, reason in self.failed.items()
+            if address in self.addresses
+        }
         if self.failed.keys() != set(self.addresses):
             self.seen_s = now_s
         elif now_s - self.seen_s > NO_WORKERS_S:
@@ -220,13 +224,13 @@ class JobRun:
             for task in group:
                 items = [(number, self.job.items[number]) for number in task.numbers]
                 pickled.append(pickle.dumps(items))
-            keys = range(self.sent, self.sent + len(group))
+            first = self.sent
             self.sent += len(group)
             futures = self.client.map(
                 run_items,
                 [self.work] * len(group),
                 pickled,
-                key=[f"{self.work.job_id}-{number}" for number in keys],
+                key=[f"{self.work.job_id}-{key}" for key in range(first, self.sent)],
                 pure=False,
                 batch_size=MAX_TOGETHER,
                 **options,

@@ -33,7 +33,7 @@ SCHEMES = ("https",)  # of addresses; tests add http
 TIMEOUT_S = 30.0
 ATTEMPTS = 5  # without one new byte
 PAUSE_S = 1.0  # after the first failure; twice as long after each that follows
-RETRY_STATUS = (408, 416, 425, 429, 500, 502, 503, 504)
+RETRY_STATUS = (408, 425, 429, 500, 502, 503, 504)
 PIP = (sys.executable, "-P", "-m", "pip")  # -P: no pip.py of the current folder
 PIP_DOWNLOAD = (
     "download",
@@ -168,8 +168,8 @@ def _read_chunk(response: HTTPResponse) -> bytes:
 def open_url(url: str, start: int, part: Path) -> HTTPResponse:
     """Open a URL, from byte `start` on.
 
-    If the server has fewer bytes than that, the unfinished file `part` is removed, so that the
-    download starts again. Raises _ConnectionLostError if another attempt may succeed, and
+    If the server has no byte there (status 416), the unfinished file `part` is removed, so that the
+    next attempt begins anew. Raises _ConnectionLostError if another attempt may succeed, and
     InputError otherwise.
     """
     host = urlsplit(url).netloc
@@ -184,8 +184,9 @@ def open_url(url: str, start: int, part: Path) -> HTTPResponse:
     except HTTPError as error:
         error.close()
         reason = f"{error.code} {printable(error.reason)}"
-        if error.code == 416:  # the range begins after the end of the file
+        if error.code == 416:  # the file has `start` bytes or fewer
             part.unlink(missing_ok=True)
+            raise _ConnectionLostError(reason) from None
         if error.code in RETRY_STATUS:
             raise _ConnectionLostError(reason) from None
         raise InputError(f"{host}: {url} cannot be downloaded ({reason})") from None

@@ -69,7 +69,7 @@ def list_encoders() -> pl.DataFrame:
     -------
     polars.DataFrame
         One row per encoder: name, title, dimension, input, licence, loudness_effect, `needs` (the
-        commands that make it ready) and `ready`.
+        commands that make it ready), `tested_with_real_weights` and `ready`.
 
     Examples
     --------

@@ -92,7 +92,7 @@ def hide_greeting() -> Iterator[None]:
     """
     with _STDERR_LOCK, tempfile.TemporaryFile() as captured:
         try:
-            terminal = os.dup(2)
+            saved = os.dup(2)
         except OSError:  # without a terminal there is nothing to keep clean
             yield
             return
@@ -100,8 +100,8 @@ def hide_greeting() -> Iterator[None]:
         try:
             yield
         finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
+            os.dup2(saved, 2)
+            os.close(saved)
             captured.seek(0)
             for line in captured:
                 if not line.startswith(_GREETING):

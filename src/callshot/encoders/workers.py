@@ -39,24 +39,30 @@ MAX_BATCH_SAMPLES = 2**23  # of whole segments in one batch on a GPU: 520 s at 1
 
 @dataclass
 class Batch:
-    """Segments that go into the model together; `outputs` are there once it has them."""
+    """Segments that go into the model together; `outputs` is None until they are handed over."""
 
     segments: list[PreparedSegment] = field(default_factory=list)
     outputs: Future[list[Float32Array | InputError]] | None = None
 
 
 class Workers:
-    """The threads that run the model of an encoder."""
+    """The threads that run the model of an encoder.
+
+    batch_size  windows that go into the model together
+    batch       segments that wait until there are enough of them for the model
+    samples     of whole segments that are in the model now; `changed` guards it, and wakes threads
+                that wait for room
+    """
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
         self.executor = Pool(encoder.workers, thread_name_prefix="callshot-model")
         can_batch = encoder.spec.windowing is not None or encoder.batches_segments
-        self.batch_size = 1  # windows that go into the model together
+        self.batch_size = 1
         if can_batch and not encoder.runs_in_parallel:
             self.batch_size = BATCH_WINDOWS
         self.batch = Batch()
-        self.samples = 0  # of whole segments that threads hold now
+        self.samples = 0
         self.changed = threading.Condition()
 
     def __enter__(self) -> Self:
@@ -108,7 +114,7 @@ class Workers:
     def submit_windows(self, windows: Sequence[Float32Array]) -> Output:
         """Give windows of a recording to the threads, for one vector of each window.
 
-        A window that is shorter than those of the model is padded. A model of whole segments gets
+        A window that is shorter than the model expects is padded. A model of whole segments gets
         each window as a segment, and its frames are pooled.
         """
         options = self.encoder.spec.windowing
@@ -180,7 +186,7 @@ def _encode_each(
 
 @dataclass(frozen=True)
 class Unit:
-    """Work on one recording: its name, how much it is, and what is to be encoded."""
+    """Work on one recording: its name, its size against other units, and what is to be encoded."""
 
     name: str
     size: float

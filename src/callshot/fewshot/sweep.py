@@ -307,7 +307,7 @@ def _resample_class(
         if not ties:
             break
     if many:
-        ranks.sample_sorted(flat, draws, relevant, picks, ap, auroc)
+        ranks.sample_class_by_sorting(flat, draws, relevant, picks, ap, auroc)
     else:
         anchor = np.flatnonzero(is_anchor)
         ranks.sample_class(

@@ -27,45 +27,52 @@ Span = tuple[float, float]
 
 
 class Kinds:
-    """Sounds of an index that may still be made; computed again when there are more windows."""
+    """Sounds of an index that may still be made; computed again when there are more windows.
+
+    _measured_on  space and number of windows that the others were computed from
+    _sounds       None if nothing is ready, or all is silent
+    _cover        how much each sound covers of every other one
+    _points       place of each sound on the map
+    _recordings   in the order in which to listen to them, and what each adds
+    """
 
     def __init__(self, search: Search) -> None:
         self.search = search
         self._lock = Lock()
-        self._state: tuple[Space, int] | None = None
+        self._measured_on: tuple[Space, int] | None = None
+        self._sounds: Sounds | None = None
+        self._cover: Float32Array = np.empty((0, 0), np.float32)
+        self._points: list[list[int]] = []
         self._recordings: dict[str, float] = {}
 
-    def _measure(self) -> bool:
-        """Choose sounds and order recordings, unless it is done; return whether there are any."""
+    def _refresh(self) -> None:
+        """Compute everything again if there are more windows; call with the lock held."""
         from callshot.detection.different import (
-            choose_sounds,
             measure_cover,
             order_recordings,
+            sample_windows,
         )
         from callshot.report.plane import principal_plane, scale_points
 
         if self.search.windows is None:
-            return False
+            return
         space, parts = self.search.windows.sketches
         count = sum(len(part.start_s) for part in parts)
-        if space is None or count == 0:
-            return False
-        if self._state != (space, count):
-            sounds = choose_sounds(space, parts)
-            if len(sounds.start_s) == 0:  # all is silent
-                return False
-            self._sounds: Sounds = sounds
-            self._cover: Float32Array = measure_cover(sounds)
+        if space is None or count == 0 or self._measured_on == (space, count):
+            return
+        sounds = sample_windows(space, parts)
+        if len(sounds.start_s) > 0:
+            self._sounds = sounds
+            self._cover = measure_cover(sounds)
             self._recordings = order_recordings(sounds, self._cover)
             points, _ = principal_plane(sounds.sketch)
             self._points = scale_points(points)
-            self._state = (space, count)
-        return True
+        self._measured_on = (space, count)
 
     def order_recordings(self) -> dict[str, float]:
         """Return recordings, those with most to hear first, and the share of all that each adds."""
         with self._lock:
-            self._measure()
+            self._refresh()
             return self._recordings
 
     def describe(
@@ -82,10 +89,11 @@ class Kinds:
         from callshot.detection.different import choose_greedily
 
         with self._lock:
-            if not self._measure():
+            self._refresh()
+            sounds, cover, points = self._sounds, self._cover, self._points
+            if sounds is None:
                 why = SILENT if self.search.windows else self.search.note or NOT_READY
                 raise RequestError(why, 409)
-            sounds, cover, points = self._sounds, self._cover, self._points
         boxes = defaultdict(list)
         for box in calls:
             boxes[box["recording"]].append((box["start_s"], box["end_s"], box["label"]))

@@ -92,8 +92,11 @@ def group_by_recording(boxes: Iterable[Box]) -> dict[str, list[Box]]:
     return grouped
 
 
-def find_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
-    """Return a call of the same name that shares half of the shorter of both; None if none does."""
+def find_same_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
+    """Return the first call with the recording and label of `place` that overlaps it; None if none.
+
+    The overlap is at least half of the shorter of the two.
+    """
     length_s = place["end_s"] - place["start_s"]
     for box in calls:
         if (box["recording"], box["label"]) != (place["recording"], place["label"]):
@@ -111,8 +114,11 @@ class Labels:
     boxes     by id
     refused   sounds that are not of a name, by id
     played_s  what was listened to, by recording
-    changes   of each row: its number, the id of each box that it changed, and recordings
+    seq       number of the latest row
+    changes   for each row: its number, and the boxes (ids) and recordings that it changed
     folder    where the recordings are now, empty if they were not moved
+    history   what can be undone
+    _rows     in effect, by the id of their box, in order
     """
 
     def __init__(self) -> None:
@@ -150,7 +156,8 @@ class Labels:
                 after = self._find_box(key)
                 if after is not None:
                     is_no = self._rows[key][-1].action == NO
-                    (self.refused if is_no else self.boxes)[key] = after
+                    table = self.refused if is_no else self.boxes
+                    table[key] = after
                 changed.add(key)
                 recordings |= {box["recording"] for box in (before, after) if box}
         self.seq = entry.seq
@@ -209,7 +216,10 @@ class Labelling:
     Methods that answer the page return what it gets as JSON. They may be called from several
     threads. Headers of recordings are read in one more thread.
 
+    recordings, clocks
+              header and clock time of each recording, by name, as far as they are read
     problems  why recordings cannot be shown, by name
+    labels    boxes, and what was listened to
     search    sounds that are similar to calls
     finding   all calls, found by a model of those that are labelled
     kinds     what to listen to first
@@ -480,7 +490,7 @@ class Labelling:
                     continue
                 own = known[row["recording"]]
                 is_call = row["confirmed"]
-                if is_call and find_call(own, body):
+                if is_call and find_same_call(own, body):
                     continue
                 action = ADD if is_call else NO
                 self._save_review(action, body, row["reviewer"] + IN_REVIEW)
@@ -500,7 +510,7 @@ class Labelling:
         decisions = []
         for item, row in enumerate(review.items.frame.iter_rows(named=True)):
             is_new = item not in review.decisions.touched
-            if is_new and find_call(known[row["recording"]], row):
+            if is_new and find_same_call(known[row["recording"]], row):
                 request = {"uuid": str(uuid.uuid4()), "action": CONFIRM, "item": item}
                 decisions.append(request)
         for first in range(0, len(decisions), MAX_ITEMS):
@@ -547,8 +557,8 @@ class Labelling:
         """Add, change or delete a box, or save that a sound is not of a name; return what changed.
 
         A request that was saved before, by its uuid, is not saved again. A box that is added as
-        `tight` ends with the sound that is in it; without frequencies that its recording has, it
-        has those of its name.
+        `tight` is cut to the sound in it. If it has no frequencies, or its recording does not reach
+        them, it gets the usual ones of its label.
         """
         action = request.get("action")
         actions = (ADD, CHANGE, DELETE, NO)
@@ -579,9 +589,10 @@ class Labelling:
             return self._save(row, reviewer)
 
     def _guess_band(self, box: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a box without frequencies with those of calls of its name, or else with all.
+        """Fill in the frequencies of a box: the median of calls with its label, else all.
 
-        So too a box above all frequencies of its recording: it is as another call, elsewhere.
+        A box keeps frequencies that it has, unless they are above all of its recording: then it was
+        marked like a call in another one.
         """
         low_hz: Any = box.get("low_freq_hz")
         if box.get("label") is None:

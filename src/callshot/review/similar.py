@@ -42,7 +42,7 @@ Box = Mapping[str, Any]
 class SearchOptions:
     """Which index is searched: one that is there, or one that is made.
 
-    encoder   None: that of the index, or DEFAULT_ENCODER; NONE: no search
+    encoder   None: the encoder of the index, or DEFAULT_ENCODER; NONE: no search
     choices   options of the encoder
     window_s  for encoders without a window of their own
     index     folder; None: INDEX_FOLDER in the folder of labels
@@ -57,8 +57,11 @@ class SearchOptions:
 class Search:
     """The index of the recordings that are labelled, and the process that makes it.
 
-    path  the folder of the recordings, or the only one
-    note  why there is no search, empty if there is one
+    path             the folder of the recordings, or the only one
+    note             why there is no search, empty if there is one
+    arguments        options by which `callshot index` and `learn` make the same vectors
+    index_arguments  further options of `callshot index`
+    windows, job     what is ready to be searched, and the process; None until there is one
     """
 
     def __init__(self, library: Library, folder: Path, options: SearchOptions) -> None:
@@ -70,13 +73,14 @@ class Search:
         self.job: Job | None = None
         self.note = ""
         self.arguments = ["--encoder", DEFAULT_ENCODER]
+        self.index_arguments: list[str] = []
         self._vectors: dict[tuple[str, float, float], Float32Array] = {}
         self._stopping = Event()
         self._thread: Thread | None = None
         if options.encoder == NONE:
             self.note = "Similar sounds are not searched (--encoder none)."
             return
-        self.arguments = self._find_arguments(options)
+        self._set_encoder(options)
         if not self.note:
             self._thread = Thread(target=self._follow, daemon=True)
             self._thread.start()
@@ -89,8 +93,11 @@ class Search:
         if self.job is not None:
             self.job.stop()
 
-    def _find_arguments(self, options: SearchOptions) -> list[str]:
-        """Return the options by which `callshot index` and `learn` make the same vectors."""
+    def _set_encoder(self, options: SearchOptions) -> None:
+        """Set the arguments of both commands, as an index that is there says or else the options.
+
+        Set `note` too if the encoder is not installed.
+        """
         from callshot.detection.index.index_files import (
             check_has_audio,
             is_index,
@@ -102,7 +109,6 @@ class Search:
         encoder = options.encoder or DEFAULT_ENCODER
         choices = dict(options.choices or {})
         window_s = options.window_s
-        hop_s = None
         if is_index(self.folder):
             check_has_audio(self.folder)
             settings = read_settings(self.folder)
@@ -114,19 +120,17 @@ class Search:
             encoder = settings.encoder
             choices = dict(settings.choices)
             window_s = settings.window_s
-            hop_s = settings.hop_s
+            self.index_arguments = ["--hop", repr(settings.hop_s)]
         spec = find_spec(encoder, choices)
         needs = list_needs(spec)
         if needs:
             commands = ", then ".join(needs)
             self.note = f"To search for similar sounds, install {encoder}: {commands}"
-        arguments = ["--encoder", encoder]
+        self.arguments = ["--encoder", encoder]
         for name, value in choices.items():
-            arguments += ["--set", f"{name}={value}"]
+            self.arguments += ["--set", f"{name}={value}"]
         if spec.windowing is None:
-            arguments += ["--window", repr(window_s or DEFAULT_WINDOW_S)]
-        self.index_arguments = [] if hop_s is None else ["--hop", repr(hop_s)]
-        return arguments
+            self.arguments += ["--window", repr(window_s or DEFAULT_WINDOW_S)]
 
     def _follow(self) -> None:
         """Make the index, and look for new windows until all are there; in a thread."""

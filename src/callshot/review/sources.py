@@ -209,16 +209,16 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
 
 
 def order_items(
-    name: str, items: Spans, thresholds: Mapping[str, float], sample: IntArray
+    order: str, items: Spans, thresholds: Mapping[str, float], sample: IntArray
 ) -> IntArray:
     """Return the numbers of all items in one of ORDERS.
 
-    `thresholds` are scores by label: items near them are uncertain. `sample` is the order of
-    `draw_sample`; parts of split items come after it. Items without a value to sort by are last.
+    `thresholds` are scores by label: items near them are uncertain. `sample` is what `draw_sample`
+    returned; parts of split items come after it. Items without a value to sort by are last.
     """
-    if name not in ORDERS:
-        raise RequestError(f"order: {name}: {suggest_name(name, ORDERS)}")
-    if name == "sample":
+    if order not in ORDERS:
+        raise RequestError(f"order: {order}: {suggest_name(order, ORDERS)}")
+    if order == "sample":
         parts = np.arange(len(sample), len(items))
         return np.concatenate([sample, parts])
     score = pl.col("score")
@@ -228,14 +228,14 @@ def order_items(
     )
     from_threshold = (score - threshold).abs()
     from_other = (score - pl.col("runner_up_score")).abs()
-    keys = {
+    keys = {  # the lowest first
         "best": [-score],
         "uncertain": [pl.min_horizontal(from_threshold, from_other)],
         "novel": [-pl.col("distance")],
         "doubtful": [score - pl.col("runner_up_score")],
         "time": [pl.col("recording"), pl.col("start_s")],
     }
-    ordered = pl.arg_sort_by(keys[name], nulls_last=True, maintain_order=True)
+    ordered = pl.arg_sort_by(keys[order], nulls_last=True, maintain_order=True)
     return items.frame.select(ordered).to_series().cast(pl.Int64).to_numpy()
 
 
@@ -415,6 +415,7 @@ class HeldOutScores(Scores):
         numbers = {name: number for number, name in enumerate(labels)}
         original = [numbers.get(str(name), -1) for name in label]
         self._original_label = np.array(original)
+        self._label = self._original_label  # that the scores are by
         self._recording = np.unique(recording, return_inverse=True)[1]
         self._score(self._original_label)
 

@@ -4,7 +4,7 @@ KINDS lists what can be verified, and the function that does it. To add a kind, 
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from callshot.review.journal import is_review
 from callshot.review.results import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
-from callshot.study.steps import RECORD_FILE, optional
+from callshot.study.steps import RECORD_FILE
 from callshot.study.study_file import read_study
 from callshot.tables.embedding_tables import is_table, verify_table
 from callshot.tables.evaluation_files import PROVENANCE
@@ -116,38 +116,61 @@ def verify_results(
 
     Files are compared with the checksums in the manifests of the folder. `audio` is the folder of
     recordings, if it is not the one that the results name. If a step of a study wrote the folder,
-    `record` is the file that says so. Indexes, reviews and results in the folder are verified too.
+    `record` is the file that says so. Indexes, reviews and results in the folder are verified too,
+    and files that no manifest lists are reported as not from callshot. A manifest that cannot be
+    read ends it.
     """
-    listed = set() if record == folder / RECORD_FILE else {folder / RECORD_FILE}
-    for path in (*optional(record), *(folder / name for name in MANIFESTS)):
+    # The record of another step is neither verified nor reported as unknown.
+    known = set() if record == folder / RECORD_FILE else {folder / RECORD_FILE}
+    paths = [folder / name for name in MANIFESTS]
+    if record is not None:
+        paths.insert(0, record)
+    for path in paths:
         if not path.is_file():
             if path == record:
                 yield Finding(path, "missing", f"the step did not end; {RUN_AGAIN}")
             continue
-        own = Finding(path, "ok")  # of the manifest itself
-        findings = []
-        try:
-            content = path.read_bytes()
-            manifest = json.loads(content)
-            for file, state in compare_files(folder, manifest):
-                reason = REASONS[state].format(path.name)
-                findings.append(Finding(file, state, reason))
-            if path.name == SEGMENTS_INFO:
-                root = audio or Path(manifest["options"]["audio"])
-                findings += verify_inputs(manifest, root)
-            if path != record and not is_intact(content):
-                own = Finding(path, "damaged", REASONS["damaged"].format(path.name))
-        except DAMAGED_MANIFEST:
-            own = Finding(path, "damaged", NO_MANIFEST)
-        for finding in (own, *findings):
-            if finding.path not in listed:
-                listed.add(finding.path)
+        is_sealed = path != record
+        findings, is_readable = _verify_manifest(path, folder, audio, is_sealed)
+        for finding in findings:
+            if finding.path not in known:
+                known.add(finding.path)
                 yield finding
-        if own.reason == NO_MANIFEST:
+        if not is_readable:
             return
-    if record is not None and not is_results(folder):
-        return  # other steps may have their files in the same folder
+    # Without results, other steps may have their files in the same folder.
+    if record is None or is_results(folder):
+        yield from _verify_others(folder, known)
 
+
+def _verify_manifest(
+    path: Path, folder: Path, audio: Path | None, is_sealed: bool
+) -> tuple[list[Finding], bool]:
+    """Verify a manifest, the files that it lists and the inputs that it names.
+
+    `is_sealed` says whether it holds its own checksum. Return what was found, the manifest first,
+    and whether it could be read to its end.
+    """
+    findings = [Finding(path, "ok")]
+    try:
+        content = path.read_bytes()
+        manifest = json.loads(content)
+        for file, state in compare_files(folder, manifest):
+            findings.append(Finding(file, state, REASONS[state].format(path.name)))
+        if path.name == SEGMENTS_INFO:
+            root = audio or Path(manifest["options"]["audio"])
+            findings += verify_inputs(manifest, root)
+        if is_sealed and not is_intact(content):
+            reason = REASONS["damaged"].format(path.name)
+            findings[0] = Finding(path, "damaged", reason)
+    except DAMAGED_MANIFEST:
+        findings[0] = Finding(path, "damaged", NO_MANIFEST)
+        return findings, False
+    return findings, True
+
+
+def _verify_others(folder: Path, known: Container[Path]) -> Iterator[Finding]:
+    """Verify indexes, reviews and results inside a folder; report files that nothing lists."""
     nested = []
     for path in sorted(folder.iterdir()):
         kinds = [kind for kind in KINDS if kind.name in NESTED and path.is_dir()]
@@ -156,7 +179,7 @@ def verify_results(
             nested.append(path)
             yield from kind.verify(path)
     for path in sorted(folder.rglob("*")):
-        is_known = path in listed or any(path.is_relative_to(part) for part in nested)
+        is_known = path in known or any(path.is_relative_to(part) for part in nested)
         if not is_known and path.is_file() and not path.name.startswith("."):
             yield Finding(path, "not from callshot")
 

@@ -62,7 +62,7 @@ class Caller:
     ripple: tuple[float, ...]
 
 
-# Of the share of time, from −1 to 1.
+# The deviation of the pitch, from −1 to 1, by the share of the call's time, from 0 to 1.
 CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "flat": np.zeros_like,
     "rise": lambda t: 2 * t - 1,
@@ -315,7 +315,7 @@ def _unit_power(samples: Samples) -> Samples:
     return scaled
 
 
-# Limits of values that are equally likely; levels are relative to that of all noise.
+# Limits of values that are equally likely; levels are in dB against all noise.
 RANGES = {
     "reverberation_s": (0.3, 1.4),
     "wind_db": (-10, 8),
@@ -612,7 +612,8 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     random = stream(seed, "site")
     soundscape = draw_soundscape(random)
     callers = tuple(draw_caller(random) for _ in range(CALLERS))
-    # Scale the gain of each kind of noise so that white noise through it has unit power.
+    # Scale the gain of each kind of noise so that white noise through it has unit power: a bin of
+    # complex noise has a mean square of 2, and stands for a positive and a negative frequency.
     size = (BLOCK_S + FADE_S) * rate_hz
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
     frequency_hz = frequency_hz.astype(np.float32)
@@ -657,22 +658,7 @@ def make_background(
 
     rain = conditions.levels["rain"][seconds]
     if rain.any():
-        # Clicks of drops that fall near the microphone, louder in heavy rain.
-        length = max(4, round(DROP_S * rate_hz))
-        drops = DROPS_PER_S * size / rate_hz
-        count = random.poisson(drops)
-        first = random.integers(0, size - length, count)
-        deviation = 0.7 * random.standard_normal(count)
-        variation = np.exp(deviation)
-        heaviness = rain[first // rate_hz]
-        loudness = 6 * variation * heaviness
-        decay = np.exp(np.linspace(0, -5, length))
-        clicks = random.standard_normal((count, length))
-        clicks *= decay
-        clicks *= loudness[:, None]
-        for position, click in zip(first.tolist(), clicks, strict=True):
-            samples[position : position + length] += click
-
+        _add_drops(samples, rain, rate_hz, random)
     birds_hz = random.uniform(0.7, 1.4) * site.soundscape["birds_hz"]
     birds_per_s = conditions.birds_per_s[start_s]
     birds = draw_birds(birds_per_s, birds_hz, size, rate_hz, random)
@@ -687,24 +673,51 @@ def make_background(
     for engine in conditions.engines:
         reach_s = ENGINE_REACH * engine.length_s
         if start_s - reach_s < engine.peak_s < end_s + reach_s:
-            samples_of_block = np.arange(BLOCK_S * rate_hz)
-            time_s = samples_of_block / rate_hz
-            time_s += start_s - engine.peak_s
-            share = time_s / engine.length_s
-            # The integral of a pitch that falls like tanh as the engine passes: the logarithm of
-            # the hyperbolic cosine, also where that would overflow.
-            far = np.abs(share)
-            rest = np.log1p(np.exp(-2 * far))
-            log_cosh = far + rest - np.log(2)
-            fall_s = engine.drift * engine.length_s * log_cosh
-            cycles = engine.pitch_hz * (time_s - fall_s)
-            highest_hz = (1 + engine.drift) * engine.pitch_hz
-            wave = read_wave(cycles, ENGINE_TILT, highest_hz, rate_hz)
-            one_cycle = np.linspace(0, 1, 4096)
-            period = read_wave(one_cycle, ENGINE_TILT, highest_hz, rate_hz)
-            power = np.mean(period**2)
-            scale = engine.level / np.sqrt(power)
-            envelope = np.exp(-(share**2) / 2)
-            passing = scale * envelope * wave
+            passing = _make_engine(engine, start_s, rate_hz)
             samples[: passing.size] += passing.astype(np.float32)
     return samples
+
+
+def _add_drops(samples: Samples, rain: Samples, rate_hz: int, random: Random) -> None:
+    """Add clicks of drops that fall near the microphone, louder in heavy rain.
+
+    `rain` is the level of rain at each second.
+    """
+    length = max(4, round(DROP_S * rate_hz))
+    drops = DROPS_PER_S * samples.size / rate_hz
+    count = random.poisson(drops)
+    first = random.integers(0, samples.size - length, count)
+    deviation = 0.7 * random.standard_normal(count)
+    variation = np.exp(deviation)
+    heaviness = rain[first // rate_hz]
+    loudness = 6 * variation * heaviness
+    decay = np.exp(np.linspace(0, -5, length))
+    clicks = random.standard_normal((count, length))
+    clicks *= decay
+    clicks *= loudness[:, None]
+    for position, click in zip(first.tolist(), clicks, strict=True):
+        samples[position : position + length] += click
+
+
+def _make_engine(engine: Engine, start_s: float, rate_hz: int) -> Samples:
+    """Return the sound of an engine in the block that starts at `start_s` of the recording."""
+    samples_of_block = np.arange(BLOCK_S * rate_hz)
+    time_s = samples_of_block / rate_hz
+    time_s += start_s - engine.peak_s
+    share = time_s / engine.length_s
+    # The integral of a pitch that falls like tanh as the engine passes: the logarithm of the
+    # hyperbolic cosine, also where that would overflow.
+    far = np.abs(share)
+    rest = np.log1p(np.exp(-2 * far))
+    log_cosh = far + rest - np.log(2)
+    fall_s = engine.drift * engine.length_s * log_cosh
+    cycles = engine.pitch_hz * (time_s - fall_s)
+    highest_hz = (1 + engine.drift) * engine.pitch_hz
+    wave = read_wave(cycles, ENGINE_TILT, highest_hz, rate_hz)
+    one_cycle = np.linspace(0, 1, 4096)
+    period = read_wave(one_cycle, ENGINE_TILT, highest_hz, rate_hz)
+    power = np.mean(period**2)
+    scale = engine.level / np.sqrt(power)
+    envelope = np.exp(-(share**2) / 2)
+    passing: Samples = scale * envelope * wave
+    return passing

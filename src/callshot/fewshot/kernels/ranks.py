@@ -26,7 +26,7 @@ from callshot.fewshot.kernels import Array, formula, inner, kernel
 HALF = np.uint64(32)  # bits of half a word
 TOP_BIT = np.uint64(0x8000000000000000)
 ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
-INDEX = np.uint64(0xFFFFFFFF)
+INDEX = np.uint64(0xFFFFFFFF)  # bits of an entry that are its index
 FEW = 64  # positives up to which counting is faster than sorting
 
 
@@ -189,8 +189,8 @@ def encode(order, scores, is_anchor, draws, code):
 def ranking_metrics(scores, weight, relevant):
     """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking.
 
-    `scores`, `weight` and `relevant` (whether it is positive) are those of each query. Weights are
-    whole numbers, so that their sums are exact in any order.
+    `scores`, `weight` and `relevant` (whether it is positive) have a value for each query. Weights
+    are whole numbers, so that their sums are exact in any order.
     """
     order = sort_scores(scores)
     precision = 0.0
@@ -299,7 +299,7 @@ def measure_fold(scores, decided, truth, weight, metrics):
                 decisions[s, n if hit else np.uint16(label[q]), n] += 1
 
 
-LANES = 256
+LANES = 256  # bootstrap samples at a time
 
 
 @inner
@@ -409,8 +409,12 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
 
 
 @kernel
-def sample_sorted(scores, draws, relevant, picks, ap, auroc):
-    """Do what `sample_class` does by sorting each sample: quick where both sides are large."""
+def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
+    """Do what `sample_class` does by sorting each sample: quick where both sides are large.
+
+    `scores` are (queries × draws, flat), `relevant` (queries) says which queries are positive;
+    `picks`, `ap` and `auroc` are as in `sample_class`.
+    """
     sample = np.empty(picks.shape[0])
     weight = np.ones(sample.size, np.int64)
     for b in range(ap.size):

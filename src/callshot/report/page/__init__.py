@@ -49,7 +49,7 @@ from callshot.report.choices import (
 )
 from callshot.report.figures.confusion import fill_matrix
 from callshot.report.summary import Summary
-from callshot.report.tables.corpus_tables import needs_table
+from callshot.report.tables.corpus_tables import examples_needed_table
 from callshot.report.tables.table import Column, Table, Value, make_rows, to_html
 from callshot.report.templates import clean, make_environment
 from callshot.results import explain_errors
@@ -457,7 +457,7 @@ def format_change(value: float, digits: int = 3) -> str:
 
 
 PARTS: tuple[Callable[..., Any], ...] = (
-    needs_table,
+    examples_needed_table,
     show_budget,
     show_left_out,
     show_matrix,

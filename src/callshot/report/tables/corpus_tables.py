@@ -87,7 +87,7 @@ def segment_table(all_results: AllResults) -> Table:
         name = "of at least that length" if len(minima) > 1 else length
         evaluated = results.evaluated
         evaluation = results.evaluation
-        exemplars = [count.exemplars for count in evaluation.eligible_classes]
+        exemplars = [one.exemplars for one in evaluation.eligible_classes]
         facts |= {
             f"Segments {name}": results.stats.segments.count,
             "Call types evaluated, C": len(exemplars),
@@ -110,7 +110,7 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
     categories = results.categories or {}
     classes = sorted(
         evaluation.classes,
-        key=lambda count: (not count.eligible, -count.exemplars, count.label),
+        key=lambda one: (not one.eligible, -one.exemplars, one.label),
     )
     excluded = len(evaluation.excluded_classes)
     columns = [Column("Call type"), Column("Exemplars"), Column(COMPLETE)]
@@ -118,14 +118,14 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
         columns.append(Column("Not evaluated because"))
     rows: list[list[Value]] = []
     members: dict[str, list[str]] = {}
-    for count in classes:
+    for one in classes:
         mark = ""
-        if count.eligible and count.label in categories:
+        if one.eligible and one.label in categories:
             mark = "†"
-            members.setdefault(categories[count.label], []).append(count.label)
-        complete = count.complete_to_k if count.eligible else None
-        label = Cell(count.label, mark=mark)
-        row: list[Value] = [label, count.exemplars, complete, count.reason]
+            members.setdefault(categories[one.label], []).append(one.label)
+        complete = one.complete_to_k if one.eligible else None
+        label = Cell(one.label, mark=mark)
+        row: list[Value] = [label, one.exemplars, complete, one.reason]
         rows.append(row[: len(columns)])
     notes = [("", COMPLETE_NOTE)]
     if members:
@@ -208,7 +208,12 @@ NEEDS_NOTE = (
 )
 
 
-def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
+def _first_k(curve: pl.DataFrame, column: str, level: float) -> int | None:
+    """Return the smallest k at which a column reaches a level; `curve` is sorted by k."""
+    return next(iter(curve.filter(pl.col(column) >= level)["k"]), None)
+
+
+def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     """Return how many examples each call type needs for some levels of AP, with one encoder.
 
     A row also has the AP at k. None if classes have no curves.
@@ -220,17 +225,19 @@ def needs_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     if points.is_empty():
         return None
     rows = []
-    for count in evaluation.eligible_classes:
-        curve = points.filter(label=count.label).sort("k")
-        complete = curve.filter(pl.col("k") <= count.complete_to_k)
+    for eligible in evaluation.eligible_classes:
+        curve = points.filter(label=eligible.label).sort("k")
+        # As far as the class has k examples in every split.
+        complete = curve.filter(pl.col("k") <= eligible.complete_to_k)
         mean = next(iter(curve.filter(k=k)["mean"]), nan)
-        row = [count.label, count.exemplars, mean]
-        for level in LEVELS:  # one k or none, as far as the class has examples
-            on_average = complete.filter(pl.col("mean") >= level)["k"].head(1)
-            nearly_always = complete.filter(pl.col("p01") >= level)["k"].head(1)
-            text = "".join(map(str, on_average)) or MISSING
-            text += "".join(f" ({shots})" for shots in nearly_always)
-            row.append(Cell(text, next(iter(on_average), None)))
+        row = [eligible.label, eligible.exemplars, mean]
+        for level in LEVELS:
+            on_average = _first_k(complete, "mean", level)
+            nearly_always = _first_k(complete, "p01", level)
+            text = MISSING if on_average is None else str(on_average)
+            if nearly_always is not None:
+                text += f" ({nearly_always})"
+            row.append(Cell(text, on_average))
         rows.append(row)
     levels = [Column(f"{level:g}", "examples for an AP of") for level in LEVELS]
     columns = [Column("call type"), Column("examples"), Column(f"AP with {k}"), *levels]
