@@ -61,7 +61,7 @@ def find_fast_length(length: int) -> int:
     >>> find_fast_length(2 * 769)
     1600
     """
-    odd = [3**a * 5**b for a in range(12) for b in range(8)]
+    odd: list[int] = [3**a * 5**b for a in range(12) for b in range(8)]
     return min(one << max(0, (-(-length // one) - 1).bit_length()) for one in odd)
 
 
