@@ -637,3 +637,12 @@ def test_a_band_cuts_what_lies_outside_it_in_every_block(tmp_path, small_spans):
     levels = read_all(cut.index)["a.wav"]["rms_dbfs"]
     loss = read_all(plain.index)["a.wav"]["rms_dbfs"] - levels
     assert np.all(np.abs(loss - 9.03) < 0.6)  # an eighth of the band is left
+
+
+def test_a_recording_that_changed_is_the_same_one_under_another_spelling(tmp_path):
+    site = tmp_path / "site"
+    (tmp_path / "other").mkdir()
+    for seconds, folder in ((2, site), (3, tmp_path / "other" / ".." / "site")):
+        record(site / "a.wav", seconds, RATE_HZ)
+        result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+        assert (result.added, result.rejects) == (["a.wav"], [])

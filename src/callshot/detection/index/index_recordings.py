@@ -128,7 +128,7 @@ class IndexTarget:
         if entry is None or entry.stamp == stamp:
             return entry
         root = to_path(entry.root)
-        if root == self.root.absolute():
+        if root.resolve() == self.root.resolve():
             return None
         with explain_unreadable(root / path):
             is_there = (root / path).exists()
