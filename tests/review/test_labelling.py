@@ -15,6 +15,7 @@ from callshot.detection.model import load_model
 from callshot.errors import InputError, OutputError
 from callshot.review import server
 from callshot.review.journal import JOURNAL, read_journal
+from callshot.review.labelling import is_marked
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
 from callshot.review.similar import SearchOptions
@@ -381,6 +382,21 @@ def test_a_model_is_learned_with_the_background_that_was_listened_to(tmp_path):
     for line in tables["a"].splitlines():
         start_s, end_s = map(float, line.split("\t")[:2])
         assert not any(start < end_s and end > start_s for start, end in of_a)
+
+
+def test_only_events_about_as_long_as_a_call_count_as_marked():
+    call = {"recording": "a.wav", "start_s": 1.0, "end_s": 1.2, "label": "hoot"}
+    for start_s, end_s, label, is_known in (
+        (1.0, 1.2, "hoot", True),
+        (1.05, 1.15, "hoot", True),  # the box has some silence in it
+        (0.95, 1.3, "hoot", True),
+        (0.9, 1.4, "hoot", False),  # other calls, too
+        (1.11, 1.4, "hoot", False),
+        (1.0, 1.2, "bark", False),
+    ):
+        event = {**call, "start_s": start_s, "end_s": end_s, "label": label}
+        assert is_marked([call], event) == is_known
+    assert not is_marked([call], {**call, "recording": "b.wav"})
 
 
 def test_nothing_that_was_answered_is_lost_when_the_file_is_cut(recordings):

@@ -61,6 +61,7 @@ IN_REVIEW = " (review)"  # after the name of who decided it; undo does not take 
 LISTENED = "listened"
 FOLDER = "folder"
 MAX_BOX_S = 600.0
+LONGER = 2  # an event that is more times as long as a call has more in it
 MAX_LEVEL_S = 10.0  # of a recording, to choose the contrast by
 CHANGES = "a change of a box"
 PLACE = ("recording", "start_s", "end_s", "low_freq_hz", "high_freq_hz", "label")
@@ -92,20 +93,30 @@ def group_by_recording(boxes: Iterable[Box]) -> dict[str, list[Box]]:
     return grouped
 
 
+def length_of(place: Mapping[str, Any]) -> float:
+    """Return the length of a box or an event in seconds."""
+    return float(place["end_s"] - place["start_s"])
+
+
 def find_same_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
     """Return the first call with the recording and label of `place` that overlaps it; None if none.
 
     The overlap is at least half of the shorter of the two.
     """
-    length_s = place["end_s"] - place["start_s"]
     for box in calls:
         if (box["recording"], box["label"]) != (place["recording"], place["label"]):
             continue
         first_s = max(box["start_s"], place["start_s"])
         shared_s = min(box["end_s"], place["end_s"]) - first_s
-        if shared_s >= min(length_s, box["end_s"] - box["start_s"]) / 2:
+        if shared_s >= min(length_of(place), length_of(box)) / 2:
             return box
     return None
+
+
+def is_marked(calls: Iterable[Box], event: Mapping[str, Any]) -> bool:
+    """Return whether a call with a box is all that is in an event: it is not much shorter."""
+    box = find_same_call(calls, event)
+    return box is not None and length_of(event) <= LONGER * length_of(box)
 
 
 class Labels:
@@ -502,7 +513,7 @@ class Labelling:
         self._save(make_row({"uuid": str(uuid.uuid4())}, action, body), reviewer)
 
     def open_review(self, number: int) -> Review:
-        """Return the review of what was found; calls that have a box are confirmed in it."""
+        """Return the review of what was found; confirm the calls that have a box."""
         self.take_reviews()
         review = self.finding.open(number)
         with self.lock:
@@ -510,7 +521,7 @@ class Labelling:
         decisions = []
         for item, row in enumerate(review.items.frame.iter_rows(named=True)):
             is_new = item not in review.decisions.touched
-            if is_new and find_same_call(known[row["recording"]], row):
+            if is_new and is_marked(known[row["recording"]], row):
                 request = {"uuid": str(uuid.uuid4()), "action": CONFIRM, "item": item}
                 decisions.append(request)
         for first in range(0, len(decisions), MAX_ITEMS):
@@ -613,7 +624,7 @@ class Labelling:
         from callshot.detection.edges import find_sound
 
         calls = self.labels.list_calls(box["label"]) or self.labels.calls
-        lengths_s = [one["end_s"] - one["start_s"] for one in calls]
+        lengths_s = [length_of(one) for one in calls]
         span = (box["start_s"], box["end_s"])
         band = (box["low_freq_hz"], box["high_freq_hz"])
         if not lengths_s:

@@ -80,6 +80,7 @@ def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served):
     page.keyboard.press("n")
     expect(cards.nth(2)).to_have_attribute("data-answer", "no")
     expect(cards.nth(1).locator(".said")).to_have_text("<b>hoot")
+    expect(cards.nth(5).locator(".answers button").first).to_have_text("<b>hoot")
     tab.settle()
     assert read_calls()["label"].to_list() == ["<b>hoot", "<b>hoot"]
     expect(page.locator("#counts")).to_contain_text("2 named")

@@ -34,6 +34,7 @@ export function toggleHelp(groups, rows, more = []) {
   const close = makeButton("Close", "Esc", () => help.close());
   help.replaceChildren(title, make("div", { class: "groups" }, ...sections), close);
   help.showModal();
+  help.scrollTo(0, 0);
 }
 
 /** Close the help by the key that opened it. */

@@ -5,7 +5,7 @@ import { byId, debounce, make, makeButton, makeField, makeOptions } from "./dom.
 import { baseName, formatClock, formatCount, formatShare, formatSpeed, formatTime } from "./format.js";
 import { isTyping, listenToKeys, nameKey, toggleHelp } from "./keytable.js";
 import { findAll, openReview, showFinding, startTasks } from "./labelfind.js";
-import { addBox, boxes, changeHistory, choose, chooseNext, closeNamer, deleteBox, markNothing, nudge, openBoxes, openNamer, playBox, repeatName, startBoxes, takeBoxes } from "./labelboxes.js";
+import { addBox, boxes, changeHistory, choose, chooseNext, chosenBox, closeNamer, deleteBox, markNothing, nudge, openBoxes, openNamer, playBox, repeatName, startBoxes, takeBoxes } from "./labelboxes.js";
 import { describeOrder, makeNews, openKinds, sortRecordings, startKinds } from "./labelkinds.js";
 import { openSimilar, SIMILAR_KEYS, startSimilar } from "./labelsimilar.js";
 import { moveCursor, play, playTime, sound, stop } from "./labelsound.js";
@@ -206,7 +206,14 @@ const stepTop = (step) => {
 };
 const stepContrast = (name, step) => changeSettings({ [name]: Math.max(name === "range_db" ? 10 : -150, settings[name] + step) });
 const changeOrder = () => changeSettings({ order: settings.order === "hear" ? "time" : "hear" });
-const zoom = (step) => { zoomBy(step); changeSettings({ level: Math.ceil(view.level) }); };
+/** Zoom around the chosen box, or else the cursor, if they are seen. */
+function zoom(step) {
+  const box = chosenBox();
+  const places = [box && (box.start_s + box.end_s) / 2, sound.cursor_s];
+  zoomBy(step, places.find((one) => one !== null && one > view.start_s && one < viewEnd()));
+  changeSettings({ level: Math.ceil(view.level) });
+}
+
 
 const KEYS = [
   ["Calls", ["a"], "add a box at the cursor (or drag one; with shift inside another)", addBox],

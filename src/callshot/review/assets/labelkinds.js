@@ -65,10 +65,11 @@ export function describeOrder() {
 
 let sounds = [];
 let picked = null; // numbers of sounds that were chosen on the map
-const seen = new Set(); // places of cards that were shown, and of those that were played
+const seen = new Set(); // places of cards that were shown, played, and answered
 const played = new Set();
+const answered = new Set();
 const placeOf = ({ recording, start_s }) => `${start_s} ${recording}`;
-const stateOf = (one) => (one.label !== null ? "named" : one.heard || played.has(placeOf(one)) ? "heard" : "unknown");
+const stateOf = (one) => (one.label !== null ? "named" : one.heard || played.has(placeOf(one)) || answered.has(placeOf(one)) ? "heard" : "unknown");
 
 const label = "Map of sounds: arrow keys walk from sound to sound, Enter plays it and shows it and those around it";
 let map = null;
@@ -139,8 +140,19 @@ function describeSounds() {
 
 /** Show on the map that a sound was played, has a name, or is nothing. */
 function note(card, change) {
-  played.add(placeOf(card));
+  ("label" in change ? answered : played).add(placeOf(card));
   Object.assign(sounds[card.number] ?? {}, change);
+  showStates();
+}
+
+/** Show that an answer was taken back. */
+function forget(card) {
+  answered.delete(placeOf(card));
+  Object.assign(sounds[card.number] ?? {}, { label: null });
+  showStates();
+}
+
+function showStates() {
   map.draw();
   byId("counts").textContent = describeSounds();
 }
@@ -150,7 +162,7 @@ export function openKinds() {
   if (map === null) makeMap();
   picked = null;
   const hint = "Play each (space), and name it: o types a name, y gives the last one. n: there is no call in it. x: other sounds. m: the map.";
-  return openCards({ kinds: true, title: "Kinds of sounds", label: lastName(), hint, element: map.element, load, note });
+  return openCards({ kinds: true, title: "Kinds of sounds", label: lastName(), hint, element: map.element, load, note, forget });
 }
 
 /** Keep the order of recordings up to date. */

@@ -10,9 +10,10 @@ import { pictureSettings, settings } from "./settings.js";
 import { emit, state } from "./state.js";
 
 const WAIT_MS = 50;
+const INNER = { tabindex: "-1" }; // of buttons in cards: keys do the same
 const dialog = byId("similar");
 const audio = new Audio();
-let query = null; // what is asked: {title, label, hint, load}, of kinds of sounds also {kinds, element, note}
+let query = null; // what is asked: {title, label, hint, load}, of kinds of sounds also {kinds, element, note, forget}
 let cards = []; // {id, recording, start_s, end_s, clock, likeness, answer}
 let current = 0; // number of the card that keys act on
 let told = {}; // of the list: {counts}, or {examples, refused} before its answers
@@ -76,6 +77,7 @@ export async function loadCards() {
     current = 0;
     show(cards.length ? "" : found.note || "There are no more sounds to show.");
     focusCard();
+    if (!query.kinds) dialog.scrollTo(0, 0);
   } catch (error) {
     if (mine === asked) show(error.message);
   }
@@ -116,24 +118,30 @@ function makeCard(card, number) {
   // An octave more than the call on both sides, so that it fills the picture.
   const band = query.kinds ? {} : { min_hz: query.low_freq_hz / 2, max_hz: 2 * query.high_freq_hz };
   const source = withQuery("/api/spectrogram", { recording, start_s, end_s, ...size, ...pictureSettings(), ...band, fit: 1 });
-  const choose = (action) => (event) => { event.stopPropagation(); current = number; action(); };
-  const inner = { tabindex: "-1" };
   return make(
     "div",
-    { class: "found", role: "group", "data-number": number, click: choose(playCard), focus: () => { current = number; mark(); } },
+    { class: "found", role: "group", "data-number": number, click: choose(number, playCard), focus: () => { current = number; mark(); } },
     make("img", { src: source, alt: "", ...size }),
-    makeButton("▶", null, choose(playCard), { class: "play", "aria-label": "Play", ...inner }),
+    makeButton("▶", null, choose(number, playCard), { class: "play", "aria-label": "Play", ...INNER }),
     make("bdi", { class: "where" }, baseName(card.recording)),
     make("span", { class: "when" }, formatClock(card.clock) || formatTime(card.start_s, 1)),
     make("span", { class: "likeness" }, card.likeness),
-    make(
-      "span",
-      { class: "answers" },
-      query.kinds && !query.label ? null : makeButton(query.kinds ? query.label : "Yes", null, choose(() => answer(true)), inner),
-      makeButton(query.kinds ? "Nothing" : "No", null, choose(() => answer(false)), inner),
-      makeButton(query.kinds ? "Name" : "Other", null, choose(openOther), inner),
-    ),
+    makeAnswers(number),
     make("bdi", { class: "said" }),
+  );
+}
+
+/** Let a function act on a card. */
+const choose = (number, action) => (event) => { event.stopPropagation(); current = number; action(); };
+
+function makeAnswers(number) {
+  const { kinds, label } = query;
+  return make(
+    "span",
+    { class: "answers" },
+    kinds && !label ? null : makeButton(kinds ? label : "Yes", null, choose(number, () => answer(true)), INNER),
+    makeButton(kinds ? "Nothing" : "No", null, choose(number, () => answer(false)), INNER),
+    makeButton(kinds ? "Name" : "Other", null, choose(number, openOther), INNER),
   );
 }
 
@@ -232,8 +240,8 @@ function answer(said) {
   card.answer = query.kinds ? label ?? false : said;
   showCard(current);
   query.note?.(card, { label });
-  // Another call has other frequencies: those of its name.
-  const { low_freq_hz = null, high_freq_hz = null } = typeof said === "string" ? {} : query;
+  // Another call has the frequencies of its name, if there are calls of it.
+  const { low_freq_hz = null, high_freq_hz = null } = state.session.names.includes(said) ? {} : query;
   const box = { id: card.id, recording: card.recording, start_s: card.start_s, end_s: card.end_s, low_freq_hz, high_freq_hz, label };
   const body = { uuid: makeUuid(), action: said === false && !isNothing ? "no" : "add", tight: said !== false, box };
   send("/api/boxes", body).then((result) => emit("answer", result), (error) => {
@@ -273,8 +281,9 @@ function submitOther(event) {
   closeOther();
   if (query.kinds) {
     query.label = name;
-    emit("named", { id: cards[current].id, name });
+    for (const one of dialog.querySelectorAll(".found")) one.querySelector(".answers").replaceWith(makeAnswers(Number(one.dataset.number)));
   } else if (name !== query.label) lastOther = name;
+  emit("named", { id: cards[current].id, name });
   answer(name === query.label ? true : name);
 }
 
@@ -287,7 +296,7 @@ async function undo() {
     const back = cards.findIndex((card) => result.gone.includes(card.id));
     if (back < 0) return;
     cards[back].answer = null;
-    query.note?.(cards[back], { label: null });
+    query.forget?.(cards[back]);
     cards[back].id = makeUuid();
     current = back;
     showCard(back);
