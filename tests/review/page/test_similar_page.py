@@ -184,8 +184,11 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     page.keyboard.press("y")
     expect(page.locator("#saved")).to_have_text("All saved")
     expect(page.locator("#panel")).to_contain_text("3 of")
-    with page.expect_download():
+    with page.expect_download() as download:
         page.locator('#panel [data-format="csv"]').click()
+    # One table of all calls, with those that were marked.
+    assert download.value.suggested_filename == "labels.csv"
+    assert len(download.value.path().read_text().splitlines()) == 4
     page.locator("#back").click()
     tab.settle()
     expect(page.locator("#review-found")).to_be_visible()

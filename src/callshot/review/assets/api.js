@@ -2,6 +2,7 @@
 
 /** Where this page is: a review of what was found by labels has an address of its own. */
 export const BASE = location.pathname.match(/^\/review\/\d+/)?.[0] ?? "";
+export const AFTER_FINDING = "Exports have all your calls, also those that you have marked. What you decide here counts when you find all calls again.";
 
 /** An answer that says why the server refused; `status` is 0 when it did not answer. */
 export class ApiError extends Error {

@@ -1,5 +1,6 @@
 // One big card: what it is, where it is from, what was said of it, and the buttons.
 
+import { AFTER_FINDING, BASE } from "./api.js";
 import { confirmCall, rejectCall, relabelCall, skipCall, undo } from "./decisions.js";
 import { openLabelDialog } from "./labels.js";
 import { byId, make, makeButton } from "./dom.js";
@@ -145,8 +146,8 @@ function showDone() {
     make("p", {}, text),
     make("p", { id: "confirmed" }, count),
     make("div", { class: "row" }, raven, make("span", { class: "quiet" }, "Other formats are in the panel “Progress”.")),
-    make("p", {}, "This command makes a better model of them:"),
-    make("code", { class: "command" }, state.session.learn_command),
+    make("p", {}, BASE ? AFTER_FINDING : "This command makes a better model of them:"),
+    BASE ? make("a", { class: "button", href: "/" }, "Back to labelling") : make("code", { class: "command" }, state.session.learn_command),
     makeButton("Undo the last decision", "←", undo, { "aria-keyshortcuts": "ArrowLeft u" }),
   );
 }

@@ -38,10 +38,11 @@ async function showGrid() {
 function makeTile(id, index) {
   const item = state.items.get(id);
   const image = make("img", { alt: "", width: TILE_WIDTH, height: TILE_HEIGHT, draggable: "false", loading: "lazy" });
+  const frame = make("span", { class: "frame" });
   const tile = make(
     "div",
     { class: "tile", role: "option", id: `tile-${id}`, "data-id": id, click: (event) => chooseByClick(event, index), dblclick: () => openItem(id) },
-    image,
+    make("div", { class: "picture" }, image, frame),
     make("button", { type: "button", class: "play", tabindex: "-1", "aria-label": "Play", click: (event) => playByClick(event, id) }, "▶"),
     make("span", { class: "tile-label" }),
     make("span", { class: "tile-score" }),
@@ -49,9 +50,20 @@ function makeTile(id, index) {
   );
   if (item) {
     fillTile(tile, item);
-    loadSpectrogram(item, TILE_WIDTH, TILE_HEIGHT).then((file) => { image.src = file.url; }, () => {});
+    loadSpectrogram(item, TILE_WIDTH, TILE_HEIGHT).then((file) => {
+      image.src = file.url;
+      frameCall(frame, item, file);
+    }, () => {});
   }
   return tile;
+}
+
+/** Show where the call begins and ends in its picture, which has sound around it. */
+function frameCall(frame, item, file) {
+  const start_s = file.number("X-Start-Seconds");
+  const share = (time_s) => (100 * (time_s - start_s)) / (file.number("X-End-Seconds") - start_s);
+  frame.style.left = `${share(item.start_s)}%`;
+  frame.style.width = `${share(item.end_s) - share(item.start_s)}%`;
 }
 
 /** Fill a tile with what is known of its item. */
@@ -65,7 +77,7 @@ function fillTile(tile, item) {
   tile.querySelector(".tile-score").textContent = describeScore(item).short;
   const time = formatTime(item.start_s);
   const where = `${baseName(item.recording)} at ${time}`;
-  tile.querySelector(".tile-verdict").textContent = pending ? `${verdict} …` : verdict || `${time} · ${baseName(item.recording)}`;
+  tile.querySelector(".tile-verdict").textContent = [verdict + (pending ? " …" : ""), time, baseName(item.recording)].filter(Boolean).join(" · ");
   tile.title = where;
   const said = decision ? `, ${verdict}, ${pending ? "not saved yet" : "saved"}` : "";
   tile.setAttribute("aria-label", `${item.label}, ${describeScore(item).text}, ${where}${said}`);

@@ -1,6 +1,6 @@
 // The panel beside the card: what is done, precision, agreement, export.
 
-import { BASE, getJson, withQuery } from "./api.js";
+import { AFTER_FINDING, BASE, getJson, withQuery } from "./api.js";
 import { drawCurve, drawInterval } from "./charts.js";
 import { byId, debounce, make, makeButton } from "./dom.js";
 import { formatCount, formatScore, formatShare } from "./format.js";
@@ -72,7 +72,8 @@ function makeClassRow(row) {
 
 function describeRow(row) {
   const more = row.more_for_5_percent;
-  const parts = row.reviewed ? [`${row.confirmed} of ${row.reviewed} confirmed`] : ["none reviewed"];
+  const known = row.added ? `${row.added.toLocaleString("en")} confirmed, none chosen at random` : "none reviewed";
+  const parts = [row.reviewed ? `${row.confirmed} of ${row.reviewed} confirmed` : known];
   if (more > 0) parts.push(`${more.toLocaleString("en")} more for ± 5 %`);
   if (more === 0 && row.low !== row.high) parts.push("± 5 % reached");
   return parts.join(" · ");
@@ -111,6 +112,7 @@ function makeExport() {
   const links = FORMATS.map(([name, text]) =>
     make("a", { class: "button", href: exportAddress(name), download: true, "data-format": name }, text));
   const { annotations } = state.session;
+  if (BASE) return makeSection("Export", make("div", { class: "row" }, ...links), make("p", { class: "quiet" }, AFTER_FINDING));
   const box = make("input", { type: "checkbox", checked: rejected, change: () => { rejected = box.checked; showPanel(); } });
   const other = make("input", { type: "checkbox", checked: every, change: () => { every = other.checked; showPanel(); } });
   const format = annotations ? ` They are in the format ${annotations}.` : "";
@@ -125,8 +127,9 @@ function makeExport() {
   );
 }
 
+/** Return the address of an export; of calls that were found for labels, all labels. */
 function exportAddress(format) {
-  return BASE + withQuery(`/api/export/${format}`, { rejected: rejected ? 1 : 0, all: state.session.annotations !== null && every ? 1 : 0 });
+  return withQuery(`/api/export/${format}`, { rejected: rejected ? 1 : 0, all: state.session.annotations !== null && every ? 1 : 0 });
 }
 
 /** Start to follow decisions; figures are fetched when the reviewer pauses for a moment. */
