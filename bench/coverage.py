@@ -10,11 +10,16 @@ a difference called clear, an encoder better than chance, a crossover clear, or 
 recommended?
 
 Power: one of two encoders is better by a planted difference. How often is that found?
+
+Means: corpora of one population, drawn again and again, so that the true mean over labelled sets
+and recordings is known. How often is it inside the 98 % interval of the mean, for a curve and for
+the difference of two encoders that share 60 % of their variance?
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -203,11 +208,11 @@ def count_claims(tables: list[Vectors], protocol: Protocol) -> dict[str, float]:
     """Return which claims are made about a corpus, at any k up to k*."""
     result = evaluate_tables(tables, protocol, folds=folds_of(tables[0]))
     complete = pl.col("k") <= result.complete_shots
-    differences = result.differences.filter(complete, spread="total", metric="map")
+    differences = result.differences.filter(complete, interval="mean", metric="map")
     tests = result.chance_test.filter(complete, metric="map")
     better = tests["p"] <= LARGEST_P
     trained = train_baselines(tables, against=result)
-    crossovers = trained.crossovers.filter(spread="total", metric="map")
+    crossovers = trained.crossovers.filter(spread="mean", metric="map")
     return {
         "clear difference": float(differences["clear"].any()),
         "better than chance, each k": float(better.cast(float).mean()),
@@ -252,14 +257,76 @@ def power_rows(corpora: int) -> Iterator[Row]:
         for _ in range(corpora):
             tables = noise_tables(rng, 10, 1, shift)
             result = evaluate_tables(tables, protocol, folds=folds_of(tables[0]))
-            frame = result.differences.filter(spread="total", metric="map", k=10)
-            differences.append(frame["mean"][0])
-            found.append(bool(frame["clear"][0]))
+            frame = result.differences.filter(metric="map", k=5)
+            of_mean = frame.filter(interval="mean")
+            of_set = frame.filter(spread="total")
+            differences.append(of_mean["mean"][0])
+            found.append((bool(of_mean["clear"][0]), bool(of_set["clear"][0])))
+        by_mean, by_set = np.mean(found, axis=0)
         yield {
             "distance of classes": shift,
-            "difference in mAP at k = 10": f"{np.mean(differences):.3f}",
-            "called clear": f"{np.mean(found):.2f}",
+            "difference in mAP at k = 5": f"{np.mean(differences):.3f}",
+            "mean called clear": f"{by_mean:.2f}",
+            "one set called clear": f"{by_set:.2f}",
         }
+
+
+def population(
+    rng: np.random.Generator, classes: int, recordings: int, calls: int
+) -> list[Vectors]:
+    """Return two encoders of a corpus; all corpora of a design have the same class means."""
+    number = np.repeat(np.arange(classes), recordings * calls)
+    label = [f"call {n:02}" for n in number]
+    names = [f"{i // calls:04}" for i in range(len(label))]
+    of_means = np.random.default_rng(12345)
+
+    def draw() -> np.ndarray:
+        """Return effects of recordings and of calls."""
+        effects = rng.normal(size=(len(label) // calls, 10))
+        return np.repeat(effects, calls, axis=0) + rng.normal(size=(len(label), 10))
+
+    common = draw()
+    tables = []
+    for encoder, distance in (("one", 0.45), ("other", 0.3)):
+        means = distance * of_means.normal(size=(classes, 10))
+        noise = 0.7 * (np.sqrt(0.6) * common + np.sqrt(0.4) * draw())
+        tables.append(make_table(means[number] + noise, label, names, encoder))
+    return tables
+
+
+def mean_rows(corpora: int) -> Iterator[Row]:
+    """Yield how often the interval of the mean holds the mean of all corpora of a design."""
+    protocol = Protocol(shots=(1, 5, 10), spreads=("shared",), permutations=0)
+    designs = product((3, 10, 12), (8, 15, 40), (1, 5))
+    for classes, recordings, calls in designs:
+        rng = np.random.default_rng([classes, recordings, calls])
+        samples = []
+        for _ in range(corpora):
+            tables = population(rng, classes, recordings, calls)
+            folds = folds_of(tables[0])
+            result = evaluate_tables(tables, protocol, folds=folds)
+            complete = pl.col("k") <= result.complete_shots
+            values = result.values.filter(complete, spread="mean")
+            rows = {}
+            for metric in (*METRICS, "accuracy"):
+                curves = values.filter(metric=metric).sort("encoder", "k")
+                one, other = np.split(np.array(curves["value"].to_list()), 2)
+                rows[metric] = np.stack([one, one - other])
+            samples.append(np.stack(list(rows.values())))
+        table = np.array(samples)  # (corpora, metrics, curve or difference, k, samples)
+        estimate = table.mean(axis=-1)
+        low, high = np.percentile(table, (1, 99), axis=-1)
+        truth = estimate.mean(axis=0)
+        inside = np.mean((low <= truth) & (truth <= high), axis=(0, -1))
+        row: Row = {
+            "call types": classes,
+            "recordings of each": recordings,
+            "calls in each": calls,
+        }
+        for metric, shares in zip((*METRICS, "accuracy"), inside, strict=True):
+            row[metric] = f"{shares[0]:.3f}"
+            row[f"{metric}, difference"] = f"{shares[1]:.3f}"
+        yield row
 
 
 def main() -> None:
@@ -267,7 +334,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--splits", type=int, default=25)
     options.add_argument("--corpora", type=int, default=200)
-    options.add_argument("--only", choices=("coverage", "claims", "power"))
+    choices = ("coverage", "claims", "power", "means")
+    options.add_argument("--only", choices=choices)
     given = options.parse_args()
     if given.only in (None, "coverage"):
         tables = [
@@ -284,6 +352,9 @@ def main() -> None:
     if given.only in (None, "claims"):
         each = given.corpora // 6 + 1
         show(f"claims about noise, {each} corpora each", list(claim_rows(each)))
+    if given.only in (None, "means"):
+        rows = list(mean_rows(given.corpora // 2))
+        show("share of corpora whose interval holds the true mean, nominal 0.98", rows)
     if given.only in (None, "power"):
         show("planted differences", list(power_rows(given.corpora // 4)))
 

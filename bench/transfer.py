@@ -22,11 +22,11 @@ from scipy import fft
 import callshot
 from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.synthetic import make_corpus
-from callshot.detection.embed_mixed_segments import (
+from callshot.encoders.embed import (
     BackgroundMix,
+    EmbedOptions,
     embed_mixed_segments,
 )
-from callshot.encoders.embed import EmbedOptions
 from callshot.records import Segmentation, TransferEvaluation
 from callshot.spans import Spans
 from table import parser, show

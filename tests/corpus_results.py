@@ -45,7 +45,7 @@ def make_baselines(*rows: Sequence[Any]) -> pl.DataFrame:
     """Return a frame of baselines: corpus, encoder, kind, name, scoring, metric, value, how."""
     whole = []
     for *key, value, how in [row if len(row) == 8 else (*row, "") for row in rows]:
-        whole.append((*key, value, np.nan, np.nan, how, []))
+        whole.append((*key, value, np.nan, np.nan, how, [], []))
     return make_rows(BASELINES, *whole)
 
 

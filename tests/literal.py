@@ -50,6 +50,15 @@ def fractions(vector):
     return [Fraction(float(x)) for x in vector]
 
 
+def by_class(rule):
+    """The rule for the supports of all classes, from one for the support of a class."""
+
+    def score(episodes, query, supports):
+        return [rule(episodes, query, support) for support in supports]
+
+    return score
+
+
 def exact_centroid(episodes, query, support):
     """2 c·z − |c|², in fractions."""
     z = fractions(episodes.vectors[query])
@@ -91,16 +100,19 @@ def medoid(episodes, query, support):
 
 
 class FittedRule:
-    """The centroid on vectors that are transformed by the support side of the query's fold."""
+    """A rule on vectors that are transformed by the support side of the query's fold.
 
-    def __init__(self, transform):
+    By default it is the centroid, without weights.
+    """
+
+    def __init__(self, transform, score=None):
         self.transform = transform
+        self.score = score or centroids
         self.fitted = []  # (episodes, fold, transformed vectors)
 
-    def __call__(self, episodes, query, support):
+    def __call__(self, episodes, query, supports, weights=None):
         vectors = self.vectors(episodes, episodes.fold[query])
-        c = vectors[support].mean(axis=0)
-        return 2 * float(c @ vectors[query]) - float(c @ c)
+        return self.score(vectors, query, supports, weights)
 
     def vectors(self, episodes, fold):
         for known, number, vectors in self.fitted:
@@ -112,10 +124,42 @@ class FittedRule:
         return vectors
 
 
+def centroids(vectors, query, supports, weights):
+    """2 c·z − |c|² of every class."""
+    assert weights is None
+    means = [vectors[support].mean(axis=0) for support in supports]
+    return [2 * float(c @ vectors[query]) - float(c @ c) for c in means]
+
+
+def ridge(vectors, query, supports, weights):
+    """The weights w of each class solve (X' V X + I) w = X' V t; its evidence is w·z."""
+    rows = np.concatenate(supports).astype(int)
+    x = vectors[rows]
+    v = np.diag(np.ones(len(rows)) if weights is None else weights[rows])
+    penalty = np.eye(x.shape[1])
+    a = []
+    for n, support in enumerate(supports):
+        before = sum(map(len, supports[:n]))
+        t = np.zeros(len(rows))
+        t[before : before + len(support)] = 10.0
+        w = np.linalg.solve(x.T @ v @ x + penalty, x.T @ v @ t)
+        a.append(float(w @ vectors[query]))
+    return a
+
+
 def centre_and_normalise(vectors, support):
     """Every vector minus the mean of the support side, by its length."""
     centred = vectors - support.mean(axis=0)
     return np.array([vector / math.sqrt(float(vector @ vector)) for vector in centred])
+
+
+def root_centre_and_normalise(vectors, support):
+    """The same with the roots of values, and with minus the roots of those below 0."""
+    roots = [
+        [[math.copysign(math.sqrt(abs(x)), x) for x in row] for row in table]
+        for table in (vectors, support)
+    ]
+    return centre_and_normalise(*map(np.array, roots))
 
 
 def whiten(vectors, support):
@@ -128,11 +172,13 @@ def whiten(vectors, support):
 
 RULES = {
     "centroid": reference.centroid,
-    "cosine": cosine,
+    "cosine": by_class(cosine),
     "cl2n": FittedRule(centre_and_normalise),
+    "root-cl2n": FittedRule(root_centre_and_normalise),
+    "ridge": FittedRule(root_centre_and_normalise, ridge),
     "whitened": FittedRule(whiten),
-    "neighbour": nearest,
-    "medoid": medoid,
+    "neighbour": by_class(nearest),
+    "medoid": by_class(medoid),
 }
 
 

@@ -118,6 +118,17 @@ def list_calls(file: Any) -> list[tuple[Any, ...]]:
     return [(one.path, one.start_s, one.end_s, one.label) for one in file.annotations]
 
 
+def model_of(examples, vectors):
+    """Return a model of rows for `make_examples` and their vectors."""
+    return make_model(
+        Vectors(make_examples(examples), np.array(vectors, np.float32)),
+        encoder="mfcc",
+        fingerprint={},
+        settings=AudioSettings(),
+        licence="none",
+    )
+
+
 def make_small_model(rng, counts=(3, 4), shift=4.0):
     """Return a model of two classes, with so many examples of each, around different means."""
     examples = []
@@ -129,10 +140,4 @@ def make_small_model(rng, counts=(3, 4), shift=4.0):
             vector = rng.normal(0, 1, DIMENSION)
             vector[number] += shift
             vectors.append(vector)
-    return make_model(
-        Vectors(make_examples(examples), np.array(vectors, np.float32)),
-        encoder="mfcc",
-        fingerprint={},
-        settings=AudioSettings(),
-        licence="none",
-    )
+    return model_of(examples, vectors)

@@ -49,12 +49,12 @@ def score_sequences(
     folder: Path,
     cell: str = "gru",
     hidden: int = 4,
-    seeds: int = 1,
+    networks: int = 1,
     **options: Any,
 ) -> Scores:
     context = TrainingContext(folder=folder, **{"threads": 1, **options})
     return score_recurrent(
-        *make_dataset(), cell=cell, hidden=hidden, seeds=seeds, context=context
+        *make_dataset(), cell=cell, hidden=hidden, networks=networks, context=context
     )
 
 

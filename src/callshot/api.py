@@ -20,10 +20,10 @@ from callshot.corpus.options import (
 )
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.embed_mixed_segments import (
+from callshot.encoders.embed import (
     BackgroundMix,
+    EmbedOptions,
 )
-from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.spec import format_options
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset

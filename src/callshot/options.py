@@ -489,12 +489,12 @@ class ProtocolOptions:
         low=1,
         high=1000,
     )
-    seeds: int = option(
+    repeat_samples: int = option(
         1,
         "N",
-        "Number of labelled sets, and of samples of recordings, to evaluate. With 2 or "
-        "more, sensitivity.csv shows how much of the variation of mAP comes from folds, from "
-        "examples and from queries.",
+        "Number of labelled sets, and of samples of recordings, for the sources of variation. "
+        "With 2 or more, sensitivity.csv shows how much of the variation of mAP comes from folds, "
+        "from examples and from queries.",
         low=1,
         high=50,  # their square is the number of samples
     )
@@ -550,7 +550,7 @@ class TrainingOptions:
         "encoder.",
         choices=("chosen", "paper", "elman", "gru", "lstm"),
     )
-    seeds: int = option(
+    networks: int = option(
         3,
         "N",
         "Number of recurrent networks for each fold. Their scores are averaged.",
@@ -597,7 +597,7 @@ class ScoringOptions:
     false_alarms_per_hour: float | None = option(
         None,
         "N/h",
-        "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. "
+        "Allowed false alarms of each label per hour or day, for example 1/h or 2/d. "
         "Writes the thresholds that keep to it.",
         key="false_alarms",
         kind=str,
@@ -758,8 +758,10 @@ class DisplayOptions:
     spread: str = option(
         "", "", "Spread in the tables of the paper.", shown="the first of the protocol"
     )
-    figures: bool = option(True, "", "Draw figures.", shown="true")
-    pdf: bool = option(False, "", "Draw figures also as PDF, for a paper.")
+    figures: bool = option(
+        True, "", "Draw what no chart of the report shows.", shown="true"
+    )
+    pdf: bool = option(False, "", "Draw all figures, also as PDF, for a paper.")
     sounds: bool = option(
         True, "", "Put sounds and spectrograms of calls into the report.", shown="true"
     )

@@ -23,11 +23,12 @@ from callshot.baselines.options import BaselineOptions
 from callshot.baselines.run import BaselineResults, train_dataset
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.embed_mixed_segments import (
+from callshot.encoders.embed import (
     BackgroundMix,
+    EmbedOptions,
+    WriteSequences,
     embed_mixed_segments,
 )
-from callshot.encoders.embed import EmbedOptions, WriteSequences
 from callshot.encoders.embed import embed as embed_spans
 from callshot.encoders.joined_encoder import check_title
 from callshot.errors import OptionError, check_options

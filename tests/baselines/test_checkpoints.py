@@ -173,7 +173,7 @@ def test_a_job_that_fails_stops_the_others(tmp_path):
             raise OutputError("the disk is full")
 
     with pytest.raises(OutputError, match="the disk is full"):
-        score_sequences(tmp_path, threads=2, seeds=3, progress=fail)
+        score_sequences(tmp_path, threads=2, networks=3, progress=fail)
     phases = [*saved_phases(tmp_path).values()]
     assert "finished" not in phases
     assert len(phases) <= 4  # two at once; on a busy machine, the next may have begun

@@ -9,11 +9,11 @@ from sklearn.linear_model import LogisticRegression
 from callshot.baselines.logistic import (
     fit_nested,
     standardise,
-    support_rows,
     sweep_logistic,
 )
 from callshot.errors import OptionError
 from callshot.fewshot.episodes import make_split, open_engine
+from callshot.fewshot.ridge import support_rows
 from callshot.fewshot.spreads import make_spread
 from corpora import SMALL, episodes_of, gaussian_corpus
 

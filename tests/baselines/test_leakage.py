@@ -14,7 +14,6 @@ from callshot.baselines.logistic import (
     choose_c,
     fit_nested,
     score_logistic,
-    support_rows,
     sweep_logistic,
 )
 from callshot.baselines.scoring import measure
@@ -22,6 +21,7 @@ from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.episodes import open_engine, transform_split
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.ridge import support_rows
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import sweep
 from callshot.vectors import Vectors
@@ -105,11 +105,17 @@ RUNS = {
     "from centroid to logistic": centroid_to_logistic,
 }
 # Of other rules, what they fit is compared bit by bit below.
-for _name, _spread in (("centroid", "shared"), ("cl2n", "per-query")):
+for _name, _spread in (
+    ("centroid", "shared"),
+    ("cl2n", "per-query"),
+    ("ridge", "shared"),
+):
     RUNS[f"{_name}, {_spread}"] = untrained(_name, _spread)
 EVERY = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 # A longer query has another cosine.
-RUNS_ON_LENGTHS = [run for name, run in RUNS.items() if name.startswith("cl2n")]
+RUNS_ON_LENGTHS = [
+    run for name, run in RUNS.items() if name.startswith(("cl2n", "ridge"))
+]
 
 
 def permuted(table, fold, seed):

@@ -24,7 +24,6 @@ from callshot.baselines.logistic import (
     fit_nested,
     score_logistic,
     standardise,
-    support_rows,
     support_side,
     sweep_logistic,
 )
@@ -33,6 +32,7 @@ from callshot.errors import OptionError
 from callshot.fewshot import reference
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.ridge import support_rows
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import (
     count_recordings,

@@ -226,7 +226,7 @@ def test_a_rare_class_is_predicted(quick):
     label = ["often"] * 90 + ["rare"] * 6
     sequences = [rng.normal(1.2 * (name == "rare"), 1.0, (1, 2)) for name in label]
     dataset = make_dataset(label, np.arange(96), np.arange(96) % 3, sequences)
-    scores, _ = score_recurrent(*dataset, hidden=8, seeds=2)
+    scores, _ = score_recurrent(*dataset, hidden=8, networks=2)
     assert (scores.argmax(axis=1) == 1).mean() >= 0.15
 
 
@@ -255,7 +255,7 @@ def test_a_fold_does_not_influence_the_networks_that_score_it(tmp_path, brief):
         changed[row] = 7.0 + 3.0 * sequences[row][:1]
     for name, rows in (("one", sequences), ("other", changed)):
         context = TrainingContext(folder=tmp_path / name)
-        score_recurrent(episodes, groups, rows, hidden=8, seeds=2, context=context)
+        score_recurrent(episodes, groups, rows, hidden=8, networks=2, context=context)
         choose_cell(episodes, groups, rows, hidden=8, context=context)
     one = saved_trainings(tmp_path / "one")
     other = saved_trainings(tmp_path / "other")
@@ -294,7 +294,7 @@ def test_the_number_of_threads_does_not_change_any_bit(tmp_path, brief):
     for threads in (1, 3):
         context = TrainingContext(threads=threads, folder=tmp_path / str(threads))
         scores, _ = score_recurrent(
-            *dataset, cell="lstm", hidden=8, seeds=2, context=context
+            *dataset, cell="lstm", hidden=8, networks=2, context=context
         )
         runs.append(scores)
     assert np.array_equal(runs[0], runs[1])
@@ -318,7 +318,7 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path, brief):
     episodes, groups, sequences = order_dataset(pairs=24)
     context = TrainingContext(folder=tmp_path)
     scores, metadata = score_recurrent(
-        episodes, groups, sequences, hidden=8, seeds=3, context=context
+        episodes, groups, sequences, hidden=8, networks=3, context=context
     )
     network = make_network("gru", sequences, classes=2, hidden=8)
     query = np.flatnonzero(episodes.fold == 1)
@@ -327,7 +327,7 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path, brief):
         network.load_state_dict(load_file(path))
         members.append(network.predict(query))
     assert np.array_equal(scores[query], log_odds(np.mean(members, axis=0)))
-    assert len(members) == metadata["seeds"] == 3
+    assert len(members) == metadata["networks"] == 3
     assert np.shape(metadata["epochs"]) == (2, 3)
 
 
@@ -353,7 +353,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 ):
     dataset = order_dataset(pairs=24)
     context = TrainingContext(folder=tmp_path)
-    chosen, inner_loss = choose_cell(*dataset, hidden=8, seeds=2, context=context)
+    chosen, inner_loss = choose_cell(*dataset, hidden=8, networks=2, context=context)
     for fold in range(2):
         assert chosen[fold] == min(CELLS, key=lambda cell: inner_loss[cell][fold])
     searches = tmp_path.glob(f"fold1-*-{chosen[1]}-*.safetensors")
@@ -365,7 +365,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 
     monkeypatch.setattr(recurrent, "balanced_loss", fail)
     scores, metadata = score_recurrent(
-        *dataset, cell=chosen, hidden=8, seeds=2, context=context
+        *dataset, cell=chosen, hidden=8, networks=2, context=context
     )
     assert metadata["cells"] == chosen
     assert np.isfinite(scores).all()

@@ -191,7 +191,7 @@ def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
 
 def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
     table = random_corpus(3, classes=4, size=5, integers=False)
-    options = {"shots": (1, 2, 3, 4), "shared_draws": 20, "total_samples": 200}
+    options = {"shots": (1, 2, 3, 4), "shared_draws": 60, "total_samples": 200}
     protocol = dataclasses.replace(SMALL, **options)
     result = evaluate_tables([table], protocol, corpus="herd")
     means = label_budget(result.per_class, result.classes)

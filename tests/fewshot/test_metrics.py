@@ -18,8 +18,10 @@ from callshot.fewshot.folds import count_classes
 from callshot.fewshot.kernels import ranks
 from callshot.fewshot.metrics import (
     FORMULAS,
+    Formula,
     MetricSums,
     chance_average_precision,
+    chance_balanced_accuracy,
     harmonic_numbers,
     summarise_sweep,
 )
@@ -79,9 +81,24 @@ def test_harmonic_numbers_are_right_to_the_last_digits():
 
 def test_every_metric_has_a_formula_and_a_name():
     assert list(FORMULAS) == list(METRICS)
-    for name, formula in FORMULAS.items():
-        if not METRICS[name].of_class and formula.of_fold is None:
-            assert METRICS[formula.mean_of].of_class
+    for formula in FORMULAS.values():
+        assert not formula.mean_of or METRICS[formula.mean_of].of_class
+
+
+def test_a_metric_without_a_name_for_classes_is_the_mean_over_them(monkeypatch):
+    def weighted_error(fold, tables):
+        return fold.label_weight - tables.hits / fold.queries
+
+    formula = Formula(weighted_error, "label_weight", chance_balanced_accuracy)
+    monkeypatch.setitem(FORMULAS, "error", formula)
+    names = (*DECISION_METRICS, "error")
+    monkeypatch.setattr("callshot.fewshot.metrics.DECISION_METRICS", names)
+    table = random_corpus(5, classes=3, folds=3, size=3, integers=False)
+    with open_engine(episodes_of(table), SMALL, 1, 2**30) as engine:
+        for spread in ("per-query", "shared", "total"):
+            _, sums = sweep(engine, spread)
+            right = sums.values["all", "balanced_accuracy"]
+            assert sums.values["all", "error"] == pytest.approx(1 - right, abs=1e-12)
 
 
 @pytest.mark.parametrize("spread", ["per-query", "shared"])

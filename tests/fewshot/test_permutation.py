@@ -147,7 +147,9 @@ def test_ties_of_equal_vectors_and_the_literal_softmax_count_as_in_the_reference
         protocol = dataclasses.replace(FEW, score=score)
         values = statistics(table, protocol, (1, 2))
         for s, k in enumerate((1, 2)):
-            golden = slow_statistics(table, protocol, k, literal.exact_centroid)
+            golden = slow_statistics(
+                table, protocol, k, literal.by_class(literal.exact_centroid)
+            )
             np.testing.assert_allclose(values[:, :, s], golden, rtol=0, atol=1e-12)
 
 

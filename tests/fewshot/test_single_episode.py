@@ -17,6 +17,7 @@ from corpora import episodes_of, folds_of, random_corpus
         ("per-query", "replacement", "whitened"),
         ("shared", "replacement", "cosine"),
         ("shared", "distinct", "medoid"),
+        ("per-query", "distinct", "ridge"),
     ],
 )
 def test_an_episode_has_the_support_and_the_scores_of_the_reference(

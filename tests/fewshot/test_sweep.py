@@ -78,7 +78,7 @@ def test_values_are_those_of_the_reference_on_whole_numbers_and_powers_of_two(
 ):
     rule = literal.RULES[classifier]
     if classifier == "centroid":
-        rule = literal.exact_centroid
+        rule = literal.by_class(literal.exact_centroid)
     episodes = episodes_of(table)
     thirds = protocol.sampler == "distinct" and 3 in pool_sizes(episodes)
     assume(not thirds)  # they are not exact in floats
@@ -248,7 +248,12 @@ def test_ties_are_those_of_positives_with_other_queries(spread):
     golden = np.zeros(len(episodes.classes), int)
     for split in make_splits(episodes):
         scores = reference.score_fold(
-            episodes, protocol, spread, 1, split.number, literal.exact_centroid
+            episodes,
+            protocol,
+            spread,
+            1,
+            split.number,
+            literal.by_class(literal.exact_centroid),
         )
         for n, q in np.argwhere(split.relevant):
             others = np.delete(scores[:, :, n], q, axis=0)

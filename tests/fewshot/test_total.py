@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+import literal
 from callshot import Protocol, Vectors
 from callshot.errors import OptionError
 from callshot.fewshot import reference
@@ -64,6 +65,7 @@ RULES = {
     "cosine": weighted_cosines,
     "neighbour": nearest,
     "medoid": weighted_medoids,
+    "ridge": literal.RULES["ridge"],
 }
 
 

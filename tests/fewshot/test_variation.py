@@ -32,7 +32,7 @@ from literal_total import (
 FEW = dataclasses.replace(SMALL, shots=(1, 3), permutations=0, repeat_folds=4)
 
 
-CROSSED = dataclasses.replace(FEW, total_samples=2, repeat_folds=3, seeds=2)
+CROSSED = dataclasses.replace(FEW, total_samples=2, repeat_folds=3, repeat_samples=2)
 
 
 def make_table(encoder="mfcc", seed=0, recordings=12, shift=1.0):
@@ -211,7 +211,7 @@ def test_an_evaluation_reports_sources_means_and_orders():
         "The order mfcc, noise holds in 3 of 3 partitions into folds, 2 of 2 labelled sets, "
         "2 of 2 samples of recordings."
     )
-    once = dataclasses.replace(CROSSED, seeds=1)
+    once = dataclasses.replace(CROSSED, repeat_samples=1)
     alone = evaluate_tables(tables, once)
     assert alone.sensitivity.is_empty()
     assert not list(describe_sensitivity(alone.sensitivity, alone.sensitivity_means, 3))

@@ -53,7 +53,7 @@ class GpuTrainer(SupportDrawer):
     ) -> None:
         super().__init__(engine, split, shots, spread, nested=True)
         self.solver = solver
-        # A draw takes one row of each class in turn, as `logistic.support_rows` does.
+        # A draw takes one row of each class in turn, as `ridge.support_rows` does.
         turns = np.arange(self.steps.max())
         turn, label = np.nonzero(turns[:, None] < self.steps)
         self.turn = upload(turn, self.gpu)

@@ -34,8 +34,10 @@ from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, log_odds
 from callshot.fewshot.episodes import Engine, Episodes, Split, open_engine
 from callshot.fewshot.gpu.device import Gpu
+from callshot.fewshot.mean_interval import sample_means
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.ridge import support_rows
 from callshot.fewshot.spreads import Spread, make_spread
 from callshot.fewshot.sweep import (
     Categories,
@@ -365,7 +367,8 @@ def sweep_logistic(
     with open_engine(
         episodes, protocol, workers, ENGINE_BYTES, step=step, gpu=gpu, notes=notes
     ) as engine:
-        k, sums = sweep(engine, spread, categories, scorer)
+        k, sums = sweep(engine, spread, categories, scorer, without_groups=True)
+        sums.means = sample_means(engine, sums)
     if spread == "total" and shared is not None:
         widen_total(sums, shared, episodes)
     return k, sums
@@ -448,21 +451,6 @@ def draw_fitter(
         return fit_nested(vectors, episodes.label[rows], sizes, classes, c)
 
     return whole, fit
-
-
-def support_rows(
-    spread: Spread, place: int, draw: int, shots: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Return the rows of one draw, one of each class in turn, and the number of rows at each k.
-
-    So the support at each k is the first rows. `place` is the fold of the queries; if each query
-    has draws of its own, it is the query.
-    """
-    supports = spread.supports(place, int(shots[-1]), draw)
-    turn = np.concatenate([np.arange(len(support)) for support in supports])
-    order = np.argsort(turn, kind="stable")
-    rows = np.concatenate(supports)[order]
-    return rows, np.searchsorted(turn[order], shots)
 
 
 def fit_nested(

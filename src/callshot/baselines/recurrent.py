@@ -6,10 +6,11 @@ A linear layer narrows input of more than 64 dimensions. The hidden widths 128, 
 three cells about the same number of parameters: for twelve classes 21,000 to 23,000 with MFCC,
 67,000 to 77,000 with 768 to 1536 dimensions.
 
-For each split and seed a network is trained twice: first without an inner fold of recordings, to
+For each split, every network is trained twice: first without an inner fold of recordings, to
 find the number of epochs, then on the whole support side. Frames are standardised by the rows of
-the training, and all classes count the same. Log-probabilities are averaged over the seeds; a score
-is the log-odds of that mean. Nothing in the queries' fold is seen before it is scored.
+the training, and all classes count the same. Log-probabilities are averaged over the networks of a
+split; a score is the log-odds of that mean. Nothing in the queries' fold is seen before it is
+scored.
 
 Long sequences are shortened: neighbouring frames are averaged so that the median sequence of the
 support side has at most 64 steps.
@@ -84,19 +85,19 @@ def score_recurrent(
     *,
     cell: str | Sequence[str] = "gru",
     hidden: int | None = None,
-    seeds: int = 1,
+    networks: int = 1,
     context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[FloatArray, Metadata]:
     """Train on every split and score its queries.
 
     Return log-odds (rows, classes), NaN in the common fold, and metadata. `groups` is the recording
     of each row, `sequences` its frames, (frames, dimensions). `cell` is one for all splits, or one
-    per split, as `choose_cell` returns them. `seeds` networks are averaged.
+    per split, as `choose_cell` returns them. The scores of `networks` networks are averaged.
     """
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
     cells_of_splits = [(name,) for name in cells]
     inputs = (episodes, groups, sequences)
-    jobs = plan_jobs(*inputs, cells_of_splits, hidden, seeds, context)
+    jobs = plan_jobs(*inputs, cells_of_splits, hidden, networks, context)
     scores, training = run_trainings(jobs, context)
     queries = episodes.fold != COMMON_FOLD
     scores[queries] = log_odds(scores[queries])
@@ -112,7 +113,7 @@ def score_recurrent(
             _frames_per_step(episodes, sequences, fold)
             for fold in range(episodes.folds)
         ],
-        "seeds": seeds,
+        "networks": networks,
     }
     return scores, metadata | training
 
@@ -123,18 +124,18 @@ def choose_cell(
     sequences: Sequences,
     *,
     hidden: int | None = None,
-    seeds: int = 1,
+    networks: int = 1,
     context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[tuple[str, ...], Losses]:
     """Choose a cell for every split by the loss on inner folds of its support side.
 
-    Return the cell of each split, and the loss of each cell in each. Each seed holds out another
+    Return the cell of each split, and the loss of each cell in each. Each network holds out another
     inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged over the
-    seeds. With a folder in the context, `score_recurrent` continues from these trainings.
+    networks. With a folder in the context, `score_recurrent` continues from these trainings.
     """
     all_cells = [tuple(CELLS)] * episodes.folds
     inputs = (episodes, groups, sequences)
-    jobs = plan_jobs(*inputs, all_cells, hidden, seeds, context)
+    jobs = plan_jobs(*inputs, all_cells, hidden, networks, context)
     searched = {job.number for job in jobs if job.held_out.any()}
     for fold in set(range(episodes.folds)) - searched:
         raise InputError(
@@ -143,9 +144,9 @@ def choose_cell(
         )
     searches = run_jobs(jobs, search, context)
     lowest = [np.nanmin(losses) if losses else np.nan for losses in searches]
-    # Jobs are in the order of splits, cells and seeds; some seeds have nothing to hold out.
-    by_seed = np.reshape(lowest, (episodes.folds, len(CELLS), seeds))
-    table = np.nanmean(by_seed, axis=2)
+    # Jobs are in the order of splits, cells and networks; some have nothing to hold out.
+    by_network = np.reshape(lowest, (episodes.folds, len(CELLS), networks))
+    table = np.nanmean(by_network, axis=2)
     names = list(CELLS)
     cells = tuple(names[number] for number in table.argmin(axis=1))
     return cells, dict(zip(names, table.T.tolist(), strict=True))
@@ -171,12 +172,12 @@ def plan_jobs(
     sequences: Sequences,
     cells: Sequence[Sequence[str]],
     hidden: int | None,
-    seeds: int,
+    networks: int,
     context: TrainingContext,
 ) -> list[TrainingJob]:
-    """Check all input, and plan the trainings of each split: all of its cells with all seeds.
+    """Check all input, and plan the trainings of each split: all networks of all its cells.
 
-    `cells` are the cells of each split. Jobs are in the order of splits, cells and seeds. Splits
+    `cells` are the cells of each split. Jobs are in the order of splits, cells and networks. Splits
     that average as many frames to a step share their data.
     """
     label = episodes.label
@@ -202,7 +203,7 @@ def plan_jobs(
             "rows": data.fingerprint(rows),
             "frames_per_step": step,
         }
-        for name, member in product(names, range(seeds)):
+        for name, member in product(names, range(networks)):
             config = RecurrentConfig(
                 cell=name,
                 dimension=data.table.frames.shape[1],

@@ -29,6 +29,7 @@ from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.differences import find_crossovers
 from callshot.fewshot.folds import check_no_leak
 from callshot.fewshot.gpu.device import choose_device, usable_gpu
+from callshot.fewshot.mean_interval import mean_frame
 from callshot.fewshot.metrics import summarise_sweep
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
@@ -225,6 +226,7 @@ def sweep_logistic_per_k(
             "spread": spread,
         }
         summary = summarise_sweep(key, k, sums, encoder_data.dataset.classes)
+        summary["values"].extend(mean_frame(key, protocol.shots, sums.means))
         for name, frame in summary.items():
             frames[name].append(frame)
     for name, parts in frames.items():
@@ -256,25 +258,25 @@ def train_recurrent(
     cells: Sequence[str]
     if cell is None:
         search = context.for_share(SEARCH_SHARE)
-        cells, _ = choose_cell(*inputs, seeds=options.seeds, context=search)
+        cells, _ = choose_cell(*inputs, networks=options.networks, context=search)
         context = context.for_share(1 - SEARCH_SHARE)
         choice = ", by inner folds"
     else:
         cells = [cell] * encoder_data.episodes.folds
         choice = ""
     scores, metadata = score_recurrent(
-        *inputs, cell=cells, seeds=options.seeds, context=context
+        *inputs, cell=cells, networks=options.networks, context=context
     )
     title = metadata["text"]
     sizes = sorted(set(metadata["parameters"].values()))
     size = f"{sizes[0]:,}"
     if len(sizes) > 1:
         size += f" to {sizes[-1]:,}"
-    plural = "s" if options.seeds > 1 else ""
+    plural = "s" if options.networks > 1 else ""
     baseline = {
         "kind": "recurrent",
         "name": title if len(set(cells)) == 1 else "RNN",
-        "how": f"{title}{choice}; {size} parameters, {options.seeds} seed{plural}",
+        "how": f"{title}{choice}; {size} parameters, {options.networks} network{plural}",
     }
     baselines = baseline_frame(encoder_data, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs

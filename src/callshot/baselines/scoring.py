@@ -5,7 +5,8 @@ Rows of the common fold are no queries: their scores are ignored. Values come fr
 the centroid.
 
 With the spread `total`, a row has an interval: what the trained model would score on other
-recordings. The model stays as it was trained. In each sample its queries weigh as those of the
+recordings. Samples of the mean are like those of `mean_interval.py`, on the side of the queries.
+The model stays as it was trained. In each sample its queries weigh as those of the
 classifiers without training do, so that sample b of all is paired. Training again in every sample
 would take a thousand trainings, so other training sets are left out.
 """
@@ -21,10 +22,16 @@ from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.kernels.ranks import ClassTables
+from callshot.fewshot.mean_interval import sample_deviations
 from callshot.fewshot.metrics import MetricSums, by_sample, group_classes
 from callshot.fewshot.metrics import measure as measure_fold
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import UNIT, draw_units
+from callshot.fewshot.spreads import (
+    UNIT,
+    draw_units,
+    group_recordings,
+    units_without,
+)
 from callshot.fewshot.sweep import (
     Categories,
     count_recordings,
@@ -142,6 +149,16 @@ def baseline_frame(
     if "total" in protocol.spreads:
         units = draw_units(episodes, protocol, protocol.total_samples)
         samples = sum_metrics(*inputs, units).values
+    mean_samples = {}
+    if "shared" in protocol.spreads:
+        keys, group = group_recordings(episodes)
+        units = units_without(np.arange(len(keys)), group)
+        without = sum_metrics(*inputs, units).values
+        for key, value in values.items():
+            influence = value[0] - without[key][0]
+            noise = np.zeros(())
+            deviations = sample_deviations(influence, noise, keys, protocol)
+            mean_samples[key] = value[0, 0] + deviations
     # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
     inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
     rows = []
@@ -158,6 +175,7 @@ def baseline_frame(
             "p01": np.nan,
             "p99": np.nan,
             "samples": [],
+            "mean_samples": mean_samples.get((scoring, metric), np.empty(0)).tolist(),
         }
         if samples:
             raw = samples[scoring, metric][0]

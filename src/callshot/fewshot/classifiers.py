@@ -4,6 +4,7 @@
     cosine    c·z / |c| |z|
     nearest   the largest 2 x·z − |x|² of the class's exemplars x: −|z − x|² of the closest
     medoid    2 x·z − |x|² of the exemplar x with the least sum of distances to the others
+    ridge     w·z, w the weights of ridge regression for the class: see `ridge.py`
 
 All use the same draws, scores and metrics: no stream depends on the classifier. A transform is
 fitted to the vectors on the support side of a split, without their labels; queries have no part in
@@ -12,13 +13,16 @@ it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from callshot.errors import check_choice
 from callshot.records import FloatArray
 
 Transform = Callable[[FloatArray], FloatArray]
+Number = TypeVar("Number", bound=np.floating[Any])
 
 # Ledoit and Wolf's shrinkage can be 0, and then a covariance of few vectors has no inverse.
 MIN_SHRINKAGE = 1e-8
@@ -57,6 +61,24 @@ def centre_and_normalise(support: FloatArray) -> Transform:
     """Subtract the mean of the support side, then scale to length 1 (SimpleShot's CL2N)."""
     mean = support.mean(axis=0)
     return lambda vectors: unit(vectors - mean)
+
+
+def signed_root(vectors: NDArray[Number]) -> NDArray[Number]:
+    """Return the square root of each value, with its sign.
+
+    >>> signed_root(np.array([[4.0, -9.0]]))
+    array([[ 2., -3.]])
+    """
+    return np.copysign(np.sqrt(np.abs(vectors)), vectors)
+
+
+def root_centre_and_normalise(support: FloatArray) -> Transform:
+    """Do what `centre_and_normalise` does, with the signed root of each value.
+
+    Roots of values that are not negative have no sign to keep.
+    """
+    transform = centre_and_normalise(signed_root(support))
+    return lambda vectors: transform(signed_root(vectors))
 
 
 def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transform:
@@ -150,6 +172,21 @@ _CLASSIFIERS = (
         "centred, length 1, then centroid",
         centred=False,
         fit=centre_and_normalise,
+    ),
+    Classifier(
+        "root-cl2n",
+        "the same on signed square roots",
+        "signed square roots, centred, length 1, then centroid",
+        centred=False,
+        fit=root_centre_and_normalise,
+    ),
+    Classifier(
+        "ridge",
+        "ridge regression on the same vectors",
+        "signed square roots, centred, length 1, then ridge regression",
+        rule="ridge",
+        centred=False,
+        fit=root_centre_and_normalise,
     ),
     Classifier(
         "whitened",

@@ -36,7 +36,7 @@ from callshot.records.frames import (
     summarise_samples,
     value_matrix,
 )
-from callshot.records.terms import RANKING_METRICS
+from callshot.records.terms import MEAN, RANKING_METRICS
 from callshot.spans import FloatArray, IntArray
 
 CURVE_COLUMNS = ("corpus", "encoder", "scoring", "metric", "spread")
@@ -44,6 +44,7 @@ PAIR_KEY = ("corpus", "classifier", "scoring", "metric", "spread")
 MIN_SAMPLES = 101  # that a 98 % interval needs; fewer give a count of wins
 ROUNDING = 1e-9  # differences of a metric below this are rounding errors
 COVERED_PERCENT = 98
+ONE_SET = "one-set"  # the interval of what one labelled set scores
 
 
 class Comparison(NamedTuple):
@@ -137,8 +138,8 @@ def compare_baselines(
 def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> FloatArray:
     """Return the samples of a curve minus a baseline, (shots, samples).
 
-    In the spread `total`, sample i of both has the same weights of recordings. In other spreads,
-    and without samples of its own, a baseline has one value, whatever was drawn.
+    In the spread `total`, and of the mean, sample i of both has the same weights of recordings. In
+    other spreads, and without samples of its own, a baseline has one value, whatever was drawn.
 
     >>> from callshot.records.frames import CURVE_KEY, values_frame
     >>> key = dict.fromkeys(CURVE_KEY, "total")
@@ -147,8 +148,9 @@ def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> Float
     array([[0.25, 0.  ]])
     """
     samples = value_matrix(curve)
-    paired = baseline["samples"]
-    if curve["spread"][0] != "total" or not paired:
+    columns = {"total": "samples", MEAN: "mean_samples"}
+    paired = baseline.get(columns.get(curve["spread"][0], ""))
+    if not paired:
         return samples - float(baseline["value"])
     common = min(samples.shape[1], len(paired))
     return samples[:, :common] - np.asarray(paired[:common], np.float64)
@@ -229,9 +231,16 @@ def summarise_comparisons(
             "low": pl.Series(mean - margin).fill_nan(None),
             "high": pl.Series(mean + margin).fill_nan(None),
             "clear": np.abs(mean) > margin + ROUNDING,
+            "recordings_factor": None,
         }
         constants = curve.select(CURVE_COLUMNS).row(0, named=True)
-        constants |= {"one": constants["encoder"], "other": other}
+        constants |= {"one": constants["encoder"], "other": other, "interval": ONE_SET}
+        if constants["spread"] == MEAN:
+            constants["interval"] = MEAN
+            # The margin falls with the root of the number of recordings.
+            factor = np.square(margin / np.where(mean == 0, np.nan, mean))
+            factor[~(factor > 1)] = np.nan
+            columns["recordings_factor"] = pl.Series(factor).fill_nan(None)
         frames.append(make_frame(DIFFERENCES, columns, constants))
     return frames
 
@@ -319,7 +328,7 @@ def find_crossovers(
     >>> key = {"corpus": "herd", "encoder": "a", "classifier": "centroid"}
     >>> key |= {"scoring": "all", "metric": "map", "spread": "shared"}
     >>> centroid = values_frame(key, np.array([1, 2, 3]), samples)
-    >>> row = ("herd", "a", "logistic", "LR", "all", "map", 0.45, np.nan, np.nan, "", [])
+    >>> row = ("herd", "a", "logistic", "LR", "all", "map", 0.45, np.nan, np.nan, "", [], [])
     >>> baselines = pl.DataFrame([row], schema=dict(BASELINES), orient="row")
     >>> find_crossovers(centroid, baselines).select("k_mean", "k_clear").row(0)
     (2, 3)

@@ -114,6 +114,11 @@ class Episodes:
         """Return the episodes on the vectors of the table, as the encoder gave them."""
         return replace(self, vectors=self.vectors + self.origin, origin=0.0)
 
+    @property
+    def as_one_class(self) -> "Episodes":
+        """The episodes with the rows of all classes in one."""
+        return replace(self, class_start=np.array([0, len(self.rows)]))
+
 
 @dataclass(frozen=True)
 class Split:
@@ -287,7 +292,7 @@ class Engine:
 
     @property
     def rule(self) -> str:
-        """How a support scores a query: mean, cosine, nearest or medoid."""
+        """How a support scores a query: mean, cosine, nearest, medoid or ridge."""
         return self.classifier.rule
 
     @property
@@ -298,7 +303,7 @@ class Engine:
     @cached_property
     def direct(self) -> bool:
         """Whether the matrices exceed the memory limit, so that the vectors are read directly."""
-        return gram_bytes(self.episodes) > self.memory
+        return gram_bytes(self.episodes, self.rule) > self.memory
 
     @cached_property
     def rows(self) -> Rows:
@@ -407,11 +412,14 @@ def transform_split(
     return episodes.transformed(classifier.fit(episodes.vectors[outside]))
 
 
-def gram_bytes(episodes: Episodes) -> int:
+def gram_bytes(episodes: Episodes, rule: str) -> int:
     """Return the bytes that the products inside each class and those of the largest fold take.
 
-    The products of a fold's queries with all rows exist twice, once transposed.
+    The products of a fold's queries with all rows exist twice, once transposed. Ridge regression
+    needs the products of all rows instead.
     """
+    if rule == "ridge":
+        return 8 * len(episodes.rows) ** 2
     sizes = np.diff(episodes.class_start)
     block_entries = np.sum(sizes**2)
     is_query = episodes.fold >= 0

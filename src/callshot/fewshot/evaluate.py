@@ -42,6 +42,7 @@ from callshot.fewshot.episodes import (
 from callshot.fewshot.folds import check_tables, complete_shots, count_classes
 from callshot.fewshot.gpu.device import Choice, Gpu, add_note, choose_device, usable_gpu
 from callshot.fewshot.label_budget import label_budget, sample_gains
+from callshot.fewshot.mean_interval import mean_frame, sample_means
 from callshot.fewshot.metrics import (
     MetricSums,
     confusion_frame,
@@ -158,7 +159,7 @@ class _Evaluator(SweepWork):
             key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
             with self.open(episodes, step, name) as engine:
                 if engine.direct and engine.gpu is None:
-                    needed = gram_bytes(episodes) / 2**30
+                    needed = gram_bytes(episodes, engine.rule) / 2**30
                     allowed = self.memory / 2**30
                     note = (
                         f"{table.encoder}: the Gram matrix needs {needed:.1f} GiB, and "
@@ -174,7 +175,7 @@ class _Evaluator(SweepWork):
                     add_note(self.notes, TOO_FEW_ORDERS)
                 else:
                     yield "chance_test", chance_test(engine, tested, key)
-        if self.partitions or protocol.seeds > 1:
+        if self.partitions or protocol.repeat_samples > 1:
             yield from self.vary_folds(table, step)
 
     def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> NamedFrames:
@@ -192,9 +193,17 @@ class _Evaluator(SweepWork):
         per_class = []
         for spread in protocol.spreads:
             swept = self.finished.get((encoder, key["classifier"], spread))
-            k, sums = swept or sweep(engine, spread, self.categories)
+            k, sums = swept or sweep(
+                engine, spread, self.categories, without_groups=True
+            )
             if spread == "shared":
                 shared = sums
+                means = sample_means(engine, sums)
+                yield "values", mean_frame(key, protocol.shots, means)
+                if is_reference and means is not None:
+                    shots = np.array(protocol.shots)
+                    classes = (episodes.classes, self.counts)
+                    gains[encoder] = sample_gains(shots, means.ap, *classes)
             if spread == "total" and shared is not None:
                 widen_total(sums, shared, episodes)
             curve_key = {**key, "spread": spread}
@@ -205,10 +214,7 @@ class _Evaluator(SweepWork):
             per_class.append(frames["per_class"])
             if self.partitions and spread == protocol.partition_spread:
                 yield "partitions", partition_frame(frames["curve"], 0)
-            if spread == "total":  # its weighted queries count no ties and no decisions
-                ap = sums.per_class["map"]
-                gains[encoder] = sample_gains(k, ap, episodes.classes, self.counts)
-            else:
+            if spread != "total":  # its weighted queries count no ties and no decisions
                 ties = self.measure_ties(engine, curve_key, k, sums)
                 yield "ties", ties
                 self.notes.extend(describe_ties(ties))
@@ -238,12 +244,12 @@ class _Evaluator(SweepWork):
     def vary_folds(self, table: Vectors, step: Step) -> NamedFrames:
         """Yield frames of how much the mAP of the reference classifier varies.
 
-        In the other partitions into folds; and, with two seeds or more, by partition, labelled set
+        In the other partitions into folds; and, if repeated, by partition, labelled set
         and weights of queries: every combination of them is evaluated. Partition 0 is that of the
         evaluation, whose curve `sweep_spreads` yields.
         """
         protocol = self.protocol
-        seeds = protocol.seeds
+        repeats = protocol.repeat_samples
         shots = np.array(protocol.shots, np.int64)
         key = {
             "corpus": self.corpus,
@@ -260,13 +266,13 @@ class _Evaluator(SweepWork):
                     k, sums = sweep(engine, protocol.partition_spread)
                     frames = summarise_sweep(curve_key, k, sums, counts)
                     yield "partitions", partition_frame(frames["curve"], number)
-                if seeds > 1:
+                if repeats > 1:
                     samples = cross_samples(episodes, protocol)
                     sums = sweep_folds(engine, shots, samples)
                     map_by_partition.append(sums.values["all", "map"].T)
-        if seeds > 1:
-            # Sample d · seeds + b has labelled set d and weighting b: see `cross_samples`.
-            size = (len(map_by_partition), seeds, seeds, len(shots))
+        if repeats > 1:
+            # Sample d · repeats + b has labelled set d and weighting b: see `cross_samples`.
+            size = (len(map_by_partition), repeats, repeats, len(shots))
             crossed = np.stack(map_by_partition).reshape(size)
             yield from sensitivity_frames(crossed, shots, key).items()
 
@@ -358,7 +364,7 @@ def evaluate_tables(
     # The shots that are swept or tested, for progress.
     last = complete_shots(counts)
     sweeps = len(protocol.classifiers) * len(protocol.spreads) + len(partitions)
-    if protocol.seeds > 1:
+    if protocol.repeat_samples > 1:
         sweeps += 1 + len(partitions)
     if protocol.score == "softmax":
         sweeps += len(set(protocol.spreads) - {"total"})
@@ -579,11 +585,14 @@ def sweep_block(work: SweepWork, block: Block) -> Swept:
     with open_engine(
         episodes, protocol, work.threads, work.memory, classifier=rule
     ) as engine:
-        return sweep(engine, spread, work.categories)
+        return sweep(engine, spread, work.categories, without_groups=True)
 
 
 def _join(parts: Sequence[Swept]) -> Swept:
     """Join the blocks of one sweep along the shots, into the sums of the first block."""
+    without = [(shots, sums.left_out) for shots, sums in parts if sums.left_out]
+    if without:
+        _join(without)  # into the `left_out` of the first block
     k = np.concatenate([shots for shots, _ in parts])
     # k of the whole pool may also be a shot of an earlier block: keep its first row.
     kept = np.sort(np.unique(k, return_index=True)[1])

@@ -271,6 +271,9 @@ class MetricSums:
     In the spread `total` queries have weights. There the value of a class is its mean over folds,
     weighted by the mean weight of its positives in the fold: with one recording per fold and class
     there would be no variation otherwise. Equal weights give the same values, up to rounding.
+
+    `left_out` are the sums of the same draws without the queries of some recordings, and `means`
+    the `MeanSamples` that were computed with them, if any.
     """
 
     def __init__(
@@ -289,12 +292,16 @@ class MetricSums:
         keys += [("all", name) for name in DECISION_METRICS]
         self.values = {key: self.zeros(shots, samples) for key in keys}
         self.per_class = {
-            name: self.zeros(shots, count, samples) for name in CLASS_METRICS
+            name: self.zeros(shots, count, samples)
+            for name, formula in FORMULAS.items()
+            if not formula.mean_of
         }
         self.undefined: dict[str, IntArray] = {}
         self.tied: Any = self.zeros(shots, count)
         self.decisions = self.zeros(shots, count, count)
         self.chance = {name: np.zeros(shots) for name in DECISION_METRICS}
+        self.left_out: MetricSums | None = None
+        self.means: Any = None
         self._is_weighted = False
         # For each fold: its split, its weights, and its decisions for each class.
         self._folds: list[tuple[Split, Fold, FloatArray]] = []
@@ -473,7 +480,8 @@ def summarise_sweep(
         columns["chance"] = sums.chance_level(scoring, metric)
         curves.append(make_frame(CURVE, columns, constants))
         values.append(values_frame(constants, k, samples))
-    for metric, samples in sums.per_class.items():
+    for metric in CLASS_METRICS:
+        samples = sums.per_class[metric]
         low, high = np.percentile(samples, (1, 99), axis=2)
         columns = _class_columns(
             k, sums.classes, mean=samples.mean(axis=2), p01=low, p99=high

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from callshot.fewshot import ridge
 from callshot.fewshot.episodes import (
     Engine,
     Episodes,
@@ -107,10 +108,9 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
             # Vectors that no split changes are multiplied once.
             matrix = np.empty((0, 0))
             if engine.rule != "nearest" and not is_large:
-                one_class = replace(fitted.episodes, class_start=np.array([0, rows]))
-                block, _ = class_matrices(one_class, engine.rule)
+                block, _ = class_matrices(fitted.episodes.as_one_class, engine.rule)
                 matrix = block.reshape(rows, rows)
-        if engine.rule == "mean" and matrix.size > 0:
+        if engine.rule in ("mean", "ridge") and matrix.size > 0:
             products: FloatArray | None = np.ascontiguousarray(matrix[:, split.rows])
         else:
             products = fold_products(fitted, split)
@@ -207,13 +207,37 @@ def _measure_labelling(
         products = expand(distinct @ queries.T, row_place, query_place)
         vectors = vectors[rows]
         squares = squares[rows]
-    exemplars = (RULES.index(engine.rule), vectors, squares, matrix, products)
     bytes_per_draw = 8 * len(shots) * classes * len(split.rows)
     values = []
     for span in blocks(TEST_DRAWS, BLOCK_BYTES // bytes_per_draw):
         chosen = drawn[span]
         evidence = np.empty((len(chosen), len(shots), classes, len(split.rows)))
-        supports.score_members(*exemplars, chosen, shots, evidence)
+        if engine.rule == "ridge":
+            for d, members in enumerate(chosen.astype(np.int64)):
+                evidence[d] = _regress(vectors, matrix, products, members, shots)
+        else:
+            rule = RULES.index(engine.rule)
+            exemplars = (vectors, squares, matrix, products, chosen)
+            supports.score_members(rule, *exemplars, shots, evidence)
         tables = measure_evidence(engine, relabelled, evidence).tables
         values.append(np.stack([tables.ap, tables.auroc]))
     return np.concatenate(values, axis=1).mean(axis=1)
+
+
+def _regress(
+    vectors: FloatArray,
+    matrix: FloatArray,
+    products: FloatArray,
+    members: IntArray,
+    shots: IntArray,
+) -> FloatArray:
+    """Return a[shot, n, q] by ridge regression on the members (classes, exemplars) of one draw."""
+    classes, exemplars = members.shape
+    rows = members.T.ravel()  # one of each class in turn
+    if matrix.size > 0:
+        gram = matrix[np.ix_(rows, rows)]
+    else:
+        gram = supports.multiply_rows(vectors[rows], vectors[rows])
+    label = np.tile(np.arange(classes), exemplars)
+    table = np.hstack([gram, products[rows]])
+    return ridge.score_support(table, label, classes, classes * shots)

@@ -21,8 +21,8 @@ from callshot.records import FloatArray
 
 METRICS = ("map", "auroc", "accuracy")
 Rows = Sequence[int]
-# a_n of a query by the support of a class
-Rule = Callable[[Episodes, int, Rows], float]
+# a_n of a query by the supports of all classes
+Rule = Callable[[Episodes, int, Sequence[Rows]], list[float]]
 
 
 def random_below(stream: Any, position: int, n: int) -> int:
@@ -77,10 +77,13 @@ def draw_support(
     return draw(stream, pool, pool, k, protocol.sampler)
 
 
-def centroid(episodes: Episodes, query: int, support: Rows) -> float:
-    """Return a_n = 2 c·z − |c|², c the mean of the support (equations 6 and 9)."""
-    c = episodes.vectors[support].mean(axis=0)
-    return 2 * float(c @ episodes.vectors[query]) - float(c @ c)
+def centroid(episodes: Episodes, query: int, supports: Sequence[Rows]) -> list[float]:
+    """Return a_n = 2 c·z − |c|² of every class, c the mean of its support (equations 6 and 9)."""
+    a = []
+    for support in supports:
+        c = episodes.vectors[support].mean(axis=0)
+        a.append(2 * float(c @ episodes.vectors[query]) - float(c @ c))
+    return a
 
 
 def log_odds(a: Sequence[float]) -> list[float]:
@@ -116,18 +119,11 @@ def score_fold(
     table = []
     queries = np.flatnonzero(episodes.fold == fold).tolist()
     for query, number in itertools.product(queries, range(draws)):
-        a = []
-        for n in range(len(episodes.classes)):
-            support = draw_support(
-                episodes,
-                protocol,
-                spread,
-                query,
-                number,
-                n,
-                k,
-            )
-            a.append(rule(episodes, query, support))
+        supports = [
+            draw_support(episodes, protocol, spread, query, number, n, k)
+            for n in range(len(episodes.classes))
+        ]
+        a = rule(episodes, query, supports)
         table.append([*to_scores(a), a.index(max(a))])
     return np.reshape(table, (len(queries), draws, -1))
 

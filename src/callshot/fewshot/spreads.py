@@ -12,13 +12,13 @@ encoders, classifiers and k are compared on the same samples.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.fewshot.episodes import Episodes, Split
+from callshot.fewshot.episodes import Episodes, Keys, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.protocol import Protocol
 from callshot.records import IntArray
@@ -27,7 +27,11 @@ Ranks = NDArray[np.uint32]
 
 # Weights are multiples of it, so that their sums are exact in any order.
 UNIT = 2.0**-20
+WEIGHT_ONE = round(1 / UNIT)  # a weight of 1, in multiples of UNIT
 TASK_SAMPLES = 32  # of `total`, drawn in one task
+MIN_DRAWS = 50  # from which recordings are left out
+MAX_GROUPS = 60  # of recordings that are left out together
+TIMES_LEFT_OUT = 16  # draws that are measured without each group
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ class Spread:
     without it, supports are drawn from random streams: one for each query in `per-query`, else one
     for all queries. `units` (samples, rows) are the weights of rows as queries, in multiples of
     UNIT, `support_units` their weights as exemplars; without them all weights are 1.
+
+    With `group`, the number of the group of each row's recording, every draw is also measured
+    `repeats` times without the queries of one group, which `mean_interval.py` needs.
     """
 
     name: str
@@ -47,6 +54,18 @@ class Spread:
     rank: Ranks | None = None
     units: IntArray | None = None
     support_units: IntArray | None = None
+    group: IntArray | None = None
+    repeats: int = 0
+
+    def left_out_units(self, rows: IntArray, samples: slice | IntArray) -> IntArray:
+        """Return weights of queries, (samples, rows): nearly 0 for the group that is left out.
+
+        Sample d · repeats + i is draw d without its i-th group.
+        """
+        assert self.group is not None
+        count = self.samples * self.repeats
+        left_out = left_out_groups(count, self.group.max() + 1)[samples]
+        return units_without(left_out, self.group[rows])
 
     @property
     def has_own_draws(self) -> bool:
@@ -111,6 +130,43 @@ def make_spread(
     parts = map_tasks(draw, range(0, samples, TASK_SAMPLES))
     units, rank = map(np.concatenate, zip(*parts, strict=True))
     return Spread(name, episodes, protocol, samples, rank, units, units)
+
+
+def leave_out(spread: Spread) -> Spread:
+    """Return a spread whose draws are also measured without groups of recordings.
+
+    It is returned as it is if it has few draws: these tell too little about single recordings.
+    """
+    if spread.samples < MIN_DRAWS:
+        return spread
+    keys, group = group_recordings(spread.episodes)
+    repeats = -(-TIMES_LEFT_OUT * len(keys) // spread.samples)
+    return replace(spread, group=group, repeats=repeats)
+
+
+def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
+    """Put recordings into groups at random; return the keys of the groups, and each row's group.
+
+    Up to MAX_GROUPS recordings are groups of their own. Recordings that are only supports are
+    grouped apart from the others, so that these have the same groups without them.
+    """
+    key = episodes.recording_key.copy()
+    has_query = np.isin(key, key[episodes.fold >= 0])
+    for side in (has_query, ~has_query):
+        if len(np.unique(key[side])) > MAX_GROUPS:
+            key[side] %= np.uint64(MAX_GROUPS)
+    keys, group = np.unique(key, return_inverse=True)
+    return keys, group
+
+
+def units_without(left_out: IntArray, group: IntArray) -> IntArray:
+    """Return weights (samples, rows): nearly 0 for rows of the group that a sample leaves out."""
+    return np.where(left_out[:, None] == group, 1, WEIGHT_ONE)
+
+
+def left_out_groups(samples: int, groups: int) -> IntArray:
+    """Return the group that each sample leaves out: all in turn."""
+    return np.arange(samples) % groups
 
 
 def draw_orders(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.fewshot import ridge
 from callshot.fewshot.episodes import (
     BLOCK_ROWS,
     Engine,
@@ -43,7 +44,13 @@ from callshot.fewshot.metrics import (
     harmonic_numbers,
     measure,
 )
-from callshot.fewshot.spreads import UNIT, Spread, bootstrap_picks, make_spread
+from callshot.fewshot.spreads import (
+    UNIT,
+    Spread,
+    bootstrap_picks,
+    leave_out,
+    make_spread,
+)
 from callshot.records import FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
@@ -80,12 +87,15 @@ def sweep(
     spread: str,
     categories: Categories = None,
     scorer: Scorer | None = None,
+    *,
+    without_groups: bool = False,
 ) -> tuple[IntArray, MetricSums]:
     """Run one spread over every fold; return k of each row and the values.
 
     Queries are scored by the engine's rule, or by another scorer. The row `all`, where the protocol
     has it, has the size of the largest pool as k; by rule it comes last, else k ascends. The values
-    of `total` are raw samples: see `widen_total`.
+    of `total` are raw samples: see `widen_total`. `without_groups` also measures the draws of
+    `shared` without groups of recordings: `left_out` of the values.
     """
     protocol = engine.protocol
     k = np.array(protocol.shots, np.int64)
@@ -95,6 +105,8 @@ def sweep(
     if scorer is not None:
         k.sort()
     data = make_spread(spread, engine.episodes, protocol, engine.threads.map)
+    if without_groups and spread == "shared" and protocol.shots:
+        data = leave_out(data)
     return k, sweep_folds(engine, k, data, categories, scorer)
 
 
@@ -110,19 +122,27 @@ def sweep_folds(
     By rule, a k beyond the shots of the protocol is the row `all`. A GPU that runs out of memory
     leaves the sweep to the CPU, with a note.
     """
-    size = (len(k), spread.samples, engine.episodes.classes, categories)
+    rows = len(k)
+    names = (engine.episodes.classes, categories)
+
+    def add_folds(new_sums: Callable[..., MetricSums], sweep_fold: Any) -> MetricSums:
+        """Sweep all folds, on the CPU or on a GPU."""
+        sums = new_sums(rows, spread.samples, *names)
+        if spread.group is not None:
+            sums.left_out = new_sums(rows, spread.samples * spread.repeats, *names)
+        return _add_folds(engine, k, spread, scorer, sums, sweep_fold)
+
     if engine.gpu is not None:
         from torch import OutOfMemoryError
 
         from callshot.fewshot.gpu import sweep as on_gpu
 
         try:
-            sums = on_gpu.GpuSums(engine.gpu, *size)
-            return _add_folds(engine, k, spread, scorer, sums, on_gpu.sweep_fold)
+            return add_folds(partial(on_gpu.GpuSums, engine.gpu), on_gpu.sweep_fold)
         except OutOfMemoryError:
             note = f"evaluated on the CPU: {engine.gpu.name} ran out of memory"
             add_note(engine.notes, note)
-    return _add_folds(engine, k, spread, scorer, MetricSums(*size), _sweep_fold)
+    return add_folds(MetricSums, _sweep_fold)
 
 
 def _add_folds(
@@ -145,11 +165,17 @@ def _add_folds(
         if spread.units is not None:
             weights = spread.units[:, split.rows].T * UNIT
         sums.open_fold(split, weights)
+        if sums.left_out is not None:
+            units = spread.left_out_units(split.rows, slice(None))
+            sums.left_out.open_fold(split, units.T * UNIT)
         if shots:
             sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
         if len(k) > shots:
             _sweep_pool(fitted, split, k, spread, sums)
-    sums.finish(engine.protocol.count_supports(spread.name))
+    draws = engine.protocol.count_supports(spread.name)
+    sums.finish(draws)
+    if sums.left_out is not None:
+        sums.left_out.finish(draws)
     return sums
 
 
@@ -206,34 +232,51 @@ def _measure_draws(
     shots = rows.stop - rows.start
     bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
 
-    def measure_span(span: slice) -> FoldMetrics:
-        units = None
+    has_groups = sums.left_out is not None and rows.start == 0
+
+    def measure_span(span: slice) -> list[FoldMetrics]:
+        """Return the metrics of some draws, then those without each of their groups in turn."""
+        all_units: list[IntArray | None] = [None]
         if spread.units is not None:
-            units = np.ascontiguousarray(spread.units[span, split.rows])
-        return measure_evidence(engine, split, evidence(span), units)
+            all_units = [np.ascontiguousarray(spread.units[span, split.rows])]
+        for i in range(spread.repeats if has_groups else 0):
+            samples = np.arange(span.start, span.stop) * spread.repeats + i
+            all_units.append(spread.left_out_units(split.rows, samples))
+        scores = evidence(span)
+        decided = rank_evidence(engine, scores)
+        return [measure(split, scores, decided, units) for units in all_units]
 
     spans = blocks(spread.samples, TASK_BYTES // bytes_per_draw)
     tasks = [partial(measure_span, span) for span in spans]
     steps = shots if rows.start == 0 else 0  # the row `all` is not counted
-    metrics = engine.run(tasks, steps / engine.episodes.folds)
+    metrics, *left_out = zip(
+        *engine.run(tasks, steps / engine.episodes.folds), strict=True
+    )
     if spread.units is None:
         for part in metrics:
             sums.count(rows, part.decisions, part.tied)
     sums.add(rows, by_sample(metrics))
+    if sums.left_out is not None and left_out:
+        by_repeat = [by_sample(parts) for parts in left_out]
+        columns = zip(*by_repeat, strict=True)
+        tables = [np.stack(one, axis=-1) for one in columns]
+        size = (*tables[0].shape[:2], -1)
+        sums.left_out.add(rows, ClassTables(*(table.reshape(size) for table in tables)))
 
 
-def measure_evidence(
-    engine: Engine, split: Split, evidence: FloatArray, units: IntArray | None = None
-) -> FoldMetrics:
-    """Turn a[draw, shot, n, q] into scores, in place, and return their metrics.
-
-    `units` (draws, queries) are the weights of queries, in multiples of UNIT.
-    """
+def rank_evidence(engine: Engine, evidence: FloatArray) -> NDArray[np.uint16]:
+    """Turn a[draw, shot, n, q] into scores, in place, and return the decisions."""
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = evidence.reshape(draws * shots, classes, 1, queries)
     to_scores(table, 0, 1, engine.softmax, ranking=True, decided=decided)
-    return measure(split, evidence, decided.reshape(draws, shots, queries), units)
+    return decided.reshape(draws, shots, queries)
+
+
+def measure_evidence(engine: Engine, split: Split, evidence: FloatArray) -> FoldMetrics:
+    """Turn a[draw, shot, n, q] into scores, in place, and return their metrics."""
+    decided = rank_evidence(engine, evidence)
+    return measure(split, evidence, decided)
 
 
 def _bootstrap_fold(
@@ -358,6 +401,8 @@ def query_evidence(
 
     It gets a slice of the queries, and writes to `out` (shots, classes, queries, draws).
     """
+    if engine.rule == "ridge":
+        return ridge.query_evidence(engine, split, shots, out)
     sampling = Sampling(
         engine.episodes.class_key,
         shots,
@@ -395,6 +440,8 @@ def shared_evidence(
     All queries share the draws. Without a Gram matrix, or for large supports in a given order,
     class means are multiplied with the queries; otherwise products of vectors are looked up.
     """
+    if engine.rule == "ridge":
+        return ridge.shared_evidence(engine, split, shots, spread)
     episodes = engine.episodes
     products = fold_products(engine, split)
     queries = len(split.rows)

@@ -161,7 +161,7 @@ def evaluate_transfer(
         If encoders differ, or if fewer than two labels can be evaluated.
     """
     protocol = protocol or Protocol()
-    for name in ("repeat_folds", "seeds"):
+    for name in ("repeat_folds", "repeat_samples"):
         if getattr(protocol, name) > 1:
             option = name.replace("_", "-")
             raise OptionError(f"{option}: expected 1 with queries of another table")

@@ -27,7 +27,7 @@ from callshot.fewshot.fold_optimizer import build_folds, number_by_first
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.kernels.streams import key, make_stream
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import UNIT, Spread, draw_orders, draw_units
+from callshot.fewshot.spreads import WEIGHT_ONE, Spread, draw_orders, draw_units
 from callshot.records import FloatArray, Folds, IntArray
 from callshot.records.frames import (
     PARTITIONS,
@@ -86,7 +86,6 @@ def _eligible(table: Vectors, folds: Folds) -> set[str]:
 FACTORS = ("folds", "examples", "queries")
 INTERACTIONS = "interactions"
 TINY = 1e-300
-WEIGHT_ONE = round(1 / UNIT)  # a weight of 1, in multiples of UNIT
 
 Factors = tuple[int, ...]  # axes of a table of values
 
@@ -94,21 +93,21 @@ Factors = tuple[int, ...]  # axes of a table of values
 def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
     """Combine each of S labelled sets with each of S weightings of the queries.
 
-    S is `protocol.seeds`. Sample d · S + b has labelled set d and weighting b. All exemplars have
-    weight 1.
+    S is `protocol.repeat_samples`. Sample d · S + b has labelled set d and weighting b. All
+    exemplars have weight 1.
     """
-    seeds = protocol.seeds
-    units = draw_units(episodes, protocol, seeds)
+    repeats = protocol.repeat_samples
+    units = draw_units(episodes, protocol, repeats)
     equal = np.full_like(units, WEIGHT_ONE)
     rank = draw_orders(episodes, protocol, equal)
     return Spread(
         "total",
         episodes,
         protocol,
-        samples=seeds**2,
-        units=np.tile(units, (seeds, 1)),
-        rank=np.repeat(rank, seeds, axis=0),
-        support_units=np.repeat(equal, seeds, axis=0),
+        samples=repeats**2,
+        units=np.tile(units, (repeats, 1)),
+        rank=np.repeat(rank, repeats, axis=0),
+        support_units=np.repeat(equal, repeats, axis=0),
     )
 
 

@@ -27,9 +27,9 @@ Frame = pl.DataFrame
 Shots = Sequence[int]
 
 TEXTS = (
-    "annotated_label baseline by classifier clip clock corpus encoder how kind label labels metric "
-    "name one other outcome picture predicted recording runner_up scoring segment source spread "
-    "true why"
+    "annotated_label baseline by classifier clip clock corpus encoder how interval kind label "
+    "labels metric name one other outcome picture predicted recording runner_up scoring segment "
+    "source spread true why"
 )
 WHOLE_NUMBERS = (
     "annotated bin correct detected detections exemplars false_alarms first_k fold group hour k "
@@ -78,11 +78,13 @@ CONFUSION = _columns("encoder k true predicted count row_sum recall")
 TIES = _columns("encoder spread k label ties share cost_map cost_auroc")
 # `one` minus `other` over the same samples; `wins` is the share of them in which it is larger. From
 # `low` to `high` is the 98 % interval of all pairs and all k up to k* at once; null beyond k*, or
-# with too few samples. `clear`: 0 is outside.
+# with too few samples. `clear`: 0 is outside. `interval` says what varies: `one-set`, the score of
+# one labelled set, or `mean`, the mean over labelled sets, in rows with the spread `mean`. There,
+# `recordings_factor` is about how many times as many recordings would make a difference clear.
 DIFFERENCES = _columns(
-    "corpus one other scoring metric spread k",
+    "corpus one other scoring metric spread interval k",
     SUMMARY,
-    "wins samples low high clear",
+    "wins samples low high clear recordings_factor",
     samples=pl.Int64,
 )
 # A permutation of labels over recordings, inside folds: `value` is the mean over the first shared
@@ -118,10 +120,12 @@ TARGETS = _columns(
 # What a classifier scored that was trained on all labelled data of each split. `encoder` is empty
 # for one that reads audio. `how` describes what was chosen on the support sides. `samples` are what
 # the trained model would score on other recordings, paired with the samples of `total`, p01 and
-# p99 their percentiles. Without `total` there are none (NaN). CSV files are without `samples`.
+# p99 their percentiles. Without `total` there are none (NaN). `mean_samples` are paired with the
+# samples of the mean. CSV files are without both.
 BASELINES = _columns(
-    "corpus encoder kind name scoring metric value p01 p99 how samples",
+    "corpus encoder kind name scoring metric value p01 p99 how samples mean_samples",
     samples=pl.List(pl.Float64),
+    mean_samples=pl.List(pl.Float64),
 )
 # Where one curve passes another: `k_mean` by the mean, `k_clear` from where the 98 % interval of
 # the difference stays above 0; null where it does not. With labels = "all" the centroid passes a

@@ -34,6 +34,7 @@ RANKING_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "ranki
 DECISION_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "decision")
 CLASS_METRICS = tuple(name for name in METRICS if METRICS[name].of_class)
 SPREADS = ("per-query", "shared", "total")  # each says more than the one before
+MEAN = "mean"  # of the spread `shared`: samples of it as other recordings would move it
 LARGEST_P = 0.02  # that is called better than chance
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
 STATES = {
@@ -54,6 +55,16 @@ def preferred_spread(spreads: Iterable[str]) -> str:
     'shared'
     """
     return max(spreads, key=SPREADS.index)
+
+
+def comparison_spread(spreads: Iterable[str]) -> str:
+    """Return the spread that comparisons rest on: the mean over labelled sets where it is known.
+
+    >>> comparison_spread(["total", "shared", "mean"]), comparison_spread(["per-query"])
+    ('mean', 'per-query')
+    """
+    names = set(spreads)
+    return MEAN if MEAN in names else preferred_spread(names)
 
 
 def reference_classifier(classifiers: Sequence[str]) -> str:

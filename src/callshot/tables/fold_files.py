@@ -37,7 +37,13 @@ FOLDS_INFO = "folds.json"  # how many folds there are, and how they were made
 SCORINGS = ("all", "reduced")
 REFERENCE_KEY = ("corpus", "encoder", "name", "scoring", "metric")
 # What is not known of a classifier that was trained elsewhere.
-NOT_RESAMPLED = {"p01": np.nan, "p99": np.nan, "how": "", "samples": []}
+NOT_RESAMPLED = {
+    "p01": np.nan,
+    "p99": np.nan,
+    "how": "",
+    "samples": [],
+    "mean_samples": [],
+}
 
 
 def read_folds(path: Path, segments: Spans) -> IntArray:

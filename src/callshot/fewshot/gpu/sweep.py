@@ -169,6 +169,7 @@ def sweep_fold(
     split_scorer = make_scorer(engine, split, shots, spread)
     rows = slice(0, len(shots))
     parts = []
+    left_out: list[ClassTables] = []
     draws_at_once = gpu.score_bytes // (bytes_per_draw * len(shots))
     for span in blocks(spread.samples, draws_at_once):
         draws = span.stop - span.start
@@ -183,9 +184,27 @@ def sweep_fold(
         parts.append(tables)
         if weight is None:
             sums.count(rows, count_decisions(decisions, truth, draws), ties)
+        if sums.left_out is not None:
+            repeats = []
+            for i in range(spread.repeats):
+                samples = np.arange(span.start, span.stop) * spread.repeats + i
+                units = upload(spread.left_out_units(split.rows, samples), gpu)
+                weight = units.T.to(torch.float64).contiguous()
+                of_repeat = measure(table, decisions, None, weight, None, truth, draws)
+                repeats.append(of_repeat[0])
+            columns = zip(*repeats, strict=True)
+            joined = (torch.stack(one, -1).flatten(2) for one in columns)
+            left_out.append(ClassTables(*joined))
         engine.step(len(shots) * draws / spread.samples / folds)
+    sums.add(rows, _join_samples(parts))
+    if sums.left_out is not None:
+        sums.left_out.add(rows, _join_samples(left_out))
+
+
+def _join_samples(parts: list[ClassTables]) -> ClassTables:
+    """Join tables (shots, classes, samples) along the samples."""
     columns = zip(*parts, strict=True)
-    sums.add(rows, ClassTables(*(torch.cat(one, 2) for one in columns)))
+    return ClassTables(*(torch.cat(one, 2) for one in columns))
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:

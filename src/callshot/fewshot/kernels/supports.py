@@ -15,7 +15,8 @@ distances. With one exemplar all rules give the same bits.
 A support that is the whole pool is one set: it is summed in the order of the pool, not of the draw.
 
 Row numbers are unsigned: a signed index costs numba a test for negative ones, and the loop its
-vectors. They count inside the class; `class_start` makes them rows of the table.
+vectors. They count inside the class; `class_start` makes them rows of the table. For a constant
+argument of a function, numba compiles it again: `np.int64(0)` is none, `0` is one.
 """
 
 import math
@@ -24,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from callshot.fewshot.kernels import Array, inner, kernel
-from callshot.fewshot.kernels.streams import draw_support, enter
+from callshot.fewshot.kernels.streams import ONE, below, draw_support, enter
 
 RULES = ("mean", "cosine", "nearest", "medoid")
 COSINE = 1
@@ -362,17 +363,17 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
         product = products[begin:end]
         outside = is_outside[begin:end]
         member_rows = members[start[n] : start[n + 1]].copy()
-        size = 0
+        size = np.int64(0)
         for m in range(end - begin):
             if outside[m]:
                 pool[size] = m
                 size += 1
         pool_limit[0] = size
         # How many of the shots leave a choice of exemplars, and the largest of these.
-        drawn = 0
+        drawn = np.int64(0)
         while drawn < shots.size and (not distinct or shots[drawn] < size):
             drawn += 1
-        last = shots[drawn - 1] if drawn > 0 else 0
+        last = shots[drawn - 1] if drawn > 0 else np.int64(0)
         for d in range(draws):
             if is_weighted:
                 choose_in_order(rank[d, begin:end], outside, last, chosen)
@@ -441,10 +442,10 @@ def score_queries(sampling, rows, streams, rank, weight, products, out):
             sampling,
             rows,
             streams[q],
-            0,
+            np.int64(0),
             rank,
             weight,
-            True,
+            np.bool_(True),
             column,
             lanes,
         )
@@ -506,7 +507,7 @@ def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
     draws, _, classes, _ = out.shape
     steps = chosen.shape[2]
     share = np.ones(steps)
-    divide = False
+    divide = np.bool_(False)
     depth = max(steps, vectors.shape[1])
     scratch = make_scratch(depth, products.shape[1], shots.size)
     for d in range(draws):
@@ -525,3 +526,82 @@ def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
                 scratch,
                 out[d, :, n],
             )
+
+
+class Pools(NamedTuple):
+    """What can be drawn in each fold, for `add_influence`.
+
+    `outside` (folds, rows) says which rows are outside a fold, `steps` (folds, classes) how many
+    exemplars a draw has at the most, `drawn` (folds, classes) at how many of the shots it leaves
+    out some of the pool. `scale` is (folds, shots, classes), `share` (rows, shots).
+    """
+
+    outside: Array
+    steps: Array
+    drawn: Array
+    scale: Array
+    share: Array
+
+
+@kernel
+def add_influence(
+    sampling, class_start, group, stream, first, pools, values, out, power
+):
+    """Add up the values of the draws that have each exemplar in a support, in `out`.
+
+    Row i of class n counts w = share[i, shot] · Σ scale[fold, shot, n], over the folds in which it
+    is in the support of draw first + d. out[shot, n, g, v] gets w · values[d, shot, v], where g is
+    the group of the row, and power[shot, n] gets w².
+    """
+    class_key, shots, distinct, members, _, _ = sampling
+    outside, steps, drawn, scale, share = pools
+    folds = outside.shape[0]
+    draws, _, columns = values.shape
+    taken = np.empty(folds, np.int64)
+    weight = np.empty(shots.size)
+    swaps = np.empty(members.size, np.uint64)
+    # The first shot at which the exemplar at each place of a draw is in the support.
+    entry = np.searchsorted(shots, np.arange(1, shots[-1] + 1))
+    for n in range(class_key.size):
+        begin = class_start[n]
+        size = class_start[n + 1] - begin
+        order = np.arange(size).astype(np.uint64)
+        for d in range(draws):
+            key = enter(enter(stream, np.uint64(first + d)), class_key[n])
+            taken[:] = 0
+            missing = 0
+            for f in range(folds):
+                missing += steps[f, n] > 0
+            i = np.uint64(0)
+            while missing > 0:
+                past = i if distinct else np.uint64(0)
+                j = past + below(key, i, np.uint64(size) - past)
+                new = order[j]
+                if distinct:  # as in `draw_support`
+                    order[j] = order[i]
+                    order[i] = new
+                    swaps[i] = j
+                i += ONE
+                row = begin + np.int64(new)
+                earliest = shots.size
+                weight[:] = 0.0
+                for f in range(folds):
+                    place = taken[f]
+                    if not outside[f, row] or place == steps[f, n]:
+                        continue
+                    taken[f] = place + 1
+                    missing -= place + 1 == steps[f, n]
+                    earliest = min(earliest, entry[place])
+                    for s in range(entry[place], drawn[f, n]):
+                        weight[s] += scale[f, s, n]
+                for s in range(earliest, shots.size):
+                    w = weight[s] * share[row, s]
+                    power[s, n] += w * w
+                    line = out[s, n, group[row]]
+                    for v in range(columns):
+                        line[v] += w * values[d, s, v]
+            while distinct and i > 0:  # back to the order of the members
+                i -= ONE
+                new = order[i]
+                order[i] = order[swaps[i]]
+                order[swaps[i]] = new

@@ -1,0 +1,177 @@
+"""The interval of the mean over labelled sets, against a slow literal twin."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from callshot import Protocol, Vectors
+from callshot.fewshot import reference
+from callshot.fewshot.episodes import open_engine
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.mean_interval import (
+    query_influence,
+    sample_deviations,
+    sample_means,
+    support_influence,
+)
+from callshot.fewshot.spreads import MAX_GROUPS, group_recordings
+from callshot.fewshot.sweep import sweep
+from corpora import episodes_of, folds_of, gaussian_corpus, random_corpus
+from literal_total import class_means
+
+DRAWS = 60
+PROTOCOL = Protocol(shots=(1, 2, 4), shared_draws=DRAWS, spreads=("shared",))
+
+
+def score_draw(episodes, protocol, k, draw, kept):
+    """mAP and accuracy of one draw, over the queries that are kept."""
+    folds, hits, sizes = [], 0.0, 0.0
+    for fold in range(episodes.folds):
+        queries = np.flatnonzero(episodes.fold == fold)
+        a = []
+        for query in queries.tolist():
+            supports = [
+                reference.draw_support(episodes, protocol, "shared", query, draw, n, k)
+                for n in range(len(episodes.classes))
+            ]
+            a.append(reference.centroid(episodes, query, supports))
+        scores = np.array([reference.log_odds(row) for row in a])
+        relevant = episodes.relevant[queries]
+        weights = np.where(kept[queries], 1.0, 2.0**-20)
+        folds.append((scores, relevant, weights))
+        is_hit = relevant[np.arange(len(a)), np.argmax(a, axis=1)]
+        hits += np.mean(weights * is_hit)
+        sizes += weights.mean()
+    return np.array([np.nanmean(class_means(folds), axis=1)[0], hits / sizes])
+
+
+def literal_influence(episodes, protocol, k):
+    """What mAP and accuracy lose without each recording: as queries, and as examples by class.
+
+    The last result says which classes have a choice of examples in any fold.
+    """
+    keys = sorted({int(key) for key in episodes.recording_key})
+    own = episodes.recording_key
+    everything = np.ones(len(own), bool)
+    whole = [score_draw(episodes, protocol, k, d, everything) for d in range(DRAWS)]
+    repeats = -(-16 * len(keys) // DRAWS)
+    lost = [[] for _ in keys]
+    for d in range(DRAWS):
+        for i in range(repeats):
+            group = (d * repeats + i) % len(keys)
+            kept = own != keys[group]
+            value = score_draw(episodes, protocol, k, d, kept)
+            lost[group].append(whole[d] - value)
+    as_query = np.array([np.mean(rows, axis=0) for rows in lost])
+    deviation = np.array(whole) - np.mean(whole, axis=0)
+    by_class = np.zeros((len(episodes.classes), *as_query.shape))
+    can_vary = np.zeros(len(episodes.classes), bool)
+    for row, (n, fold) in enumerate(zip(episodes.label, episodes.fold, strict=True)):
+        counts, possible, varying = np.zeros(DRAWS), 0, 0
+        for f in set(range(episodes.folds)) - {fold}:
+            query = int(np.flatnonzero(episodes.fold == f)[0])
+            pool = np.sum((episodes.label == n) & (episodes.fold != f))
+            possible += 1
+            if k >= pool:
+                continue
+            varying += 1
+            can_vary[n] = True
+            for d in range(DRAWS):
+                draw = (episodes, protocol, "shared", query, d, n, k)
+                counts[d] += (row in reference.draw_support(*draw)) / (1 - k / pool)
+        scale = possible / max(varying, 1) ** 2
+        covariance = np.mean((counts * scale)[:, None] * deviation, axis=0)
+        by_class[n, keys.index(int(own[row]))] += covariance
+    return as_query, by_class, can_vary
+
+
+@pytest.mark.parametrize("sampler_seed", [0, 1])
+def test_influences_are_those_of_the_literal_twin(sampler_seed):
+    table = random_corpus(sampler_seed, classes=2, size=4, integers=False)
+    episodes = episodes_of(table)
+    protocol = replace(PROTOCOL, shots=(1, 2), seed=sampler_seed)
+    with open_engine(episodes, protocol, 2, 2**30) as engine:
+        _, sums = sweep(engine, "shared", without_groups=True)
+        names = [("all", "map"), ("all", "accuracy")]
+        values = np.stack([sums.values[name] for name in names], axis=1)
+        without = np.stack([sums.left_out.values[name] for name in names], axis=1)
+        groups = len(group_recordings(episodes)[0])
+        as_query, _ = query_influence(values, without, groups)
+        as_example, _ = support_influence(engine, np.array([1, 2]), values)
+    before = np.nan
+    for s, k in enumerate(protocol.shots):
+        golden_query, by_class, can_vary = literal_influence(episodes, protocol, k)
+        np.testing.assert_allclose(as_query[s].T, golden_query, atol=1e-4)
+        before = np.where(can_vary[:, None, None], by_class, before)
+        np.testing.assert_allclose(as_example[s].T, before.sum(axis=0), atol=1e-9)
+
+
+def test_samples_have_the_mean_of_the_draws_and_the_variance_of_the_influences():
+    episodes = episodes_of(gaussian_corpus((12, 12, 12), 4))
+    protocol = replace(PROTOCOL, shots=(1, 2), shared_draws=400)
+    with open_engine(episodes, protocol, 2, 2**30) as engine:
+        _, sums = sweep(engine, "shared", without_groups=True)
+        means = sample_means(engine, sums)
+    for key, samples in means.values.items():
+        np.testing.assert_allclose(samples.mean(axis=1), sums.values[key].mean(axis=1))
+        assert (samples.std(axis=1) > 0).all()
+    assert means.ap.shape == (2, len(episodes.classes), 1000)
+
+
+def test_few_draws_have_no_samples_of_the_mean():
+    table = gaussian_corpus((12, 12, 12), 4)
+    result = evaluate_tables(
+        [table], replace(PROTOCOL, shared_draws=20, permutations=0)
+    )
+    assert "mean" not in result.values["spread"].to_list()
+
+
+def test_encoders_are_compared_by_the_mean_on_the_same_recordings():
+    table = gaussian_corpus((12, 12, 12), 4)
+    matrix = np.asarray(table.matrix, float)
+    noise = np.random.default_rng(0).normal(size=matrix.shape)
+    worse = replace(table, encoder="worse", matrix=matrix + 3 * noise)
+    near = replace(table, encoder="near", matrix=matrix + 0.02 * noise)
+    protocol = Protocol(shots=(1, 2), spreads=("shared", "total"), permutations=0)
+    tables = [table, worse, near]
+    result = evaluate_tables(tables, protocol, folds=folds_of(table))
+    rows = result.differences.filter(metric="map", scoring="all", k=2)
+    assert set(rows["interval"]) == {"mean", "one-set"}
+    of_mean = rows.filter(interval="mean", one=table.encoder)
+    of_set = rows.filter(spread="total", one=table.encoder)
+    width = pl.col("high") - pl.col("low")
+    assert (of_mean.select(width)["high"] < of_set.select(width)["high"]).all()
+    np.testing.assert_allclose(of_mean["mean"], of_set["mean"], atol=0.02)
+    by_other = dict(of_mean.select("other", "high").iter_rows())
+    assert by_other["near"] < 0.05 < by_other["worse"]
+
+
+def test_many_recordings_are_grouped_and_groups_do_not_depend_on_other_corpora():
+    label = ["a", "b"] * 200
+    names = [f"r{i:03}" for i in range(400)]
+    matrix = np.random.default_rng(0).normal(size=(400, 2))
+    table = Vectors.from_columns("e", matrix, names, names, label, [()] * 400)
+    table = table.with_columns(fold=[i // 2 % 4 for i in range(400)])
+    episodes = episodes_of(table)
+    keys, group = group_recordings(episodes)
+    assert len(keys) == MAX_GROUPS
+    assert np.bincount(group).min() >= 1
+    has_source = np.where(np.arange(400) < 200, -1, episodes.fold)
+    joined = replace(episodes, fold=has_source)
+    queries = np.flatnonzero(has_source >= 0)
+    alone = group_recordings(episodes)
+    with_source = group_recordings(joined)
+    for one in queries:
+        assert alone[0][alone[1][one]] == with_source[0][with_source[1][one]]
+
+
+def test_deviations_have_the_variance_of_the_influences_and_the_tails_of_few_groups():
+    keys = np.arange(5, dtype=np.uint64)
+    influence = np.array([0.1, -0.2, 0.0, 0.3, -0.1])
+    samples = sample_deviations(influence, np.zeros(()), keys, PROTOCOL)
+    t_over_normal = 3.746947 / 2.326348  # 99th percentiles, 4 degrees of freedom
+    expected = t_over_normal * np.sqrt(5 / 4 * np.sum(influence**2))
+    assert samples.std() == pytest.approx(expected, rel=0.1)
+    assert samples.mean() == pytest.approx(0.0, abs=1e-12)
