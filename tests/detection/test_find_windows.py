@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections import Counter
 
 import numpy as np
 import polars as pl
@@ -61,6 +62,14 @@ def test_the_same_sound_is_found_everywhere(folder):
     assert found["distance"].is_sorted()
     clocks = found.filter(pl.col("start_s") == 12)["clock"].to_list()
     assert clocks == ["2026-03-14T05:30:12.000"]
+
+
+def test_all_windows_of_one_recording_are_found_and_the_index_inside_a_folder(folder):
+    found = find_windows(f"{folder}/b.wav@9-10", folder, count=9).windows
+    assert len(found) == 9
+    assert max(Counter(found["recording"]).values()) > 3
+    few = find_windows(f"{folder}/b.wav@9-10", folder, count=9, per_recording=2).windows
+    assert max(Counter(few["recording"]).values()) == 2
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])

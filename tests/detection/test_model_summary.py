@@ -2,10 +2,6 @@
 
 import numpy as np
 
-from callshot.detection.model import (
-    AudioSettings,
-    make_model,
-)
 from callshot.detection.model_summary import (
     class_table,
     describe_limits,
@@ -13,8 +9,7 @@ from callshot.detection.model_summary import (
     doubtful_examples,
     similar_pairs,
 )
-from callshot.vectors import Vectors
-from rows_of_spans import make_examples
+from rows_of_spans import model_of
 
 
 def make_planted_model(wrong=True, per_class=6, spread=1.0):
@@ -30,13 +25,7 @@ def make_planted_model(wrong=True, per_class=6, spread=1.0):
     if wrong:
         examples.append(("hoot", "r9", "r9.wav", 12.5, 13.5))
         vectors.append(rng.normal(centres["bark"], spread))
-    return make_model(
-        Vectors(make_examples(examples), np.array(vectors, np.float32)),
-        encoder="mfcc",
-        fingerprint={},
-        settings=AudioSettings(),
-        licence="none",
-    )
+    return model_of(examples, vectors)
 
 
 def test_a_mislabelled_example_is_listed_with_file_and_time():
@@ -66,13 +55,7 @@ def test_recall_leaves_out_the_recording_of_the_example():
         (label, name, f"{name}.wav", float(n), n + 1.0)
         for n, (label, name) in enumerate(places)
     ]
-    model = make_model(
-        Vectors(make_examples(examples), vectors),
-        encoder="mfcc",
-        fingerprint={},
-        settings=AudioSettings(),
-        licence="none",
-    )
+    model = model_of(examples, vectors)
     table = class_table(model)
     assert table["testable"].to_list() == [3, 3]
     # bark: 9.1 | mean of 9.2, 0.2 = 4.7, hoot 0.05 → right; 9.2 | 4.65, 3.03 → right;
@@ -97,13 +80,7 @@ def test_single_and_identical_examples_are_named():
         ("hoot", "b", "b.wav", 0.0, 1.0),
         ("bark", "c", "c.wav", 0.0, 1.0),
     ]
-    model = make_model(
-        Vectors(make_examples(examples), np.array([[1.0], [1.0], [2.0]], np.float32)),
-        encoder="mfcc",
-        fingerprint={},
-        settings=AudioSettings(),
-        licence="none",
-    )
+    model = model_of(examples, [[1.0], [1.0], [2.0]])
     assert list(describe_limits(model)) == [
         "one example only: bark; two or more are safer",
         "2 identical examples (a.wav at 0.00 s, b.wav at 0.00 s): the same sound counts several "

@@ -11,6 +11,7 @@ from callshot.detection.background import (
     Background,
     BackgroundRecording,
     find_event_scores,
+    find_factor,
     make_windows,
     split_background,
 )
@@ -199,27 +200,103 @@ def test_few_events_of_known_background_are_taken_for_calls():
     windows = rng.normal(0, 3, (300, DIMENSION))
     before, _ = detector.search_once([windows], detector.means)
     numbers = set()
-    for allowed in (0, 1, 3, 1000):
-        aim_per_h = (allowed + 0.1) / background.hours
+    for allowed in (0.1, 1.5, 3, 1000):
+        aim_per_h = allowed / background.hours
         limited = limit_alarms(detector, model, background, aim_per_h)
         expected = before.copy()
         for number in range(2):
-            own = scores[label == number, number]
-            too_low = [
-                one
-                for one in own
-                if count_events(
-                    background, (label == number) & (scores[:, number] >= one)
-                )
-                > allowed
-            ]
-            limit = max(too_low, default=-np.inf)
+            own = np.where(label == number, scores[:, number], -np.inf)
+            limit = literal_threshold(background, own, max(1, allowed))
             is_low = score(windows, vectors)[:, number] <= limit
             expected[(before == number) & is_low] = BACKGROUND
         found, _ = limited.search_once([windows[:7], windows[7:]], detector.means)
         np.testing.assert_array_equal(found, expected)
         numbers.add(np.count_nonzero(found != BACKGROUND))
     assert len(numbers) > 2
+
+
+def literal_threshold(background, scores, allowed):
+    """Return the score that `allowed` events exceed, by counting them at each score."""
+    appear = []
+    for level in sorted({*scores} - {-np.inf}, reverse=True):
+        events = count_events(background, scores >= level)
+        appear += [level] * (events - len(appear))
+    if len(appear) <= allowed:
+        return -np.inf
+    if len(appear) == 1:
+        return appear[0]
+    tail = 10
+    while tail < 3 * allowed:
+        tail += 1
+    *above, base = appear[: tail + 1]
+    mean_excess = sum(one - base for one in above) / len(above)
+    return base + mean_excess * np.log(len(above) / allowed)
+
+
+def test_more_is_found_where_more_false_alarms_are_allowed():
+    """Thresholds fall to what as many events of the held-out background exceed, half at most."""
+    rng = np.random.default_rng(7)
+    background = make_background(rng, 400)
+    model = replace(make_small_model(rng), background=background)
+    site = Site(np.ones(DIMENSION), np.zeros(DIMENSION), 10)
+    detector = make_nearest_detector(model, site)
+    means = literal_means(model, site)
+    vectors = background.vectors.astype(float)
+    lowest = [one / 2 for one in THRESHOLDS]
+    own = np.full((400, 2), -np.inf)
+    for inside in split_background(background):
+        roots = site.transform(vectors[~inside]).mean(axis=0)
+        for row in np.flatnonzero(inside):
+            number, scores = literal_decision(
+                vectors[row], means, site, [roots], lowest
+            )
+            if number != BACKGROUND:
+                own[row, number] = scores[number]
+    seen = set()
+    for allowed in (4, *range(5, 80, 5), 1000):
+        lowered = detector.allow(background, allowed / background.hours)
+        expected = []
+        for number, threshold in enumerate(THRESHOLDS):
+            reached = literal_threshold(background, own[:, number], allowed)
+            expected.append(min(threshold, max(threshold / 2, reached)))
+        if allowed < 5:
+            expected = THRESHOLDS
+        np.testing.assert_allclose(lowered.thresholds, expected)
+        seen.add(tuple(lowered.thresholds))
+    assert len(seen) > 2
+
+
+def test_an_aim_is_missed_by_more_where_false_alarms_are_in_few_recordings():
+    rng = np.random.default_rng(8)
+    background = make_background(
+        rng, 400
+    )  # every fourth window is of the same recording
+    nothing = np.full(400, BACKGROUND)
+    assert np.isclose(find_factor(nothing, background, 8, 2), np.exp(1.96 / 4))
+    spread = nothing.copy()
+    spread[100:132] = 0  # eight in each recording, which do not follow each other
+    assert np.isclose(find_factor(spread, background, 32, 1), np.exp(1.96 / 32**0.5))
+    gathered = nothing.copy()
+    gathered[100:228:4] = 0
+    squares = 24**2 + 3 * 8**2
+    deviation = (squares * 4 / 3) ** 0.5 / 32
+    expected = np.exp(1.96 * deviation)
+    assert np.isclose(find_factor(gathered, background, 32, 1), expected)
+
+
+def test_windows_that_follow_each_other_are_one_false_alarm():
+    names = np.repeat(["0.wav", "1.wav"], 30)
+    recordings = tuple(BackgroundRecording(f"{n}.wav", 30) for n in range(2))
+    start_s = np.tile(np.arange(30) * 3.0, 2)
+    windows = make_windows(names, start_s, 3.0, np.zeros((60, 1)))
+    background = Background(recordings, windows, 3.0, 3.0)
+    found = np.full(60, BACKGROUND)
+    found[[3, 4, 5, 29, 30, 31]] = 0  # the recording ends between 29 and 30
+    found[[6, 40]] = 1
+    events = np.array([3, 2])
+    variance = np.square(events - 2.5).sum() * 2 / 5**2
+    factor = find_factor(found, background, 1000, 2)
+    assert np.isclose(factor, np.exp(1.96 * variance**0.5))
 
 
 def test_scores_are_0_at_the_background_and_1_at_the_class():
@@ -334,7 +411,7 @@ def test_calls_that_fill_recordings_are_found_by_the_nearest_mean(tmp_path):
     result = scan_files(model, tmp_path / "recordings", out, formats=())
     assert isinstance(result.detector, NearestMeanDetector)
     assert result.false_alarms is None
-    assert any("nearer to the examples" in note for note in result.notes)
+    assert any("like the quiet windows" in note for note in result.notes)
     wanted = {"0.wav": "hoot", "1.wav": "bark", "2.wav": "hoot", "3.wav": "bark"}
     names = result.events.select("recording", "label").rows()
     assert {recording for recording, _ in names} == set(wanted)
@@ -357,11 +434,41 @@ def test_calls_that_fill_recordings_are_found_by_the_nearest_mean(tmp_path):
     assert scores.update({"hoot": [0]})
 
 
+def test_a_scan_says_how_far_an_aim_can_be_missed(tmp_path):
+    write_full_recordings(tmp_path)
+    quiet = tmp_path / "quiet"
+    quiet.mkdir()
+    noise = np.random.default_rng(1).normal(0, 0.003, (2, 60 * RATE_HZ))
+    for number, signal in enumerate(noise):
+        sf.write(quiet / f"{number}.wav", signal, RATE_HZ)
+    model = learn(
+        tmp_path / "clips",
+        "mfcc",
+        window_s=0.5,
+        background=quiet,
+        store=tmp_path / "store",
+    ).model
+    index = tmp_path / "index"
+    result = scan(model, tmp_path / "recordings", index, false_alarms=150.0)
+    assert isinstance(result.detector, NearestMeanDetector)
+    assert result.detector.limits is not None
+    factor = result.detector.limits.factor
+    assert np.isclose(factor, np.exp(1.96 / 10**0.5))  # ten are allowed, of two classes
+    few = any("show little of what is no call" in note for note in result.notes)
+    assert few == (result.detector.site.quiet < 30)
+    limits = f"expect {150 / factor:.2g} to {150 * factor:.2g} false alarms per hour"
+    assert any(limits in note for note in result.notes)
+    strict = scan(model, index, false_alarms=1.0)
+    assert strict.false_alarms == 30.0  # one in two minutes
+    assert any("cannot show fewer than 30" in note for note in strict.notes)
+
+
 def test_a_site_is_that_of_literal_sums(tmp_path):
     write_full_recordings(tmp_path)
     learned = learn(tmp_path / "clips", "mfcc", window_s=0.5, store=tmp_path / "store")
     result = scan(learned.model, tmp_path / "recordings", tmp_path / "index")
-    site = measure_site(result.index, result.index.recordings)
+    examples = learned.model.examples.matrix
+    site = measure_site(result.index, result.index.recordings, examples)
     everything = []
     quiet = []
     for recording in result.index.recordings:
@@ -371,7 +478,10 @@ def test_a_site_is_that_of_literal_sums(tmp_path):
         levels = block.spans.frame["rms_dbfs"].to_list()
         order = sorted(range(len(levels)), key=levels.__getitem__)
         quiet += [roots[row] for row in order[: round(len(levels) / 6)]]
-    scale = np.std(everything, axis=0)
+    variance = np.var(everything, axis=0)
+    roots = [[literal_root(value) for value in row] for row in examples]
+    added = len(everything) * variance + 64 * np.var(roots, axis=0)
+    scale = np.sqrt(added / (len(everything) + 64))
     np.testing.assert_allclose(site.scale, scale, rtol=1e-4)
     expected = np.mean(quiet, axis=0) / scale
     np.testing.assert_allclose(site.background, expected, rtol=1e-3, atol=1e-4)

@@ -47,7 +47,7 @@ def field(tmp_path_factory):
     examples = write_site(folder / "examples", names=("a", "b"))
     result = learn(examples, "mfcc", window_s=0.5, store=folder / "store")
     result.write(folder / "model.npz")
-    write_site(folder / "site", names=("x", "y", "z"), seed=7)
+    write_site(folder / "site", names=("x", "y", "z"), seed=8)
     index_recordings(
         folder / "site",
         folder / "index",
@@ -125,8 +125,9 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
     index = open_index(field / "index")
     detector = scan(field / "model.npz", index).detector
     if by_nearest_mean:
-        site = measure_site(index, index.recordings)
-        detector = make_nearest_detector(load_model(field / "model.npz"), site)
+        model = load_model(field / "model.npz")
+        site = measure_site(index, index.recordings, model.examples.matrix)
+        detector = make_nearest_detector(model, site)
     found = []
     for recording in index.recordings:
         rows = read_rows(index, recording)

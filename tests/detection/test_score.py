@@ -207,7 +207,7 @@ def test_the_commands_convert_and_score_files(tmp_path):
         ],
     )
     assert scored.exit_code == 0, scored.output
-    assert "all classes" in scored.output
+    assert "all labels" in scored.output
     names = {path.name for path in (tmp_path / "scores").iterdir()}
     assert names >= {
         "scores.csv",

@@ -8,10 +8,8 @@ import callshot
 from callshot import Protocol, rerun_episode
 from callshot.detection.learn import learn
 from callshot.detection.model import (
-    AudioSettings,
     check_classes,
     load_model,
-    make_model,
     write_model,
 )
 from callshot.detection.scan_files import (
@@ -22,9 +20,8 @@ from callshot.detection.scan_files import (
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError
 from callshot.records.table_files import write_parquet
-from callshot.vectors import Vectors
 from field_recordings import write_site
-from rows_of_spans import list_rows, make_examples
+from rows_of_spans import list_rows, model_of
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +142,7 @@ def make_small_model(labels, vectors):
     examples = [
         (label, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, label in enumerate(labels)
     ]
-    return make_model(
-        Vectors(make_examples(examples), np.array(vectors, np.float32)),
-        encoder="mfcc",
-        fingerprint={},
-        settings=AudioSettings(),
-        licence="none",
-    )
+    return model_of(examples, vectors)
 
 
 def test_one_label_and_identical_labels_are_one_line():

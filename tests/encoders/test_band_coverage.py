@@ -19,8 +19,9 @@ from callshot.encoders.band_coverage import (
     sample_spans,
 )
 from callshot.encoders.catalogue import ENCODERS, find_encoder
-from callshot.encoders.embed import EmbedOptions, embed
+from callshot.encoders.embed import EmbedOptions, embed, replace_auto_speed
 from callshot.encoders.encode import open_encoder
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import InputError, OptionError
 from callshot.tables.embedding_tables import read_table, write_table
 from rows_of_spans import make_row, make_spans
@@ -152,3 +153,11 @@ def test_windows_and_padding_are_counted():
     assert (fast[0], fast[1]) == (1, pytest.approx(1 - 2.5 / 6))
     whole = count_windows(find_encoder("mfcc"), np.array([3.0]))
     assert (whole[0], whole[1]) == (1, 0)
+
+
+@pytest.mark.parametrize(("hz", "speed"), [(50, 4), (900, 1), (5000, 0.5)])
+def test_auto_is_the_farther_speed_where_speeds_cannot_be_joined(tmp_path, hz, speed):
+    audio = write_tones(tmp_path, hz)
+    requested = find_joined_encoder("mfcc", {"speed": "auto"})
+    (spec,) = replace_auto_speed(requested, audio, can_join=False).specs
+    assert spec.speed == speed

@@ -2,9 +2,10 @@
 
 An event counts in the hour in which it starts. An hour without any recording is not an hour without
 detections: it has no row in the table, and the picture shows it hatched. Of many classes, heat maps
-of those with the most detections are drawn, and one for all. Colours are counts; a dot marks hours
-that were recorded for less than half as long as usual, in which there may have been more calls than
-were detected.
+of those with the most detections are drawn, and one for all. Colours are counts, of one scale for
+all maps; of a few days, the counts are written in the cells; of many, a row is a week or four, and
+has their mean. A dot marks hours that were recorded for less than half as long as usual, in which
+there may have been more calls than were detected.
 """
 
 from collections import Counter, defaultdict
@@ -58,8 +59,11 @@ Cells = NDArray[np.intp]  # days and hours (n, 2)
 HOURS = 24
 COLUMNS = 2
 ROW_IN = 0.17  # of one day
-MIN_PANEL_IN = 0.9
+MIN_PANEL_IN = 0.3
 MAX_PANEL_IN = 2.4
+FEW_DAYS = 7  # that have panels as wide as the page, with numbers
+MAX_ROWS = 62
+STEPS = {1: "a day", 7: "a week", 28: "four weeks"}  # days of a row
 TITLE_IN = 0.45
 ABOVE_IN = 0.5
 MAX_MAPS = 12  # of single classes
@@ -72,8 +76,10 @@ NOT_RECORDED: Style = {
     "linewidth": 0.0,
 }
 SHORT: Style = {"color": INK, "marker": ".", "linestyle": "none", "markersize": 2.5}
-TITLE_ROOM_IN = 0.9  # beside the title: dates and the colour bar
-ALL = "all classes"
+TITLE_ROOM_IN = 0.9  # beside the title: dates
+NUMBER_SIZE = 6.0
+DARK = 0.6  # share of the scale from which numbers are white
+ALL = "all labels"
 Hour = tuple[date, int]
 Times = Mapping[str, tuple[str | None, float]]
 
@@ -180,12 +186,20 @@ def plan_activity(counts: Frame) -> Pages:
     if len(parts) > 1:
         total = counts.group_by("date", "hour").agg(pl.col("detections").sum())
         parts = {ALL: total, **parts}
-    maps = [(name, fill_days(part, "detections", days)) for name, part in parts.items()]
-    panel_in = min(max(ROW_IN * len(days), MIN_PANEL_IN), MAX_PANEL_IN)
+    fitting = (step for step in STEPS if len(days) <= MAX_ROWS * step)
+    step = next(fitting, max(STEPS))
+    maps = []
+    for name, part in parts.items():
+        title = f"{name}: {part['detections'].sum()}"
+        maps.append((title, pool_days(fill_days(part, "detections", days), step)))
+    highest = max(1.0, *(float(np.nanmax(values)) for _, values in maps))
+    panel_in = min(max(ROW_IN * len(maps[0][1]), MIN_PANEL_IN), MAX_PANEL_IN)
+    columns = 1 if len(days) <= FEW_DAYS else COLUMNS
     rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (panel_in + TITLE_IN))
-    most = COLUMNS * max(1, rows)
-    short = find_short(minutes)
-    yield from make_pages("activity", maps, most, _compose, days, short, panel_in)
+    most = columns * max(1, rows)
+    short = find_short(pool_days(minutes, step))
+    options = (days[::step], step, short, panel_in, columns, highest)
+    yield from make_pages("activity", maps, most, _compose, *options)
 
 
 def choose_labels(counts: Frame) -> list[str]:
@@ -208,6 +222,20 @@ def fill_days(rows: Frame, column: str, days: Sequence[date]) -> FloatArray:
     return values
 
 
+def pool_days(values: FloatArray, step: int) -> FloatArray:
+    """Return the mean of each `step` days at each hour, (days / step, hours); NaN if all are.
+
+    >>> pool_days(np.array([[1.0, np.nan], [3.0, np.nan], [5.0, 6.0]]), 2).tolist()
+    [[2.0, nan], [5.0, 6.0]]
+    """
+    missing = -len(values) % step
+    padded = np.pad(values, ((0, missing), (0, 0)), constant_values=np.nan)
+    parts = padded.reshape(-1, step, values.shape[1])
+    counts = np.isfinite(parts).sum(axis=1)
+    means = np.nansum(parts, axis=1) / np.maximum(counts, 1)
+    return np.where(counts, means, np.nan)
+
+
 def find_short(minutes: FloatArray) -> Cells:
     """Return days and hours (n, 2) that were recorded for less than half as long as usual."""
     usual = float(np.nanmedian(minutes))
@@ -218,16 +246,25 @@ def _compose(
     figure: "Figure",
     maps: Sequence[tuple[str, FloatArray]],
     days: Sequence[date],
+    step: int,
     short: Cells,
     panel_in: float,
+    columns: int,
+    highest: float,
 ) -> None:
-    """Draw a heat map (days × hours) for each class, with a dot in the cells of `short`."""
-    from matplotlib.colors import LinearSegmentedColormap
+    """Draw a heat map (days × hours) for each class, with a dot in the cells of `short`.
+
+    `days` are the first of each row, which has `step` days. Colours go up to `highest`.
+    """
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
-    columns = min(COLUMNS, len(maps))
+    is_wide = columns == 1
+    columns = min(columns, len(maps))
     rows = -(-len(maps) // columns)
-    width_in = PAGE_WIDTH_IN * max(columns, 1.4) / COLUMNS
+    width_in = PAGE_WIDTH_IN
+    if not is_wide:
+        width_in *= max(columns, 1.4) / COLUMNS
     figure.set_size_inches(width_in, rows * (panel_in + TITLE_IN) + ABOVE_IN)
     axes = add_panels(figure, len(maps), columns)[:, 0]
     room_pt = 72 * (width_in / columns - TITLE_ROOM_IN)
@@ -237,8 +274,7 @@ def _compose(
         image = ax.imshow(
             np.ma.masked_invalid(counts),
             cmap=LinearSegmentedColormap.from_list("detections", SHADES),
-            vmin=0,
-            vmax=max(1.0, float(np.nanmax(counts))),
+            norm=PowerNorm(0.5, 0, highest),  # of square roots: few calls are seen, too
             extent=(0, HOURS, len(counts), 0),
             aspect="auto",
             interpolation="nearest",
@@ -247,9 +283,12 @@ def _compose(
         ax.plot(hours_short, days_short, **SHORT)
         ax.grid(visible=False)
         ax.spines[:].set_visible(True)
-        steps = MaxNLocator(4, integer=True)
-        bar = figure.colorbar(image, ax=ax, ticks=steps, pad=0.02, fraction=0.05)
-        bar.outline.set_linewidth(0.4)
+        if is_wide:
+            for day, hour in np.argwhere(counts > 0):
+                colour = "white" if counts[day, hour] > DARK * highest else INK
+                text = f"{counts[day, hour]:.0f}"
+                place = {"ha": "center", "va": "center", "fontsize": NUMBER_SIZE}
+                ax.text(hour + 0.5, day + 0.5, text, color=colour, **place)
         ax.set(
             xlim=(0, HOURS),
             ylim=(len(days), 0),
@@ -258,9 +297,12 @@ def _compose(
         ax.tick_params(labelbottom=True, labelleft=True)
         names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]
         ax.set_yticks([tick + 0.5 for tick in ticks], names)
-        text = f"{title}: {int(np.nansum(counts))}"
-        ax.set_title(shorten(text, room_pt, TITLE_FONT))
+        ax.set_title(shorten(title, room_pt, TITLE_FONT))
+    bar = figure.colorbar(image, ax=axes, ticks=MaxNLocator(4), pad=0.02, aspect=30)
+    bar.outline.set_linewidth(0.4)
     legend: Legend = {"no recording": NOT_RECORDED}
     if len(short):
         legend["recorded for less than half as long as usual"] = SHORT
-    add_legend(figure, legend, "hour of the day; colours are detections in an hour")
+    rows_are = "" if step == 1 else f"; a row is the mean of {STEPS[step]}"
+    label = f"hour of the day; colours are detections in an hour{rows_are}"
+    add_legend(figure, legend, label)

@@ -18,6 +18,7 @@ Mean and covariance (`Covariance`) do not depend on classes or aims, so all mode
 background can share them.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,6 +42,9 @@ MAX_PARTS = 5
 ANNOTATED = "annotated"
 UNLABELLED = "unlabelled"
 WITHOUT_CALLS = "without calls"
+TAIL_EVENTS = 10  # of the background, at least, from which a threshold is extrapolated
+TAIL = 3  # times the allowed number, where there are more
+DEVIATIONS = 1.96  # of an interval of 95 %
 
 
 @dataclass(frozen=True, order=True)
@@ -316,17 +320,63 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
     score for each window; those of −inf are never part of an event. As a lower score is asked for,
     events also merge: only the first time counts that there are so many.
     """
-    start_s = background.windows.spans.frame["start_s"].to_numpy()
-    order = np.lexsort((start_s, background.number))
+    order, is_next = _order_windows(background)
     ordered = scores[order]
-    is_same = np.diff(background.number[order]) == 0
-    is_next = is_same & (np.diff(start_s[order]) < 1.5 * background.hop_s)
     joined = np.minimum(ordered[1:], ordered[:-1])[is_next]  # two windows are one event
     falling = -np.sort(-scores[scores > -np.inf])
     count = np.arange(1, len(falling) + 1)
     count -= np.searchsorted(np.sort(-joined), -falling, side="right")
     most = np.maximum.accumulate(count)
     return np.asarray(falling[np.diff(most, prepend=0) > 0])
+
+
+def find_event_threshold(events: FloatArray, allowed: float) -> float:
+    """Return the score that about `allowed` events exceed; −inf if there are no more of them.
+
+    `events` are those of `find_event_scores`. Their highest scores are taken to fall off
+    exponentially, so that the threshold does not depend on one or two of them.
+    """
+    if len(events) <= allowed:
+        return -np.inf
+    if len(events) == 1:
+        return float(events[0])
+    count = min(max(TAIL_EVENTS, math.ceil(TAIL * allowed)), len(events) - 1)
+    base = events[count]
+    excess = float((events[:count] - base).mean())
+    return float(base + excess * np.log(count / allowed))
+
+
+def find_factor(
+    found: IntArray, background: Background, allowed: float, classes: int
+) -> float:
+    """Return by which factor the number of false alarms can miss the `allowed` one, with 95 %.
+
+    `found` has the class of each window of the background that is a false alarm, otherwise −1. The
+    number varies as it does between recordings, and at least as `allowed` random events of each
+    class do.
+    """
+    order, is_next = _order_windows(background)
+    label = found[order]
+    is_first = np.append(True, (label[1:] != label[:-1]) | ~is_next)
+    number = background.number[order][(label >= 0) & is_first]
+    windows = np.bincount(background.number)
+    events = np.bincount(number, minlength=len(windows))
+    total = events.sum()
+    variance = 1 / (allowed * classes)  # of the logarithm of the number
+    recordings = np.count_nonzero(windows)
+    if total > 0 and recordings > 1:
+        expected = windows * total / windows.sum()
+        squares = np.square(events - expected).sum() * recordings / (recordings - 1)
+        variance = max(variance, float(squares) / float(total) ** 2)
+    return math.exp(DEVIATIONS * math.sqrt(variance))
+
+
+def _order_windows(background: Background) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Return rows in order of recording and time, and which windows follow the one before."""
+    start_s = background.windows.spans.frame["start_s"].to_numpy()
+    order = np.lexsort((start_s, background.number))
+    is_same = np.diff(background.number[order]) == 0
+    return order, is_same & (np.diff(start_s[order]) < 1.5 * background.hop_s)
 
 
 def score_held_out(

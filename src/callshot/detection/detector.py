@@ -32,6 +32,8 @@ from callshot.detection.background import (
     Covariance,
     Covariances,
     find_event_scores,
+    find_event_threshold,
+    find_factor,
     measure_covariance,
     measure_covariances,
     score_held_out,
@@ -154,20 +156,25 @@ def limit_alarms(
 ) -> NearestMeanDetector:
     """Limit the events of each class that the nearest mean finds in known background.
 
-    Windows must also exceed a score, which depends on the covariance of the background.
-    `covariances` as in `make_detector`.
+    Windows must also exceed a score, which depends on the covariance of the background. At least
+    one event of each class is allowed in all of it. `covariances` as in `make_detector`.
     """
     covariances, scores = choose_covariances(model, background, covariances)
-    found = nearest.search_held_out(background)
-    allowed = int(false_alarms_per_h * background.hours)
-    thresholds = np.full(len(model.classes), -np.inf)
-    for number in range(len(thresholds)):
-        own = np.where(found == number, scores[:, number], -np.inf)
-        events = find_event_scores(own, background)
-        if len(events) > allowed:
-            thresholds[number] = events[allowed]
+    found, _ = nearest.search_held_out(background)
+    allowed = max(1.0, false_alarms_per_h * background.hours)
+    numbers = range(len(model.classes))
+    own = [np.where(found == number, scores[:, number], -np.inf) for number in numbers]
+    thresholds = np.array(
+        [
+            find_event_threshold(find_event_scores(one, background), allowed)
+            for one in own
+        ]
+    )
+    too_low = (np.column_stack(own) <= thresholds).all(axis=1)
+    alarms = np.where(too_low, BACKGROUND, found)
+    factor = find_factor(alarms, background, allowed, len(thresholds))
     weights, bias = covariances.whole.find_discriminants(model.means)
-    return replace(nearest, limits=Limits(weights, bias, thresholds))
+    return replace(nearest, limits=Limits(weights, bias, thresholds, factor))
 
 
 def find_curves(

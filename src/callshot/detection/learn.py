@@ -75,6 +75,7 @@ from callshot.encoders.joined_encoder import (
     joined_fingerprint,
 )
 from callshot.encoders.spec import (
+    RECOMMENDED,
     EncoderSpec,
     check_chosen,
     format_options,
@@ -281,15 +282,17 @@ def learn_examples(
         encoder = encoder or earlier.encoder
         options = options.on_top_of(earlier.settings)
     if encoder is None:
-        raise OptionError(
-            "encoder: name one, such as --encoder mfcc; see callshot encoders"
-        )
+        raise OptionError(f"encoder: name one: {RECOMMENDED}; see callshot encoders")
     given = embedding.encoder_options or {}
     # By default the band of a new model is chosen, where annotations have frequencies.
     default = {} if earlier is not None else {"band": AUTO}
     requested_encoder = find_joined_encoder(encoder, {**default, **given})
     calls = read_calls(to_path(examples), options)
-    encoder_at_speed = replace_auto_speed(requested_encoder, calls.spans)
+    # A scan searches windows at one speed.
+    can_join = calls.settings.source != RECORDING
+    encoder_at_speed = replace_auto_speed(
+        requested_encoder, calls.spans, can_join=can_join
+    )
     if earlier is not None:
         for spec in encoder_at_speed.specs:
             check_chosen(spec)

@@ -6,11 +6,12 @@ none, thresholds are above nearly all calls. Where calls are rare, and wind and 
 they are, thresholds find more.
 
 Vectors are compared by the signed square roots of their values, each value divided by its standard
-deviation over the windows that are scanned. Beside the mean c of each class there is the mean b of
-the background: of the quietest sixth of the windows of each scanned recording, or of all windows
-where levels are not known (vectors of another tool). A window z belongs to the nearest mean: of the
-classes, the background, windows that are known to have no calls, and detections that a reviewer
-rejected. Its score for a class is
+deviation over the windows that are scanned. Where these are few, values that hardly vary among them
+would count most, so the variance over the examples counts like 64 windows. Beside the mean c of
+each class there is the mean b of the background: of the quietest sixth of the windows of each
+scanned recording, or of all windows where levels are not known (vectors of another tool). A window
+z belongs to the nearest mean: of the classes, the background, windows that are known to have no
+calls, and detections that a reviewer rejected. Its score for a class is
 
     (z − b) · (c − b) / |c − b|²
 
@@ -31,7 +32,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.detection.background import Background, split_background
+from callshot.detection.background import (
+    Background,
+    find_event_scores,
+    find_event_threshold,
+    split_background,
+)
 from callshot.detection.index.index_files import (
     Index,
     IndexedRecording,
@@ -42,6 +48,7 @@ from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.model import Model
 from callshot.detection.verdicts import Calibration
 from callshot.errors import InputError, count_text
+from callshot.fewshot.classifiers import signed_root
 from callshot.files import explain_unreadable
 from callshot.records import FloatArray, IntArray
 from callshot.records.table_files import open_npz
@@ -51,7 +58,9 @@ FloatMatrix = NDArray[np.floating]
 BACKGROUND = -1  # the number of the class of windows without a call
 QUIET_SHARE = 1 / 6  # of the windows of a recording
 MAX_SAMPLE = 16384  # windows that scale and background are measured on
+EXAMPLES_WEIGHT = 64  # windows that the variance of the examples counts like
 FURTHER_PASSES = 6
+MIN_ALLOWED = 5  # false alarms in known background, by which thresholds are lowered
 BLOCK_WINDOWS = 64  # that are scored at once: they stay in the processor's cache
 
 
@@ -59,7 +68,8 @@ BLOCK_WINDOWS = 64  # that are scored at once: they stay in the processor's cach
 class Site:
     """What is known of the sounds of a site, apart from calls; vectors are (dimensions,).
 
-    scale       standard deviation of the root of each value
+    scale       standard deviation of the root of each value; where windows are few, that of the
+                examples has a share in it
     background  mean of the scaled roots of quiet windows, or of all if levels are not known
     quiet       how many windows that is the mean of
     """
@@ -89,13 +99,13 @@ def find_roots(vectors: FloatMatrix) -> FloatArray:
     >>> find_roots(np.array([[4.0, -9.0]]))
     array([[ 2., -3.]])
     """
-    values = np.asarray(vectors, np.float32)
-    roots = np.copysign(np.sqrt(np.abs(values)), values)
-    return roots.astype(np.float64)
+    return signed_root(np.asarray(vectors, np.float32)).astype(np.float64)
 
 
-def measure_site(index: Index, recordings: Sequence[IndexedRecording]) -> Site:
-    """Measure the scale of all windows of recordings, and the mean of the quiet ones.
+def measure_site(
+    index: Index, recordings: Sequence[IndexedRecording], examples: FloatMatrix
+) -> Site:
+    """Measure the scale of windows of recordings and examples, and the mean of quiet windows.
 
     Silent windows do not count. Recordings that cannot be read are left out.
     """
@@ -123,6 +133,8 @@ def measure_site(index: Index, recordings: Sequence[IndexedRecording]) -> Site:
             quiet_count += len(quiet)
     mean, square = sums[:2] / max(1, count)
     variance = np.maximum(square - mean**2, 0.0)
+    share = count / (count + EXAMPLES_WEIGHT)
+    variance = share * variance + (1 - share) * find_roots(examples).var(axis=0)
     scale = np.where(variance > 0, np.sqrt(variance), 1.0)
     return Site(scale, sums[2] / max(1, quiet_count) / scale, quiet_count)
 
@@ -217,11 +229,13 @@ class Limits:
     """Scores, weights · z + bias of a window z, and those that a window of each class must exceed.
 
     weights     classes × dimensions; `bias` and `thresholds` are of each class
+    factor      by which the number of false alarms can miss its aim
     """
 
     weights: FloatArray
     bias: FloatArray
     thresholds: FloatArray
+    factor: float
 
     def apply(self, parts: Sequence[FloatMatrix], found: IntArray) -> IntArray:
         """Return the classes that were found, BACKGROUND where a score is too low."""
@@ -325,20 +339,41 @@ class NearestMeanDetector:
             found = self.limits.apply(parts, found)
         return found, scores[:, : len(means)]
 
-    def search_held_out(self, background: Background) -> IntArray:
-        """Return the class of each window of known background, or BACKGROUND.
+    def search_held_out(self, background: Background) -> tuple[IntArray, FloatArray]:
+        """Return the class of each window of known background, or BACKGROUND, and scores.
 
         Each part of the background is searched with the mean of the others.
         """
         vectors = background.vectors
         found = np.full(len(vectors), BACKGROUND)
+        scores = np.empty((len(vectors), len(self.classes)))
         known, *rejected = self.others
         for inside in split_background(background):
             if not inside.all():
                 known = self.site.transform(vectors[~inside]).mean(axis=0)
             held_out = replace(self, others=np.array([known, *rejected]))
-            found[inside], _ = held_out.search_once([vectors[inside]], self.means)
-        return found
+            part = held_out.search_once([vectors[inside]], self.means)
+            found[inside], scores[inside] = part
+        return found, scores
+
+    def allow(
+        self, background: Background, false_alarms_per_h: float
+    ) -> "NearestMeanDetector":
+        """Lower thresholds to what the allowed number of events of known background exceeds.
+
+        They are halved at most, and stay as they are if too few events are allowed to count them.
+        """
+        allowed = false_alarms_per_h * background.hours
+        if allowed < MIN_ALLOWED:
+            return self
+        lowered = replace(self, thresholds=self.thresholds / 2)
+        found, scores = lowered.search_held_out(background)
+        thresholds = []
+        for number, lowest in enumerate(lowered.thresholds):
+            own = np.where(found == number, scores[:, number], -np.inf)
+            events = find_event_scores(own, background)
+            thresholds.append(max(lowest, find_event_threshold(events, allowed)))
+        return replace(self, thresholds=np.minimum(self.thresholds, thresholds))
 
 
 def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:

@@ -97,9 +97,10 @@ LIKELY_WRONG = 0.5  # below, with the whole interval: more likely wrong than rig
 CLOSER = 2
 MIN_QUIET_H = 0.5  # without calls, by which thresholds are found
 MIN_QUIET = 3  # windows, of which the nearest mean needs the mean
+FEW_QUIET = 30  # with fewer, much is missed: see the docs
 NEAREST_MEAN = (
-    "a call is what is nearer to the examples than to the quiet windows of these recordings; the "
-    "score is 0 at quiet windows and 1 at the examples"
+    "a call is what is more like the examples than like the quiet windows of these recordings "
+    "(score 0: like quiet windows, 1: like the examples)"
 )
 LIMITED_MEAN = f"{NEAREST_MEAN}; sounds like those of the known background do not count"
 INDEXING = 0.98  # of the work, where recordings are embedded first
@@ -469,9 +470,11 @@ def choose_detector(
         is_short = is_listened and known.hours < MIN_QUIET_H
         if sample is None and not is_short:
             return by_thresholds
-    site = measure_site(index, recordings)
+    site = measure_site(index, recordings, model.examples.matrix)
     curves = find_curves(site.transform_model(model), site)
     nearest = replace(make_nearest_detector(model, site), curves=curves)
+    if known is not None and false_alarms is not None:
+        nearest = nearest.allow(known, allowed)
     limited = nearest
     if known is not None:
         limited = limit_alarms(nearest, model, known, allowed, covariances)
@@ -486,17 +489,32 @@ def choose_detector(
             return by_thresholds
     elif site.quiet < MIN_QUIET:
         return by_thresholds
-    if false_alarms is not None:
-        assert known is not None  # otherwise thresholds decide
-        notes = [LIMITED_MEAN]
-        if aim * known.hours < 1:
-            aim = 1 / known.hours
-            notes.append(
-                f"{known.hours:.2g} hours of background cannot show fewer than {aim:.2g} false "
-                "alarms per hour and class; add background to ask for fewer"
-            )
-        return _Choice(limited, model, aim, notes)
-    return _Choice(nearest, model, None, [NEAREST_MEAN])
+    few = []
+    if site.quiet < FEW_QUIET:
+        few.append(
+            f"{count_text(site.quiet, 'quiet window')} show little of what is no call here, so "
+            "calls may be missed; scan more recordings at once, also without these calls"
+        )
+    if false_alarms is None:
+        return _Choice(nearest, model, None, [NEAREST_MEAN, *few])
+    assert known is not None  # otherwise thresholds decide
+    assert limited.limits is not None  # by known background
+    least = 1 / known.hours
+    notes = [LIMITED_MEAN, *few]
+    if aim < least:
+        notes.append(
+            f"--false-alarms: {known.hours:.2g} hours of background cannot show fewer than "
+            f"{least:.2g} false alarms per hour and class, so this is the aim; add background to "
+            "ask for fewer"
+        )
+    aim = max(aim, least)
+    factor = limited.limits.factor
+    notes.append(
+        f"with {known.hours:.2g} hours of background the aim can be missed by a factor of "
+        f"{factor:.2g}: expect {aim / factor:.2g} to {aim * factor:.2g} false alarms per hour and "
+        "class where recordings are like it; more background, of more recordings, narrows this"
+    )
+    return _Choice(limited, model, aim, notes)
 
 
 def find_best(

@@ -35,7 +35,11 @@ from callshot.detection.exports import (
     formats_for_programs,
     write_files,
 )
-from callshot.detection.index.index_files import check_has_audio, is_index
+from callshot.detection.index.index_files import (
+    INDEX_FOLDER,
+    check_has_audio,
+    is_index,
+)
 from callshot.detection.index.index_recordings import find_stamp
 from callshot.detection.learn import read_call_table, segment_settings
 from callshot.detection.model import (
@@ -67,7 +71,6 @@ from callshot.storage import is_remote, to_path
 from callshot.version import __version__
 
 PROVENANCE = "scan.json"
-INDEX_FOLDER = "index"
 ADAPTED_MODEL = "model.npz"
 SITE = "site.npz"
 LABELS_CSV = "labels.csv"

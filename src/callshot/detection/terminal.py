@@ -9,8 +9,9 @@ from rich.console import Console
 from callshot.console import describe_rejects, print_lines
 from callshot.corpus.segments import group_rejects
 from callshot.detection.exports import formats_for_programs
+from callshot.detection.index.index_files import INDEX_FOLDER
 from callshot.detection.scan import ScanResult
-from callshot.detection.scan_files import EVENTS_CSV, INDEX_FOLDER
+from callshot.detection.scan_files import EVENTS_CSV
 from callshot.detection.score import DetectionScores
 from callshot.detection.sentences import say
 from callshot.errors import count_text

@@ -174,17 +174,20 @@ def sample_spans(spans: Spans) -> Spans:
 
 
 def resolve_speeds(
-    joined_encoder: JoinedEncoder, spectra: CallSpectra
+    joined_encoder: JoinedEncoder, spectra: CallSpectra, *, can_join: bool = True
 ) -> JoinedEncoder:
     """Return an encoder in which speeds chosen for these calls take the place of speed=auto.
 
-    A spec becomes one for each of its speeds.
+    A spec becomes one for each of its speeds; or, if these cannot be joined, one at the speed that
+    is farther from 1.
     """
     specs = []
     for spec in joined_encoder.specs:
         specs_at_speeds = [spec]
         if "speed" in spec.auto:
             speeds = choose_speeds(spec, spectra.middle_hz())
+            if not can_join:
+                speeds = [max(speeds, key=lambda speed: abs(math.log2(speed)))]
             specs_at_speeds = [spec.at_speed(speed) for speed in speeds]
         specs += [encoder for encoder in specs_at_speeds if encoder not in specs]
     return JoinedEncoder(tuple(specs), joined_encoder.scale)

@@ -15,7 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from callshot.corpus.mixing import MIXED, background_spans, load_spans
+from callshot.corpus.mixing import (
+    MIXED,
+    SNRS_DB,
+    background_spans,
+    load_spans,
+    mix_spans,
+)
 from callshot.encoders.band_coverage import (
     measure_spectra,
     resolve_speeds,
@@ -47,7 +53,7 @@ from callshot.encoders.workers import (
     run_here,
     run_on_cluster,
 )
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError, OutputError, check_range
 from callshot.files import sha256_text, why_not_writable
 from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, no_progress, scale_progress
@@ -62,6 +68,7 @@ Results = Generator[tuple[int, Embedded | InputError], None, None]
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
 """Called with the names of spans and their sequences."""
 
+RATIOS_DB = (-30, 60)  # of a call and the background that it is mixed into
 MAX_SPANS = 32  # of one recording, that a worker gets at once
 MAX_AHEAD = 64  # segments that are prepared while the model works
 MAX_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
@@ -196,11 +203,17 @@ def embed(
     return joined, [rejects[row] for row in sorted(rejects, key=lambda row: row or 0)]
 
 
-def replace_auto_speed(joined_encoder: JoinedEncoder, spans: Spans) -> JoinedEncoder:
-    """Return an encoder with numbers in place of speed=auto, chosen from some of the spans."""
+def replace_auto_speed(
+    joined_encoder: JoinedEncoder, spans: Spans, *, can_join: bool = True
+) -> JoinedEncoder:
+    """Return an encoder with numbers in place of speed=auto, chosen from some of the spans.
+
+    See `resolve_speeds` for `can_join`.
+    """
     if not any("speed" in spec.auto for spec in joined_encoder.specs):
         return joined_encoder
-    return resolve_speeds(joined_encoder, measure_spectra(sample_spans(spans)))
+    spectra = measure_spectra(sample_spans(spans))
+    return resolve_speeds(joined_encoder, spectra, can_join=can_join)
 
 
 def embed_rows(
@@ -452,3 +465,74 @@ def check_rates(spec: EncoderSpec, spans: Spans) -> None:
                 f"row {row + 1} ({spans.paths[row]}) is at {rate_hz}; "
                 f"cut the segments again with --rate-hz {spec.rate_hz}"
             )
+
+
+@dataclass(frozen=True)
+class BackgroundMix:
+    """Recordings to take background from, and the ratios at which calls are mixed into it.
+
+    recordings  a folder or a file
+    snr_db      signal-to-noise ratios
+    """
+
+    recordings: Path
+    snr_db: Sequence[float] = SNRS_DB
+
+    def __post_init__(self) -> None:
+        values = self.snr_db
+        if not values or len(set(values)) < len(values):
+            listed = ",".join(f"{value:g}" for value in values)
+            raise OptionError(
+                f"snr_db: expected values in dB, each once, got {listed!r}"
+            )
+        for value in values:
+            check_range("snr_db", value, *RATIOS_DB, "dB")
+
+
+def embed_mixed_segments(
+    segments: Spans,
+    mix: BackgroundMix,
+    encoder: str,
+    options: EmbedOptions,
+    progress: Progress = no_progress,
+) -> tuple[Vectors, list[Reject]]:
+    """Embed segments, mixed into background: each gets the mean of its mixtures.
+
+    Each is mixed into background of a site once at each signal-to-noise ratio, scaled as the
+    segment is. A segment of which a mixture fails is a reject.
+    """
+    if options.cluster is not None:
+        raise OptionError(
+            "cluster: cannot be combined with site; remove one of the two"
+        )
+    mixed = mix_spans(segments, mix.recordings, mix.snr_db)
+    table, rejects = embed(mixed, encoder, options, progress=progress)
+    copies = len(mix.snr_db)
+    owner = np.array(table.spans["mixed_from"])
+    complete = np.flatnonzero(np.bincount(owner, minlength=len(segments)) == copies)
+    if len(complete) == 0:
+        raise InputError(f"{table.source}: no segment could be embedded in background")
+    vectors = table.matrix[np.isin(owner, complete)]
+    grouped = vectors.reshape(-1, copies, vectors.shape[1])
+    means = grouped.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
+    name = f"{table.encoder}, at site"
+    levels = ", ".join(f"{value:g}" for value in mix.snr_db)
+    note = (
+        f"{name}: calls were mixed into background of {mix.recordings} at {levels} dB "
+        "before they were embedded"
+    )
+    if table.note:
+        note = f"{table.note}; {note}"
+    averaged = replace(
+        table,
+        spans=segments.take(complete),
+        matrix=means,
+        encoder=name,
+        note=note,
+    )
+    by_row: dict[int, Reject] = {}
+    for reject in rejects:
+        assert reject.row is not None  # it is a segment, not a file
+        row = (reject.row - 1) // copies + 1
+        by_row.setdefault(row, replace(reject, row=row))
+    return averaged, list(by_row.values())

@@ -32,12 +32,17 @@ SHARED_LIMITS: Mapping[str, tuple[Any, ...]] = {
     "pooling": POOLINGS,
     "speed": SPEEDS,
 }
+RECOMMENDED = (
+    "birdnet-v2.4 for birds; birdnet-v2.4 with --set speed=2 or 4 for elephants and other low "
+    "calls; mfcc needs no download and finds fewer calls"
+)
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
     """One encoder, and everything that decides its vectors.
 
+    title          a name that a biologist knows, and the sounds that it was trained on
     rate_hz        sample rate that the model takes
     load           function that opens the model, as "module:function"
     loudness_effect

@@ -13,9 +13,11 @@ from callshot.corpus.recordings import Library
 from callshot.detection.index.clock import shift_clock
 from callshot.detection.index.import_index import pool_windows
 from callshot.detection.index.index_files import (
+    INDEX_FOLDER,
     Index,
     IndexedRecording,
     IndexSettings,
+    is_index,
     open_index,
 )
 from callshot.detection.index.windows import (
@@ -77,7 +79,7 @@ def find_windows(
     index: Index | Path | str,
     *,
     count: int = 20,
-    per_recording: int = 3,
+    per_recording: int | None = None,
     distance: str = "euclidean",
     device: str = "cpu",
     threads: int | None = None,
@@ -95,11 +97,11 @@ def find_windows(
         A recording, or a span of one as "FILE@START-END" in seconds. In an index of another tool
         it is one of its recordings.
     index : Index or path
-        Made by `index_recordings`.
+        Made by `index_recordings`; or a folder of a scan or of labels, with an index inside.
     count : int
         Windows to return, at most.
-    per_recording : int
-        Windows of one recording, at most.
+    per_recording : int, optional
+        Windows of one recording, at most; no limit by default.
     distance : str
         "euclidean", or "cosine", which ignores the length of vectors.
     device, threads, progress
@@ -129,9 +131,11 @@ def find_windows(
     (2.0, True)
     """
     check_whole_number("count", count)
+    if per_recording is None:
+        per_recording = count
     check_whole_number("per_recording", per_recording)
     check_choice("distance", distance, DISTANCES)
-    opened = index if isinstance(index, Index) else open_index(index)
+    opened = index if isinstance(index, Index) else _open_inside(to_path(index))
     vector = embed_example(str(example), opened, device=device, threads=threads)
     frames = []
     rejects = list(opened.rejects)
@@ -147,6 +151,14 @@ def find_windows(
     ranked = together.sort("distance", "recording", "start_s").head(count)
     ranks = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
     return FoundWindows(ranked.with_columns(rank=ranks), rejects)
+
+
+def _open_inside(folder: Path) -> Index:
+    """Open an index, or the one in a folder of a scan or of labels."""
+    inside = folder / INDEX_FOLDER
+    if not is_index(folder) and is_index(inside):
+        return open_index(inside)
+    return open_index(folder)
 
 
 def check_window_list(path: Path) -> None:

@@ -44,6 +44,7 @@ from callshot.spans import Spans
 from callshot.storage import is_remote, map_requests, to_path
 from callshot.vectors import Vectors
 
+INDEX_FOLDER = "index"  # of an index inside a folder of a scan or of labels
 INDEX = "index.json"
 RECORDINGS = "recordings"
 RECORDING = "recording.json"

@@ -257,7 +257,7 @@ def _band_edges_hz(options: MfccOptions) -> FloatArray:
 ENCODERS = (
     EncoderSpec(
         name="mfcc",
-        title="40 mel-frequency cepstral coefficients, the paper's baseline",
+        title="MFCC, a description of the spectrum (no training)",
         dimension=40,
         rate_hz=16000,
         band_hz=(100, 8000),

@@ -81,7 +81,7 @@ PERCH_V1_FILES = (
 ENCODERS = (
     EncoderSpec(
         name="perch-v1",
-        title="Perch 1, EfficientNet-B1",
+        title="Perch 1 (trained on birds)",
         dimension=1280,
         rate_hz=32000,
         band_hz=(60, 16000),

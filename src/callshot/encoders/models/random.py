@@ -30,7 +30,7 @@ def load_random(spec: EncoderSpec, **_: object) -> Model:
 ENCODERS = (
     EncoderSpec(
         name="random",
-        title="a Gaussian vector seeded by the hash of the audio: one realisation of noise",
+        title="random numbers, which know nothing of the sound",
         dimension=40,
         rate_hz=16000,
         load=f"{__name__}:load_random",

@@ -18,12 +18,13 @@ from callshot.corpus.mixing import (
     mix_call,
     mix_spans,
 )
-from callshot.detection.embed_mixed_segments import (
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.embed import (
     BackgroundMix,
+    EmbedOptions,
+    embed,
     embed_mixed_segments,
 )
-from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
 from callshot.spans import concat_spans
