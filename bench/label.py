@@ -123,7 +123,7 @@ def measure_tiles(folder: Path, count: int, length_s: float) -> list[dict[str, o
     server.start()
     client = Client(server)
     client.get_tile(path.name, 4, 0)
-    before_mb = read_memory_mb(server.process.pid)
+    memory_mb = [read_memory_mb(server.process.pid)]
     generator = np.random.default_rng(1)
     rows = []
     for level in LEVELS:
@@ -140,14 +140,15 @@ def measure_tiles(folder: Path, count: int, length_s: float) -> list[dict[str, o
                 "note": f"{len(times)} tiles",
             }
         )
-    after_mb = read_memory_mb(server.process.pid)
+        memory_mb.append(read_memory_mb(server.process.pid))
     server.kill()
+    text = ", ".join(f"{one:.0f}" for one in memory_mb[:-1])
     rows.append(
         {
             "what": f"{path.suffix[1:]}, memory, MB",
-            "median": after_mb,
+            "median": memory_mb[-1],
             "p95": "",
-            "note": f"{before_mb:.0f} MB after the first tile",
+            "note": f"before: {text}; after the first tile, then after each zoom",
         }
     )
     return rows

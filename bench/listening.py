@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.synthetic.site import synthesise_soundscape
-from callshot.detection.different import (
+from callshot.detection.index.index_recordings import index_recordings
+from callshot.detection.ready_windows import (
+    ReadyWindows,
     Sounds,
     choose_greedily,
     measure_cover,
     order_recordings,
     sample_windows,
 )
-from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.ready_windows import ReadyWindows
 from table import parser, show
 
 DRAWS = 200

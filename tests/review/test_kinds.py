@@ -128,7 +128,7 @@ def test_silent_recordings_have_no_kinds_of_sounds(tmp_path, monkeypatch):
             time.sleep(0.1)
         assert client.get("/api/kinds", 409) == {"error": kinds.SILENT}
         # They are not measured again while there is nothing new.
-        monkeypatch.setattr("callshot.detection.different.sample_windows", None)
+        monkeypatch.setattr("callshot.detection.ready_windows.sample_windows", None)
         assert client.get("/api/kinds", 409) == {"error": kinds.SILENT}
 
 

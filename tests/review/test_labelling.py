@@ -126,6 +126,7 @@ WRONG = [
     {"label": ""},
     {"label": "x" * 201},
     {"label": "a\nb"},
+    {"label": ["a"]},
     {"id": "x"},
     {"id": None},
 ]

@@ -1,4 +1,5 @@
 import json
+import logging
 import socket
 import threading
 from itertools import product
@@ -25,6 +26,15 @@ def send_raw(port, text):
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(text)
         return connection.recv(65536).decode("latin-1").partition("\r\n")[0]
+
+
+def post_head(port):
+    """Return the start of a request of the page, up to its length."""
+    host = f"127.0.0.1:{port}"
+    return (
+        f"POST /api/labels HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+        f"Cookie: callshot_review_{port}={TOKEN}\r\nContent-Type: application/json\r\n"
+    )
 
 
 PATHS = [
@@ -229,13 +239,22 @@ def test_a_body_that_is_too_long_or_no_json_is_refused(served):
     client.post("/api/labels", {"name": "x" * 300}, 400)
     client.post("/api/labels", {"name": "a\nb"}, 400)
     client.post("/api/reviewer", {"name": ""}, 400)
-    host = f"127.0.0.1:{client.port}"
-    text = (
-        f"POST /api/labels HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
-        f"Cookie: callshot_review_{client.port}={TOKEN}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 3\r\n\r\n{x}"
-    )
+    text = post_head(client.port) + "Content-Length: 3\r\n\r\n{x}"
     assert send_raw(client.port, text.encode()).split()[1] == "400"
+
+
+def test_a_request_that_breaks_off_prints_nothing(served, caplog):
+    client, _ = served
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(caplog.handler)
+    text = post_head(client.port) + "Content-Length: 100\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", client.port)) as connection:
+        connection.sendall(text.encode())
+        client.get("/api/session")
+    for _ in range(5):
+        client.get("/api/session")
+    logger.removeHandler(caplog.handler)
+    assert caplog.messages == []
 
 
 def test_other_hosts_are_known_by_address_only():

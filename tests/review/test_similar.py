@@ -292,7 +292,8 @@ def test_all_calls_are_found_reviewed_and_count_in_the_next_round(site):
         session = client.get("/review/1/api/session")
         assert session["title"]
         # What has a box is confirmed already.
-        known = read_review(folder / "labels" / "found" / "1" / "detections" / "review")
+        review = folder / "labels" / "found" / "1" / "detections" / "review"
+        known = read_review(review)
         assert {*known.events["recording"]} == {"a.wav"}
         items = client.get("/review/1/api/queue?limit=50&state=undecided")["ids"]
         assert len(items) >= 6
@@ -304,6 +305,9 @@ def test_all_calls_are_found_reviewed_and_count_in_the_next_round(site):
         labels = read_review(folder / "labels", rejected=True).events
         assert labels["confirmed"].sum() == 13
         assert len(labels) == 15
+        decided = read_review(review, rejected=True).events
+        reviewed = labels.filter(labels["added"].is_null())
+        assert {*decided["reviewed_at"]} >= {*reviewed["reviewed_at"]}
         client.post("/review/1/api/undo", {"uuid": str(uuid.uuid4())})
         client.post("/review/1/api/undo", {"uuid": str(uuid.uuid4())})
         client.get("/api/session")

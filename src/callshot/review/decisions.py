@@ -405,7 +405,7 @@ def is_number(value: Any) -> bool:
 
 def check_name(name: Any) -> str:
     """Return the name of a call; raise RequestError if it is none."""
-    text = str(name or "").strip()
+    text = name.strip() if isinstance(name, str) else ""
     if not 0 < len(text) <= MAX_LABEL_LENGTH or not text.isprintable():
         raise RequestError(f"name: expected a text of 1 to {MAX_LABEL_LENGTH} letters")
     return text

@@ -170,11 +170,13 @@ def compute_curve(
 ) -> Answer:
     """Evaluate the confirmed calls; return k, mean average precision and its interval.
 
+    `recommended` is the label that gains most from one more call; None if that is not clear.
     `confirmed` are items by label; `recording` and `vectors`, (items, dimensions), are those of
     every item. The curve has the points at which all labels have enough calls. If there is none,
     return `why`. `find_obstacle` must have found nothing.
     """
     from callshot.api import evaluate
+    from callshot.fewshot.label_budget import recommended_class
 
     names = [name for name in sorted(confirmed) if len(confirmed[name]) >= MIN_CALLS]
     rows = []
@@ -204,10 +206,12 @@ def compute_curve(
     points = points.sort("k")
     if len(points) == 0:
         return {"why": "too few calls in different recordings"}
+    best = recommended_class(result.budget)
     return {
         "k": points["k"].to_list(),
         "map": points["mean"].to_list(),
         "low": points["p01"].to_list(),
         "high": points["p99"].to_list(),
         "calls": len(rows),
+        "recommended": None if best is None else best["label"],
     }

@@ -15,8 +15,7 @@ from callshot.errors import RequestError
 from callshot.review.similar import NOT_READY, Search
 
 if TYPE_CHECKING:
-    from callshot.detection.different import Sounds
-    from callshot.detection.ready_windows import Space
+    from callshot.detection.ready_windows import Sounds, Space
     from callshot.encoders.windows import Float32Array
 
 MAX_ORDER = 240  # sounds that are shown one list after another
@@ -47,7 +46,7 @@ class Kinds:
 
     def _refresh(self) -> None:
         """Compute everything again if there are more windows; call with the lock held."""
-        from callshot.detection.different import (
+        from callshot.detection.ready_windows import (
             measure_cover,
             order_recordings,
             sample_windows,
@@ -86,7 +85,7 @@ class Kinds:
         `label` is the name of a call in a sound, `heard` whether it was listened to. `order` has
         sounds that are neither, each as different as can be from all before and from what is known.
         """
-        from callshot.detection.different import choose_greedily
+        from callshot.detection.ready_windows import choose_greedily
 
         with self._lock:
             self._refresh()

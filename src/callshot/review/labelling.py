@@ -181,8 +181,10 @@ class Labels:
             return None
         latest = rows[-1]
         place = {name: latest.body[name] for name in PLACE}
-        place["reviewed"] = latest.body.get("reviewed", False)
-        return {"id": key, **place, "reviewer": latest.reviewer, "time": latest.time}
+        reviewed_at = latest.body.get("reviewed_at")
+        place["reviewed"] = reviewed_at is not None
+        place["time"] = reviewed_at or latest.time
+        return {"id": key, **place, "reviewer": latest.reviewer}
 
     @property
     def deleted(self) -> list[Box]:
@@ -343,7 +345,7 @@ class Labelling:
                 "palettes": read_palettes(),
                 "tile": {"width": WIDTH, "floor_db": FLOOR_DB, "levels": LEVELS},
                 "max_box_s": MAX_BOX_S,
-                "names": self.list_names(),
+                **self.count_names(),
                 "exports": [
                     *(name for name, one in EXPORTS.items() if one.on_page),
                     *STUDIES,
@@ -371,10 +373,13 @@ class Labelling:
                 continue
         return []
 
-    def list_names(self) -> list[str]:
-        """Return the names of calls, the most frequent first."""
-        counts = Counter(box["label"] for box in self.labels.calls)
-        return [name for name, _ in counts.most_common()]
+    def count_names(self) -> Answer:
+        """Return the names of calls, the most frequent first, and how many calls have each."""
+        counts = Counter(box["label"] for box in self.labels.calls).most_common()
+        return {
+            "names": [name for name, _ in counts],
+            "counts": [count for _, count in counts],
+        }
 
     def list_recordings(self) -> Answer:
         """Describe all recordings; `pending` is how many headers were not read yet."""
@@ -433,7 +438,7 @@ class Labelling:
                 "boxes": [boxes[one] for one in sorted(changed & boxes.keys())],
                 "gone": sorted(changed - boxes.keys()),
                 "recordings": self._describe_recordings(sorted(recordings)),
-                "names": self.list_names(),
+                **self.count_names(),
             }
 
     def list_similar(self, key: str | None) -> Answer:
@@ -496,7 +501,8 @@ class Labelling:
                     rate_hz = self.find_recording(row["recording"]).rate_hz
                     body["low_freq_hz"] = body["low_freq_hz"] or 0.0
                     body["high_freq_hz"] = body["high_freq_hz"] or rate_hz / 2
-                    body = {"id": key, **self._check_box(body), "reviewed": True}
+                    body = {"id": key, **self._check_box(body)}
+                    body["reviewed_at"] = row["reviewed_at"]
                 except (InputError, RequestError):  # a recording that is gone
                     continue
                 own = known[row["recording"]]

@@ -21,6 +21,7 @@ import polars as pl
 from threadpoolctl import threadpool_limits
 
 from callshot.corpus.annotations.rows import FREQUENCIES
+from callshot.detection.exports import EXPORTS
 from callshot.errors import CallshotError, RequestError, suggest_name
 from callshot.review.decisions import (
     DECIDED,
@@ -310,6 +311,7 @@ class Review:
                 "presets": presets,
                 "preset": preset,
                 "max_context_s": MAX_CONTEXT_S,
+                "exports": [name for name, one in EXPORTS.items() if one.on_page],
                 "learn_command": self.describe_learning(),
                 "seq": self.seq,
                 "score_version": self.score_version,

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -361,7 +361,7 @@ async def _read_body(request: Request) -> dict[str, Any]:
     """Return the JSON object in a request; raise RequestError if it is anything else."""
     try:
         body = json.loads(await request.body())
-    except (ValueError, RecursionError):
+    except (ClientDisconnect, RecursionError, ValueError):
         raise RequestError("expected JSON") from None
     if not isinstance(body, dict):
         raise RequestError("expected a JSON object")

@@ -224,6 +224,22 @@ def test_filters_hide_others_and_say_so_and_orders_are_those_of_the_server(visit
             seen.settle()
 
 
+def test_the_label_that_gains_most_is_named_and_its_calls_are_one_click_away(visit):
+    with visit() as seen:
+        page = seen.page
+        progress = seen.get("/api/progress")
+        curve = {"k": [1, 2], "map": [0.5, 0.6], "recommended": HOSTILE}
+        answer = {**progress, "curve": curve}
+        page.route("**/api/progress", lambda route: route.fulfill(json=answer))
+        seen.press("s")
+        panel = page.locator("#panel")
+        expect(panel).to_contain_text(f"One more example of {HOSTILE} improves")
+        page.locator("#review-recommended").click()
+        shown = page.locator("#shown")
+        expect(shown).to_have_text(f"8 calls: not reviewed, {HOSTILE}")
+        expect(page.locator("#label")).to_have_text(HOSTILE)
+
+
 def test_labels_and_file_names_are_text(visit):
     with visit() as seen:
         page = seen.page

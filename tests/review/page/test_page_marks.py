@@ -229,7 +229,7 @@ def test_everything_can_be_read_on_any_screen(visit, theme, width):
         page = seen.page
         drag_box(page, 2.5, 3.0)
         name_box(seen, SNORT)
-        page.locator("#more-controls summary").click()
+        page.locator(".more summary").click()
         expect(page.locator(".tag").first).to_be_visible()
         contrast, text = page.evaluate(CONTRAST)
         assert contrast >= 4.5, text

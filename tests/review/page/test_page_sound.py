@@ -106,7 +106,7 @@ def test_speed_gain_band_and_selection_are_made_by_the_server(visit):
             seen, requests, "/api/sound", speed="8", start_s="2", end_s="3.5"
         )
         assert query["before"] == "0"
-        page.locator("#more-controls summary").click()
+        page.locator(".more summary").click()
         page.locator("#gain").select_option("12")
         wait_for_query(seen, requests, "/api/sound", gain_db="12")
         page.keyboard.press("b")

@@ -1,4 +1,9 @@
-// Numbers and times as people read them.
+// Numbers, times and names as people read them.
+
+export const FORMATS = { raven: "Raven", audacity: "Audacity", kaleidoscope: "Kaleidoscope", csv: "CSV", parquet: "Parquet", segments: "Segments", study: "Study" };
+
+/** Return a sentence with a capital letter. */
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Format seconds of a recording as m:ss.s or h:mm:ss.s; with `long`, always the latter. */
 export function formatTime(seconds, digits = 1, long = false) {

@@ -2,7 +2,7 @@
 
 import { getFile, getJson, withQuery } from "./api.js";
 import { byId, debounce, make, makeButton, makeField, makeOptions } from "./dom.js";
-import { baseName, formatClock, formatCount, formatShare, formatSpeed, formatTime } from "./format.js";
+import { baseName, FORMATS, formatClock, formatCount, formatShare, formatSpeed, formatTime } from "./format.js";
 import { isTyping, listenToKeys, nameKey, toggleHelp } from "./keytable.js";
 import { findAll, openReview, showFinding, startTasks } from "./labelfind.js";
 import { addBox, boxes, changeHistory, choose, chooseNext, chosenBox, closeNamer, deleteBox, markNothing, nudge, openBoxes, openNamer, playBox, repeatName, startBoxes, takeBoxes } from "./labelboxes.js";
@@ -18,7 +18,6 @@ import { startTheme } from "./theme.js";
 
 const PAUSE_MS = 1500;
 const HEADERS_MS = 700; // until recordings whose headers are being read are asked for again
-const FORMATS = { raven: "Raven", audacity: "Audacity", kaleidoscope: "Kaleidoscope", csv: "CSV", parquet: "Parquet", segments: "Segments", study: "Study" };
 const GAINS = [-12, -6, 0, 6, 12, 18, 24, 30, 36];
 const TOPS = [50, 100, 250, 500, 1000, 2000, 4000, 8000, 12000, 16000, 24000, 48000, 96000, 125000, 200000];
 const recordings = new Map(); // name → recording
@@ -109,7 +108,7 @@ function openNext(step) {
 
 /** Take an answer: boxes, recordings and names that changed. */
 function take(answer) {
-  state.session.names = answer.names;
+  Object.assign(state.session, { names: answer.names, counts: answer.counts });
   takeBoxes(answer);
   for (const row of answer.recordings) {
     recordings.set(row.name, { ...recordings.get(row.name), ...row });
@@ -155,7 +154,7 @@ function drawOverview() {
     return part;
   };
   const heard = (view.recording.heard ?? []).map(([start, end]) => put("heard", start, end));
-  const marks = [...boxes.values()].filter((box) => box.label !== null).map((box) => put("mark", box.start_s));
+  const marks = [...boxes.values()].filter((box) => box.label !== null).map((box) => put("call", box.start_s));
   const bar = byId("overview");
   bar.replaceChildren(...heard, ...marks, put("window", view.start_s, Math.min(length, viewEnd())));
   bar.setAttribute("aria-valuemax", length.toFixed(1));
@@ -317,18 +316,17 @@ function startControls() {
     playing.firstChild.textContent = sound.playing ? "Stop" : "Play";
     playing.dataset.playing = String(sound.playing);
   });
-  byId("transport").replaceChildren(
+  byId("transport").prepend(
     playing,
     makeSelect("speed", "Speed of the sound", SPEEDS.map((value) => [value, formatSpeed(value)]), "speed"),
     makeButton("Zoom in", "z", () => zoom(-1)),
     makeButton("Zoom out", "x", () => zoom(1)),
     makeButton("Whole", "w", showAll, { title: "Show the whole recording" }),
-    makeButton("Add", "a", addBox, { title: "Add a box at the cursor" }),
     makeToggle("same", "Same name", "s", "New boxes get the name of the chosen box, or the last one, at once"),
     makeButton("Nothing here", "n", markNothing, { title: "There is no (other) call in what is seen" }),
     makeButton("Undo", "u", () => changeHistory("/api/undo")),
   );
-  byId("more").querySelector(".fields").replaceChildren(
+  byId("transport").querySelector(".fields").replaceChildren(
     makeNumber("max_hz", "Highest frequency (Hz)", 1),
     makeNumber("floor_db", "Darkest level (dB)", -150),
     makeNumber("range_db", "Range of levels (dB)", 1),
@@ -336,6 +334,7 @@ function startControls() {
     makeField("Colours", makeSelect("colours", "Colours", Object.keys(state.session.palettes).map((name) => [name, name]), "colours", String)),
     makeField("Gain", makeSelect("gain", "Gain", GAINS.map((value) => [value, `${value > 0 ? "+" : ""}${value} dB`]), "gain_db")),
     makeToggle("band", "Filter", "f", "Play a call with its own frequencies only"),
+    makeButton("Add", "a", addBox, { title: "Add a box at the cursor" }),
   );
 }
 
@@ -361,11 +360,11 @@ function showPanel() {
   const length = rows.reduce((sum, row) => sum + (row.duration_s ?? 0), 0);
   const [part, whole] = [heard, length].map((seconds) => Math.round(seconds / 60).toLocaleString("en"));
   byId("shown").textContent = `${formatCount(calls, "call")} in ${formatCount(rows.length, "recording")}, ${part} of ${whole} min listened to`;
-  const names = state.session.names.map((name) => make("bdi", {}, name));
+  const names = state.session.names.map((name, place) => make("span", {}, make("bdi", {}, name), ` ${state.session.counts[place].toLocaleString("en")}`));
   const links = state.session.exports.map((name) => make("a", { class: "button", href: withQuery(`/api/export/${name}`, {}), download: true, "data-format": name, click: download }, FORMATS[name] ?? name));
   const commands = state.session.commands.map((command) => make("code", {}, command));
   byId("panel").replaceChildren(
-    make("section", {}, make("h2", {}, "Names"), make("p", { class: "row" }, ...(names.length ? names.flatMap((name, index) => (index ? [" · ", name] : [name])) : ["No calls yet."]))),
+    make("section", {}, make("h2", {}, "Names"), make("p", { class: "row names" }, ...(names.length ? names : ["No calls yet."]))),
     make("section", {}, make("h2", {}, "Export"), make("div", { class: "row" }, ...links)),
     make("section", {}, make("h2", {}, "Find all calls"), make("div", { id: "finding" }), make("details", {}, make("summary", {}, "The same by commands"), ...commands)),
   );

@@ -2,7 +2,7 @@
 
 import { getJson, postJson } from "./api.js";
 import { byId, make, makeButton } from "./dom.js";
-import { formatCount, formatShare } from "./format.js";
+import { capital, formatCount, formatShare } from "./format.js";
 import { makeUuid } from "./outbox.js";
 import { emit } from "./state.js";
 
@@ -12,7 +12,6 @@ let tasks = null;
 let timer = null;
 
 const isBusy = () => ["index", "find"].some((name) => tasks?.[name].state === "running");
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Ask how far everything is, again and again. */
 async function follow() {
@@ -46,7 +45,7 @@ function describeIndex({ state, share, left, note, error }) {
 function describeFound({ calls }) {
   const counts = Object.entries(calls).map(([name, count]) => `${name} ${count}`);
   const total = Object.values(calls).reduce((sum, count) => sum + count, 0);
-  return `Found ${formatCount(total, "call")} (${counts.join(", ")})`;
+  return `Found ${formatCount(total, "sound")} (${counts.join(", ")})`;
 }
 
 /** Learn from all calls, and look for more of them everywhere; or stop it. */
@@ -72,11 +71,12 @@ export function showFinding() {
   const place = byId("finding");
   if (place === null) return;
   const { state = "none", text = "", share = 0, left = "", error = "", found = null } = tasks?.find ?? {};
+  const isKnown = share > 0 && share < 1; // a step ends after all of its items
   const parts = [];
   if (state === "running") {
     parts.push(
-      make("p", {}, `${capital(text)} … ${share ? formatShare(share) : ""}${left ? `, ${left} left` : ""}`),
-      make("progress", { max: 1, value: share || null, "aria-label": text }),
+      make("p", {}, `${capital(text)} … ${isKnown ? `${formatShare(share)}${left ? `, ${left} left` : ""}` : ""}`),
+      make("progress", { max: 1, value: isKnown ? share : null, "aria-label": text }),
       makeButton("Stop", "F", findAll, { id: "stop-finding", "aria-keyshortcuts": "Shift+F" }),
     );
   } else {
@@ -87,8 +87,9 @@ export function showFinding() {
   }
   if (found !== null && state !== "running") {
     const label = `${describeFound(found)}.`;
+    const unit = make("p", { class: "quiet" }, "Calls without a pause between them, such as a song, count as one sound.");
     const trust = found.trust ? make("p", { class: "quiet" }, `${capital(found.trust)}.`) : null;
-    parts.push(make("p", { id: "found-calls" }, make("bdi", {}, label)), trust);
+    parts.push(make("p", { id: "found-calls" }, make("bdi", {}, label)), found.number ? unit : null, trust);
     if (found.number) parts.push(makeButton("Review them", "R", openReview, { id: "review-found", "aria-keyshortcuts": "Shift+R" }));
   }
   const focused = place.contains(document.activeElement) ? document.activeElement.id : null;

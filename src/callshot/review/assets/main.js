@@ -64,7 +64,8 @@ function showMode() {
 }
 
 function showTitle() {
-  const { title, reviewer, blind } = state.session;
+  const { reviewer, blind } = state.session;
+  const title = BASE ? "Found calls" : state.session.title;
   byId("title").textContent = title;
   byId("title").title = `${title} · reviewer ${reviewer}${blind ? " · blind" : ""}`;
   document.title = `${title} · callshot review`;

@@ -3,11 +3,10 @@
 import { AFTER_FINDING, BASE, getJson, withQuery } from "./api.js";
 import { drawCurve, drawInterval } from "./charts.js";
 import { byId, debounce, make, makeButton } from "./dom.js";
-import { formatCount, formatScore, formatShare } from "./format.js";
+import { capital, FORMATS, formatCount, formatScore, formatShare } from "./format.js";
 import { changeQueue } from "./queue.js";
 import { emit, on, state } from "./state.js";
 
-const FORMATS = [["raven", "Raven"], ["audacity", "Audacity"], ["csv", "CSV"], ["parquet", "Parquet"]];
 let rejected = false; // whether exports contain rejected calls too
 let every = true; // whether exports of annotations contain those that nobody reviewed
 
@@ -89,8 +88,16 @@ function describeThreshold(row) {
 /** Show how well the labels collected so far do, per number of examples. */
 function makeCurve(curve) {
   if (!curve) return make("section", { hidden: true });
-  const why = curve.why ? make("p", { class: "quiet" }, curve.why) : null;
-  return makeSection("What examples bring", why ?? drawCurve(curve));
+  const why = curve.why ? make("p", { class: "quiet" }, `${capital(curve.why)}.`) : null;
+  return makeSection("What more examples bring", why ?? drawCurve(curve), makeAdvice(curve.recommended));
+}
+
+/** Offer calls of the label that gains most from one more. */
+function makeAdvice(label) {
+  if (!label) return null;
+  const show = () => changeQueue({ filters: { state: "undecided", label } });
+  const text = make("p", {}, "One more example of ", make("bdi", {}, label), " improves its scores more than one of any other label.");
+  return make("div", {}, text, makeButton(`Review ${label}`, null, show, { id: "review-recommended" }));
 }
 
 function makeAgreement(progress) {
@@ -109,8 +116,8 @@ function makeSettle(conflicts) {
 }
 
 function makeExport() {
-  const links = FORMATS.map(([name, text]) =>
-    make("a", { class: "button", href: exportAddress(name), download: true, "data-format": name }, text));
+  const links = state.session.exports.map((name) =>
+    make("a", { class: "button", href: exportAddress(name), download: true, "data-format": name }, FORMATS[name] ?? name));
   const { annotations } = state.session;
   if (BASE) return makeSection("Export", make("div", { class: "row" }, ...links), make("p", { class: "quiet" }, AFTER_FINDING));
   const box = make("input", { type: "checkbox", checked: rejected, change: () => { rejected = box.checked; showPanel(); } });

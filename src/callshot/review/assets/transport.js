@@ -73,7 +73,7 @@ export function startTransport() {
     speed,
     makeToggle("fit", "Fit frequencies", "w", () => toggleSetting("fit"), "Show the frequencies of this label only, with a contrast that suits it"),
     makeButton("Mark a call", "i", markHere, { "aria-keyshortcuts": "i", title: "Or drag a box on the spectrogram" }),
-    make("details", { id: "more-controls" }, make("summary", {}, "More"), make("div", { class: "row" }, ...makeOthers())),
+    make("details", { class: "more" }, make("summary", {}, "More"), make("div", { class: "row" }, ...makeOthers())),
   );
   on("settings", showSettings);
   on("player", showPlaying);
