@@ -88,6 +88,17 @@ def test_clips_are_those_of_the_segments(tmp_path):
     assert loudest_hz(clips["a@3"].sound) == pytest.approx(600, abs=5)
 
 
+def test_calls_of_a_label_are_drawn_up_to_the_same_frequency(tmp_path):
+    audio = make_audio(tmp_path)
+    same = audio.with_columns(label=["roar"] * len(audio))
+    tops = {clip.top_hz for clip in make_clips(same, same["segment"]).values()}
+    assert len(tops) == 1
+    other = audio.with_columns(label=[f"label {row}" for row in range(len(audio))])
+    assert (
+        len({clip.top_hz for clip in make_clips(other, same["segment"]).values()}) > 1
+    )
+
+
 def test_the_size_of_all_clips_is_bounded_and_the_first_ones_are_kept(tmp_path):
     audio = make_audio(tmp_path)
     whole = make_clips(audio, ["a@2", "a@0", "a@1"])
@@ -102,9 +113,9 @@ def test_clips_of_the_last_time_are_used_until_something_changes(tmp_path, monke
     store = tmp_path / "work/sounds.json"
     made = []
 
-    def count_clips(signal, rate_hz):
+    def count_clips(signal, rate_hz, median_hz):
         made.append(rate_hz)
-        return make_call_clip(signal, rate_hz)
+        return make_call_clip(signal, rate_hz, median_hz)
 
     monkeypatch.setattr(sounds, "make_call_clip", count_clips)
     first = make_clips(audio, ["a@0", "a@1"], store=store)

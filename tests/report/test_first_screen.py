@@ -27,6 +27,9 @@ REASONS = (
 )
 MORE = re.compile(r"More than (\d+) of every call type cannot be tested")
 NEXT = re.compile(r"From (\d+) to \d+ examples")
+RISE = re.compile(
+    r"From (\d+) to (\d+) of each, mAP (?:rises by (\d\.\d+)|does not rise)"
+)
 TEXTS = {"lead", "detail", "card", "first-curve"}
 
 
@@ -34,6 +37,7 @@ class FirstScreen:
     """The texts of the first screen, by the class of their element, and the data of the page."""
 
     def __init__(self, page: str) -> None:
+        self.page = page
         self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
         for _, attributes, text in Reader(page).found:
             if attributes.get("class") in TEXTS:
@@ -118,6 +122,8 @@ def check_shots(text: str, k: int) -> None:
         assert int(number) == k or has_reason, text
     for number in MORE.findall(text):
         assert int(number) >= k, text
+    for start, end, _ in RISE.findall(text):
+        assert str(k) in (start, end), text
     for number in NEXT.findall(text):
         assert int(number) == k or "of its own" in text, text
 
@@ -180,3 +186,28 @@ def test_the_matrix_opens_at_the_k_of_the_sentence_with_the_shares_of_the_text(s
     check_shots(text, summary.headline.k)
     most, least = map(int, re.findall(r": (\d+) %", text))
     assert (most, least) == (round(max(right)), round(min(right)))
+
+
+def test_the_table_of_encoders_and_call_types_has_the_k_of_the_sentence(shown):
+    screen, summary, _ = shown
+    captions = re.findall(r"Shading and numbers: AP with (\d+) example", screen.page)
+    assert set(captions) <= {str(summary.headline.k)}
+
+
+def test_each_card_says_what_to_do_next_in_the_numbers_of_the_curve(shown):
+    _, summary, results = shown
+    for card in summary.cards:
+        assert card.advice.startswith("Next: ") or card.answer == "Not measured"
+    points = results.evaluation.curve.filter(
+        encoder=summary.best, scoring="all", metric="map", spread="total"
+    )
+    means = dict(points.select("k", "mean").iter_rows())
+    for start, end, rise in RISE.findall(summary.cards[-1].advice):
+        expected = max(means[int(end)] - means[int(start)], 0.0)
+        assert float(rise or 0.0) == pytest.approx(expected, abs=0.0006)
+
+
+def test_encoders_are_explained_once(shown):
+    screen, _, results = shown
+    for name in set(results.evaluation.encoders) & {"mfcc", "yamnet"}:
+        assert screen.page.count(f"<dt>{name}</dt>") == 1

@@ -275,7 +275,7 @@ def test_paired_differences_are_those_of_the_corpus(visit, study):
         k, rows = read_rows(page, "differences")
         text = page.get_by_test_id("differences-readout").inner_text()
     for shot, values in readouts.items():
-        point = pick(differences, k=shot, metric="map", scoring="all", spread="total")
+        point = pick(differences, k=shot, metric="map", scoring="all", spread="mean")
         interval = "{p01:+.4f} – {p99:+.4f}".format(**point).replace("-", "−")
         assert values[name] == [format_change(point["mean"], 4), interval]
     point = pick(differences, k=k, metric="map", scoring="all", spread="per-query")

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
+import pytest
 import soundfile
 
 from callshot.records import no_progress
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
 from callshot.report.figures import FIGURES
+from callshot.report.figures.figure_io import ON_CHART
 from callshot.report.summary import write_summary
 from callshot.report.write_report import (
     ReportOptions,
@@ -58,11 +60,12 @@ def test_baselines_crossovers_and_refinement_are_written_if_there_are_any(
     names = write_numbers(trained, tmp_path, EarlierFiles())
     folder = tmp_path / "corpus"
     assert {f"corpus/{path.name}" for path in folder.iterdir()} == set(names)
-    scalars = {name: dtype for name, dtype in BASELINES.items() if name != "samples"}
+    lists = ("samples", "mean_samples")
+    scalars = {name: dtype for name, dtype in BASELINES.items() if name not in lists}
     for name, schema, frame in (
         ("crossovers.csv", CROSSOVERS, trained.evaluation.crossovers),
         ("refinement.csv", REFINEMENT, trained.refinement),
-        ("baselines.csv", scalars, trained.baselines.drop("samples")),
+        ("baselines.csv", scalars, trained.baselines.drop(lists)),
     ):
         assert len(frame)
         assert read_frame(folder / name, schema).equals(frame)
@@ -87,8 +90,11 @@ def describe_report():
     )
 
 
-def test_every_figure_that_is_drawn_is_on_the_page_once(trained, tmp_path):
-    repeated = replace(SMALL, seeds=2, repeat_folds=2, total_samples=100)
+@pytest.mark.parametrize("pdf", [False, True])
+def test_the_page_has_each_figure_once_that_no_chart_shows_and_a_paper_has_all(
+    trained, tmp_path, pdf
+):
+    repeated = replace(SMALL, repeat_samples=2, repeat_folds=2, total_samples=100)
     crossed = make_corpus_results(protocol=repeated).evaluation
     frames = {
         "sensitivity": crossed.sensitivity,
@@ -96,15 +102,18 @@ def test_every_figure_that_is_drawn_is_on_the_page_once(trained, tmp_path):
     }
     all_results = {"corpus": replace_frames(trained, **frames)}
     summaries = {name: write_summary(one) for name, one in all_results.items()}
-    write_report(tmp_path, all_results, describe_report(), summaries, {}, *ALONE)
+    options = replace(describe_report(), pdf=pdf)
+    write_report(tmp_path, all_results, options, summaries, {}, *ALONE)
     page = (tmp_path / "report.html").read_text()
     figures = sorted(tmp_path.glob("*/figures/*.png"))
-    kinds = {path.stem.partition("-")[0] for path in figures}
-    assert kinds == set(FIGURES)
+    shown = {name for name, figure in FIGURES.items() if figure.section != ON_CHART}
+    drawn = {path.stem.partition("-")[0] for path in figures}
+    assert drawn == (set(FIGURES) if pdf else shown)
     for path in figures:
         image = base64.b64encode(path.read_bytes()).decode()
-        assert page.count(image) == 1, path
-    assert page.count('class="picture"') == len(figures)
+        is_shown = path.stem.partition("-")[0] in shown
+        assert page.count(image) == is_shown, path
+    assert page.count('class="picture"') == len(shown)
 
 
 LARGEST_BYTES = 5_000_000
@@ -144,5 +153,5 @@ def test_a_report_with_sounds_of_6_call_types_and_2_encoders_has_at_most_5_mb(
     assert len(page) <= LARGEST_BYTES
     (clips,) = re.findall(rb'id="clips">(.*?)</script>', page)
     assert len(json.loads(clips)[0]) >= 3 * 6  # of every call type
-    assert len([name for name in names if name.endswith(".png")]) >= 7
+    assert len([name for name in names if name.endswith(".png")]) >= 2
     assert not [name for name in names if name.endswith(".pdf")]

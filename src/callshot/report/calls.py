@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -209,7 +210,8 @@ def _read_clips(store: Path | None, key: str) -> dict[str, CallClip] | None:
 def _load_clips(segments: Spans) -> Iterator[tuple[str, CallClip]]:
     """Yield the name and the clip of each segment that can be read.
 
-    A clip ends after MAX_LENGTH_S; a short call is played with some sound around it.
+    A clip ends after MAX_LENGTH_S; a short call is played with some sound around it. All calls of a
+    label are drawn up to the same frequency, which noise in one of them does not change.
     """
     end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + MAX_LENGTH_S)
     collar_s = np.array(segments["collar_s"])
@@ -217,20 +219,32 @@ def _load_clips(segments: Spans) -> Iterator[tuple[str, CallClip]]:
     collar_s[is_short] = np.maximum(collar_s[is_short], AROUND_S)
     spans = segments.with_columns(end_s=end_s, collar_s=collar_s)
     names = segments["segment"]
+    labels = segments["label"]
     rates_hz = segments["rate_hz"]
+    signals = {}
+    medians_hz = defaultdict[str, list[float]](list)
     for row, signal in load_audio(spans):
         if not isinstance(signal, CallshotError) and len(signal):
-            yield names[row], make_call_clip(np.asarray(signal, float), rates_hz[row])
+            signals[row] = np.asarray(signal, float)
+            median_hz = median_frequency_hz(signals[row], rates_hz[row])
+            medians_hz[labels[row]].append(median_hz)
+    for row, signal in signals.items():
+        median_hz = float(np.median(medians_hz[labels[row]]))
+        yield names[row], make_call_clip(signal, rates_hz[row], median_hz)
 
 
-def make_call_clip(signal: FloatArray, rate_hz: int) -> CallClip:
+def make_call_clip(
+    signal: FloatArray, rate_hz: int, median_hz: float | None = None
+) -> CallClip:
     """Return a signal, (samples,), as sound and spectrogram, all signals equally loud.
 
-    A call that is too low to hear is also sped up, by the least speed that makes it audible.
+    Half of the energy of such calls is below `median_hz`, by default of this one. A call that is
+    too low to hear is also sped up, by the least speed that makes it audible.
     """
     loudest = float(np.abs(signal).max()) or 1.0
     scaled = signal * (LEVEL / loudest)
-    median_hz = median_frequency_hz(scaled, rate_hz)
+    if median_hz is None:
+        median_hz = median_frequency_hz(scaled, rate_hz)
     out_hz = RATES_HZ[0] if rate_hz <= RATES_HZ[0] else RATES_HZ[1]
     top_hz = min(rate_hz / 2, max(8 * median_hz, 500.0))  # where the call is
     clip = CallClip(

@@ -12,14 +12,15 @@ import polars as pl
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import Frame
-from callshot.records.terms import preferred_spread
+from callshot.records.terms import MEAN, comparison_spread, preferred_spread
 
 FEW_SHOTS = 5  # the largest k that counts as a few examples
-NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
+NAMES = {"cl2n": "CL2N", "root-cl2n": "root CL2N", "logistic": "logistic at k"}
 SPREAD_NOTES = {
     "per-query": "the paper's, over bootstrap samples",
     "shared": "the choice of labelled examples",
     "total": "one labelled set on other recordings",
+    MEAN: "the mean over labelled sets, on other recordings",
 }
 DESCRIPTIONS = {
     "logistic": "logistic regression, trained on the same k exemplars of every class"
@@ -115,7 +116,7 @@ def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
     """Yield two frames for every encoder and classifier other than the reference.
 
     They are the samples of mAP of this classifier, and of the reference with the same encoder, both
-    in the preferred one of their common spreads.
+    of the mean over labelled sets if it is known, else in the preferred one of their spreads.
     """
     if results.other_classifiers is None:
         return
@@ -127,7 +128,7 @@ def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
         same_encoder = reference.filter(encoder=values["encoder"][0])
         spreads = set(values["spread"]) & set(same_encoder["spread"])
         if spreads:
-            spread = preferred_spread(spreads)
+            spread = comparison_spread(spreads)
             yield values.filter(spread=spread), same_encoder.filter(spread=spread)
 
 

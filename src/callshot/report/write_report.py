@@ -30,6 +30,7 @@ from callshot.report.choices import join_classifiers
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import (
     FIGURES,
+    ON_CHART,
     FigurePage,
     start_drawing,
 )
@@ -62,7 +63,7 @@ class ReportOptions(DisplayOptions):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The suffixes of every figure; the page shows the PNG."""
+        """The suffixes of every figure; the page shows PNG files."""
         return ("pdf", "png") if self.pdf else ("png",)
 
     @property
@@ -101,7 +102,9 @@ def write_report(
     for results in every:
         pages: Iterable[FigurePage] = ()
         if options.figures:
-            pages = plan_figures(results, options.confusion, options.protocol)
+            pages = plan_figures(
+                results, options.confusion, options.protocol, charts=options.pdf
+            )
         place = f"{results.corpus}/figures"
         drawings[results.corpus] = start_drawing(
             pages, folder, place, options.formats, workers, earlier
@@ -126,9 +129,9 @@ def write_report(
         names += [path.relative_to(folder).as_posix() for path in paths]
         shown = []
         for path in paths:
-            if path.suffix == ".png":
-                name, _, number = path.stem.partition("-")
-                figure = FIGURES[name]
+            name, _, number = path.stem.partition("-")
+            figure = FIGURES[name]
+            if path.suffix == ".png" and figure.section != ON_CHART:
                 caption = f"{figure.caption}, {number}" if number else figure.caption
                 shown.append((figure.section, caption, path))
         pictures[corpus] = shown
@@ -175,7 +178,7 @@ def write_numbers(
     evaluation = results.evaluation
     frames = {
         DIFFERENCES_FILE: evaluation.differences,
-        "baselines.csv": results.baselines.drop("samples"),
+        "baselines.csv": results.baselines.drop("samples", "mean_samples"),
         "crossovers.csv": evaluation.crossovers,
         "refinement.csv": results.refinement,
     }

@@ -296,9 +296,9 @@ def test_intervals_are_those_of_the_curves_on_both_spreads():
 
 def test_differences_are_shown_by_pair_and_k_with_the_share_of_wins():
     def difference(other, k, spread="shared", scoring="all", mean=-0.0125):
-        key = ("ELEV", "perch-v2", other, scoring, "map", spread, k)
+        key = ("ELEV", "perch-v2", other, scoring, "map", spread, "one-set", k)
         levels = (mean, -0.1, -0.05, -0.01, 0.0, 0.05, 0.25)
-        return (*key, *levels, 200, -0.2, 0.2, False)
+        return (*key, *levels, 200, -0.2, 0.2, False, None)
 
     def make_table(*rows):
         frame = make_rows(DIFFERENCES, *rows)

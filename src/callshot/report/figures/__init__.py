@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
-from callshot.report.figures.figure_io import FIGURES, Pages
+from callshot.report.figures.figure_io import FIGURES, ON_CHART, Pages
 
 CONFUSION_SHOTS = (1, 5, 20)
 
@@ -23,10 +23,14 @@ def plan_figures(
     results: CorpusResults,
     confusion_shots: Sequence[int] = CONFUSION_SHOTS,
     protocol: Protocol | None = None,
+    *,
+    charts: bool = True,
 ) -> Pages:
     """Yield a page for every figure that the results have data for.
 
-    The example episode is rerun with `protocol`, the protocol of the evaluation.
+    Without `charts`, those that a chart of the page shows are left out. The example episode is
+    rerun with `protocol`, the protocol of the evaluation.
     """
     for figure in FIGURES.values():
-        yield from figure.plan(results, confusion_shots, protocol or Protocol())
+        if charts or figure.section != ON_CHART:
+            yield from figure.plan(results, confusion_shots, protocol or Protocol())

@@ -39,6 +39,7 @@ from callshot.report.choices import (
     paired_values,
 )
 from callshot.report.figures.figure_io import (
+    ON_CHART,
     FigurePage,
     Pages,
     draw_page,
@@ -246,7 +247,7 @@ def sweep_page(
 
 @figure_of_report(
     "sweep",
-    "encoder",
+    ON_CHART,
     "mAP against k, exemplars per class",
 )
 def plan_sweep(results: CorpusResults, *_: Any) -> Pages:
@@ -254,7 +255,7 @@ def plan_sweep(results: CorpusResults, *_: Any) -> Pages:
     yield sweep_page(results.evaluation, "sweep", "all", results.baselines)
 
 
-@figure_of_report("reduced", "encoder", "mAP over categories against k")
+@figure_of_report("reduced", ON_CHART, "mAP over categories against k")
 def plan_reduced(results: CorpusResults, *_: Any) -> Pages:
     """Yield the sweep of reduced scoring, if there is one."""
     if "reduced" in results.evaluation.curve["scoring"]:
@@ -263,7 +264,7 @@ def plan_reduced(results: CorpusResults, *_: Any) -> Pages:
 
 @figure_of_report(
     "inset",
-    "encoder",
+    ON_CHART,
     "The curves at few examples, up to k = 7",
 )
 def plan_inset(results: CorpusResults, *_: Any) -> Pages:
@@ -395,7 +396,7 @@ CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
 
 @figure_of_report(
     "classes",
-    "encoder",
+    ON_CHART,
     "The curve of every class",
 )
 def plan_classes(results: CorpusResults, *_: Any) -> Pages:
@@ -504,12 +505,13 @@ WINS_LIMITS = (-0.08, 1.08)
 
 @figure_of_report(
     "differences",
-    "certainty",
+    ON_CHART,
     "Encoders and baselines, compared pair by pair over the same draws",
 )
 def plan_differences(results: CorpusResults, *_: Any) -> Pages:
     """Yield the pairs of encoders, or of an encoder and a baseline, twelve to a page."""
-    rows = results.evaluation.differences.filter(metric="map", scoring="all")
+    differences = results.evaluation.differences
+    rows = differences.filter(interval="one-set", metric="map", scoring="all")
     by_k = rows.sort("k", maintain_order=True)
     pairs = by_k.partition_by("one", "other")
     limits = axis_limits(rows.select("p01", "p99"), [0.0], low=-1.04, high=1.04)
@@ -730,7 +732,7 @@ CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.
 
 @figure_of_report(
     "classifiers",
-    "training",
+    ON_CHART,
     "The centroid and other classifiers without training, against k",
 )
 def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:

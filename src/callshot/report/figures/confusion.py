@@ -9,7 +9,12 @@ import numpy as np
 
 from callshot.records import CorpusResults, FloatArray
 from callshot.records.frames import Frame, unique_values
-from callshot.report.figures.figure_io import Pages, figure_of_report, make_pages
+from callshot.report.figures.figure_io import (
+    ON_CHART,
+    Pages,
+    figure_of_report,
+    make_pages,
+)
 from callshot.report.figures.layout import (
     BOLD_TICK_FONT,
     INK,
@@ -49,7 +54,7 @@ MatrixGrid = tuple[
 
 @figure_of_report(
     "confusion",
-    "confused",
+    ON_CHART,
     "Labels against decisions",
 )
 def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pages:

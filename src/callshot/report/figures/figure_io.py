@@ -52,10 +52,14 @@ class FigurePage:
 Pages = Iterator[FigurePage]
 
 
+ON_CHART = ""  # in place of a section
+
+
 @dataclass(frozen=True)
 class FigureKind:
     """A figure of a report: its caption, the section of the page that shows it, and its pages.
 
+    A figure is ON_CHART if a chart of the page shows the same: it is only drawn for a paper.
     `plan(results, confusion_shots, protocol)` yields the pages that the results have data for.
     """
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from callshot.records import CorpusResults, FloatArray
 from callshot.report.figures.figure_io import (
+    ON_CHART,
     Pages,
     figure_of_report,
     freeze,
@@ -66,7 +67,7 @@ NAME_LINE: Style = {"arrowstyle": "-", "linewidth": 0.5, "color": INK, "shrinkB"
 
 @figure_of_report(
     "map",
-    "listen",
+    ON_CHART,
     "The embeddings in the plane of largest variance, with the centroids of the labels",
 )
 def plan_projection(results: CorpusResults, *_: Any) -> Pages:

@@ -28,6 +28,7 @@ import polars as pl
 from jinja2 import Template
 from markupsafe import Markup
 
+from callshot.encoders.catalogue import describe_names
 from callshot.errors import InputError
 from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.fewshot.metrics import chance_average_precision
@@ -41,6 +42,7 @@ from callshot.records import (
     Evaluation,
 )
 from callshot.records.frames import Frame, Shots
+from callshot.records.terms import MEAN
 from callshot.report.choices import (
     classifier_name,
     largest_shot,
@@ -142,7 +144,7 @@ def corpus_data(results: CorpusResults) -> Data:
         axes.append(classifiers.with_row_index())
         lines |= _make_lines(results.other_classifiers.curve, axes, shots, "c")
     differences = _make_lines(
-        evaluation.differences,
+        _choose_differences(evaluation),
         [metrics, spreads, pairs],
         shots,
         fields=(*INTERVAL, "wins", "clear"),
@@ -174,6 +176,21 @@ def corpus_data(results: CorpusResults) -> Data:
         "pairs": [list(map(clean, names)) for _, *names in pairs.iter_rows()],
         "differences": differences,
     }
+
+
+def _choose_differences(evaluation: Evaluation) -> Frame:
+    """Return differences for the chart: of means over labelled sets where they are known.
+
+    They have the place of the spread `total`, or of the preferred one of the curves.
+    """
+    differences = evaluation.differences
+    if MEAN not in differences["spread"]:
+        return differences
+    spread = main_spread(evaluation)
+    spread_of_row = pl.when(spread=MEAN).then(pl.lit(spread)).otherwise("spread")
+    return differences.filter(pl.col("spread") != spread).with_columns(
+        spread=spread_of_row
+    )
 
 
 def _number_rows(frame: Frame, *columns: str) -> Frame:
@@ -457,6 +474,7 @@ def format_change(value: float, digits: int = 3) -> str:
 
 
 PARTS: tuple[Callable[..., Any], ...] = (
+    describe_names,
     examples_needed_table,
     show_budget,
     show_left_out,

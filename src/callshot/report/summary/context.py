@@ -21,9 +21,9 @@ from callshot.fewshot.differences import (
     summarise_comparisons,
 )
 from callshot.fewshot.label_budget import WITHIN
-from callshot.records import METRIC_NAMES, CorpusResults, Evaluation
+from callshot.records import METRIC_NAMES, ClassCount, CorpusResults, Evaluation
 from callshot.records.frames import Frame, value_matrix
-from callshot.records.terms import LARGEST_P
+from callshot.records.terms import LARGEST_P, MEAN, comparison_spread
 from callshot.report.choices import (
     FEW_SHOTS,
     is_trained,
@@ -44,6 +44,7 @@ SAMPLES = {
     "total": "samples",
     "shared": "labelled sets",
     "per-query": "bootstrap samples",
+    MEAN: "samples of recordings",
 }
 
 
@@ -63,6 +64,11 @@ class Context:
     def spread(self) -> str:
         """The spread that all sentences are about."""
         return main_spread(self.evaluation)
+
+    @cached_property
+    def comparison_spread(self) -> str:
+        """The spread of sentences that say which of two is better."""
+        return comparison_spread({self.spread, *self.evaluation.differences["spread"]})
 
     @cached_property
     def samples(self) -> int:
@@ -88,6 +94,12 @@ class Context:
     def point(self) -> Point:
         """The point of the best encoder at this k."""
         return self.curve().row(by_predicate=pl.col("k") == self.k, named=True)
+
+    @cached_property
+    def rarest(self) -> ClassCount:
+        """The class that can give the fewest examples in every split."""
+        classes = self.evaluation.eligible_classes
+        return min(classes, key=lambda one: (one.complete_to_k, one.exemplars))
 
     @cached_property
     def curves(self) -> Frame:
@@ -160,7 +172,7 @@ class Context:
         They are empty if the two were not compared.
         """
         rows = self.evaluation.differences.filter(
-            scoring=scoring, metric="map", spread=self.spread
+            scoring=scoring, metric="map", spread=self.comparison_spread
         )
         pair = rows.filter(one=one, other=other)
         if pair.is_empty():

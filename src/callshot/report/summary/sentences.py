@@ -14,6 +14,7 @@ from operator import itemgetter
 import numpy as np
 import polars as pl
 
+from callshot.encoders.catalogue import describe_names, format_command
 from callshot.errors import count_text, printable
 from callshot.fewshot.differences import (
     MIN_SAMPLES,
@@ -316,9 +317,8 @@ def describe_certainty(context: Context) -> Sentences:
         yield say("no_intervals", context)
     else:
         has_differences = not evaluation.differences.is_empty()
-        yield say(
-            "intervals", context.spread, complete_shots if has_differences else None
-        )
+        complete = complete_shots if has_differences else None
+        yield say("intervals", context.spread, context.comparison_spread, complete)
 
 
 LEVEL_NAMES = {
@@ -442,8 +442,7 @@ def write_headline(context: Context) -> Headline:
         return Headline(say("rise", context, next_k, level), details, k, next_k)
 
     facts = []
-    classes = context.evaluation.eligible_classes
-    rarest = min(classes, key=lambda count: count.complete_to_k)
+    rarest = context.rarest
     if rarest.complete_to_k < context.curve()["k"][-1]:
         facts.append(say("limit", k, rarest))
     last = None
@@ -453,7 +452,7 @@ def write_headline(context: Context) -> Headline:
         last = complete.row(-1, named=True)
         has_gain = last["mean"] - context.point["mean"] >= MIN_RISE
         share = share_rising(context, last["k"])
-        if isfinite(share):
+        if has_gain and isfinite(share):
             facts.append(say("more_is_better", context, last["k"], share))
     sentence = say("headline", context, last, has_gain)
     return Headline(sentence, [*facts, *details], k)
@@ -507,20 +506,66 @@ class Card:
     answer: str
     text: str
     section: str
+    advice: str  # what to do next; may be empty
 
 
 def write_cards(context: Context) -> list[Card]:
     """Return the three cards of the first screen."""
     answers = {
-        "encoder": ("Which encoder?", _choose_encoder),
-        "training": ("Is training worth it?", _answer_training),
-        "labels": ("Which call type needs examples most?", _choose_call_type),
+        "encoder": ("Which encoder?", _choose_encoder, _advise_encoder),
+        "training": ("Is training worth it?", _answer_training, _advise_training),
+        "labels": (
+            "Which call type needs examples most?",
+            _choose_call_type,
+            _advise_labels,
+        ),
     }
     cards = []
-    for section, (question, find_answer) in answers.items():
+    for section, (question, find_answer, advise) in answers.items():
         answer, text = find_answer(context)
-        cards.append(Card(question, printable(answer), text, section))
+        advice = printable(advise(context, answer))
+        cards.append(Card(question, printable(answer), text, section, advice))
     return cards
+
+
+def _advise_encoder(context: Context, _: str) -> str:
+    """Return how to use the best encoder, or to find a better one."""
+    best = context.best
+    if next(describe_no_success(context), None) is not None:
+        return say("check_labels")
+    if is_random(best) or len(context.ranking(context.k)) == 1:
+        return say("add_encoder")
+    if "=auto" in best:
+        return say("choose_speed", best)
+    is_known = best in describe_names([best])
+    return say("use_encoder", best, format_command(best) if is_known else "")
+
+
+def _advise_training(context: Context, answer: str) -> str:
+    """Return whether to train, by the answer of the card."""
+    if answer == "Not measured":
+        return ""
+    return say("train" if answer.startswith("From") else "do_not_train")
+
+
+def _advise_labels(context: Context, _: str) -> str:
+    """Return which labels to add, and what these bring in mAP, as in the headline."""
+    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
+    recommended = recommended_class(rows)
+    if recommended is not None:
+        gain = recommended["double_gain"] / len(context.evaluation.eligible_classes)
+        return say("label_first", gain)
+    curve = context.curve()
+    means = dict(curve.filter("complete").select("k", "mean").iter_rows())
+    last = max(means, default=context.k)
+    fewer = max((k for k in means if 2 * k <= context.k), default=None)
+    start, end = (context.k, last) if last > context.k else (fewer, last)
+    rise = None if start is None else means[end] - means[start]
+    if start == context.k and rise is not None and rise < MIN_RISE:
+        return say("enough_labels", start, end, rise)
+    is_limit = context.rarest.complete_to_k < curve["k"][-1]
+    rarest = context.rarest.label if is_limit else None
+    return say("label_all", start, end, rise, rarest)
 
 
 def _choose_encoder(context: Context) -> tuple[str, str]:

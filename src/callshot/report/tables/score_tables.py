@@ -19,6 +19,7 @@ from callshot.records import (
     CorpusResults,
 )
 from callshot.records.frames import Frame, Shots, unique_values
+from callshot.records.terms import MEAN
 from callshot.report.choices import (
     classifier_name,
     common_spread,
@@ -49,6 +50,7 @@ SPREADS = {
         "these recordings"
     ),
     "total": "what one labelled set would score on other recordings of the same kind",
+    MEAN: "the mean over labelled sets, as other recordings would move it",
 }
 TRAINED_NOTE = (
     "Baselines are trained on all labelled data of the support side of each split."
@@ -334,10 +336,12 @@ def classifier_table(
 
 INTERVAL = ("mean", "p01", "p99")
 PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
+ALL_SETS = "all sets"
 DIFFERENCE_NOTE = (
     f"The first minus the second, over the same draws; {PERCENTILES}; wins is the share of samples "
     "in which the first is larger, with ties counted half. Underlined: a clear difference, by a 98 "
-    "% interval of all pairs and all k up to k* at once."
+    f"% interval of all pairs and all k up to k* at once. {ALL_SETS}: the mean over labelled sets, "
+    "as other recordings would move it."
 )
 
 
@@ -370,9 +374,10 @@ def difference_table(
     pair = pl.format("{} − {}", "one", "other")
     reduced = pl.format("{} − {}, {} scoring", "one", "other", "scoring")
     pair = pl.when(scoring="all").then(pair).otherwise(reduced)
+    spread = pl.col("spread").replace({MEAN: ALL_SETS})
     return _make_comparison(
         results,
-        differences.with_columns(Difference=pair),
+        differences.with_columns(spread=spread, Difference=pair),
         (*INTERVAL, "wins"),
         shots,
         name="differences",

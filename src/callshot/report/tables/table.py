@@ -363,8 +363,29 @@ def _get_html() -> Any:
     return environment.get_template("table.html").module
 
 
+def drop_missing(table: Table) -> Table:
+    """Drop columns that are missing in every row; the first column names the rows, and stays.
+
+    >>> rows = [[Cell("a"), Cell("–"), Cell("1", 1)], [Cell("b"), Cell("–"), Cell("–")]]
+    >>> [one.name for one in drop_missing(Table("t", "", [*map(Column, "xyz")], rows)).columns]
+    ['x', 'z']
+    """
+    kept = []
+    for index in range(len(table.columns)):
+        texts = {row[index].text for row in table.rows}
+        if index == 0 or texts - {"", MISSING}:
+            kept.append(index)
+    columns = [table.columns[index] for index in kept]
+    rows = [[row[index] for index in kept] for row in table.rows]
+    return replace(table, columns=columns, rows=rows)
+
+
 def to_html(table: Table, name: str) -> Markup:
-    """Return a table in a box that scrolls, with its caption and notes; `name` is its id."""
+    """Return a table in a box that scrolls, with its caption and notes; `name` is its id.
+
+    Columns without a value are not shown.
+    """
+    table = drop_missing(table)
     # A column with any number in it is aligned and sorted as numbers.
     classes = ["n" if is_number else "" for is_number in number_columns(table)]
     groups = list(column_groups(table.columns))

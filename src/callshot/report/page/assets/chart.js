@@ -29,6 +29,8 @@ function cssColour(colour) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
+const PAPER_PX = 560;
+
 class Chart {
   /** `onMove` gets the index of the shot under the cursor, `onZoom` the first and last shot or null. */
   constructor(host, onMove, onZoom) {
@@ -53,7 +55,7 @@ class Chart {
 
   options() {
     return {
-      width: this.host.clientWidth || 320,
+      width: this.width,
       height: this.height,
       padding: [14, 10, 0, 0],
       legend: { show: false },
@@ -211,9 +213,15 @@ class Chart {
     actions[event.key]();
   }
 
+  /** A chart for paper is small, and the paper enlarges it: its letters can be read. */
+  get width() {
+    const width = this.host.clientWidth || 320;
+    return document.documentElement.hasAttribute("data-print") ? Math.min(width, PAPER_PX) : width;
+  }
+
   resize() {
-    const width = this.host.clientWidth;
-    if (!this.plot || !width || width === this.plot.width) return;
+    const width = this.width;
+    if (!this.plot || !this.host.clientWidth || width === this.plot.width) return;
     this.plot.setSize({ width, height: this.height });
     if (!this.picture.isNamed) queueMicrotask(() => this.moveTo(this.index));
   }
@@ -337,7 +345,7 @@ function drawLineNames(plot, { shots, lines }) {
   }
 }
 
-/** Draw a point that the text is about, with its words; at its left where the right edge is near. */
+/** Draw a point that the text is about, with its words: at its left, where the names of lines are not, if there is room. */
 function drawMark(plot, k, value, text) {
   const { ctx, bbox } = plot;
   const px = uPlot.pxRatio;
@@ -350,9 +358,9 @@ function drawMark(plot, k, value, text) {
   ctx.arc(x, y, 5 * px, 0, 2 * Math.PI);
   ctx.fill();
   ctx.stroke();
-  const isRight = x > bbox.left + 0.65 * bbox.width;
-  ctx.textAlign = isRight ? "right" : "left";
-  drawName(plot, text, x + (isRight ? -8 : 8) * px, y - 5 * px, cssColour("ink"));
+  const hasRoom = x > bbox.left + 0.35 * bbox.width;
+  ctx.textAlign = hasRoom ? "right" : "left";
+  drawName(plot, text, x + (hasRoom ? -8 : 8) * px, y - 5 * px, cssColour("ink"));
 }
 
 function drawName({ ctx }, name, x, y, fill) {

@@ -9,7 +9,7 @@ class Confusion {
     this.controls = makeElement("div", { class: "fields" });
     this.grid = makeElement("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Confusions" });
     this.list = makeElement("div", { class: "readout", "aria-live": "polite", "data-testid": "confusion-calls" });
-    host.append(this.controls, makeElement("div", { class: "side-by-side" }, this.grid, this.list));
+    host.append(this.controls, makeElement("div", { class: "side-by-side confusion-side" }, this.grid, this.list));
     this.update({ corpus: 0 });
   }
 

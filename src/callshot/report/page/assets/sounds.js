@@ -27,6 +27,17 @@ function makeButtons(corpus, call) {
   return buttons;
 }
 
+/** Make the spectrogram of a call, with the ends of its axes. */
+function makePicture([, picture, seconds, top]) {
+  const frequency = top < 1000 ? `${Math.round(top)} Hz` : `${(top / 1000).toPrecision(2)} kHz`;
+  const label = (side, text) => makeElement("span", { class: `axis ${side}` }, text);
+  const alt = `Spectrogram: 0 to ${frequency}, ${seconds.toFixed(1)} s`;
+  return makeElement("div", { class: "spectrogram" },
+    label("top", frequency), label("bottom", "0"),
+    makeElement("img", { src: `data:image/png;base64,${picture}`, alt, width: 300, height: 128 }),
+    label("start", "0"), label("end", `${seconds.toFixed(1)} s`));
+}
+
 /** Make the name of a call, with its buttons. */
 function makeCall(corpus, call) {
   const name = makeElement("span", { class: "call" }, corpus.calls[call]);
@@ -73,10 +84,7 @@ class Listen {
     const clip = this.corpus.clips[call];
     const parts = [makeElement("div", { class: "quiet" }, this.corpus.calls[call])];
     if (clip) {
-      const [, picture, , top] = clip;
-      const alt = `Spectrogram up to ${Math.round(top)} Hz`;
-      parts.unshift(
-        makeElement("img", { src: `data:image/png;base64,${picture}`, alt, title: alt, width: 225, height: 96 }),
+      parts.unshift(makePicture(clip),
         makeElement("div", {}, ...makeButtons(this.corpus, call), note ? makeElement("span", { class: "quiet" }, ` ${note}`) : null));
     }
     return makeElement("td", {}, ...parts);
