@@ -7,13 +7,21 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kern
 
 .PHONY: demo test check docs bench package test-lowest test-full clean
 
-demo: demo/study.toml
+demo: demo/study.toml demo/calls.npz
 	$(BIN)/callshot run demo/study.toml
+	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --store demo/store --out demo/detections
 	@echo
-	@echo "Your own recordings, in three lines:"
+	@echo "demo/results/report.html                how good a classifier is with k examples"
+	@echo "demo/detections/events.csv              calls found in a night, from five examples of each"
+	@echo "demo/detections/activity/activity.png   when the animals called"
+	@echo
+	@echo "Next, in the browser: listen, and say yes or no to each detection"
+	@echo "  $(BIN)/callshot review demo/detections"
+	@echo "Your own recordings: mark five calls of each type, then find all others"
+	@echo "  $(BIN)/callshot label RECORDINGS"
+	@echo "A study of your own, if the calls are annotated:"
 	@echo "  $(BIN)/callshot init RECORDINGS --annotations ANNOTATIONS --out study.toml"
 	@echo "  $(BIN)/callshot run study.toml"
-	@echo "  open results/report.html in a browser"
 
 # Every k up to 10, then some: the curve of 1-40 with fewer points, and less to train at large k.
 DEMO_SHOTS := 1-10,15,20,30,40
@@ -25,6 +33,14 @@ demo/study.toml: demo/corpus/README.md
 
 demo/corpus/README.md: | $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus
+
+# Two minutes of every hour of a night.
+demo/night/README.md: | $(VENV)/ready
+	$(BIN)/callshot synth demo/night --soundscape --types 2 --recordings 13 --minutes 2 --every-minutes 60 --start 2026-03-02T18:00 --calls-per-hour 60 --snr-db 10,20 --examples 5
+
+LEARN_DEMO := learn demo/night/examples/recordings --annotations demo/night/examples/raven --store demo/store --out demo/calls.npz
+demo/calls.npz: demo/night/README.md | demo/study.toml
+	$(BIN)/callshot $(LEARN_DEMO) --encoder yamnet || $(BIN)/callshot $(LEARN_DEMO) --encoder mfcc
 
 test: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -73,7 +89,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/ready: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.[yamnet]' || $(BIN)/python -m pip install -q -e .
+	$(BIN)/python -m pip install -q -e '.[review,yamnet]' || $(BIN)/python -m pip install -q -e '.[review]'
 	touch $@
 
 $(VENV)/ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt

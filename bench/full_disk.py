@@ -35,7 +35,7 @@ COMMANDS = {
     "import": "import array.npz --out DISK/table.parquet",
     "evaluate": f"evaluate table.parquet --permutations 9 {FEW} --out DISK/results",
     "baselines: logistic": "baselines table.parquet --C 1 --out DISK/results",
-    "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru --seeds 1 "
+    "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru --networks 1 "
     "--out DISK/results",
     "encoders coverage": "encoders coverage segments/segments.parquet -e mfcc --out DISK/coverage",
     "index": "index corpus/recordings -e mfcc --window 1 --out DISK/index",

@@ -40,7 +40,7 @@ COMMANDS = {
     "baselines: per k": "baselines table.parquet --train  --per-k --shots 1-20 "
     "--out OUT/results",
     "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru "
-    "--seeds 1 --folds 4 --keep OUT/networks --out OUT/results",
+    "--networks 1 --folds 4 --keep OUT/networks --out OUT/results",
     "baselines: end-to-end": "baselines few.parquet --train end-to-end "
     "--segments few/segments.parquet --folds 3 --keep OUT/networks --out OUT/results",
     "index": "index corpus/recordings -e ENCODER --window 1 --out OUT/index",

@@ -7,10 +7,15 @@ import hashlib
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Every process that a test starts would compile callshot again, which takes a second or more.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Before NumPy is imported: threads of BLAS of two test processes wait for each other.
 for _library in ("OMP", "OPENBLAS", "MKL"):

@@ -51,7 +51,7 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     shown = run("scan", model, site, "--out", found, "--to", "raven,audacity")
     assert "based on" in shown.out
     assert "callshot review" in shown.out
-    assert "aim: 1 false alarm per hour and class" in shown.out
+    assert "aim: 1 false alarm per hour and label" in shown.out
     events = pl.read_csv(found / "events.csv")
     assert set(events["label"]) <= {"hoot", "bark", "trill"}
     again = tmp_path / "again"

@@ -21,7 +21,9 @@ def test_init_and_run_alone_make_a_report(folder, capsys):
     run("init", "recordings", "--shots", "1-2")
     assert "study.toml: a study of 18 calls in 6 recordings" in capsys.readouterr().out
     shots = 'shots = "1-2"'
-    replace_text(Path("study.toml"), shots, f"{shots}\nbootstraps = 50\nseeds = 2")
+    replace_text(
+        Path("study.toml"), shots, f"{shots}\nbootstraps = 50\nrepeat_samples = 2"
+    )
     with Path("study.toml").open("a") as file:
         file.write("\n[report]\nfigures = false\n")
     run("run")

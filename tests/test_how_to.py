@@ -16,7 +16,9 @@ from callshot.review.similar import SearchOptions
 from served_review import serve, serve_labels
 from test_cli import run
 
-HOW_TO = Path(__file__).parents[1] / "docs" / "how-to.md"
+DOCS = Path(__file__).parents[1] / "docs"
+# In the order in which a page needs files of another.
+PAGES = ("how-to-study.md", "how-to-field.md", "how-to-formats.md", "how-to-cluster.md")
 BLOCK = re.compile(r"^```(sh|python)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Lines that cannot run in a test, and why.
 NOT_RUN = {
@@ -43,7 +45,6 @@ SMALLER = {
         "--total-samples 110 --permutations 9 --no-figure"
     ),
     "--per-k": "--per-k --draws 2 --C 1",
-    "scan better.npz detections/index --out": "scan calls.npz detections/index --out",
     "--hop 1": "--hop 0.5",
 }
 
@@ -122,15 +123,15 @@ def label_recordings():
 
 
 def list_commands():
-    """Return all commands of the page, without comments."""
-    text = HOW_TO.read_text(encoding="utf-8")
+    """Return all commands of the pages, without comments."""
+    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
     blocks = [block for _, block in BLOCK.findall(text)]
     lines = "".join(blocks).splitlines()
     commands = [line for line in lines if line.startswith(("callshot ", "pip "))]
     return [line.partition("  #")[0].strip() for line in commands]
 
 
-@pytest.mark.skipif(not HOW_TO.exists(), reason="the documentation is not installed")
+@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not installed")
 def test_every_command_of_the_how_to_guides_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))

@@ -14,6 +14,9 @@ COMMANDS = {
     "--min-length-s": "init audio --min-length-s -2",
     "--add": "learn --add nothing -e mfcc --out m.npz",
     "--set padding": "index audio -e mfcc --window 1 --set padding=foo --out i",
+    "--set speed": "learn audio -e mfcc --set speed=fast --out m.npz",
+    "--max-hz": "scan m.npz audio --max-hz 500 --out o",
+    "COMMAND": "batch slurm -- model m.npz",
 }
 
 

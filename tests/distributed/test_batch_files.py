@@ -39,7 +39,7 @@ def test_a_batch_file_starts_a_scheduler_workers_and_the_command(tmp_path):
         record(audio / f"r{number}.wav", 2.0, 16000, seed=number)
     words = ["index", "my recordings", "-e", "mfcc", "--window", "1", "-o", "index"]
     options = ["--workers", "2", "-o", str(tmp_path / "job.sh"), "--", *words]
-    result = CliRunner().invoke(app, ["cluster", "pbs", *options])
+    result = CliRunner().invoke(app, ["batch", "pbs", *options])
     assert result.exit_code == 0, result.output
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -99,7 +99,7 @@ def test_a_command_that_has_no_cluster_is_refused(words, message):
 def test_a_file_of_somebody_else_is_kept(tmp_path):
     file = tmp_path / "job.sh"
     file.write_text("mine")
-    words = ["cluster", "slurm", "-o", str(file), "--", "index", "a"]
+    words = ["batch", "slurm", "-o", str(file), "--", "index", "a"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code != 0
     assert file.read_text() == "mine"

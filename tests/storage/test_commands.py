@@ -97,7 +97,7 @@ def test_the_chain_of_commands_writes_the_same_files_to_a_bucket_and_to_a_disk(
         "review {0}/scan",
         "synth {0}/corpus",
         "embed {1}/x.parquet --encoder mfcc --store {0}/store --out {1}/a.parquet",
-        "cluster slurm --workers 1 --hours 1 --out {0}/job.sh -- index a --out b",
+        "batch slurm --workers 1 --hours 1 --out {0}/job.sh -- index a --out b",
     ],
 )
 def test_commands_that_work_on_a_disk_only_refuse_urls_in_one_line(

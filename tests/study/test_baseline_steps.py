@@ -103,7 +103,7 @@ CHANGES = {
     "permutations = 9\nrepeat_folds = 2": EVALUATION_STEPS,
     "seed = 4": [*EVALUATION_STEPS, *TRAINING_STEPS],
     "total_samples = 7": [*EVALUATION_STEPS, *TRAINING_STEPS],
-    "draws = 4\nseeds = 2": [],
+    "draws = 4\nnetworks = 2": [],
     "folds = 2": ["fold here"],
 }
 

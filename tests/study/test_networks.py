@@ -19,7 +19,7 @@ pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
 )
 
-RECURRENT = '\n[baselines]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
+RECURRENT = '\n[baselines]\ntrain = ["recurrent"]\ncell = "gru"\nnetworks = 1\n'
 END_TO_END = '\n[baselines]\ntrain = ["end-to-end"]\n'
 RECURRENT_STEPS = [
     "segment here",

@@ -5,7 +5,7 @@ options     options that commands share, and of an evaluation; the option --clus
 study       init, run, status
 steps       inspect, segment, embed, evaluate, baselines; encoders
 models      learn, model, export, scan, review, score, convert
-other       index, find, import, synth, cluster slurm, cluster pbs, verify, doctor
+other       index, find, import, synth, batch slurm, batch pbs, verify, doctor
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)

@@ -96,6 +96,8 @@ def _for_help(parameters: list[Any]) -> list[Any]:
         is_flag = getattr(parameter, "is_flag", False)
         if is_flag:
             parameter.metavar = ""
+        if parameter.param_type_name == "argument":  # no names of Python types
+            parameter.display_type_rich = lambda ctx: None
         if not parameter.show_default:
             continue
         default = parameter.default
@@ -468,15 +470,18 @@ def name_options(context: Any) -> Iterator[None]:
         values = context.params
         typed = ""
         for choice in values.get("choices") or ():
-            if choice.partition("=")[0].strip() == name:
-                typed = f"--set {name}"
+            option = choice.partition("=")[0].strip()
+            is_named = text.startswith(f"{option}: ")  # after the name of the encoder
+            if name == option or is_named:
+                typed = f"--set {option}"
+                text = text.removeprefix(f"{option}: ")
         for parameter in context.command.params:
             if parameter.name != name:
                 continue
             if parameter.param_type_name == "option":
                 typed = max(parameter.opts, key=len)
             elif is_option_error or values.get(name) is None:
-                typed = parameter.human_readable_name
+                typed = parameter.metavar.strip("-. ")
             else:
                 typed = values[name]
         if typed:

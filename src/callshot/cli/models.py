@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from callshot.encoders.embed import EmbedOptions
     from callshot.records import Reject
 
+NO_CLIPS = (
+    "max_hz: only for pictures of clips; give the number of clips, too (--clips N)"
+)
 ModelFile = Annotated[
     Path, argument(..., "MODEL", "Model that callshot learn made (.npz).")
 ]
@@ -217,6 +220,9 @@ def learn(
     from background better (--set band=none: all frequencies). With --add, the new model is the
     same as if it had been made from the old and the new examples together.
 
+    Choose the encoder by the animal: birdnet-v2.4 for birds; birdnet-v2.4 with --set speed=2 or 4
+    for elephants and other low calls; mfcc needs no download and finds fewer calls.
+
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
     from callshot.corpus.options import read_source
@@ -271,7 +277,8 @@ def learn(
             f"{count_text(len(model.classes), 'label')} "
             f"in {out}; licence of the weights: {model.licence}"
         )
-        print(f"next: callshot model {out}")
+        print(f"next, what to expect of it: callshot model {out}")
+        print(f"then, to find calls: callshot scan {out} RECORDINGS --out DIR")
     report_left_out(result.rejects, "example", "")
 
 
@@ -313,7 +320,7 @@ def print_rejects(rejects: "Sequence[Reject]") -> None:
 
 @app.command(rich_help_panel=FIELD)
 def model(path: ModelFile) -> None:
-    """Show the classes and examples of a model, and how often it is right.
+    """Show the labels and examples of a model, and how often it is right.
 
     Prints the labels and the number of their examples; how many examples are classified correctly
     by the examples of other recordings; how much one more example of a label would help; the labels
@@ -360,7 +367,7 @@ def scan(
     false_alarms: str | None = option(
         None,
         "N/h",
-        "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. Sets "
+        "Allowed false alarms of each label per hour or day, for example 1/h or 2/d. Sets "
         "the thresholds.",
         shown="1/h; none where calls are found by the nearest mean",
     ),
@@ -374,14 +381,14 @@ def scan(
     best: int | None = option(
         None,
         "N",
-        "Report the N windows of each class with the highest scores, whatever the thresholds. To "
+        "Report the N windows of each label with the highest scores, whatever the thresholds. To "
         "find first calls where nothing was found: confirm or reject them with callshot review.",
     ),
     gap: float = option(
         0.0,
         "S",
         "Longest pause inside an event, in seconds. Windows with a detection of the same "
-        "class that are closer become one event.",
+        "label that are closer become one event.",
     ),
     hop: float | None = option(
         None,
@@ -445,9 +452,9 @@ def scan(
 ) -> None:
     """Find calls in recordings with a model, or label the calls of a table of segments.
 
-    Every window of the recordings gets a score for each class. If the highest score reaches the
-    threshold of its class, the window is a detection of that class. Detections in neighbouring
-    windows become one event, with the class of the highest score. Writes to DIR: events.csv,
+    Every window of the recordings gets a score for each label. If the highest score reaches the
+    threshold of its label, the window is a detection of that label. Detections in neighbouring
+    windows become one event, with the label of the highest score. Writes to DIR: events.csv,
     events.parquet, tables for other programs, rejects.csv (files that could not be read) and
     scan.json (settings and versions). The embeddings of all windows are stored in DIR/index. After
     a crash, or with new recordings, run the command again: only what is missing is embedded.
@@ -492,6 +499,8 @@ def scan(
     clip_options = None
     if clips is not None:
         clip_options = ClipOptions(clips, max_hz=max_hz, seed=seed)
+    elif max_hz is not None:
+        raise OptionError(NO_CLIPS)
     with (
         use_cluster(cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
@@ -623,7 +632,7 @@ def score(
 
     A detection is correct if it matches a call with the same label. Each detection and each call is
     matched at most once. What is not correct is counted apart: calls with a wrong name, and false
-    alarms, which are on no annotated call. All scores are per class, by events and by windows, with
+    alarms, which are on no annotated call. All scores are per label, by events and by windows, with
     intervals from a bootstrap over recordings. If calls are too short to match any detection, the
     scores by windows come first. Writes to DIR: scores.csv, precision_recall.csv, outcomes.csv (the
     outcome of every detection and call), thresholds.csv, call_density.csv, rejects.csv and the
@@ -735,6 +744,8 @@ def convert(
     clip_options = None
     if clips is not None:
         clip_options = ClipOptions(clips, max_hz=max_hz, seed=seed)
+    elif max_hz is not None:
+        raise OptionError(NO_CLIPS)
     annotation_options = make_annotation_options(columns=columns)
     check_choice("to", to, EXPORTS)
     with run_with_progress("converting", quiet=quiet) as progress:

@@ -135,7 +135,7 @@ Clips = Annotated[
     option(
         ...,
         "N",
-        "Number of audio clips with spectrograms to write. For each class: the N events "
+        "Number of audio clips with spectrograms to write. For each label: the N events "
         "with the highest scores, the N most uncertain ones, and N from the whole range of "
         "scores.",
         shown="no clips",

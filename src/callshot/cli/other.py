@@ -123,10 +123,18 @@ def find(
         "Sound to search for: a recording, or a part of one with its times in seconds, "
         "such as call.wav or night.wav@12.5-14.",
     ),
-    index: Path = argument(..., "INDEX", "Folder that callshot index made."),
+    index: Path = argument(
+        ...,
+        "INDEX",
+        "Folder that callshot index made, or that callshot scan or callshot label wrote: "
+        "these contain an index.",
+    ),
     count: int = option(20, "N", "Largest number of windows to show."),
-    per_recording: int = option(
-        3, "N", "Largest number of windows from one recording."
+    per_recording: int | None = option(
+        None,
+        "N",
+        "Largest number of windows from one recording.",
+        shown="no limit",
     ),
     distance: str = option(
         "euclidean", "euclidean|cosine", "Distance between two vectors."
@@ -396,11 +404,11 @@ def synth(
         )
 
 
-cluster = Program(
+batch = Program(
     help="Write a batch file that runs a command on a SLURM or PBS cluster.",
     no_args_is_help=True,
 )
-app.add_typer(cluster, name="cluster", rich_help_panel=OTHER)
+app.add_typer(batch, name="batch", rich_help_panel=OTHER)
 
 Words = Annotated[
     list[str],
@@ -451,20 +459,20 @@ class JobOptions:
         print(f"next: {submit} {self.out}")
 
 
-@cluster.command()
+@batch.command()
 def slurm(command: Words, job: JobOptions) -> None:
     """Write a batch file for SLURM that starts workers and runs one command.
 
-    Example: callshot cluster slurm -o job.sh -- index recordings -e birdnet-v2.4 -o index
+    Example: callshot batch slurm -o job.sh -- index recordings -e birdnet-v2.4 -o index
     """
     job.write("slurm", "sbatch", command)
 
 
-@cluster.command()
+@batch.command()
 def pbs(command: Words, job: JobOptions) -> None:
     """Write a batch file for PBS that starts workers and runs one command.
 
-    Example: callshot cluster pbs -o job.sh -- scan calls.npz recordings -o detections
+    Example: callshot batch pbs -o job.sh -- scan calls.npz recordings -o detections
     """
     job.write("pbs", "qsub", command)
 

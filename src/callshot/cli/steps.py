@@ -229,7 +229,7 @@ def embed(
 
     Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
     """
-    from callshot.detection.embed_mixed_segments import BackgroundMix
+    from callshot.encoders.embed import BackgroundMix
     from callshot.records.duplicates import describe_duplicates, find_equal_vectors
     from callshot.study.file_steps import embed_files
 
@@ -278,20 +278,20 @@ def list_all(context: typer.Context) -> None:
 
 
 @encoders.command()
-def show(name: Name, choices: Choices = None) -> None:
+def show(encoder: Name, choices: Choices = None) -> None:
     """Show the options of an encoder, how it reads audio, and where its weights come from."""
     from rich.console import Console
 
     from callshot.cli.terminal import show_encoder
     from callshot.encoders.joined_encoder import find_joined_encoder
 
-    for spec in find_joined_encoder(name, choices).specs:
+    for spec in find_joined_encoder(encoder, choices).specs:
         show_encoder(spec, Console())
 
 
 @encoders.command()
 def get(
-    name: Name,
+    encoder: Name,
     file: list[Path] | None = option(
         None,
         "FILE",
@@ -319,10 +319,10 @@ def get(
     from callshot.encoders.catalogue import find_encoder
     from callshot.encoders.install import download_weights, import_weights
 
-    if name.startswith("onnx:"):
-        echo(f"{name} is a file of your own: there is nothing to get")
+    if encoder.startswith("onnx:"):
+        echo(f"{encoder} is a file of your own: there is nothing to get")
         return
-    spec = find_encoder(name)
+    spec = find_encoder(encoder)
     if torch and not spec.torch_weights:
         raise OptionError(
             f"torch: {spec.name} has no weights for torch; remove --torch"
@@ -331,7 +331,7 @@ def get(
     if not spec.weights:
         print(f"{spec.name} needs no weights")
         return
-    with run_with_progress(f"getting {name}", quiet=quiet) as progress:
+    with run_with_progress(f"getting {encoder}", quiet=quiet) as progress:
         if file:
             lines = import_weights(spec, file, replace_first=replace)
         else:
@@ -343,12 +343,12 @@ def get(
 
 
 @encoders.command()
-def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
+def check(encoder: Name, choices: Choices = None, device: Device = "cpu") -> None:
     """Test an encoder on fixed sounds, and compare its vectors with known ones if there are any."""
     from callshot.encoders.install import check_encoder
     from callshot.encoders.joined_encoder import find_joined_encoder
 
-    for spec in find_joined_encoder(name, choices).specs:
+    for spec in find_joined_encoder(encoder, choices).specs:
         for line in check_encoder(spec, device=device):
             print(line)
 

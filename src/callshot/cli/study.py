@@ -172,7 +172,7 @@ def run(
         for line in (headline["sentence"], *headline["details"]):
             echo(line)
         for card in answers[corpus]["cards"]:
-            echo("{question} {answer}. {text}".format(**card))
+            echo("{question} {answer}. {text} {advice}".format(**card).rstrip())
     print(f"report: {content.out / 'report.html'}")
 
 

@@ -13,7 +13,7 @@ from callshot.console import describe_rejects, format_time, print_lines
 from callshot.corpus.segments import describe_minimum, group_rejects
 from callshot.encoders.catalogue import PATTERNS, list_specs
 from callshot.encoders.install import describe_weight, list_needs
-from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.spec import RECOMMENDED, EncoderSpec
 from callshot.errors import count_text
 from callshot.records import (
     METRIC_NAMES,
@@ -26,7 +26,7 @@ from callshot.records import (
     TransferEvaluation,
 )
 from callshot.records.frames import Frame, Shots
-from callshot.records.terms import preferred_spread
+from callshot.records.terms import comparison_spread, preferred_spread
 from callshot.report.choices import (
     FEW_SHOTS,
     SPREAD_NOTES,
@@ -93,6 +93,7 @@ def show_encoders(console: Console) -> None:
         "",
         *describe_licences({spec.name: spec.licence for spec in specs}),
         f"{ONLY_STANDINS}: {', '.join(untried)}" if untried else "",
+        f"To begin with: {RECOMMENDED}",
         "callshot encoders show NAME prints the details of one encoder; "
         f"{' and '.join(PATTERNS)} are encoders too",
     ]
@@ -207,7 +208,7 @@ def describe_better(evaluation: Evaluation) -> Iterator[str]:
         pl.col("one").is_in(encoders) & pl.col("other").is_in(encoders),
         scoring="all",
         metric="map",
-        spread=spread,
+        spread=comparison_spread({spread, *evaluation.differences["spread"]}),
     )
     if differences.is_empty():
         return
@@ -425,13 +426,14 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
     """Print the difference from the target's own examples, the curves, and the notes."""
     print_lines(console, describe_transfer(result), "bold")
     spread = preferred_spread(result.spreads)
+    compared = comparison_spread(result.transfer_difference["spread"])
     for encoder in result.encoders:
         curves = list(result.list_curves(encoder).values())
         differences = result.transfer_difference.filter(one=encoder)
         cells = [
             _format_points(curves[0], spread, MEAN_WITH_INTERVAL),
             *(_format_points(curve, spread) for curve in curves[1:]),
-            _format_points(differences, spread, DIFFERENCE),
+            _format_points(differences, compared, DIFFERENCE),
         ]
         right = [
             _format_points(curve, spread, metric="accuracy") for curve in curves[:2]
@@ -470,9 +472,10 @@ def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
     complete = [k for k in shots if k <= last] or shots[:1]
     k = min(complete, key=lambda k: abs(k - FEW_SHOTS))
     spread = preferred_spread(result.spreads)
+    compared = comparison_spread(result.transfer_difference["spread"])
     for encoder in result.encoders:
         differences = result.transfer_difference.filter(
-            one=encoder, metric="map", spread=spread, scoring="all", k=k
+            one=encoder, metric="map", spread=compared, scoring="all", k=k
         )
         transfer, within_target, *_ = result.list_curves(encoder).values()
         means = [

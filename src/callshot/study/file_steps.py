@@ -51,10 +51,8 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import check_any_segments, segment_corpus
-from callshot.detection.embed_mixed_segments import (
-    BackgroundMix,
-)
 from callshot.encoders.embed import (
+    BackgroundMix,
     EmbedOptions,
     check_store,
     default_store,
@@ -471,7 +469,7 @@ def train_baseline_files(
             """Write all results to a folder; return the names of the files."""
             # Empty frames get no file, but baselines do.
             frames = {
-                BASELINES_FILE: results.baselines.drop("samples"),
+                BASELINES_FILE: results.baselines.drop("samples", "mean_samples"),
                 REFINEMENT_FILE: results.refinement,
                 CROSSOVERS_FILE: results.crossovers,
             }

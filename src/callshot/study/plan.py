@@ -54,7 +54,7 @@ AUDIO_KINDS = ("end-to-end", PUBLISHED)
 DECIDING_OPTIONS: Mapping[str, Sequence[str]] = {
     "logistic": ("C",),
     PER_K: ("C", "draws"),
-    "recurrent": ("cell", "seeds"),
+    "recurrent": ("cell", "networks"),
     "end-to-end": (),
     PUBLISHED: ("published",),
 }
