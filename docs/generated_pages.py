@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 SEARCH_ADDRESS = "https://unpkg.com/iframe-worker/shim"
 SEARCH_FILE = "offline-search/iframe-worker.min.js"
 SEARCH_SHA256 = "e8e412dbcfea9b7e31b5ffa288d7b6035915e714c542f4176a0cdbe262fc9609"
+# Schemas that are parts of others, and no frame.
+PARTS = ("TYPES", "CURVE_KEY", "SUMMARY", "DETECTED")
 # Where pages may not link to: files of the repository that are no pages.
 FILE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
 PAGE_LINK = re.compile(r"\]\(docs/")
@@ -216,7 +218,7 @@ def describe_columns() -> Iterator[str]:
     yield "```"
     comments = _find_comments(inspect.getsource(frames))
     for name, schema in vars(frames).items():
-        if not name.isupper() or not isinstance(schema, dict):
+        if not name.isupper() or not isinstance(schema, dict) or name in PARTS:
             continue
         yield ""
         yield f"## {name.lower()}"
