@@ -184,6 +184,25 @@ def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
         assert next(run.outcomes()).value == "GOOD"
 
 
+def test_a_result_counts_although_its_worker_died_meanwhile(tmp_path, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, **options) as workers,
+        Client(workers, set_as_default=False) as client,
+    ):
+        run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
+        receive = run._receive
+
+        def lose_first(future, result):
+            future._state.lose()
+            return receive(future, result)
+
+        monkeypatch.setattr(run, "_receive", lose_first)
+        assert next(run.outcomes()).value == "GOOD"
+
+
 def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluster):
     message = r"test: worker tls://127.0.0.1:\d+: no weights for birdnet; run callshot"
     with pytest.raises(ClusterError, match=message):

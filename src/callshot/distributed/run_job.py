@@ -263,13 +263,14 @@ class JobRun:
         task = self.running.pop(future)
         status = future.status
         future.release()
-        if status == "finished":
+        # A worker may die after its result arrived; the status is then no longer "finished".
+        error = result[1] if isinstance(result, tuple) else result
+        if not isinstance(error, BaseException):
             worker, reports = result
             for number, state, value in reports:
                 yield from self._finish_item(number, state, value, worker)
             return
 
-        error = result[1] if isinstance(result, tuple) else result
         if isinstance(error, KilledWorker):
             for number in task.numbers:
                 if task.is_alone:
