@@ -15,7 +15,7 @@ from callshot.detection.model import load_model
 from callshot.errors import InputError, OutputError
 from callshot.review import server
 from callshot.review.journal import JOURNAL, read_journal
-from callshot.review.labelling import is_marked
+from callshot.review.labels import is_marked
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
 from callshot.review.similar import SearchOptions

@@ -27,12 +27,13 @@ from callshot.files import make_folder
 from callshot.results import read_intact_provenance
 from callshot.review.children import DONE, RUNNING, Job
 from callshot.review.journal import JOURNAL, is_review
+from callshot.review.labels import FOUND
+from callshot.review.results import read_review
 from callshot.review.similar import NOT_READY, Search
 
 if TYPE_CHECKING:
     from callshot.review.session import Review
 
-FOUND = "found"
 MODEL = "calls.npz"
 DETECTIONS = "detections"
 REVIEW = "review"
@@ -109,8 +110,6 @@ class Finding:
         Keys are made of the round, the place and the label, and so stay the same. `confirmed` says
         whether it is a call.
         """
-        from callshot.review.results import read_review
-
         decided = {}
         for number, (folder, _) in self.find_reviews().items():
             events = read_review(folder, rejected=True).events

@@ -1,25 +1,10 @@
-"""Calls that people mark in recordings without annotations: what `callshot label` saves and shows.
-
-A box is a call: `id`, `recording`, `start_s`, `end_s`, `low_freq_hz`, `high_freq_hz` and `label`.
-A box without a label and frequencies is a stretch in which there is nothing. Rows of the journal
-that are in effect (`History`) say what there is: the latest row of a box counts.
-
-add, change   the whole box
-delete        which box
-no            a sound that is not of a name: it has the place and the name of a box
-listened      a stretch that was played; it cannot be undone
-folder        where the recordings are now; they were moved
-
-What was listened to, or marked as nothing, and is in no box, is known to have no call.
-"""
+"""The page of `callshot label`: recordings, boxes and answers, as the browser asks for them."""
 
 import shlex
 import uuid
-from bisect import insort
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import Any
@@ -37,190 +22,39 @@ from callshot.review.decisions import (
     REDO,
     ROUNDING_S,
     UNDO,
-    History,
     apply_rows,
     check_name,
     is_number,
     make_row,
 )
 from callshot.review.finding import STUDIES, Finding
-from callshot.review.journal import Entry, Journal, Row
+from callshot.review.journal import Journal, Row
 from callshot.review.kinds import Kinds
+from callshot.review.labels import (
+    ADD,
+    CHANGE,
+    CHANGES,
+    DELETE,
+    FOLDER,
+    IN_REVIEW,
+    LISTENED,
+    NO,
+    PLACE,
+    Box,
+    Labels,
+    find_same_call,
+    group_by_recording,
+    is_marked,
+    length_of,
+)
 from callshot.review.session import MAX_ITEMS, Answer, Review, suggest_presets
 from callshot.review.similar import Search
 from callshot.review.sound import read_palettes
 from callshot.review.tiles import FLOOR_DB, LEVELS, WIDTH, TiledFiles
 from callshot.version import __version__
 
-LABELS = "labels"  # kind of journal, and its folder
-ADD = "add"
-CHANGE = "change"
-DELETE = "delete"
-NO = "no"
-IN_REVIEW = " (review)"  # after the name of who decided it; undo does not take it back
-LISTENED = "listened"
-FOLDER = "folder"
 MAX_BOX_S = 600.0
-LONGER = 2  # an event that is more times as long as a call has more in it
 MAX_LEVEL_S = 10.0  # of a recording, to choose the contrast by
-CHANGES = "a change of a box"
-PLACE = ("recording", "start_s", "end_s", "low_freq_hz", "high_freq_hz", "label")
-
-Box = dict[str, Any]
-Span = tuple[float, float]
-
-
-def merge_spans(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, with those that touch as one.
-
-    >>> merge_spans([(4.0, 5.0), (0.0, 2.0), (1.0, 3.0)])
-    [(0.0, 3.0), (4.0, 5.0)]
-    """
-    merged: list[Span] = []
-    for start_s, end_s in sorted(spans):
-        if merged and start_s <= merged[-1][1]:
-            start_s, last_s = merged.pop()
-            end_s = max(end_s, last_s)
-        merged.append((start_s, end_s))
-    return merged
-
-
-def group_by_recording(boxes: Iterable[Box]) -> dict[str, list[Box]]:
-    """Return boxes by the name of their recording; it has no box by default."""
-    grouped: dict[str, list[Box]] = defaultdict(list)
-    for box in boxes:
-        grouped[box["recording"]].append(box)
-    return grouped
-
-
-def length_of(place: Mapping[str, Any]) -> float:
-    """Return the length of a box or an event in seconds."""
-    return float(place["end_s"] - place["start_s"])
-
-
-def find_same_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
-    """Return the first call with the recording and label of `place` that overlaps it; None if none.
-
-    The overlap is at least half of the shorter of the two.
-    """
-    for box in calls:
-        if (box["recording"], box["label"]) != (place["recording"], place["label"]):
-            continue
-        first_s = max(box["start_s"], place["start_s"])
-        shared_s = min(box["end_s"], place["end_s"]) - first_s
-        if shared_s >= min(length_of(place), length_of(box)) / 2:
-            return box
-    return None
-
-
-def is_marked(calls: Iterable[Box], event: Mapping[str, Any]) -> bool:
-    """Return whether a call with a box is all that is in an event: it is not much shorter."""
-    box = find_same_call(calls, event)
-    return box is not None and length_of(event) <= LONGER * length_of(box)
-
-
-class Labels:
-    """What is in effect after some rows of a journal; `apply` adds a row.
-
-    boxes     by id
-    refused   sounds that are not of a name, by id
-    played_s  what was listened to, by recording
-    seq       number of the latest row
-    changes   for each row: its number, and the boxes (ids) and recordings that it changed
-    folder    where the recordings are now, empty if they were not moved
-    history   what can be undone
-    _rows     in effect, by the id of their box, in order
-    """
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self.boxes: dict[str, Box] = {}
-        self.refused: dict[str, Box] = {}
-        self.played_s: dict[str, list[Span]] = {}
-        self.changes: list[tuple[int, set[str], set[str]]] = []
-        self.folder = ""
-        self.history = History()
-        self._rows: dict[str, list[Entry]] = defaultdict(list)
-
-    def apply(self, entry: Entry) -> None:
-        """Add a row."""
-        changed = set()
-        recordings = set()
-        body = entry.body
-        if entry.action == FOLDER:
-            self.folder = str(body["folder"])
-        elif entry.action == LISTENED:
-            name = body["recording"]
-            span = (float(body["start_s"]), float(body["end_s"]))
-            self.played_s[name] = merge_spans([*self.played_s.get(name, ()), span])
-            recordings.add(name)
-        else:
-            rows, is_active = self.history.follow(entry)
-            for row in rows:
-                key = row.body["id"]
-                if is_active:
-                    insort(self._rows[key], row, key=attrgetter("seq"))
-                else:
-                    self._rows[key].remove(row)
-                before = self.boxes.pop(key, None)
-                self.refused.pop(key, None)
-                after = self._find_box(key)
-                if after is not None:
-                    is_no = self._rows[key][-1].action == NO
-                    table = self.refused if is_no else self.boxes
-                    table[key] = after
-                changed.add(key)
-                recordings |= {box["recording"] for box in (before, after) if box}
-        self.seq = entry.seq
-        self.changes.append((entry.seq, changed, recordings))
-
-    def _find_box(self, key: str) -> Box | None:
-        """Return a box as its latest row in effect says; None if it is deleted."""
-        rows = self._rows[key]
-        if not rows or rows[-1].action == DELETE:
-            return None
-        latest = rows[-1]
-        place = {name: latest.body[name] for name in PLACE}
-        reviewed_at = latest.body.get("reviewed_at")
-        place["reviewed"] = reviewed_at is not None
-        place["time"] = reviewed_at or latest.time
-        return {"id": key, **place, "reviewer": latest.reviewer}
-
-    @property
-    def deleted(self) -> list[Box]:
-        """Calls that a person deleted, as they were."""
-        found = []
-        for rows in self._rows.values():
-            if not rows or rows[-1].action != DELETE:
-                continue
-            is_own = not rows[-1].reviewer.endswith(IN_REVIEW)
-            before = [row.body for row in rows if row.action in (ADD, CHANGE)]
-            if is_own and before and before[-1]["label"] is not None:
-                found.append(dict(before[-1]))
-        return found
-
-    def is_changed(self, key: str) -> bool:
-        """Return whether a person changed or deleted the box that a review had made."""
-        return any(not row.reviewer.endswith(IN_REVIEW) for row in self._rows[key])
-
-    @property
-    def calls(self) -> list[Box]:
-        """All boxes that have a label, by recording and time."""
-        named = [box for box in self.boxes.values() if box["label"] is not None]
-        return sorted(named, key=lambda box: (box["recording"], box["start_s"]))
-
-    def list_calls(self, label: object) -> list[Box]:
-        """Return all calls that have a label, by recording and time."""
-        return [box for box in self.calls if box["label"] == label]
-
-    def find_heard(self) -> dict[str, list[Span]]:
-        """Return what was listened to or marked as nothing, by recording."""
-        spans = {name: list(played) for name, played in self.played_s.items()}
-        for box in self.boxes.values():
-            if box["label"] is None:
-                empty = (box["start_s"], box["end_s"])
-                spans.setdefault(box["recording"], []).append(empty)
-        return {name: merge_spans(heard) for name, heard in spans.items()}
 
 
 class Labelling:

@@ -34,9 +34,8 @@ from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
 from callshot.review.decisions import SPLIT, Decisions, apply_rows
-from callshot.review.finding import FOUND
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
-from callshot.review.labelling import CHANGES, LABELS, Labels, Span
+from callshot.review.labels import CHANGES, FOUND, LABELS, Labels, Span
 from callshot.review.similar import INDEX_FOLDER
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import (

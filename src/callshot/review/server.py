@@ -27,7 +27,8 @@ from callshot.files import (
 )
 from callshot.review.finding import Finding
 from callshot.review.journal import Journal, is_review, open_journal, read_journal
-from callshot.review.labelling import LABELS, Labelling
+from callshot.review.labelling import Labelling
+from callshot.review.labels import LABELS
 from callshot.review.session import Review
 from callshot.review.similar import Search, SearchOptions
 from callshot.review.sources import (
