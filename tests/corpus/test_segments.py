@@ -378,6 +378,22 @@ def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
         segment_corpus(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["x.wav", "day/x.wav"])
+def test_without_annotations_the_error_names_the_labels_of_the_recordings(
+    tmp_path, name
+):
+    record(tmp_path / name)
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    (labels / "decisions.jsonl").write_text("{}\n")
+    said = f"calls of callshot label are in {labels}: callshot learn {labels},"
+    for annotations in (None, labels):
+        with pytest.raises(InputError, match=re.escape(said)):
+            segment_corpus(tmp_path, annotations)
+    (tmp_path / name).with_suffix(".txt").write_text("0\t1.5\tcall\n")
+    assert segment_corpus(tmp_path).segments["label"] == ["call"]
+
+
 # Corpora
 
 

@@ -17,7 +17,6 @@ from callshot import score_detections, segment, synthesise_soundscape
 from callshot.corpus.synthetic.plan import (
     ACTIVITY,
     GAP_S,
-    RecordingPlan,
     SiteOptions,
     plan_recordings,
 )
@@ -26,6 +25,7 @@ from callshot.corpus.synthetic.sounds import (
     BLOCK_S,
     Conditions,
     Engine,
+    RecordingPlan,
     draw_site,
     make_background,
 )

@@ -35,7 +35,7 @@ from callshot.corpus.annotations.rows import reject_row
 from callshot.corpus.audio import SUFFIXES, probe
 from callshot.corpus.audio_files import check_channel_rule
 from callshot.errors import InputError, OptionError, check_range, count_text
-from callshot.files import error_reason, explain_unreadable, sha256_file
+from callshot.files import DECISIONS, error_reason, explain_unreadable, sha256_file
 from callshot.records import Progress, Recording, Reject, no_progress
 from callshot.spans import Row, Spans, name_spans
 from callshot.storage import is_remote, map_requests, to_path
@@ -533,6 +533,12 @@ def read_corpus_annotations(
     is_empty_corpus = read.recognised and not read.skipped_files
     if read.rows or read.rejects or is_empty_corpus:
         return read
+    for folder in (path, library.root / "labels"):
+        if (folder / DECISIONS).is_file():
+            raise InputError(
+                f"{path}: no annotation files; the calls of callshot label are in {folder}: "
+                f"callshot learn {folder}, or callshot convert {folder} --to raven"
+            )
     has_folders = any("/" in name for name in library.paths)
     if annotations is None and format == "auto" and has_folders:
         origin = "no annotation files, and recordings in folders"

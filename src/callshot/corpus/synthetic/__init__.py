@@ -17,9 +17,9 @@ from callshot.corpus.synthetic.corpus import CorpusSummary, make_corpus, make_re
 from callshot.corpus.synthetic.plan import (
     COUNTS,
     RARE,
-    RecordingPlan,
     plan_corpus,
 )
+from callshot.corpus.synthetic.sounds import RecordingPlan
 
 __all__ = [
     "COUNTS",

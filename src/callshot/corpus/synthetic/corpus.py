@@ -9,9 +9,10 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from callshot.corpus.synthetic.plan import RATES_HZ, RecordingPlan, plan_corpus
+from callshot.corpus.synthetic.plan import RATES_HZ, plan_corpus
 from callshot.corpus.synthetic.sounds import (
     CALL_TYPES,
+    RecordingPlan,
     Samples,
     draw_band_hz,
     draw_caller,

@@ -21,6 +21,7 @@ import numpy as np
 from callshot.corpus.synthetic.sounds import (
     CALL_TYPES,
     Random,
+    RecordingPlan,
     draw_band_hz,
     stream,
 )
@@ -85,24 +86,6 @@ EXAMPLES_PER_RECORDING = 4  # of each type
 EXAMPLE_S = 15.0  # of a recording, for each example in it
 RATES_HZ = (4000, 192000)
 SNRS_DB = (-40, 60)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingPlan:
-    """One recording: its name without suffix, and its calls in the order of their starts.
-
-    Calls have `start_s`, `end_s` and `label`, at a site also `number`, `snr_db`, `low_freq_hz` and
-    `high_freq_hz`. Of a site, `start` is when a recording began; `part` is "recordings" or
-    "examples", both with numbers from 0.
-    """
-
-    number: int
-    name: str
-    duration_s: float
-    calls: Spans
-    channels: int = 1
-    part: str = "recordings"
-    start: datetime = datetime(2026, 3, 2)  # a Monday
 
 
 def _make_calls(rows: Iterable[Row], name: str) -> Spans:

@@ -20,7 +20,6 @@ from scipy import fft
 from callshot.corpus.annotations import delimited, list_rows, raven
 from callshot.corpus.synthetic.corpus import CorpusSummary, Pcm, prepare_folder, to_pcm
 from callshot.corpus.synthetic.plan import (
-    RecordingPlan,
     SiteOptions,
     plan_examples,
     plan_recordings,
@@ -31,6 +30,7 @@ from callshot.corpus.synthetic.sounds import (
     FADE_S,
     NOISES_DB,
     Random,
+    RecordingPlan,
     Samples,
     SyntheticSite,
     count_blocks,

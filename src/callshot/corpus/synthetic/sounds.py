@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.resources import files
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -30,9 +30,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from callshot.records import FloatArray
-
-if TYPE_CHECKING:
-    from callshot.corpus.synthetic.plan import RecordingPlan
+from callshot.spans import Spans
 
 Samples = NDArray[np.floating[Any]]
 Spectrum = NDArray[np.complex64]
@@ -522,12 +520,30 @@ class Conditions:
     engines: tuple[Engine, ...] = ()
 
 
-def count_blocks(recording: "RecordingPlan") -> int:
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """One recording: its name without suffix, and its calls in the order of their starts.
+
+    Calls have `start_s`, `end_s` and `label`, at a site also `number`, `snr_db`, `low_freq_hz` and
+    `high_freq_hz`. Of a site, `start` is when a recording began; `part` is "recordings" or
+    "examples", both with numbers from 0.
+    """
+
+    number: int
+    name: str
+    duration_s: float
+    calls: Spans
+    channels: int = 1
+    part: str = "recordings"
+    start: datetime = datetime(2026, 3, 2)  # a Monday
+
+
+def count_blocks(recording: RecordingPlan) -> int:
     """Return how many blocks a recording has; the last may be longer than what is left."""
     return ceil(recording.duration_s / BLOCK_S)
 
 
-def draw_conditions(seed: int, recording: "RecordingPlan") -> Conditions:
+def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
     """Draw the levels of all noise and birds in a recording, second by second.
 
     There is most wind in the afternoon; it changes from hour to hour, and in gusts. Insects are
@@ -627,7 +643,7 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
 
 
 def make_background(
-    site: SyntheticSite, recording: "RecordingPlan", conditions: Conditions, block: int
+    site: SyntheticSite, recording: RecordingPlan, conditions: Conditions, block: int
 ) -> Samples:
     """Make the background of block number `block`: noise, rain, birds and engines.
 
