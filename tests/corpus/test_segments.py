@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
