@@ -143,7 +143,8 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
             if label >= 0
         ]
     model = load_model(field / "model.npz")
-    best = find_best(index, index.recordings, detector, 4, model, None)
+    best, windows = find_best(index, index.recordings, detector, 4, model, None)
+    assert len(windows) == 4 * len(detector.classes)
     for number, threshold in enumerate(best.thresholds):
         falling = sorted((score for label, score in found if label == number))[::-1]
         assert sum(score > threshold for score in falling) == 4
@@ -153,6 +154,18 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
     for wrong in ({"best": 0}, {"best": 1, "false_alarms": 1.0}):
         with pytest.raises(OptionError, match="best: "):
             scan(field / "model.npz", index, **wrong)
+
+
+def test_the_first_of_equally_good_windows_are_the_best(field, tmp_path):
+    recordings = tmp_path / "recordings"
+    recordings.mkdir()
+    original = field / "site" / "x.wav"
+    for name in "abcd":
+        shutil.copy2(original, recordings / f"{name}.wav")
+    model = field / "model.npz"
+    scanned = scan(model, recordings, tmp_path / "index", best=2, hop_s=HOP_S)
+    assert scanned.active == 2 * len(scanned.detector.classes)
+    assert set(scanned.events["recording"]) == {"a.wav", "b.wav"}
 
 
 def test_events_are_those_of_literal_loops(field):

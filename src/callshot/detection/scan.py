@@ -81,7 +81,7 @@ from callshot.errors import (
 )
 from callshot.jobs import Cluster, Job, Pool
 from callshot.records import Progress, Reject, no_progress, scale_progress
-from callshot.records.frames import Frame
+from callshot.records.frames import EVENTS, Frame
 from callshot.storage import to_path
 
 SOUND = "sound"
@@ -331,10 +331,13 @@ def scan(
         device=device,
         threads=threads,
     )
+    best_windows: Frame | None = None
     if best is not None:
         note = f"at most {count_text(best, 'window')} of each class, with the highest scores; "
         note += "many may be no calls"
-        ranked = find_best(opened, scanned, choice.detector, best, model, threads)
+        ranked, best_windows = find_best(
+            opened, scanned, choice.detector, best, model, threads
+        )
         notes.append(note)
         choice = choice._replace(detector=ranked, false_alarms=None)
     progress(CHOOSING, "examples and background")
@@ -360,10 +363,15 @@ def scan(
             scan_rejects.append(Reject(recording.path, None, str(windows)))
             continue
         finished.append(recording)
-        active_count += len(windows.columns["score"])
         if windows.silent == recording.windows:
             silent.append(f"{recording.path}: silent from start to end")
-        active_windows.append(windows.columns)
+        columns = windows.columns
+        if best_windows is not None:
+            starts_s = best_windows.filter(recording=recording.path)["start_s"]
+            is_best = np.isin(columns["start_s"], starts_s)
+            columns = {name: column[is_best] for name, column in columns.items()}
+        active_count += len(columns["score"])
+        active_windows.append(columns)
     if not finished:
         raise InputError(
             f"{opened.folder}: no recording could be scanned "
@@ -524,35 +532,39 @@ def find_best(
     best: int,
     model: Model,
     threads: int | None,
-) -> AnyDetector:
-    """Return a detector with thresholds that only the `best` highest windows of each class reach.
+) -> tuple[AnyDetector, Frame]:
+    """Return a detector with lower thresholds, and the `best` highest windows of each class.
 
-    Windows that a reviewer rejected do not count.
+    Only these windows, and others with the same score as the lowest of them, reach the thresholds.
+    Windows that a reviewer rejected do not count. Of equal scores, the first windows count.
     """
     everything = np.full(len(detector.classes), -np.inf)
     detector = replace(detector, thresholds=everything)
     if isinstance(detector, NearestMeanDetector):
         detector = replace(detector, passes=0)
-    highest = [np.empty(0) for _ in detector.classes]
+    types = ("recording", "start_s", "end_s", "label", "score")
+    highest = pl.DataFrame(schema={name: EVENTS[name] for name in types})
     roots = find_folders(recordings)
     for recording, windows in find_active_windows(
         index, recordings, detector, threads=threads
     ):
         if isinstance(windows, InputError):  # which the scan reports
             continue
-        names = ("start_s", "end_s", "label", "score")
-        lists = {name: windows.columns[name].tolist() for name in names}
+        lists = {name: windows.columns[name].tolist() for name in types[1:]}
         frame = pl.DataFrame(lists, schema_overrides={"label": pl.String})
-        frame = frame.with_columns(recording=pl.lit(recording.path))
-        kept = drop_rejected(frame, model, roots)
-        for number, label in enumerate(detector.classes):
-            scores = kept.filter(label=label)["score"]
-            falling = -np.sort(-np.append(highest[number], scores))
-            highest[number] = falling[:best]
-    lowest = np.array([scores.min(initial=np.inf) for scores in highest])
+        frame = frame.select(pl.lit(recording.path).alias("recording"), *types[1:])
+        both = pl.concat([highest, drop_rejected(frame, model, roots)])
+        falling = both.sort(
+            "score", "recording", "start_s", descending=[True, False, False]
+        )
+        highest = falling.group_by("label", maintain_order=True).head(best)
+        highest = highest.select(types)
+    lowest = dict(highest.group_by("label").agg(pl.col("score").min()).iter_rows())
+    scores = np.array([lowest.get(label, np.inf) for label in detector.classes])
     # A score must exceed a threshold of the nearest mean.
-    below = np.nextafter(lowest, -np.inf)
-    return replace(detector, thresholds=np.where(np.isinf(lowest), lowest, below))
+    below = np.nextafter(scores, -np.inf)
+    thresholds = np.where(np.isinf(scores), scores, below)
+    return replace(detector, thresholds=thresholds), highest
 
 
 def find_folders(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
