@@ -31,6 +31,13 @@ def test_an_error_of_a_command_begins_with_the_option_as_typed(
     assert error.startswith(f"callshot: {option}: ")
 
 
+@pytest.mark.parametrize("option", ["--best", "--false-alarms", "--precision", "--hop"])
+def test_options_of_recordings_are_refused_where_segments_are_labelled(option, capsys):
+    run("scan", "m.npz", "--segments", "s.parquet", option, "1", "--out", "o", code=2)
+    error = capsys.readouterr().err
+    assert f"callshot: {option}: cannot be combined with --segments" in error
+
+
 def test_a_file_that_is_called_like_an_option_is_not_taken_for_it(
     tmp_path, monkeypatch, capsys
 ):

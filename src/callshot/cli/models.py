@@ -473,10 +473,20 @@ def scan(
             "calls"
         )
     if segments is not None:
-        if cluster is not None:
-            raise OptionError(
-                "cluster: cannot be combined with --segments; remove --cluster"
-            )
+        of_recordings = {
+            "best": best,
+            "clips": clips,
+            "cluster": cluster,
+            "false_alarms": false_alarms,
+            "hop": hop,
+            "max_hz": max_hz,
+            "precision": precision,
+        }
+        for name, value in of_recordings.items():
+            if value is not None:
+                raise OptionError(
+                    f"{name}: cannot be combined with --segments; remove it"
+                )
         with run_with_progress("opening the encoder", quiet=quiet) as progress:
             labelled = scan_segment_files(
                 path,
