@@ -321,6 +321,9 @@ def test_calls_are_exported_with_their_frequencies(recordings, tmp_path):
         assert result.exit_code == 0, result.output
     (table,) = (tmp_path / "raven").rglob("*.txt")
     assert "500" in table.read_text()
+    words = ["score", tmp_path / "csv", "--reviewed", folder, "--out", tmp_path / "s"]
+    result = CliRunner().invoke(app, [str(one) for one in words])
+    assert "no decisions on detections" in str(result.exception)
     assert {one.state for one in verify_review(folder)} == {"ok"}
 
 

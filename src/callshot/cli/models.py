@@ -655,6 +655,7 @@ def score(
     from callshot.detection.score import open_scores, score_detections, write_scores
     from callshot.detection.terminal import show_scores
     from callshot.review.journal import is_review
+    from callshot.review.labels import LABELS
     from callshot.review.results import read_review
 
     aim = parse_rate(scoring.pop("false_alarms", None))
@@ -664,6 +665,11 @@ def score(
         review_notes = []
         if reviewed is not None and is_review(reviewed):
             review = read_review(reviewed, rejected=True)
+            if review.facts.get("kind") == LABELS:
+                raise InputError(
+                    f"{reviewed}: has calls that were labelled, and no decisions on detections; "
+                    f"write them for ANNOTATIONS (callshot convert {reviewed} --to raven)"
+                )
             if review.events.is_empty():
                 raise InputError(f"{reviewed}: nothing was decided yet in this review")
             verdicts = review.events
