@@ -168,6 +168,20 @@ def test_the_first_of_equally_good_windows_are_the_best(field, tmp_path):
     assert set(scanned.events["recording"]) == {"a.wav", "b.wav"}
 
 
+def test_calls_whose_label_the_model_does_not_have_are_not_missed(field, tmp_path):
+    result = scan_files(field / "model.npz", field / "index", tmp_path / "out")
+    calls = result.events.select("recording", "start_s", "end_s", "label")
+    other = calls.head(1).with_columns(end_s=pl.col("start_s") + 0.1, label=pl.lit("x"))
+    annotations = pl.concat([calls, other])
+    found = tmp_path / "out" / "events.csv"
+    scores = callshot.score_detections(found, annotations)
+    assert set(scores.scores["label"].drop_nulls()) == set(calls["label"])
+    assert set(scores.scores.filter(by="events")["recall"]) == {1.0}
+    assert any(note.endswith("the model has no such label: x") for note in scores.notes)
+    copy = shutil.copy2(found, tmp_path / "events.csv")  # of a model that is not known
+    assert "x" in set(callshot.score_detections(copy, annotations).scores["label"])
+
+
 def test_events_are_those_of_literal_loops(field):
     result = scan(field / "model.npz", field / "index")
     call_s = find_medians(result.model, result.model.examples.spans.durations_s)

@@ -15,7 +15,7 @@ recordings.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -279,7 +279,8 @@ class Task:
     """Detections to be scored, annotations, and all recordings, by name.
 
     `durations_s` is empty where lengths are not known. Detections that are left over and match an
-    annotation of the label `unknown` are neither correct nor false.
+    annotation of the label `unknown` are neither correct nor false. Annotations of other classes
+    than `searched`, those of the model if they are known, are not missed.
     """
 
     detections: Frame
@@ -288,12 +289,20 @@ class Task:
     durations_s: Mapping[str, float]
     min_iou: float
     unknown: str | None = None
+    searched: Collection[str] | None = None
 
     @property
     def labels(self) -> list[str]:
         """All classes."""
-        names = {*self.detections["label"], *self.annotations["label"]}
-        return sorted(names - {self.unknown})
+        annotated = {*self.annotations["label"]}
+        if self.searched is not None:
+            annotated &= {*self.searched}
+        return sorted({*self.detections["label"], *annotated} - {self.unknown})
+
+    @property
+    def not_searched(self) -> list[str]:
+        """Labels that are annotated, but not among the classes."""
+        return sorted({*self.annotations["label"]} - {*self.labels, self.unknown})
 
     @property
     def unknown_events(self) -> Frame:

@@ -86,7 +86,11 @@ from callshot.report.figures.layout import (
     add_legend,
     set_titles,
 )
-from callshot.results import OutputFolder, open_output_folder
+from callshot.results import (
+    OutputFolder,
+    open_output_folder,
+    read_intact_provenance,
+)
 from callshot.storage import to_path
 from callshot.version import __version__
 
@@ -102,6 +106,7 @@ DIGITS = 6  # of times in seconds: spans that differ by less are the same
 MAX_UNREACHABLE = 0.3
 INTERVAL = {"_p01": 1, "_p99": 99}
 PROVENANCE = "provenance.json"
+SCAN = "scan.json"  # beside the detections of a scan
 SET = "callshot score"
 FRAMES = {
     "scores.csv": "scores",
@@ -156,7 +161,8 @@ def score_detections(
     ----------
     detections, annotations : frame or path
         Events: a frame, file or folder with recording, start_s, end_s, label and, for detections,
-        score. Files are CSV, Parquet, or in any format that `callshot.segment` reads.
+        score. Files are CSV, Parquet, or in any format that `callshot.segment` reads. Of the files
+        of a scan, annotated calls whose label the model does not have are not missed.
     recordings : path or mapping, optional
         The folder of all recordings that were annotated in full, also of those without any call;
         or the length in seconds by name. False alarms per hour need it. Events are cut to it.
@@ -237,6 +243,7 @@ def score_detections(
             inputs.durations_s,
             iou,
             unknown,
+            _read_classes(detections),
         )
         needs_scores = (threshold, aim) != (None, None)
         inputs.notes += _check_task(task, needs_scores=needs_scores)
@@ -285,6 +292,20 @@ def score_detections(
     return DetectionScores(
         **frames, rejects=inputs.rejects, notes=notes, warnings=warnings
     )
+
+
+def _read_classes(detections: Events) -> list[str] | None:
+    """Return the classes of the model that found the detections, None if it is not known."""
+    if isinstance(detections, pl.DataFrame):
+        return None
+    path = to_path(detections)
+    scan = path.parent / SCAN
+    if not scan.is_file():
+        return None
+    facts = read_intact_provenance(scan)
+    if path.name not in facts["files"] or "classes" not in facts:
+        return None
+    return [one["label"] for one in facts["classes"]]
 
 
 @dataclass
