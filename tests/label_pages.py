@@ -35,6 +35,15 @@ CONTRASTS = """() => {
 }"""
 
 
+def find_low_contrasts(page):
+    """Return the texts that are hard to read on a dark or a light ground."""
+    found = []
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        found += page.evaluate(CONTRASTS)
+    return found
+
+
 class Tab:
     """A tab with the page."""
 

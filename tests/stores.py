@@ -5,13 +5,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import quote, unquote
 
 import s3fs
+from botocore.loaders import JSONFileLoader
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 BUCKET = "recorders"
@@ -191,13 +194,16 @@ def serve_files(folder: Path) -> Iterator[str]:
 def serve_s3() -> Iterator[Proxy]:
     """Start an S3 server with a proxy before it; yield the proxy."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    # Each new client would parse the same files again, which takes longer than most tests.
+    parse = cache(JSONFileLoader().load_file)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     proxy = Proxy(server.get_host_and_port())
     thread = threading.Thread(target=proxy.serve_forever, daemon=True)
     thread.start()
     try:
-        yield proxy
+        with patch.object(JSONFileLoader, "load_file", lambda _, path: parse(path)):
+            yield proxy
     finally:
         proxy.shutdown()
         proxy.server_close()

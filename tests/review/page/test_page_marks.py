@@ -67,6 +67,13 @@ def added(seen):
     return [item for item in nearby if item["added"]]
 
 
+def check_contrast(page):
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        contrast, text = page.evaluate(CONTRAST)
+        assert contrast >= 4.5, (scheme, text)
+
+
 def read_export(seen):
     answer = seen.page.request.get(f"{seen.origin}/api/export/csv")
     return list(csv.DictReader(io.StringIO(answer.text())))
@@ -221,18 +228,15 @@ def test_the_end_says_what_came_of_it(visit):
         assert download.value.suggested_filename == "review-raven.zip"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_everything_can_be_read_on_any_screen(visit, theme, width):
-    screen = {"viewport": {"width": width, "height": 800}, "color_scheme": theme}
-    with visit("cy", **screen) as seen:
+def test_everything_can_be_read_on_any_screen(visit, width):
+    with visit("cy", viewport={"width": width, "height": 800}) as seen:
         page = seen.page
         drag_box(page, 2.5, 3.0)
         name_box(seen, SNORT)
         page.locator(".more summary").click()
         expect(page.locator(".tag").first).to_be_visible()
-        contrast, text = page.evaluate(CONTRAST)
-        assert contrast >= 4.5, text
+        check_contrast(page)
         overflow = "document.documentElement.scrollWidth - innerWidth"
         assert page.evaluate(overflow) <= 0
         words = page.locator("body").inner_text().lower()
@@ -241,5 +245,5 @@ def test_everything_can_be_read_on_any_screen(visit, theme, width):
         foreign = "body script, img[onerror]"
         assert page.locator(foreign).count() == 0
         page.keyboard.press("?")
-        assert page.evaluate(CONTRAST)[0] >= 4.5
+        check_contrast(page)
         seen.undo_all()  # other reviewers would see the call
