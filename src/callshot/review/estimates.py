@@ -7,7 +7,8 @@ recordings: these are split into as many folds as the label in the fewest record
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import combinations
 from operator import eq
 from typing import Any
@@ -215,3 +216,24 @@ def compute_curve(
         "calls": len(rows),
         "recommended": None if best is None else best["label"],
     }
+
+
+class BackgroundCurve:
+    """The curve of what is labelled so far, computed in a thread."""
+
+    def __init__(self, worker: ThreadPoolExecutor) -> None:
+        self._worker = worker
+        self._running: Future[Answer] | None = None
+        self._key: Any = None  # what the latest curve is about
+        self._latest: Answer = {"why": "the curve is being computed"}
+
+    def describe(self, key: Any, compute: Callable[[], Answer]) -> Answer:
+        """Return the latest curve; `pending` if it is not the one of `key`, which is being made."""
+        if self._running is not None and self._running.done():
+            self._latest = self._running.result()
+            self._running = None
+        is_pending = self._running is not None or key != self._key
+        if is_pending and self._running is None:
+            self._key = key
+            self._running = self._worker.submit(compute)
+        return {**self._latest, "pending": is_pending}

@@ -2,9 +2,12 @@
 
 import shlex
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import Any
@@ -27,6 +30,7 @@ from callshot.review.decisions import (
     is_number,
     make_row,
 )
+from callshot.review.estimates import BackgroundCurve, compute_curve, find_obstacle
 from callshot.review.finding import STUDIES, Finding
 from callshot.review.journal import Journal, Row
 from callshot.review.kinds import Kinds
@@ -102,6 +106,8 @@ class Labelling:
         self._taken: dict[int, tuple[Path, int]] = {}  # reviews that are saved here
         self._learned = (-1, 0)  # row and recordings at the start of the last search
         self._presets: tuple[dict[str, Answer], str] | None = None
+        self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
+        self._curve = BackgroundCurve(self._curve_worker)
         self._stopped = Event()
         self._thread = Thread(target=self._read_headers, daemon=True)
         self._thread.start()
@@ -110,6 +116,7 @@ class Labelling:
         """Stop reading headers, and close recordings."""
         self._stopped.set()
         self._thread.join()
+        self._curve_worker.shutdown(cancel_futures=True)
         self.files.close()
 
     @property
@@ -297,13 +304,49 @@ class Labelling:
         return self.kinds.describe(calls, heard, self.clocks)
 
     def describe_tasks(self) -> Answer:
-        """Return how far the index is, and the search for all calls."""
+        """Return how far the index is, the search for all calls, and which call helps most.
+
+        `advice` is the latest call of the name that gains most from one more; None if that is not
+        clear, or calls cannot be compared yet.
+        """
         known = [*self.recordings.values()]
         duration_s = sum(recording.duration_s for recording in known)
         return {
             "index": self.search.describe(duration_s),
             "find": self.finding.describe(),
+            "advice": self._advise(),
         }
+
+    def _advise(self) -> Box | None:
+        """Return the latest call of the name that gains most from one more."""
+        with self.lock:
+            calls = self.labels.calls
+        job = self.search.job
+        key = (
+            job is not None and job.state,
+            [(one["id"], one["label"]) for one in calls],
+        )
+        curve = self._curve.describe(key, partial(self._measure, calls))
+        label = curve.get("recommended")
+        of_label = [box for box in calls if box["label"] == label]
+        return max(of_label, key=itemgetter("time"), default=None)
+
+    def _measure(self, calls: Sequence[Box]) -> Answer:
+        """Return the k-shot curve of the calls whose windows are ready."""
+        confirmed: dict[str, list[int]] = defaultdict(list)
+        names: list[str] = []
+        vectors = []
+        for box in calls:
+            vector = self.search.find_window(box)
+            if vector is not None:
+                confirmed[box["label"]].append(len(names))
+                names.append(box["recording"])
+                vectors.append(vector)
+        recording = np.unique(names, return_inverse=True)[1]
+        why = find_obstacle(confirmed, recording)
+        if why:
+            return {"why": why}
+        return compute_curve(confirmed, recording, np.array(vectors, np.float32))
 
     # What the page does
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from callshot.review.decisions import (
     make_row,
 )
 from callshot.review.estimates import (
+    BackgroundCurve,
     compute_curve,
     estimate_precision,
     find_obstacle,
@@ -132,9 +133,7 @@ class Review:
         self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
         self._next_scores: Future[None] | None = None  # which have not been begun
         self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
-        self._curve: Future[Answer] | None = None
-        self._curve_of: Any = None
-        self._last_curve = {"why": "the curve is being computed"}
+        self._curve = BackgroundCurve(self._curve_worker)
         self._is_closed = False
         if source.annotations is not None:
             self._curve_worker.submit(self._find_clipped)
@@ -589,11 +588,7 @@ class Review:
         }
 
     def _describe_curve(self) -> Answer:
-        """Return the k-shot curve of the calls confirmed so far, or why there is none.
-
-        It is computed in a thread. Until it is there, this returns the curve before, and `pending`
-        is true.
-        """
+        """Return the k-shot curve of the calls confirmed so far, or why there is none."""
         if self.scores is None:
             return {"why": self.why_no_scores}
         recording = np.unique(self.source.items["recording"], return_inverse=True)[1]
@@ -601,15 +596,9 @@ class Review:
         why = find_obstacle(confirmed, recording)
         if why:
             return {"why": why}
-        if self._curve is not None and self._curve.done():
-            self._last_curve = self._curve.result()
-            self._curve = None
-        is_pending = self._curve is not None or confirmed != self._curve_of
-        if is_pending and self._curve is None:
-            self._curve_of = confirmed
-            arguments = (confirmed, recording, self.scores.vectors)
-            self._curve = self._curve_worker.submit(compute_curve, *arguments)
-        return {**self._last_curve, "pending": is_pending}
+        vectors = self.scores.vectors
+        compute = partial(compute_curve, confirmed, recording, vectors)
+        return self._curve.describe(confirmed, compute)
 
     # What the page does
 

@@ -176,15 +176,22 @@ class Search:
         except InputError:
             raise RequestError(NOT_READY, 409) from None
 
+    def find_window(self, box: Box) -> "Float32Array | None":
+        """Return the vector of the window that has most of a box; None if none is ready."""
+        if self.windows is None:
+            return None
+        place = (box["recording"], box["start_s"], box["end_s"])
+        vector = self.windows.find_vector(*place)
+        return None if vector is None else np.asarray(vector, np.float32)
+
     def _find_vector(self, box: Box, *, embed: bool) -> "Float32Array | None":
         """Return the vector of a box: of the window that has most of it, or else embedded."""
         from callshot.detection.index.find_windows import embed_span
 
-        assert self.windows is not None  # there is a search
-        place = (box["recording"], box["start_s"], box["end_s"])
-        vector = self.windows.find_vector(*place)
+        vector = self.find_window(box)
         if vector is not None:
-            return np.asarray(vector, np.float32)
+            return vector
+        place = (box["recording"], box["start_s"], box["end_s"])
         if place not in self._vectors and embed:
             path = self.library.root / box["recording"]
             settings = self.read_settings()

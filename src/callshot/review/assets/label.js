@@ -4,7 +4,7 @@ import { getFile, getJson, withQuery } from "./api.js";
 import { byId, debounce, make, makeButton, makeField, makeOptions } from "./dom.js";
 import { baseName, FORMATS, formatClock, formatCount, formatShare, formatSpeed, formatTime } from "./format.js";
 import { isTyping, listenToKeys, nameKey, toggleHelp } from "./keytable.js";
-import { findAll, openReview, showFinding, startTasks } from "./labelfind.js";
+import { findAll, openReview, showAdvice, showFinding, startTasks } from "./labelfind.js";
 import { addBox, boxes, changeHistory, choose, chooseNext, chosenBox, closeNamer, deleteBox, markNothing, nudge, openBoxes, openNamer, playBox, repeatName, startBoxes, takeBoxes } from "./labelboxes.js";
 import { describeOrder, makeNews, openKinds, sortRecordings, startKinds } from "./labelkinds.js";
 import { openSimilar, SIMILAR_KEYS, startSimilar } from "./labelsimilar.js";
@@ -219,7 +219,7 @@ const KEYS = [
   ["Calls", ["Enter"], "name the chosen call", () => openNamer()],
   ["Calls", ["r"], "give it the last name", repeatName],
   ["Calls", ["s"], "same name: new boxes get the name of the chosen box, or the last one", () => toggle("same")],
-  ["Calls", ["m"], "more like the chosen call", openSimilar],
+  ["Calls", ["m"], "more like the chosen call", () => openSimilar()],
   ["Calls", ["e"], "each kind of sound once: cards and a map", openKinds],
   ["Calls", ["F"], "find all calls, or stop it", findAll],
   ["Calls", ["R"], "review what was found", openReview],
@@ -364,11 +364,12 @@ function showPanel() {
   const links = state.session.exports.map((name) => make("a", { class: "button", href: withQuery(`/api/export/${name}`, {}), download: true, "data-format": name, click: download }, FORMATS[name] ?? name));
   const commands = state.session.commands.map((command) => make("code", {}, command));
   byId("panel").replaceChildren(
-    make("section", {}, make("h2", {}, "Names"), make("p", { class: "row names" }, ...(names.length ? names : ["No calls yet."]))),
+    make("section", {}, make("h2", {}, "Names"), make("p", { class: "row names" }, ...(names.length ? names : ["No calls yet."])), make("div", { id: "advice", "data-label": "" })),
     make("section", {}, make("h2", {}, "Export"), make("div", { class: "row" }, ...links)),
     make("section", {}, make("h2", {}, "Find all calls"), make("div", { id: "finding" }), make("details", {}, make("summary", {}, "The same by commands"), ...commands)),
   );
   showFinding();
+  showAdvice();
 }
 
 /** Keep where the page is, for the next visit. */
@@ -401,7 +402,7 @@ async function start() {
   on("player", movePlayhead);
   on("answer", take);
   on("named", ({ name }) => changeSettings({ last_name: name }));
-  on("similar", openSimilar);
+  on("similar", () => openSimilar());
   on("help", showHelp);
   on("place", showPlace);
   on("reopen", () => open(view.recording.name, view.start_s));

@@ -3,6 +3,7 @@
 import { getJson, postJson } from "./api.js";
 import { byId, make, makeButton } from "./dom.js";
 import { capital, formatCount, formatShare } from "./format.js";
+import { openSimilar } from "./labelsimilar.js";
 import { makeUuid } from "./outbox.js";
 import { emit } from "./state.js";
 
@@ -30,6 +31,7 @@ function take(answer) {
   emit("tasks", tasks);
   byId("ready").textContent = describeIndex(tasks.index);
   showFinding();
+  showAdvice();
   if (wasRunning && tasks.find.state === "done" && tasks.find.found) emit("note", `${describeFound(tasks.find.found)}${tasks.find.found.number ? ": review them (Shift R)" : ""}.`);
 }
 
@@ -95,6 +97,17 @@ export function showFinding() {
   const focused = place.contains(document.activeElement) ? document.activeElement.id : null;
   place.replaceChildren(...parts.filter(Boolean));
   if (focused) byId(focused)?.focus();
+}
+
+/** Name the call of which one more helps most, and offer to look for more of it. */
+export function showAdvice() {
+  const box = tasks?.advice;
+  const place = byId("advice");
+  if (place === null || place.dataset.label === (box?.label ?? "")) return;
+  place.dataset.label = box?.label ?? "";
+  const text = make("p", {}, "One more example of ", make("bdi", {}, box?.label), " improves its scores more than one of any other call.");
+  const button = makeButton("More of them", null, () => openSimilar(tasks.advice), { id: "more-recommended" });
+  place.replaceChildren(...(box ? [text, button] : []));
 }
 
 /** Start to follow. */

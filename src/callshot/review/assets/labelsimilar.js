@@ -40,9 +40,8 @@ export const SIMILAR_KEYS = [
   [GROUP, ["Escape"], "back to the spectrogram", () => dialog.close()],
 ];
 
-/** Show sounds that are similar to the chosen call. */
-export async function openSimilar() {
-  const box = chosenBox();
+/** Show sounds that are similar to a call, by default the chosen one. */
+export async function openSimilar(box = chosenBox()) {
   if (!box?.label) {
     emit("note", "Choose a call that has a name first.");
     return;
