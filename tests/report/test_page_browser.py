@@ -98,6 +98,9 @@ def format_point(point):
     return ["{mean:.4f}".format(**point), "{p01:.4f} – {p99:.4f}".format(**point)]
 
 
+NAMES = {"mfcc": "MFCC", "birdnet-v2.4": "BirdNET 2.4"}
+
+
 def pick(points, **values):
     """Return the only point that has these values."""
     (point,) = points.filter(**values).to_dicts()
@@ -142,10 +145,10 @@ def test_curves_have_the_numbers_of_the_results(visit, study):
         readouts = hover_everywhere(page)
         assert sorted(readouts) == [1, 2, 3, 4, 5, 10, 20]
         for k, rows in readouts.items():
-            for encoder in ("mfcc", "birdnet-v2.4"):
+            for encoder, name in NAMES.items():
                 place = key | {"spread": "per-query", "encoder": encoder, "k": k}
-                assert rows[encoder] == format_point(pick(first.curve, **place))
-            assert rows["LR on mfcc"][0] == "0.7600"
+                assert rows[name] == format_point(pick(first.curve, **place))
+            assert rows["LR on MFCC"][0] == "0.7600"
             assert rows["chance"][0] == f"{first.curve['chance'][0]:.4f}"
         for name, number in (("aviary", 1), ("reserve", 0)):
             evaluation = study["all_results"][number].evaluation
@@ -156,21 +159,21 @@ def test_curves_have_the_numbers_of_the_results(visit, study):
                     choose(page, corpus=name, metric=label, spread=spread)
                     k, rows = read_rows(page)
                     place = key | {"metric": metric, "spread": spread, "k": k}
-                    assert rows["mfcc"] == format_point(pick(evaluation.curve, **place))
+                    assert rows["MFCC"] == format_point(pick(evaluation.curve, **place))
         for label in ("trumpet", HOSTILE, LONG):
             choose(page, label=label)
             k, rows = read_rows(page)
             place = {"encoder": "mfcc", "metric": "map", "spread": "total"}
             point = pick(first.per_class, **place, k=k, label=label)
-            assert rows["mfcc"] == format_point(point)
-            assert "LR on mfcc" not in rows
+            assert rows["MFCC"] == format_point(point)
+            assert "LR on MFCC" not in rows
             assert "chance" in rows
             assert label in page.get_by_test_id("curves-heading").inner_text()
         choose(page, metric="reduced mAP")
         assert page.get_by_test_id("curves-label").is_disabled()
         k, rows = read_rows(page)
         place = key | {"scoring": "reduced", "k": k}
-        assert rows["mfcc"] == format_point(pick(first.curve, **place))
+        assert rows["MFCC"] == format_point(pick(first.curve, **place))
         choose(page, metric="mAP")
         heading = page.get_by_test_id("curves-heading").inner_text()
         assert heading.startswith(f"AP of {LONG[:9]}")
@@ -179,12 +182,12 @@ def test_curves_have_the_numbers_of_the_results(visit, study):
 def test_an_encoder_can_be_hidden_with_its_baselines(visit):
     with visit() as page:
         before = page.evaluate(CANVAS)
-        page.locator("[data-testid=curves-encoder][value=mfcc]").uncheck()
+        page.locator("[data-testid=curves-encoder][value=MFCC]").uncheck()
         _, rows = read_rows(page)
-        names = {f"{prefix}birdnet-v2.4" for prefix in ("", "LR on ", "GRU on ")}
+        names = {f"{prefix}BirdNET 2.4" for prefix in ("", "LR on ", "GRU on ")}
         assert set(rows) == {*names, "chance"}
         assert page.evaluate(CANVAS) != before
-        page.locator("[data-testid=curves-encoder][value='birdnet-v2.4']").uncheck()
+        page.locator("[data-testid=curves-encoder][value='BirdNET 2.4']").uncheck()
         assert set(read_rows(page)[1]) == {"chance"}
 
 
@@ -202,17 +205,17 @@ def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit,
         boxes.nth(1).check()
         assert page.evaluate(CANVAS) != canvas
         _, rows = read_rows(page)
-        for classifier, name in (("cosine", "cosine"), ("logistic", "logistic at k")):
-            for encoder in ("mfcc", "birdnet-v2.4"):
+        for classifier, shown in (("cosine", "cosine"), ("logistic", "logistic at k")):
+            for encoder, name in NAMES.items():
                 key = {"classifier": classifier, "encoder": encoder, "k": k}
                 key |= {"scoring": "all", "metric": "map", "spread": "total"}
                 point = pick(others.curve, **key)
-                assert rows[f"{name} on {encoder}"] == format_point(point)
+                assert rows[f"{shown} on {name}"] == format_point(point)
         page.get_by_test_id("curves-encoder").nth(0).uncheck()
-        assert "cosine on mfcc" not in read_rows(page)[1]
+        assert "cosine on MFCC" not in read_rows(page)[1]
         page.get_by_test_id("curves-spread").select_option(label="per-query")
         assert [boxes.nth(i).is_disabled() for i in range(2)] == [False, True]
-        assert "logistic at k on birdnet-v2.4" not in read_rows(page)[1]
+        assert "logistic at k on BirdNET 2.4" not in read_rows(page)[1]
         page.get_by_test_id("curves-label").select_option(label="trumpet")
         assert [boxes.nth(i).is_disabled() for i in range(2)] == [True, True]
         page.get_by_test_id("curves-label").select_option(index=0)
@@ -268,7 +271,7 @@ def test_drags_and_keys_zoom_and_move_the_cursor(visit):
 def test_paired_differences_are_those_of_the_corpus(visit, study):
     differences = study["all_results"][0].evaluation.differences
     first = differences.row(0, named=True)
-    name = f"{first['one']} less {first['other']}"
+    name = f"{NAMES[first['one']]} less {NAMES[first['other']]}"
     with visit() as page:
         readouts = hover_everywhere(page, "differences")
         page.get_by_test_id("differences-spread").select_option(label="per-query")
@@ -442,7 +445,7 @@ def test_the_first_screen_answers_and_folds_are_drawn_when_they_are_opened(visit
 def test_a_cell_of_the_heat_map_lists_the_calls_behind_it(visit, study):
     confusion = study["all_results"][0].evaluation.confusion
     with visit() as page:
-        page.get_by_test_id("confusion-encoder").select_option(label="mfcc")
+        page.get_by_test_id("confusion-encoder").select_option(label="MFCC")
         page.get_by_test_id("confusion-shot").select_option(label="5")
         table = page.get_by_test_id("confusion-table")
         cell = pick(confusion, encoder="mfcc", k=5, true="trumpet", predicted="rumble")

@@ -71,7 +71,7 @@ def test_the_first_sentences_say_what_to_expect_of_a_few_examples():
     results = make(MFCC)
     first = lines_of(results)[0]
     assert first.startswith(
-        "With 5 examples per call type, mfcc reaches mAP 0.60 on average; chance is 0.20."
+        "With 5 examples per call type, MFCC reaches mAP 0.60 on average; chance is 0.20."
     )
     assert "One labelled set gives 0.50 to 0.70 on other recordings" in first
     curve = results.evaluation.curve
@@ -86,10 +86,10 @@ def test_the_first_sentences_say_what_to_expect_of_a_few_examples():
 
 def test_a_few_examples_are_at_most_as_many_as_every_call_type_has():
     rare = with_rare(3)
-    check(make(MFCC, classes=rare), "With 3 examples per call type, mfcc reaches mAP")
+    check(make(MFCC, classes=rare), "With 3 examples per call type, MFCC reaches mAP")
     first = lines_of(make({"mfcc": [0.6]}, shots=[10], classes=rare))[0]
-    assert first.startswith("With up to 10 examples per call type, mfcc")
-    check(make({"mfcc": [0.6]}, shots=[1]), "With 1 example per call type, mfcc")
+    assert first.startswith("With up to 10 examples per call type, MFCC")
+    check(make({"mfcc": [0.6]}, shots=[1]), "With 1 example per call type, MFCC")
 
 
 # Encoders
@@ -99,7 +99,7 @@ def test_the_best_encoder_is_compared_with_the_next_best():
     check(
         make({"third": [0.3] * 6, "mfcc": WORSE, "perch": RISING}),
         "perch reaches mAP 0.60 on average",
-        "perch is on average ahead of mfcc by 0.050 of mAP (98 % interval: 0.050 to",
+        "perch is on average ahead of MFCC by 0.050 of mAP (98 % interval: 0.050 to",
         "ahead in 100 % of 101 samples. The difference is clear.",
         never=["third"],
     )
@@ -119,9 +119,9 @@ def test_the_best_encoder_is_compared_with_the_next_best():
 def test_another_encoder_is_named_if_it_is_clearly_better_with_more_examples():
     means = {**MFCC, "late": LATE}
     better = (
-        "With 10 examples per call type, late is clearly better than mfcc, by 0.160"
+        "With 10 examples per call type, late is clearly better than MFCC, by 0.160"
     )
-    check(make(means), "mfcc reaches mAP 0.60 on average", better)
+    check(make(means), "MFCC reaches mAP 0.60 on average", better)
     few = dict.fromkeys(means, NOISE[:99])
     for options in (
         {"noise": {"late": NOISE[::-1]}},
@@ -132,7 +132,7 @@ def test_another_encoder_is_named_if_it_is_clearly_better_with_more_examples():
     crossing = {"mfcc": (0.6, 0.6, 0.6), "late": (0.5, 0.8, 0.4)}
     check(
         make(crossing, shots=(5, 10, 20), classes=with_rare(10, 16)),
-        "With 10 examples per call type, late is clearly better than mfcc, by 0.200",
+        "With 10 examples per call type, late is clearly better than MFCC, by 0.200",
     )
 
 
@@ -144,13 +144,13 @@ def test_chance_is_tested_up_to_k_star_and_that_nothing_is_better_comes_first():
     assert not any("better than chance from" in line for line in lines)
     check(
         make(MFCC, chance=0.43),
-        "mfcc is clearly better than chance from 3 examples per call type on. The test",
+        "MFCC is clearly better than chance from 3 examples per call type on. The test",
         "p at most 0.005 with 3, 4, 5, 10, by 199 permutations",
         never=["Nothing here"],
     )
     check(
         make({"mfcc": (0.2, 0.2, 0.5, 0.5, 0.5, 0.25)}),
-        "mfcc is clearly better than chance at some k only.",
+        "MFCC is clearly better than chance at some k only.",
         never=["better than chance from", "Nothing here"],
     )
     late = make({"mfcc": [0.25] * 4 + [0.9] * 2}, classes=with_rare(4))
@@ -160,17 +160,17 @@ def test_chance_is_tested_up_to_k_star_and_that_nothing_is_better_comes_first():
     above = "is clearly better than chance from 1 example per call type on, up to 5."
     check(replace_frames(results, chance_test=tests), above)
     untested = replace_frames(results, chance_test=tests.clear())
-    check(untested, "mfcc is on average better than chance from 1 example")
+    check(untested, "MFCC is on average better than chance from 1 example")
 
 
 def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
     behind = (
-        "mfcc is not clearly better than random vectors (the encoder random): behind"
+        "MFCC is not clearly better than random vectors (the encoder random): behind"
     )
-    ahead = "mfcc is clearly better than random vectors (the encoder random): ahead by"
+    ahead = "MFCC is clearly better than random vectors (the encoder random): ahead by"
     check(
         make({"random": [0.9] * 6, **MFCC}),
-        "mfcc reaches mAP 0.60 on average",
+        "MFCC reaches mAP 0.60 on average",
         f"{behind} by 0.300 of mAP",
         "Caution: even the encoder random reaches mAP 0.90",
     )
@@ -179,16 +179,17 @@ def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
         f"{ahead} 0.400 of mAP",
         never=["even the encoder random", "ahead of"],
     )
-    name = "random[dimension=80]"
+    name = "random (dimension=80)"
+    typed = "random[dimension=80]"
     check(
-        make({name: [0.9] * 6, **MFCC, "random": [0.1] * 6}),
-        "mfcc reaches mAP 0.60 on average",
+        make({typed: [0.9] * 6, **MFCC, "random": [0.1] * 6}),
+        "MFCC reaches mAP 0.60 on average",
         behind.replace("random):", f"{name}):"),
         f"{ahead} 0.5",
         f"Caution: even the encoder {name} reaches mAP 0.90",
         never=["ahead of"],
     )
-    alone = make({name: [0.22] * 6, "random": [0.21] * 6})
+    alone = make({typed: [0.22] * 6, "random": [0.21] * 6})
     check(alone, "Only the encoder random was evaluated", never=["random vectors"])
     check(make({"randomised": RISING, "random": [0.2] * 6}), "randomised is clearly")
 
@@ -246,7 +247,7 @@ def test_baselines_of_the_best_encoder_and_those_without_one_are_compared_by_the
     results = make({**MFCC, "perch": [0.3] * 6}, baselines=rows)
     lines = answers_of(results, "training")
     assert len(lines) == 2
-    assert lines[0].startswith("mfcc beats LR-a trained on all labelled data")
+    assert lines[0].startswith("MFCC beats LR-a trained on all labelled data")
     assert "0.550 against 0.540" in lines[0]
     assert "does not beat LR-b trained on all labelled data" in lines[1]
 
@@ -320,7 +321,7 @@ def test_training_is_compared_only_for_the_best_encoder_and_on_the_same_draws(ch
 def test_another_classifier_is_named_if_it_is_clearly_better_with_a_few_examples():
     check(
         make_trained([0, 0, 0, 0, 0.15, 0], name="cl2n"),
-        "Without training, CL2N is clearly better than the nearest centroid with mfcc",
+        "Without training, CL2N is clearly better than the nearest centroid with MFCC",
         "The difference is 0.150 of mAP (98 % interval: 0.052 to 0.248",
     )
     worse = make_trained([0.15, 0.15, 0.15, 0.15, 0.05, 0.15], name="cl2n")
@@ -351,7 +352,7 @@ def test_gradient_steps_are_described_with_their_highest_value():
 def test_a_curve_is_level_from_where_more_examples_add_little():
     flat = (0.40, 0.50, 0.60, 0.605, 0.607, 0.608)
     add = "examples per call type add at most 0.01 of mAP."
-    check(make({"mfcc": flat}), f"With mfcc, more than 3 {add} Up to 10 were evaluated")
+    check(make({"mfcc": flat}), f"With MFCC, more than 3 {add} Up to 10 were evaluated")
     rises = "mAP still rises by 0.040 from 5 to 10 examples per call type."
     check(make(MFCC), rises, never=["add at most"])
     flat = (0.40, 0.50, 0.60, 0.70, 0.70, 0.70)
@@ -387,7 +388,7 @@ def test_a_target_is_answered_for_the_best_encoder():
     results = make({**MFCC, "random": [0.2] * len(RISING)}, spread="total")
     lines = [line for line in lines_of(results, 0.55) if "mAP 0.55" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("mfcc reaches mAP 0.55 on average with ")
+    assert lines[0].startswith("MFCC reaches mAP 0.55 on average with ")
     check(results, never=["0.55 on average with"])
 
 
@@ -412,7 +413,7 @@ def test_with_few_samples_only_means_are_reported():
     check(
         make(means, noise=few, permutations=19),
         "Nothing here is better than chance on average. With 10 examples",
-        "mfcc is not on average better than random vectors (the encoder random): behind",
+        "MFCC is not on average better than random vectors (the encoder random): behind",
         never=["better than chance from", "even the encoder random", "clear"],
     )
     means = {"mfcc": (0.1, 0.1, 0.5, 0.5, 0.5, 0.1)}
@@ -425,7 +426,7 @@ def test_nothing_is_clear_beyond_k_star_or_if_all_draws_are_equal():
     rows = [baseline(0.2)]
     check(
         make(means, shots=[10], baselines=rows, classes=with_rare(4)),
-        "mfcc is on average better than chance from up to 10 examples",
+        "MFCC is on average better than chance from up to 10 examples",
         never=["clear"],
     )
     equal = np.zeros(101)
@@ -433,7 +434,7 @@ def test_nothing_is_clear_beyond_k_star_or_if_all_draws_are_equal():
     noise = dict.fromkeys(means, equal)
     check(
         make(means, noise=noise, baselines=rows, permutations=19),
-        "mfcc reaches mAP 0.60 on average",
+        "MFCC reaches mAP 0.60 on average",
         never=["clear", "One labelled set"],
     )
     perfect = {"mfcc": [1.0] * 6, "perch": [0.3] * 6}
@@ -543,7 +544,7 @@ def test_the_headline_says_how_many_more_examples_reach_the_next_level():
         make({"mfcc": (0.4, 0.5, 0.55, 0.58, 0.61, 0.72)})
     ).headline
     assert headline.sentence == (
-        "With 5 examples per call type, mfcc reaches mAP 0.61; label 5 more of each to reach 0.70."
+        "With 5 examples per call type, MFCC reaches mAP 0.61; label 5 more of each to reach 0.70."
     )
     assert (headline.k, headline.next_k) == (5, 10)
 
@@ -596,7 +597,7 @@ def test_the_card_of_encoders_names_both_if_the_difference_is_not_clear():
     assert clear.answer == "perch"
     mixed = make({"mfcc": worse, "perch": RISING}, noise={"perch": NOISE[::-1]})
     card = write_summary(mixed).cards[0]
-    assert card.answer == "perch or mfcc"
+    assert card.answer == "perch or MFCC"
     assert card.text.endswith("(98 % interval: −0.146 to 0.246): not clear.")
 
 

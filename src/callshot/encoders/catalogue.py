@@ -9,7 +9,6 @@ encoders as entry points in the group `callshot.encoders`.
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
@@ -143,25 +142,6 @@ def changed_options(spec: EncoderSpec) -> dict[str, str]:
         if value != defaults[name]:
             changes[name] = format_option(value)
     return changes
-
-
-def describe_names(names: Sequence[str]) -> dict[str, str]:
-    """Return what the encoders of some results are, by their names there.
-
-    Names that a user gave are left out, and encoders that were joined.
-
-    >>> describe_names(["yamnet", "mfcc[speed=2]", "mine"])
-    {'yamnet': 'YAMNet (trained on everyday sounds)', \
-'mfcc[speed=2]': 'MFCC, a description of the spectrum (no training), speed=2'}
-    """
-    descriptions = {}
-    for name in names:
-        encoder, _, options = name.removesuffix("]").partition("[")
-        with suppress(OptionError):
-            title = find_encoder(encoder).title
-            options = options.replace("speed=auto", "at a speed that suits the calls")
-            descriptions[name] = f"{title}, {options}" if options else title
-    return descriptions
 
 
 def format_command(name: str) -> str:

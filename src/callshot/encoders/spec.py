@@ -42,7 +42,7 @@ RECOMMENDED = (
 class EncoderSpec:
     """One encoder, and everything that decides its vectors.
 
-    title          a name that a biologist knows, and the sounds that it was trained on
+    title          a name that a biologist knows, and in brackets what it was trained on
     rate_hz        sample rate that the model takes
     load           function that opens the model, as "module:function"
     loudness_effect

@@ -27,6 +27,7 @@ from callshot.report.calls import (
     make_clips,
 )
 from callshot.report.choices import join_classifiers
+from callshot.report.encoder_names import with_names
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import (
     FIGURES,
@@ -98,8 +99,9 @@ def write_report(
     numbers. What did not change since the `earlier` report is copied.
     """
     every = list(all_results.values())
+    named = list(map(with_names, every))
     drawings = {}
-    for results in every:
+    for results in named:
         pages: Iterable[FigurePage] = ()
         if options.figures:
             pages = plan_figures(
@@ -137,15 +139,18 @@ def write_report(
         pictures[corpus] = shown
         progress(0.5 / len(drawings), f"figures of {corpus}")
     methods = {
-        one.corpus: [*describe_methods(one, options.protocol), *list_references(one)]
-        for one in every
+        results.corpus: [
+            *describe_methods(with_names(results), options.protocol),
+            *list_references(results),
+        ]
+        for results in every
     }
     write_page(
         folder / PAGE,
         options.title,
         every,
         summaries,
-        tables={one.corpus: build_tables([one], **options.of_tables) for one in every},
+        tables={one.corpus: build_tables([one], **options.of_tables) for one in named},
         pictures=pictures,
         methods=methods,
         provenance=provenance,

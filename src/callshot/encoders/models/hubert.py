@@ -310,7 +310,7 @@ HUBERT_ONNX_REVISION = "6d40b9586c1c5106a6f7da2d6e465175afeb0fbb"
 ENCODERS = (
     EncoderSpec(
         name="hubert-base-l2",
-        title="HuBERT base, layer 2 (trained on human speech)",
+        title="HuBERT base layer 2 (trained on human speech)",
         dimension=768,
         rate_hz=16000,
         band_hz=(100, 8000),
@@ -364,6 +364,6 @@ def match_name(name: str) -> EncoderSpec | None:
     return replace(
         ENCODERS[0],
         name=name,
-        title=f"HuBERT base, layer {layer} (trained on human speech)",
+        title=f"HuBERT base layer {layer} (trained on human speech)",
         options={**ENCODERS[0].options, "layer": layer},
     )

@@ -257,7 +257,7 @@ def _band_edges_hz(options: MfccOptions) -> FloatArray:
 ENCODERS = (
     EncoderSpec(
         name="mfcc",
-        title="MFCC, a description of the spectrum (no training)",
+        title="MFCC (a description of the spectrum, no training)",
         dimension=40,
         rate_hz=16000,
         band_hz=(100, 8000),

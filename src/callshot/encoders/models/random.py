@@ -30,7 +30,7 @@ def load_random(spec: EncoderSpec, **_: object) -> Model:
 ENCODERS = (
     EncoderSpec(
         name="random",
-        title="random numbers, which know nothing of the sound",
+        title="random (numbers that know nothing of the sound)",
         dimension=40,
         rate_hz=16000,
         load=f"{__name__}:load_random",

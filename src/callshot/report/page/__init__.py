@@ -28,7 +28,6 @@ import polars as pl
 from jinja2 import Template
 from markupsafe import Markup
 
-from callshot.encoders.catalogue import describe_names
 from callshot.errors import InputError
 from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.fewshot.metrics import chance_average_precision
@@ -49,6 +48,7 @@ from callshot.report.choices import (
     list_classifiers,
     main_spread,
 )
+from callshot.report.encoder_names import explain_encoders, with_names
 from callshot.report.figures.confusion import fill_matrix
 from callshot.report.summary import Summary
 from callshot.report.tables.corpus_tables import examples_needed_table
@@ -474,7 +474,6 @@ def format_change(value: float, digits: int = 3) -> str:
 
 
 PARTS: tuple[Callable[..., Any], ...] = (
-    describe_names,
     examples_needed_table,
     show_budget,
     show_left_out,
@@ -509,6 +508,11 @@ def write_page(
     Summaries are by corpus. `more` has any of the keys of NO_CONTENT.
     """
     content = {**NO_CONTENT, **more}
+    explained = {
+        results.corpus: explain_encoders(results.evaluation.encoders)
+        for results in all_results
+    }
+    all_results = list(map(with_names, all_results))
     corpora = []
     clips = []
     for results in all_results:
@@ -540,6 +544,7 @@ def write_page(
     text = get_template("page.html").render(
         content,
         all_results=all_results,
+        explained=explained,
         summaries=summaries,
         title=title,
         policy=POLICY.format(scripts=_hashes(scripts), styles=_hashes(styles)),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from callshot.errors import printable
 from callshot.records import CorpusResults
+from callshot.report.encoder_names import name_encoders, with_names
 from callshot.report.summary.context import Context
 from callshot.report.summary.sentences import (
     QUESTIONS,
@@ -49,11 +50,14 @@ def write_summary(
     With a target, a mAP, the headline and a sentence say how many examples it needs. The last
     section gives the licences of the encoders' weights.
     """
-    context = Context(results, target)
+    names = name_encoders(results.evaluation.encoders)
+    typed_names = {name: encoder for encoder, name in names.items()}
+    context = Context(with_names(results), target, typed_names)
     answers = {
         section: list(map(printable, describe(context)))
         for section, describe in QUESTIONS.items()
     }
-    answers["provenance"] = list(describe_licences(licences))
+    named_licences = {names.get(name, name): one for name, one in licences.items()}
+    answers["provenance"] = list(describe_licences(named_licences))
     headline = write_headline(context)
     return Summary(headline, write_cards(context), answers, context.best)

@@ -5,8 +5,9 @@ over more than 100 samples that differ, and up to k*: beyond k* pools run out, a
 be equal have no spread. With fewer samples a sentence gives the share of wins.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
@@ -50,10 +51,14 @@ SAMPLES = {
 
 @dataclass(frozen=True)
 class Context:
-    """The results of a corpus as its summary reads them: mAP, on one spread."""
+    """The results of a corpus as its summary reads them: mAP, on one spread.
+
+    Encoders have names for people; `typed_names` are those of the study.
+    """
 
     results: CorpusResults
     target: float | None = None  # a mAP that the reader wants to reach
+    typed_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def evaluation(self) -> Evaluation:
@@ -212,10 +217,10 @@ class Context:
 def is_random(encoder: str) -> bool:
     """Return whether the vectors of an encoder are random, whatever its options.
 
-    >>> is_random("random"), is_random("random[dimension=80]"), is_random("randomised")
+    >>> is_random("random"), is_random("random (dimension=80)"), is_random("randomised")
     (True, True, False)
     """
-    return encoder.partition("[")[0] == RANDOM
+    return re.split(r"\[| \(", encoder)[0] == RANDOM
 
 
 def format_range(start: str, first: int, last: int, end: int) -> str:

@@ -14,7 +14,6 @@ from operator import itemgetter
 import numpy as np
 import polars as pl
 
-from callshot.encoders.catalogue import describe_names, format_command
 from callshot.errors import count_text, printable
 from callshot.fewshot.differences import (
     MIN_SAMPLES,
@@ -37,6 +36,7 @@ from callshot.report.choices import (
     largest_shot,
     reads_encoder,
 )
+from callshot.report.encoder_names import learn_options
 from callshot.report.summary.context import (
     CENTROID,
     RANDOM,
@@ -535,10 +535,10 @@ def _advise_encoder(context: Context, _: str) -> str:
         return say("check_labels")
     if is_random(best) or len(context.ranking(context.k)) == 1:
         return say("add_encoder")
-    if "=auto" in best:
+    typed = context.typed_names.get(best, best)
+    if "=auto" in typed:
         return say("choose_speed", best)
-    is_known = best in describe_names([best])
-    return say("use_encoder", best, format_command(best) if is_known else "")
+    return say("use_encoder", best, learn_options(typed))
 
 
 def _advise_training(context: Context, answer: str) -> str:
