@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from callshot.fewshot import spreads
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.sweep import sweep
@@ -44,7 +45,14 @@ protocols = st.builds(
 )
 
 
-def run_both(table, protocol, spread, classifier="centroid", categories=None):
+def run_both(
+    table,
+    protocol,
+    spread,
+    classifier="centroid",
+    categories=None,
+    without_groups=False,
+):
     """Return the sums of one spread by the CPU and by the GPU."""
     results = []
     for gpu in (None, triton_device.GPU):
@@ -56,7 +64,8 @@ def run_both(table, protocol, spread, classifier="centroid", categories=None):
             classifier=CLASSIFIERS[classifier],
             gpu=gpu,
         ) as engine:
-            results.append(sweep(engine, spread, categories)[1])
+            swept = sweep(engine, spread, categories, without_groups=without_groups)
+            results.append(swept[1])
     return results
 
 
@@ -94,6 +103,17 @@ def test_equal_vectors_categories_and_the_row_all():
     categories = {"c0": "one", "c1": "one", "c2": "other"}
     cpu, gpu = run_both(table, protocol, "shared", categories=categories)
     assert cpu.tied.sum() > 0
+    assert_same(cpu, gpu)
+
+
+@pytest.mark.parametrize("values", [2, 1000])  # with many ties, and with none
+def test_draws_without_groups_of_recordings(monkeypatch, values):
+    monkeypatch.setattr(spreads, "MIN_DRAWS", 1)
+    table = random_corpus(7, classes=2, folds=2, dimensions=3, values=values)
+    protocol = dataclasses.replace(SMALL, shots=(1, 2), shared_draws=4)
+    cpu, gpu = run_both(table, protocol, "shared", without_groups=True)
+    assert (cpu.tied.sum() > 0) == (values == 2)
+    assert_same(cpu.left_out, gpu.left_out)
     assert_same(cpu, gpu)
 
 

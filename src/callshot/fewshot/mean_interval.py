@@ -27,10 +27,10 @@ import polars as pl
 
 from callshot.fewshot.episodes import Engine, Episodes, Keys, blocks, make_splits
 from callshot.fewshot.kernels import streams
-from callshot.fewshot.kernels.supports import Pools, Sampling, add_influence
+from callshot.fewshot.kernels.supports import Pools, Sampling, count_supports
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import group_recordings, left_out_groups
+from callshot.fewshot.spreads import group_recordings
 from callshot.records import FloatArray, IntArray
 from callshot.records.frames import (
     VALUES,
@@ -75,11 +75,17 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     by_query, query_noise = query_influence(values, without, len(group_key))
     by_support, support_noise = support_influence(engine, shots, values)
     influence = by_query + by_support
-    noise = query_noise + support_noise
-    deviations = sample_deviations(influence, noise, group_key, engine.protocol)
-    deviations += sample_draw_error(values, engine.protocol)
+    by_group = scale_influence(influence, query_noise + support_noise)
+    weights = np.concatenate([by_group, draw_errors(values)], axis=2)
     # Samples without deviations have no interval: nothing is known about other recordings.
-    samples = values.mean(axis=2, keepdims=True) + np.nan_to_num(deviations)
+    weights[np.isnan(weights).any(axis=2)] = 0.0
+    of_groups = draw_multipliers("mean", group_key, engine.protocol)
+    batches = np.arange(weights.shape[2] - len(group_key), dtype=np.uint64)
+    of_batches = draw_multipliers("mean draws", batches, engine.protocol)
+    multipliers = np.concatenate([of_groups, of_batches])
+    deviations = weights.reshape(-1, len(multipliers)) @ multipliers
+    samples = values.mean(axis=2, keepdims=True)
+    samples = samples + deviations.reshape(*values.shape[:2], -1)
     keys = list(sums.values)
     by_key = {key: samples[:, v] for v, key in enumerate(keys)}
     return MeanSamples(by_key, samples[:, len(keys) :])
@@ -115,16 +121,23 @@ def query_influence(
     the limited number of draws adds to the sum of squares, (shots, values).
     """
     repeats = without.shape[2] // values.shape[2]
-    loss = np.repeat(values, repeats, axis=2) - without
-    group = left_out_groups(without.shape[2], groups)
-    influence = np.empty((*loss.shape[:2], groups))
-    noise = np.zeros(loss.shape[:2])
-    for number in range(groups):
-        own = loss[:, :, group == number]
-        count = own.shape[2]
-        influence[:, :, number] = own.mean(axis=2)
-        noise += own.var(axis=2) / max(count - 1, 1)
-    return influence, noise
+    loss = np.repeat(values, repeats, axis=2) if repeats > 1 else values
+    loss = loss - without
+    # Groups are left out in turn: some of them once more than the others.
+    turns, more = divmod(loss.shape[2], groups)
+    whole = loss[:, :, : turns * groups].reshape(*loss.shape[:2], turns, groups)
+    rest = loss[:, :, turns * groups :]
+    count = np.full(groups, turns)
+    count[:more] += 1
+    total = whole.sum(axis=2)
+    total[:, :, :more] += rest
+    influence = total / count
+    whole -= influence[:, :, None]
+    rest -= influence[:, :, :more]
+    squares = np.einsum("svtg,svtg->svg", whole, whole)
+    squares[:, :, :more] += np.square(rest)
+    noise = squares / (count * np.maximum(count - 1, 1))
+    return influence, noise.sum(axis=2)
 
 
 def support_influence(
@@ -138,7 +151,6 @@ def support_influence(
     episodes = engine.episodes
     draws = values.shape[2]
     deviation = values - values.mean(axis=2, keepdims=True)
-    by_draw = np.ascontiguousarray(deviation.transpose(2, 0, 1))
     group_key, group = group_recordings(episodes)
     sampling = Sampling(
         episodes.class_key,
@@ -148,73 +160,78 @@ def support_influence(
         episodes.class_start,
         np.empty(0, bool),
     )
-    pools = plan_pools(episodes, shots, engine.protocol.distinct)
+    pools, expected = plan_pools(episodes, shots, engine.protocol.distinct)
     base = streams.purpose_key(engine.protocol.seed, "shared")
-    classes = len(episodes.classes)
+    # A class that always gives its whole pool has the influence at the k before.
+    last = pools.drawn.max(axis=1)
+    fixed = last[(last > 0) & (last < len(shots))]
+    rows = np.concatenate([np.arange(len(shots)), fixed - 1])
+    deviation = deviation[rows]
 
     def add(span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the sums over some draws: with the values, and of squared weights."""
-        out = np.zeros((len(shots), classes, len(group_key), values.shape[1]))
-        power = np.zeros((len(shots), classes))
+        counts = np.empty((span.stop - span.start, len(rows), len(group_key)))
+        power = np.zeros(expected.shape)
         inputs = (sampling, episodes.class_start, group, base, span.start, pools)
-        add_influence(*inputs, by_draw[span], out, power)
-        return out, power
+        count_supports(*inputs, counts, power)
+        return deviation[:, :, span] @ counts.transpose(1, 0, 2), power
 
     tasks = [partial(add, span) for span in blocks(draws, DRAWS_PER_TASK)]
     sums, power = (sum(parts) / draws for parts in zip(*engine.run(tasks), strict=True))
+    influence = sums[: len(shots)]
+    for first, of_class in zip(fixed, sums[len(shots) :], strict=True):
+        influence[first:] += of_class
     # A covariance of independent numbers has the product of their variances, over the draws.
-    variance = power - expected_power(episodes, shots, pools)
-    noise = variance[:, :, None] * values.var(axis=2)[:, None] / draws
-    # Where a class always gives its whole pool, it has the influence at the k before.
-    for s, n in zip(*np.nonzero(power == 0), strict=True):
-        sums[s, n] = sums[s - 1, n] if s > 0 else np.nan
-        noise[s, n] = noise[s - 1, n] if s > 0 else np.nan
-    return sums.sum(axis=1).transpose(0, 2, 1), noise.sum(axis=1)
+    variance = np.einsum("svd,svd->sv", deviation, deviation)[: len(shots)] / draws
+    noise = (power - expected).T[:, :, None] * variance[:, None] / draws
+    classes = np.arange(len(last))
+    noise = np.stack(
+        [noise[np.minimum(s, last - 1), classes].sum(axis=0) for s in range(len(shots))]
+    )
+    if last.min() == 0:
+        influence[:] = np.nan
+        noise[:] = np.nan
+    return influence, noise
 
 
-def plan_pools(episodes: Episodes, shots: IntArray, distinct: bool) -> Pools:
-    """Return what can be drawn in each fold, and how covariances with counts become influences.
+def plan_pools(
+    episodes: Episodes, shots: IntArray, distinct: bool
+) -> tuple[Pools, FloatArray]:
+    """Return what can be drawn in each fold, and the weights that make influences of counts.
 
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
     calls. Folds are averaged over those in which the call can be drawn, and in which a support
-    leaves out some of the pool.
+    leaves out some of the pool. The last result is the sum of the squared mean weights of the calls
+    of each class, (classes, shots): a call is k / pool times in a support, on average.
     """
     splits = make_splits(episodes)
-    outside = np.array([split.outside for split in splits])  # (folds, rows)
+    numbers = episodes.label * (len(splits) + 1) + episodes.fold
+    _, example, kind, size = np.unique(
+        numbers, return_index=True, return_inverse=True, return_counts=True
+    )
+    label = episodes.label[example]
+    outside = np.array([split.outside[example] for split in splits])  # (folds, kinds)
     pool = np.array([split.pool_sizes for split in splits])[:, None]
-    share = shots[:, None] / pool  # (folds, shots, classes)
-    if not distinct:
-        share = np.zeros(share.shape)
+    mean_count = shots[:, None] / pool  # (folds, shots, classes)
+    share = mean_count if distinct else np.zeros(mean_count.shape)
     varies = share < 1
     drawn = varies.sum(axis=1)
-    first_shots = np.concatenate([[0], shots])
-    possible = outside.sum(axis=0)[:, None]
-    counts = outside[:, None] & varies[:, :, episodes.label]
-    varying = np.maximum(counts.sum(axis=0).T, 1)  # (rows, shots)
-    return Pools(
-        outside=outside,
-        steps=first_shots[drawn],
-        drawn=drawn,
-        scale=varies / np.where(varies, 1.0 - share, 1.0),
-        share=np.ascontiguousarray(possible / varying**2),
+    scale = varies / np.where(varies, 1.0 - share, 1.0)
+    counts = outside[:, None] & varies[:, :, label]
+    varying = np.maximum(counts.sum(axis=0), 1)  # (shots, kinds)
+    weight = scale[:, :, label] * outside[:, None]  # (folds, shots, kinds)
+    weight *= outside.sum(axis=0) / varying**2
+    mean_weight = np.sum(weight * mean_count[:, :, label], axis=0)
+    is_class = label[:, None] == np.arange(len(episodes.classes))
+    pools = Pools(
+        kind=kind,
+        outside=np.ascontiguousarray(outside.T),
+        drawn=np.ascontiguousarray(drawn.T),
+        steps=np.concatenate([[0], shots])[drawn.T],
+        weight=np.ascontiguousarray(weight.transpose(2, 1, 0)),
+        total=np.ascontiguousarray(weight.sum(axis=0).T),
     )
-
-
-def expected_power(episodes: Episodes, shots: IntArray, pools: Pools) -> FloatArray:
-    """Return the sum of the squared mean weights of the calls of each class, (shots, classes).
-
-    A call is k / pool times in a support, on average, where it can be drawn.
-    """
-    pool = np.array([split.pool_sizes for split in make_splits(episodes)])[:, None]
-    counts = shots[:, None] / pool  # (folds, shots, classes)
-    scaled = counts * pools.scale
-    by_fold = scaled[:, :, episodes.label]
-    by_row = np.einsum("fr,fsr->rs", pools.outside, by_fold)
-    squares = np.square(by_row * pools.share)
-    classes = np.arange(len(episodes.classes))
-    is_class = episodes.label == classes[:, None]
-    by_class = is_class.astype(float) @ squares
-    return by_class.T
+    return pools, (size * np.square(mean_weight) @ is_class).T
 
 
 def sample_deviations(
@@ -222,25 +239,33 @@ def sample_deviations(
 ) -> FloatArray:
     """Return deviations from the mean with the variance of the influences less the noise.
 
-    `influence` is (…, groups), `noise` (…), the result (…, samples). The variance is an estimate by
-    few groups, so the deviations are widened to the 99th percentile of Student's t.
+    `influence` is (…, groups), `noise` (…), the result (…, samples).
+    """
+    multipliers = draw_multipliers("mean", group_key, protocol)
+    return scale_influence(influence, noise) @ multipliers
+
+
+def scale_influence(influence: FloatArray, noise: FloatArray) -> FloatArray:
+    """Return influences whose squares add up to the variance: without the noise, and widened.
+
+    The variance is an estimate by few groups, so it is widened to the 99th percentile of Student's
+    t.
     """
     from scipy.special import ndtri, stdtrit
 
-    groups = len(group_key)
+    groups = influence.shape[-1]
     variance = np.square(influence).sum(axis=-1)
     share = 1.0 - noise / np.where(variance > 0, variance, 1.0)
     jackknife = groups / max(groups - 1, 1)
     widening = stdtrit(max(groups - 1, 1), 0.99) / ndtri(0.99)
     factor = widening * np.sqrt(jackknife * np.maximum(share, MIN_SIGNAL))
-    multipliers = draw_multipliers("mean", group_key, protocol)
-    return (influence * factor[..., None]) @ multipliers
+    return influence * factor[..., None]
 
 
-def sample_draw_error(values: FloatArray, protocol: Protocol) -> FloatArray:
-    """Return deviations of the size that the mean of so many draws has itself.
+def draw_errors(values: FloatArray) -> FloatArray:
+    """Return numbers whose squares add up to the variance of the mean of so many draws.
 
-    `values` is (…, draws), the result (…, samples). Encoders share the draws, and so these.
+    `values` is (…, draws), the result (…, batches). Encoders share the draws, and so their errors.
     """
     draws = values.shape[-1]
     batches = min(BATCHES, draws)
@@ -248,17 +273,14 @@ def sample_draw_error(values: FloatArray, protocol: Protocol) -> FloatArray:
     whole = values[..., : size * batches]
     means = whole.reshape(*values.shape[:-1], batches, size).mean(axis=-1)
     deviation = means - means.mean(axis=-1, keepdims=True)
-    scale = np.sqrt(batches * max(batches - 1, 1))
-    numbers = np.arange(batches, dtype=np.uint64)
-    return (deviation / scale) @ draw_multipliers("mean draws", numbers, protocol)
+    return deviation / np.sqrt(batches * max(batches - 1, 1))
 
 
 def draw_multipliers(purpose: str, keys: Keys, protocol: Protocol) -> FloatArray:
-    """Return normal random numbers, (keys, samples), by seed, purpose and key (Box and Muller)."""
-    pair = np.empty((2, SAMPLES, len(keys)))
-    for number, table in enumerate(pair):
-        base = streams.purpose_key(protocol.seed, f"{purpose} {number}")
-        streams.fill_exponentials(base, keys, 0, table)
-    normal = np.sqrt(2.0 * pair[0]) * np.cos(2.0 * np.pi * np.exp(-pair[1]))
-    centred = normal - normal.mean(axis=0)
-    return centred.T
+    """Return normal random numbers by seed, purpose and key, (keys, samples), of mean 0."""
+    bases = [
+        streams.purpose_key(protocol.seed, f"{purpose} {number}") for number in range(2)
+    ]
+    normal = np.empty((len(keys), SAMPLES))
+    streams.fill_normals(*bases, keys, normal)
+    return normal - normal.mean(axis=1, keepdims=True)

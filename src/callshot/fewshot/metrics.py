@@ -314,11 +314,20 @@ class MetricSums:
         """Return a table, copied to the device of the sums if it is elsewhere."""
         return table
 
-    def open_fold(self, split: Split, weights: Any = None) -> None:
-        """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
+    def open_fold(
+        self, split: Split, weights: Any = None, column: IntArray | None = None
+    ) -> None:
+        """Begin a fold, with the weights of its queries (queries, samples) if they differ.
+
+        With `column`, that is the column of the weights that each sample has.
+        """
         self._is_weighted = weights is not None
         decided = self.zeros(*self.tied.shape)
-        self._folds.append((split, weigh_fold(split, weights), decided))
+        fold = weigh_fold(split, weights)
+        if column is not None:
+            size, queries, *means = fold
+            fold = Fold(size, queries, *(table[..., column] for table in means))
+        self._folds.append((split, fold, decided))
 
     def add(self, row: Any, tables: ClassTables) -> None:
         """Add the tables of the open fold at one or more rows.

@@ -57,15 +57,19 @@ class Spread:
     group: IntArray | None = None
     repeats: int = 0
 
-    def left_out_units(self, rows: IntArray, samples: slice | IntArray) -> IntArray:
-        """Return weights of queries, (samples, rows): nearly 0 for the group that is left out.
+    def left_out(self, samples: slice | IntArray) -> IntArray:
+        """Return the group whose queries each sample leaves out: all in turn.
 
         Sample d · repeats + i is draw d without its i-th group.
         """
         assert self.group is not None
         count = self.samples * self.repeats
-        left_out = left_out_groups(count, self.group.max() + 1)[samples]
-        return units_without(left_out, self.group[rows])
+        return (np.arange(count) % (self.group.max() + 1))[samples]
+
+    def left_out_units(self, rows: IntArray, samples: IntArray) -> IntArray:
+        """Return weights of queries, (samples, rows): nearly 0 for the group that is left out."""
+        assert self.group is not None
+        return units_without(self.left_out(samples), self.group[rows])
 
     @property
     def has_own_draws(self) -> bool:
@@ -162,11 +166,6 @@ def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
 def units_without(left_out: IntArray, group: IntArray) -> IntArray:
     """Return weights (samples, rows): nearly 0 for rows of the group that a sample leaves out."""
     return np.where(left_out[:, None] == group, 1, WEIGHT_ONE)
-
-
-def left_out_groups(samples: int, groups: int) -> IntArray:
-    """Return the group that each sample leaves out: all in turn."""
-    return np.arange(samples) % groups
 
 
 def draw_orders(

@@ -50,6 +50,7 @@ from callshot.fewshot.spreads import (
     bootstrap_picks,
     leave_out,
     make_spread,
+    units_without,
 )
 from callshot.records import FloatArray, IntArray
 
@@ -165,9 +166,11 @@ def _add_folds(
         if spread.units is not None:
             weights = spread.units[:, split.rows].T * UNIT
         sums.open_fold(split, weights)
-        if sums.left_out is not None:
-            units = spread.left_out_units(split.rows, slice(None))
-            sums.left_out.open_fold(split, units.T * UNIT)
+        if sums.left_out is not None and spread.group is not None:
+            groups = np.arange(spread.group.max() + 1)
+            units = units_without(groups, spread.group[split.rows])
+            left_out = spread.left_out(slice(None))
+            sums.left_out.open_fold(split, units.T * UNIT, left_out)
         if shots:
             sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
         if len(k) > shots:

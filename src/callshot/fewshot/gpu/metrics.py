@@ -2,8 +2,9 @@
 
 A sample takes one draw of each query: the one that it picks, or, where draws are shared, draw b.
 For every anchor the queries below it are counted: the anchors are the positives, or the negatives
-where these are fewer and nothing is tied. In the spread `total` queries have weights, whole numbers
-in float64, so that their sums are exact in any order.
+where these are fewer and nothing is tied or weighted. In the spread `total`, and where recordings
+are left out, queries have weights, whole numbers in float64, so that their sums are exact in any
+order.
 
 Ties: a first pass over the scores of a shot and a class sets one bit for each, by a hash, and notes
 the bits that were set before. Only scores with a noted bit can be equal to another: these few are
@@ -161,8 +162,8 @@ def _measure(
     """Fill AP and AUROC in `out` for every shot, class and sample; add tied positives to `ties`.
 
     A row is a shot and a class. With TIES only rows that `tied` says have ties are filled, else
-    only the others. The anchors are the positives, or without ties the negatives if these are
-    fewer; each is compared with all queries and with the other anchors (`same_…`).
+    only the others. The anchors are the positives, or without ties and weights the negatives if
+    these are fewer; each is compared with all queries and with the other anchors (`same_…`).
     """
     row = tl.program_id(1).to(tl.int64)
     if (tl.load(tied + row) != 0) != TIES:
@@ -174,7 +175,7 @@ def _measure(
     valid = inside[None, :]
     scores += row * queries * draws
     positives = tl.load(start + n + 1) - tl.load(start + n)
-    by_negatives = (2 * positives > queries) & (not TIES)
+    by_negatives = (2 * positives > queries) & (not TIES) & (not WEIGHTED)
     side = n + tl.where(by_negatives, classes, 0)
     first = tl.load(start + side)
     m = tl.load(start + side + 1) - first
@@ -326,8 +327,9 @@ def measure(
     Lane q · draws + r is draw r of query q. `scores` is (shots, classes, lanes), `decisions`
     (shots, lanes) as `to_scores` returns them, `picks` (queries, samples) the draw that a sample
     takes of each query, `weight` (queries, draws) in multiples of UNIT. `tied` (shots, classes) is
-    not 0 where any scores are equal; without it, all rows are treated as if they had ties. Ties are
-    counted over all samples; with picks or weights the counts are meaningless.
+    not 0 where any scores are equal, with weights where one is that of a positive; without it, all
+    rows are treated as if they had ties. Ties are counted over all samples; with picks or weights
+    the counts are meaningless.
     """
     shots, classes, _ = scores.shape
     queries = len(truth.label)

@@ -22,7 +22,7 @@ from callshot.fewshot.gpu.metrics import (
 from callshot.fewshot.gpu.supports import fill_evidence, to_scores
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import MetricSums
-from callshot.fewshot.spreads import Spread, bootstrap_picks
+from callshot.fewshot.spreads import WEIGHT_ONE, Spread, bootstrap_picks
 from callshot.records import IntArray
 
 Tensor = Any
@@ -184,13 +184,15 @@ def sweep_fold(
         parts.append(tables)
         if weight is None:
             sums.count(rows, count_decisions(decisions, truth, draws), ties)
-        if sums.left_out is not None:
+        if sums.left_out is not None and spread.group is not None:
             repeats = []
+            group = upload(spread.group[split.rows], gpu)[:, None]
             for i in range(spread.repeats):
                 samples = np.arange(span.start, span.stop) * spread.repeats + i
-                units = upload(spread.left_out_units(split.rows, samples), gpu)
-                weight = units.T.to(torch.float64).contiguous()
-                of_repeat = measure(table, decisions, None, weight, None, truth, draws)
+                is_left_out = group == upload(spread.left_out(samples), gpu)
+                weight = table.new_full(is_left_out.shape, WEIGHT_ONE)
+                weight.masked_fill_(is_left_out, 1.0)
+                of_repeat = measure(table, decisions, None, weight, ties, truth, draws)
                 repeats.append(of_repeat[0])
             columns = zip(*repeats, strict=True)
             joined = (torch.stack(one, -1).flatten(2) for one in columns)

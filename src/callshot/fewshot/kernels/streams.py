@@ -7,6 +7,7 @@ order of work.
 """
 
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,21 @@ def fill_exponentials(base, keys, first, out):
             word = mix(stream + (np.uint64(first + b) + ONE) * GOLDEN)
             u = (np.float64(word >> HALF) + 0.5) * 2.0**-32
             out[b, i] = log1p(1.0 / u - 1.0)
+
+
+@kernel
+def fill_normals(base, other_base, keys, out):
+    """Fill out[i, b] with a normal variable: a hash of (seed, purposes, key i, b).
+
+    `base` and `other_base` are the keys of seed and purpose of its two uniform variables (Box and
+    Muller).
+    """
+    for i in range(keys.size):
+        stream = enter(base, keys[i])
+        other = enter(other_base, keys[i])
+        for b in range(out.shape[1]):
+            position = (np.uint64(b) + ONE) * GOLDEN
+            u = (np.float64(mix(stream + position) >> HALF) + 0.5) * 2.0**-32
+            v = (np.float64(mix(other + position) >> HALF) + 0.5) * 2.0**-32
+            radius = math.sqrt(2.0 * log1p(1.0 / u - 1.0))
+            out[i, b] = radius * math.cos(2.0 * math.pi * v)

@@ -529,79 +529,96 @@ def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
 
 
 class Pools(NamedTuple):
-    """What can be drawn in each fold, for `add_influence`.
+    """What can be drawn in each fold, for `count_supports`.
 
-    `outside` (folds, rows) says which rows are outside a fold, `steps` (folds, classes) how many
-    exemplars a draw has at the most, `drawn` (folds, classes) at how many of the shots it leaves
-    out some of the pool. `scale` is (folds, shots, classes), `share` (rows, shots).
+    `kind` numbers the rows of each class and fold, outside[kind, fold] says whether they are
+    outside a fold. A draw leaves out some of a class's pool at the first drawn[n, fold] shots; it
+    has steps[n, fold] exemplars there at the most. weight[kind, shot, fold] is the weight of an
+    exemplar in the support of a fold, and `total` (kinds, shots) its sum over the folds.
     """
 
+    kind: Array
     outside: Array
-    steps: Array
     drawn: Array
-    scale: Array
-    share: Array
+    steps: Array
+    weight: Array
+    total: Array
 
 
 @kernel
-def add_influence(
-    sampling, class_start, group, stream, first, pools, values, out, power
-):
-    """Add up the values of the draws that have each exemplar in a support, in `out`.
+def count_supports(sampling, class_start, group, stream, first, pools, counts, power):
+    """Sum up the weights of the exemplars of each group in the supports of some draws.
 
-    Row i of class n counts w = share[i, shot] · Σ scale[fold, shot, n], over the folds in which it
-    is in the support of draw first + d. out[shot, n, g, v] gets w · values[d, shot, v], where g is
-    the group of the row, and power[shot, n] gets w².
+    An exemplar weighs w: the sum of its weights in the folds in whose support of draw first + d it
+    is. counts[d, shot, g] gets w, where g is the group of its row, and power[n, shot] gets w². The
+    rows of `counts` beyond the shots are for the classes that do not vary at the last shot: each
+    has one, the counts at the last shot at which it does.
     """
     class_key, shots, distinct, members, _, _ = sampling
-    outside, steps, drawn, scale, share = pools
-    folds = outside.shape[0]
-    draws, _, columns = values.shape
+    kind, outside, drawn, steps, weight, total = pools
+    draws, rows, groups = counts.shape
+    folds = outside.shape[1]
+    longest = shots[-1]
     taken = np.empty(folds, np.int64)
-    weight = np.empty(shots.size)
+    enters = np.empty(folds, np.int64)
+    of_draw = np.empty((groups, rows))
+    order = members.copy()
     swaps = np.empty(members.size, np.uint64)
     # The first shot at which the exemplar at each place of a draw is in the support.
-    entry = np.searchsorted(shots, np.arange(1, shots[-1] + 1))
-    for n in range(class_key.size):
-        begin = class_start[n]
-        size = class_start[n + 1] - begin
-        order = np.arange(size).astype(np.uint64)
-        for d in range(draws):
+    entry = np.searchsorted(shots, np.arange(1, longest + 2))
+    for d in range(draws):
+        of_draw[:] = 0.0
+        extra = shots.size
+        for n in range(class_key.size):
+            begin = class_start[n]
+            size = class_start[n + 1] - begin
+            own = order[begin : begin + size]
+            end = drawn[n].max()
             key = enter(enter(stream, np.uint64(first + d)), class_key[n])
             taken[:] = 0
-            missing = 0
-            for f in range(folds):
-                missing += steps[f, n] > 0
+            missing = np.sum(steps[n] > 0)
             i = np.uint64(0)
             while missing > 0:
                 past = i if distinct else np.uint64(0)
                 j = past + below(key, i, np.uint64(size) - past)
-                new = order[j]
+                new = own[j]
                 if distinct:  # as in `draw_support`
-                    order[j] = order[i]
-                    order[i] = new
+                    own[j] = own[i]
+                    own[i] = new
                     swaps[i] = j
                 i += ONE
                 row = begin + np.int64(new)
-                earliest = shots.size
-                weight[:] = 0.0
+                k = kind[row]
+                earliest = end
+                latest = np.int64(0)  # from this shot on it counts in all folds
                 for f in range(folds):
                     place = taken[f]
-                    if not outside[f, row] or place == steps[f, n]:
-                        continue
-                    taken[f] = place + 1
-                    missing -= place + 1 == steps[f, n]
-                    earliest = min(earliest, entry[place])
-                    for s in range(entry[place], drawn[f, n]):
-                        weight[s] += scale[f, s, n]
-                for s in range(earliest, shots.size):
-                    w = weight[s] * share[row, s]
-                    power[s, n] += w * w
-                    line = out[s, n, group[row]]
-                    for v in range(columns):
-                        line[v] += w * values[d, s, v]
+                    is_outside = outside[k, f]
+                    shot = min(entry[min(place, longest)], drawn[n, f])
+                    shot = shot if is_outside else end
+                    enters[f] = shot
+                    earliest = min(earliest, shot)
+                    latest = max(latest, shot if is_outside else np.int64(0))
+                    missing -= is_outside and place + 1 == steps[n, f]
+                    taken[f] = place + is_outside
+                of_group = of_draw[group[row]]
+                of_class = power[n]
+                for s in range(earliest, end):
+                    w = total[k, s]
+                    if s < latest:
+                        w = 0.0
+                        for f in range(folds):
+                            w += weight[k, s, f] if enters[f] <= s else 0.0
+                    of_group[s] += w
+                    of_class[s] += w * w
+                    if s + 1 == end and end < shots.size:
+                        of_group[extra] += w
             while distinct and i > 0:  # back to the order of the members
                 i -= ONE
-                new = order[i]
-                order[i] = order[swaps[i]]
-                order[swaps[i]] = new
+                new = own[i]
+                own[i] = own[swaps[i]]
+                own[swaps[i]] = new
+            extra += 0 < end < shots.size
+        for s in range(rows):
+            for g in range(groups):
+                counts[d, s, g] = of_draw[g, s]
