@@ -66,6 +66,28 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(_kernel_cache())
 
+# Of two processes, one starts at the beginning and one in the middle of this order: the first
+# compiles the kernels, and the second does not need them before they are in the cache. Jobs of a
+# cluster come before pages: a browser leaves an event loop running.
+TESTS = Path(__file__).parent
+ORDER = ("fewshot", "baselines", "distributed", "study", "tables", "report", ".")
+ORDER += ("corpus", "review/page", "detection", "encoders", "review", "storage")
+
+
+def pytest_collection_modifyitems(items):
+    """Order tests by their folders."""
+    items.sort(key=_find_place)
+
+
+def _find_place(item) -> int:
+    if item.path.is_relative_to(TESTS):
+        folder = item.path.parent.relative_to(TESTS).as_posix()
+        for name in (folder, folder.partition("/")[0]):
+            if name in ORDER:
+                return ORDER.index(name)
+    return ORDER.index(".")  # also examples in the code and the documentation
+
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
     None,

@@ -2,8 +2,6 @@
 
 import pytest
 
-import standins
-from callshot.encoders.models import hubert
 from callshot.tables.embedding_tables import read_table
 from sounds import record
 from test_cli import run
@@ -49,36 +47,6 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys, home):
     assert "gone.onnx, which does not exist" in said.splitlines()[-1]
     assert "ready" not in said
     assert not home.exists()
-
-
-def test_hubert_is_embedded_with_weights_for_torch_exported_once(
-    segments, tmp_path, capsys, home, monkeypatch
-):
-    reason = "HuBERT of torch needs torch: pip install 'callshot[baselines]'"
-    pytest.importorskip("torch", reason=reason)
-    transformers = pytest.importorskip("transformers", reason=reason)
-    config = transformers.HubertConfig(num_hidden_layers=2)
-    transformers.HubertModel(config).save_pretrained(tmp_path / "drawn")
-    whole = standins.hubert(tmp_path / "whole.onnx", layers=2)
-    exported = []
-
-    def export(weights, target, layer):
-        exported.append(weights)
-        hubert.cut_hubert(whole, target, layer)
-
-    monkeypatch.setattr(hubert, "export_hubert", export)
-    weights = tmp_path / "drawn" / "model.safetensors"
-    run("encoders", "get", "hubert-base-l2", "--from", weights, "-q")
-    run("encoders", "show", "hubert-base-l2")
-    assert capsys.readouterr().out.splitlines()[-1] == "ready"
-    for name in ("a", "b"):
-        to = ("-o", tmp_path / f"{name}.parquet", "--store", tmp_path / name)
-        run("embed", segments, "-e", "hubert-base-l2", *to)
-        assert "12 of 12 segments embedded" in capsys.readouterr().out
-    assert [path.name for path in exported] == ["model.safetensors"]
-    assert [path.name for path in home.rglob("*.onnx")] == ["layer-2-1.onnx"]
-    tables = [(tmp_path / f"{name}.parquet").read_bytes() for name in "ab"]
-    assert tables[0] == tables[1]
 
 
 MISTAKES = {

@@ -51,21 +51,20 @@ def run(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-@pytest.mark.parametrize("command", ["convert", "score", "review"])
-def test_commands_refuse_a_damaged_table_of_events(folder, tmp_path, command):
+def test_commands_refuse_a_damaged_table_of_events(folder, tmp_path):
     path = folder / "events.parquet"
     content = path.read_bytes()
     middle = len(content) // 2
     other = bytes([content[middle] ^ 0xFF])
     path.write_bytes(content[:middle] + other + content[middle + 1 :])
-    words = {
-        "convert": (path, "--to", "csv", "--out", tmp_path / "out"),
-        "score": (path, folder / "events.csv", "--out", tmp_path / "out"),
-        "review": (folder, "--out", tmp_path / "out", "--no-browser"),
-    }
-    result = run(command, *words[command])
-    assert isinstance(result.exception, InputError)
-    assert str(path) in str(result.exception)
+    for words in (
+        ("convert", path, "--to", "csv"),
+        ("score", path, folder / "events.csv"),
+        ("review", folder, "--no-browser"),
+    ):
+        result = run(*words, "--out", tmp_path / words[0])
+        assert isinstance(result.exception, InputError)
+        assert str(path) in str(result.exception)
 
 
 def test_an_edited_csv_file_is_used_by_its_path(folder, tmp_path):
