@@ -1,9 +1,12 @@
 """How often an interval holds what other recordings score, and how often noise gives a claim.
 
 Coverage: a corpus is split into two halves of different recordings (finch: of different calls, as
-it has 10 recordings only). One half gives the interval [1st, 99th percentile] at every k, the other
-one the scores of its labelled sets; the table has the share of these inside, nominal 0.98, and the
-mean width. Both halves take both parts.
+it has 10 recordings only; birds: boxes of up to 3 s, and 3 folds). One half gives the interval
+[1st, 99th percentile] at every k, the other one the scores of its labelled sets; the table has the
+share of these inside, nominal 0.98, and the mean width. Both halves take both parts. For the spread
+`mean`, the mean of each half has an error of its own: the table has the share of splits in which 0
+is inside the interval of the difference of the two means, nominal 0.98, and its mean width. The
+difference of two encoders has such an interval too.
 
 False claims: corpora of noise, in which two encoders are independent Gaussian vectors. How often is
 a difference called clear, an encoder better than chance, a crossover clear, or a call type
@@ -18,7 +21,10 @@ the difference of two encoders that share 60 % of their variance?
 
 import argparse
 import sys
+import warnings
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -28,21 +34,19 @@ import polars as pl
 from callshot import Protocol, Vectors, embed, segment, train_baselines
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
-from callshot.records import Folds
-from callshot.records.terms import LARGEST_P
+from callshot.records import Evaluation, Folds
+from callshot.records.terms import LARGEST_P, MEAN
 from table import show
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 SHOTS = (1, 5, 10, 15)
 SAMPLES = 300
 HALVES = Protocol(
-    shots=SHOTS,
-    shared_draws=SAMPLES,
-    total_samples=SAMPLES,
-    spreads=("shared", "total"),
-    permutations=0,
+    shots=SHOTS, total_samples=SAMPLES, spreads=("shared", "total"), permutations=0
 )
 FOLDS = 5
+BIRDS_FOLDS = 3  # of seven recordings of a species, a half has three or four
+LONGEST_BOX_S = 3.0
 METRICS = ("map", "auroc")
 
 Row = dict[str, object]
@@ -58,8 +62,8 @@ def make_table(
     )
 
 
-def real_tables() -> Iterator[tuple[str, Vectors]]:
-    """Yield the tables of real recordings that are there."""
+def real_tables() -> Iterator[tuple[str, list[Vectors], int]]:
+    """Yield name, tables by encoder and number of folds of the real recordings that are there."""
     if not DATA.exists():
         print(f"{DATA} is not there: real recordings are left out", file=sys.stderr)
         return
@@ -67,21 +71,29 @@ def real_tables() -> Iterator[tuple[str, Vectors]]:
         DATA / "elephants",
         annotations=DATA / "elephants/segments.csv",
         min_length_s=1.0,
-    )
+    ).segments
     finch = segment(
         DATA / "finch", annotations=DATA / "finch/annotations.csv", min_length_s=0.02
-    )
-    for name, corpus in (("elephants", elephants), ("finch calls", finch)):
+    ).segments
+    birds = segment(
+        DATA / "birds",
+        annotations=DATA / "birds/annotations.csv",
+        rename={"bird": ""},
+    ).segments
+    birds = birds.take(np.flatnonzero(birds.durations_s <= LONGEST_BOX_S))
+    for name, calls, folds in (
+        ("elephants", elephants, FOLDS),
+        ("finch", finch, FOLDS),
+        ("birds", birds, BIRDS_FOLDS),
+    ):
+        tables = []
         for encoder in ("birdnet-v2.4", "mfcc"):
-            table = embed(corpus, encoder)
-            recording = list(table.recording)
-            if name == "finch calls":
-                recording = list(table.segment)
+            table = embed(calls, encoder, audio=DATA / name)
+            recording = table.segment if name == "finch" else table.recording
             vectors = np.asarray(table.matrix, np.float64)
-            yield (
-                f"{name}, {encoder}",
-                make_table(vectors, list(table.label), recording, encoder),
-            )
+            columns = (list(table.label), list(recording), encoder)
+            tables.append(make_table(vectors, *columns))
+        yield name, tables, folds
 
 
 def synthetic_table(
@@ -127,62 +139,96 @@ def take(table: Vectors, rows: np.ndarray) -> Vectors:
         table.matrix[numbers],
         [table.label[i] for i in numbers],
         [table.recording[i] for i in numbers],
+        table.encoder,
     )
 
 
-def folds_of(table: Vectors) -> Folds:
+def folds_of(table: Vectors, folds: int = FOLDS) -> Folds:
     """Return folds of the table's recordings."""
-    return make_folds(table.label, table.recording, FOLDS)
+    return make_folds(table.label, table.recording, folds)
 
 
-def eligible_labels(table: Vectors) -> set[str]:
+def eligible_labels(table: Vectors, folds: int) -> set[str]:
     """Return the labels that are in every fold."""
-    fold = folds_of(table).fold
+    fold = folds_of(table, folds).fold
     return {
         label
         for label in set(table.label)
-        if set(fold[[name == label for name in table.label]]) >= set(range(FOLDS))
+        if set(fold[[name == label for name in table.label]]) >= set(range(folds))
     }
 
 
-def measure_halves(table: Vectors, splits: int) -> tuple[dict, dict]:
-    """Return coverage and width, by (spread, metric, k)."""
-    rng = np.random.default_rng(0)
-    inside: dict[tuple[str, str, int], list[float]] = {}
-    width: dict[tuple[str, str, int], list[float]] = {}
-    for _ in range(splits):
-        in_first = split_recordings(table, rng)
-        halves = [take(table, in_first), take(table, ~in_first)]
-        common = eligible_labels(halves[0]) & eligible_labels(halves[1])
-        halves = [take(h, np.array([x in common for x in h.label])) for h in halves]
-        results = [evaluate_tables([h], HALVES, folds=folds_of(h)) for h in halves]
-        for one, other in (results, results[::-1]):
-            scores = {
-                (row["metric"], row["k"]): np.array(row["value"])
-                for row in other.values.filter(spread="shared").iter_rows(named=True)
-            }
-            for row in one.curve.iter_rows(named=True):
-                if row["metric"] not in METRICS:
-                    continue
-                key = (row["spread"], row["metric"], row["k"])
-                values = scores[row["metric"], row["k"]]
-                share = np.mean((values >= row["p01"]) & (values <= row["p99"]))
-                inside.setdefault(key, []).append(float(share))
-                width.setdefault(key, []).append(row["p99"] - row["p01"])
-    return inside, width
+def evaluate_halves(
+    tables: list[Vectors], folds: int, rng: np.random.Generator
+) -> list[Evaluation]:
+    """Evaluate two halves of a corpus on the labels that both have, with seeds of their own."""
+    in_first = split_recordings(tables[0], rng)
+    sides = (in_first, ~in_first)
+    labels = [eligible_labels(take(tables[0], rows), folds) for rows in sides]
+    is_common = np.isin(tables[0].label, list(labels[0] & labels[1]))
+    results = []
+    for seed, rows in enumerate(sides):
+        half = [take(table, rows & is_common) for table in tables]
+        protocol = replace(HALVES, seed=seed)
+        results.append(evaluate_tables(half, protocol, folds=folds_of(half[0], folds)))
+    return results
 
 
-def coverage_rows(name: str, table: Vectors, splits: int) -> Iterator[Row]:
-    """Yield a row for every spread and metric."""
-    inside, width = measure_halves(table, splits)
+def curves_of(result: Evaluation, spread: str) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield encoder, metric and samples (shots, samples); of means also the encoders' difference.
+
+    Shots beyond k* are not a number.
+    """
+    complete = np.array(SHOTS)[:, None] <= result.complete_shots
     for metric in METRICS:
+        curves = {}
+        rows = result.values.filter(spread=spread, metric=metric).sort("k")
+        for (encoder,), curve in rows.group_by("encoder", maintain_order=True):
+            samples = np.array(curve["value"].to_list())
+            curves[str(encoder)] = np.where(complete, samples, np.nan)
+        if spread == MEAN and len(curves) > 1:
+            curves["difference"] = curves["birdnet-v2.4"] - curves["mfcc"]
+        for name, samples in curves.items():
+            yield name, metric, samples
+
+
+def coverage_rows(
+    name: str, tables: list[Vectors], folds: int, splits: int
+) -> Iterator[Row]:
+    """Yield a row for every encoder, metric and spread."""
+    rng = np.random.default_rng(0)
+    found = defaultdict(list)  # by encoder, metric and spread: (share inside, width)
+    for _ in range(splits):
+        halves = evaluate_halves(tables, folds, rng)
         for spread in ("shared", "total"):
-            row: Row = {"corpus": name, "metric": metric, "spread": spread}
-            for k in SHOTS:
-                share = np.mean(inside[spread, metric, k])
-                mean_width = np.mean(width[spread, metric, k])
-                row[f"k = {k}"] = f"{share:.3f} ({mean_width:.2f})"
-            yield row
+            for one, other in (halves, halves[::-1]):
+                scores = curves_of(other, "shared")
+                for (*key, samples), (_, _, values) in zip(
+                    curves_of(one, spread), scores, strict=True
+                ):
+                    found[*key, spread].append(share_inside(samples, values))
+        pairs = zip(*(curves_of(half, MEAN) for half in halves), strict=True)
+        for (*key, samples), (_, _, of_other) in pairs:
+            difference = samples - of_other
+            zero = np.zeros((len(SHOTS), 1))
+            found[*key, MEAN].append(share_inside(difference, zero))
+    for (encoder, metric, spread), cells in sorted(found.items()):
+        row: Row = {"corpus": name, "encoder": encoder}
+        row |= {"metric": metric, "spread": spread}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # no split allows the largest k
+            shares, widths = np.nanmean(cells, axis=0)
+        for k, share, width in zip(SHOTS, shares, widths, strict=True):
+            row[f"k = {k}"] = f"{share:.3f} ({width:.2f})"
+        yield row
+
+
+def share_inside(samples: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the share of values inside the interval of samples, and its width, (2, shots)."""
+    low, high = np.percentile(samples, (1, 99), axis=1, keepdims=True)
+    is_inside = (values >= low) & (values <= high)
+    inside = np.where(np.isnan(low) | np.isnan(values), np.nan, is_inside)
+    return np.stack([inside.mean(axis=1), (high - low)[:, 0]])
 
 
 def noise_tables(
@@ -338,14 +384,14 @@ def main() -> None:
     options.add_argument("--only", choices=choices)
     given = options.parse_args()
     if given.only in (None, "coverage"):
-        tables = [
+        corpora = [
             *real_tables(),
-            ("6 types × 40 recordings", synthetic_table(6, 40, 1)),
-            ("6 types × 40 recordings × 5 calls", synthetic_table(6, 40, 5)),
+            ("6 × 40 recordings", [synthetic_table(6, 40, 1)], FOLDS),
+            ("6 × 40 recordings × 5 calls", [synthetic_table(6, 40, 5)], FOLDS),
         ]
         rows = []
-        for name, table in tables:
-            rows += coverage_rows(name, table, given.splits)
+        for corpus in corpora:
+            rows += coverage_rows(*corpus, given.splits)
         show(
             "share of labelled sets inside [p01, p99], nominal 0.98 (mean width)", rows
         )

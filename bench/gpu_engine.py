@@ -5,9 +5,11 @@ classes, 5 folds), k = 1 … 40, R = 100, B = 5,000, 1,000 shared draws. Times a
 after a first run, from arrays in the memory of the host to summaries there. The whole paper is both
 shapes with vectors of 40, 768, 1,280 and 1,536 dimensions. Then where the time goes, which limit of
 the card each kernel is nearer to, agreement with the CPU on both shapes, memory, and growth.
+--only means: what the interval of the mean costs, and whether it is that of the CPU.
 Needs an NVIDIA GPU, torch and Triton.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.episodes import Episodes, make_splits, open_engine
 from callshot.fewshot.gpu.device import Gpu, choose_device
+from callshot.fewshot.mean_interval import sample_means
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
@@ -50,15 +53,21 @@ def run(
     spread: str,
     gpu: Gpu | None,
     classifier: str = "centroid",
+    *,
+    with_means: bool = False,
+    threads: int = CPU_THREADS,
 ) -> MetricSums:
-    """Run one spread and summarise its values."""
+    """Run one spread and summarise its values; of `shared`, also those of the mean if asked."""
     rule = CLASSIFIERS[classifier]
     with open_engine(
-        episodes, protocol, CPU_THREADS, 2**33, classifier=rule, gpu=gpu
+        episodes, protocol, threads, 2**33, classifier=rule, gpu=gpu
     ) as engine:
-        _, sums = sweep(engine, spread)
-    for samples in sums.values.values():
-        summarise_samples(samples)
+        _, sums = sweep(engine, spread, without_groups=with_means)
+        sums.means = sample_means(engine, sums)
+    tables = [sums.values] if sums.means is None else [sums.values, sums.means.values]
+    for values in tables:
+        for samples in values.values():
+            summarise_samples(samples)
     return sums
 
 
@@ -136,6 +145,54 @@ def compare_with_cpu(gpu: Gpu) -> list[Row]:
         spent = work(ldc)
         what = f"LDC, per-query: {name}, one thread, scaled from a slice"
         rows.append({"what": what, "seconds": spent, "× GPU": spent / gpu_s})
+    return rows
+
+
+def time_means(gpu: Gpu) -> list[Row]:
+    """Time `shared` and `total` without and with the interval of the mean; compare with the CPU.
+
+    Each row is printed as it comes.
+    """
+    rows: list[Row] = []
+
+    def add(what: str, value: float) -> None:
+        """Add a row, and print it."""
+        rows.append({"what": what, "value": value})
+        print(f"{what}: {value:.4g}", flush=True)
+
+    shapes = {"LDC": (COUNTS, FOLDS), "Elephant Voices": (VOICES, 5)}
+    protocol = Protocol()
+    corpora = {name: make_corpus(*shape) for name, shape in shapes.items()}
+    for name, episodes in corpora.items():
+
+        def work(with_means: bool, one: Episodes = episodes) -> None:
+            """Run both spreads on episodes without what earlier runs stored."""
+            again = fresh(one)
+            run(again, protocol, "shared", gpu, with_means=with_means)
+            run(again, protocol, "total", gpu)
+
+        without = seconds(partial(work, False))
+        with_means = seconds(partial(work, True))
+        add(f"{name}, shared and total: seconds", without)
+        add(f"{name}, shared and total, with the mean: seconds", with_means)
+        add(f"{name}: ratio", with_means / without)
+        with open_engine(
+            fresh(episodes), protocol, CPU_THREADS, 2**33, gpu=gpu
+        ) as engine:
+            _, sums = sweep(engine, "shared", without_groups=True)
+            spent = seconds(partial(sample_means, engine, sums))
+            add(f"{name}: samples of the mean, on the CPU: seconds", spent)
+    few = Protocol(shots=(1, 5, 10, 40), shared_draws=200)
+    for name, episodes in corpora.items():
+        on_gpu = run(fresh(episodes), few, "shared", gpu, with_means=True).means
+        cores = os.cpu_count() or 1
+        on_cpu = run(
+            fresh(episodes), few, "shared", None, with_means=True, threads=cores
+        ).means
+        pairs = [(on_cpu.values[key], on_gpu.values[key]) for key in on_cpu.values]
+        pairs.append((on_cpu.ap, on_gpu.ap))
+        largest = max(np.abs(one - other).max() for one, other in pairs)
+        add(f"{name}: largest difference of a sample of the mean", float(largest))
     return rows
 
 
@@ -309,10 +366,15 @@ def main() -> None:
     options.add_argument(
         "--quick", action="store_true", help="only the times of sweeps"
     )
+    options.add_argument("--only", choices=["means"])
     chosen = options.parse_args()
     choice = choose_device("cuda")
     if choice.gpu is None:
         raise SystemExit(choice.describe())
+    if chosen.only == "means":
+        rows = time_means(choice.gpu)
+        show(f"bench/gpu_engine: {choice.gpu.name}", rows, chosen.json)
+        return
     rows = time_sweeps(choice.gpu)
     if not chosen.quick:
         rows += split_time(choice.gpu)
