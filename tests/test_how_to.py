@@ -1,4 +1,4 @@
-"""Every command and every example of the how-to guides runs, on a small corpus."""
+"""Every command of the how-to guides runs, on a small corpus: each section is a test."""
 
 import re
 import shlex
@@ -17,7 +17,6 @@ from served_review import serve, serve_labels
 from test_cli import run
 
 DOCS = Path(__file__).parents[1] / "docs"
-# In the order in which a page needs files of another.
 PAGES = ("how-to-study.md", "how-to-field.md", "how-to-formats.md", "how-to-cluster.md")
 BLOCK = re.compile(r"^```(sh|python)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Lines that cannot run in a test, and why.
@@ -122,33 +121,60 @@ def label_recordings():
             time.sleep(0.2)
 
 
-def list_commands():
-    """Return all commands of the pages, without comments."""
-    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
-    blocks = [block for _, block in BLOCK.findall(text)]
-    lines = "".join(blocks).splitlines()
-    commands = [line for line in lines if line.startswith(("callshot ", "pip "))]
-    return [line.partition("  #")[0].strip() for line in commands]
+def list_sections():
+    """Return the commands of each section of the pages, without comments, by page and heading."""
+    sections = {}
+    for page in PAGES:
+        text = (DOCS / page).read_text(encoding="utf-8") if DOCS.exists() else ""
+        for section in text.split("\n## ")[1:]:
+            lines = "".join(block for _, block in BLOCK.findall(section)).splitlines()
+            commands = [
+                line for line in lines if line.startswith(("callshot ", "pip "))
+            ]
+            name = f"{page}: {section.partition(chr(10))[0]}"
+            if commands:
+                sections[name] = [line.partition("  #")[0].strip() for line in commands]
+    return sections
+
+
+SECTIONS = list_sections()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Return a folder with the files that the guides name, and reviewed detections."""
+    folder = tmp_path_factory.mktemp("how-to")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("CALLSHOT_HOME", str(folder / "home"))
+        make_files()
+        learn = ("learn", "recordings", "--annotations", "selections")
+        run(*learn, "--encoder", "mfcc", "--out", "calls.npz")
+        run("scan", "calls.npz", "new-recordings", "--out", "detections")
+        review_detections()
+    return folder
 
 
 @pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not installed")
-def test_every_command_of_the_how_to_guides_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    make_files()
-    commands = list_commands()
-    assert len(commands) > 25
-    is_labelled = False
-    for line in commands:
+def test_the_guides_have_sections_with_commands():
+    assert len(SECTIONS) >= 15
+    assert sum(map(len, SECTIONS.values())) > 40
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_command_of_a_how_to_guide_runs(section, prepared, tmp_path, monkeypatch):
+    folder = tmp_path / "files"
+    shutil.copytree(prepared, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
+    for line in SECTIONS[section]:
         if any(words in line for words in NOT_RUN):
             continue
         if line == "callshot review detections":
             review_detections()
             continue
         if line == "callshot label recordings":
-            if not is_labelled:
-                label_recordings()
-            is_labelled = True
+            label_recordings()
             continue
         for old, new in SMALLER.items():
             line = line.replace(old, new)
