@@ -554,10 +554,11 @@ def content_key(*values: Any) -> str:
 @cache
 def _code_key() -> str:
     """Return a hash of the code and the versions of libraries."""
-    texts = [f"{name} {version(name)}" for name in LIBRARIES]
-    paths = sorted([*CODE.rglob("*.py"), *CODE.rglob("*.mplstyle")])
-    texts += [sha256_file(path) for path in paths]
-    return sha256_text("\n".join(texts))
+    versions = [f"{name} {version(name)}" for name in LIBRARIES]
+    paths = [*CODE.rglob("*.py"), *CODE.rglob("*.mplstyle")]
+    checksums = [sha256_file(path) for path in sorted(paths)]
+    text = "\n".join([*versions, *checksums])
+    return sha256_text(text)
 
 
 def _content_parts(value: Any) -> Iterator[bytes | memoryview]:

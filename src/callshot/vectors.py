@@ -255,8 +255,9 @@ def _make_spans(columns: dict[str, Any], source: str) -> Spans:
     lengths = {column.name: len(column) for column in series}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{source}: expected columns of one length, got {lengths}")
-    times = {name: pl.lit(None, pl.Float64) for name in ("start_s", "end_s")}
-    return Spans(pl.DataFrame(series).with_columns(**times), source=source)
+    unknown = pl.lit(None, pl.Float64)
+    frame = pl.DataFrame(series).with_columns(start_s=unknown, end_s=unknown)
+    return Spans(frame, source=source)
 
 
 def select_columns(source: Source, names: Sequence[str]) -> list[str]:

@@ -204,8 +204,10 @@ class FrameClassifier(nn.Module):
     ) -> tuple[Tensor, Mask]:
         """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
         start = self.data.table.start[crops.row] + crops.first
-        index, is_real = padded_index(start, crops.columns * PATCH)
-        frames = self.data.frames[self.data.tensor(np.ascontiguousarray(index.T))]
+        length = crops.columns * PATCH
+        index, is_real = padded_index(start, length)
+        by_crop = np.ascontiguousarray(index.T)
+        frames = self.data.frames[self.data.tensor(by_crop)]
         columns = is_real[::PATCH].T
         mask = None if columns.all() else self.data.tensor(columns)
         return self(frames, mask, dropout), mask

@@ -472,8 +472,10 @@ class Newton:
         The last column, of the bias, is the sum of the factors alone: the bias is not penalised.
         """
         sums = factors if self.is_gram else torch.bmm(factors, self.rows)
-        total = torch.add(sums, point[..., : self.unknowns], alpha=scale)
-        torch.sum(factors, -1, out=total[..., -1])
+        weights = point[..., : self.unknowns]
+        total = torch.add(sums, weights, alpha=scale)
+        bias = total[..., -1]
+        torch.sum(factors, -1, out=bias)
         return total
 
     def _bound_gap(self) -> Tensor:
@@ -481,8 +483,11 @@ class Newton:
         descent = self.descent
         bias = descent[..., -1] ** 2 / self.curvature[..., -1]
         other = self._partner(self.scaled) if self.is_gram else descent
-        square = dot(descent[..., :-1], other[..., :-1])
-        return (square + bias.sum(1)) * (0.5 / self.c)
+        weights = descent[..., :-1]
+        other_weights = other[..., :-1]
+        square = dot(weights, other_weights)
+        total = square + bias.sum(1)
+        return total * (0.5 / self.c)
 
 
 def record(work: Callable[[], None]) -> Any:

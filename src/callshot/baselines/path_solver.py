@@ -338,7 +338,8 @@ class PathSolver(Objective):
         `scaling` is the end of what `_find_curvature` returns.
         """
         axes, shrink, bias_scale = scaling
-        new_bias = axes @ (bias_scale * (axes.T @ bias))
+        along_axes = axes.T @ bias
+        new_bias = axes @ (bias_scale * along_axes)
         if self.in_span:
             logits = unknowns @ rows.table
             along = axes @ (shrink * (axes.T @ (logits @ self.basis)))

@@ -324,9 +324,11 @@ class RecurrentNetwork(nn.Module):
     def logits(self, rows: IntArray, dropout: Dropout = no_dropout) -> Tensor:
         """Return the logits of a batch of rows."""
         table = self.data.table
-        index, mask = padded_index(table.start[rows], table.lengths[rows])
+        start = table.start[rows]
+        index, is_real = padded_index(start, table.lengths[rows])
         frames = self.data.frames[self.data.tensor(index)]
-        return self(frames, self.data.tensor(mask), dropout)
+        mask = self.data.tensor(is_real)
+        return self(frames, mask, dropout)
 
     def losses(
         self,

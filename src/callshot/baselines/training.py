@@ -364,10 +364,11 @@ class TrainingJob:
     @cached_property
     def path(self) -> Path:
         """The path of the file."""
-        digest = sha256_text(json.dumps(self.key, sort_keys=True))
-        name = f"fold{self.number}-seed{self.config.member}-{self.name}"
+        text = json.dumps(self.key, sort_keys=True)
+        digest = sha256_text(text)[:16]
+        place = f"fold{self.number}-seed{self.config.member}"
         folder = Path(self.context.folder or "")
-        return folder / f"{name}-{digest[:16]}.safetensors"
+        return folder / f"{place}-{self.name}-{digest}.safetensors"
 
     def read(self) -> tuple[Checkpoint, Tensors]:
         """Return how far earlier runs got, and the tensors, after checking the file.

@@ -89,9 +89,10 @@ class CallSpectra:
         """Return the mean share of the power of calls between two frequencies."""
         log_edges = np.log(EDGES_HZ)
         limits = np.log([low_hz, high_hz]).clip(log_edges[0], log_edges[-1])
-        total = np.concatenate([[0.0], np.cumsum(self.power.mean(axis=0))])
-        below = np.interp(limits, log_edges, total)
-        return float(max(0.0, below[1] - below[0]))
+        mean_power = self.power.mean(axis=0)
+        total = np.concatenate([[0.0], np.cumsum(mean_power)])
+        below_low, below_high = np.interp(limits, log_edges, total)
+        return float(max(0.0, below_high - below_low))
 
 
 def measure_spectra(spans: Spans, threads: int | None = None) -> CallSpectra:

@@ -150,15 +150,18 @@ def find_doubts(frame: pl.DataFrame) -> list[str]:
     for row in rows.select("item", *columns).iter_rows():
         item, name, start_s, end_s, label, low_hz, high_hz = row
         open_rows = [one for one in open_rows if one[1] == name and one[3] > start_s]
-        for other, _, other_start_s, other_end_s, other_label, *band_hz in open_rows:
+        for other in open_rows:
+            other_item, _, other_start_s, other_end_s, other_label, *band_hz = other
+            other_low_hz, other_high_hz = band_hz
             has_bands = None not in (low_hz, high_hz, *band_hz)
-            if has_bands and not (low_hz < band_hz[1] and band_hz[0] < high_hz):
+            if has_bands and (other_high_hz <= low_hz or high_hz <= other_low_hz):
                 continue
             shared_s = min(end_s, other_end_s) - start_s
             whole_s = max(end_s, other_end_s) - other_start_s
             is_same = label == other_label and shared_s >= SAME_CALL * whole_s
-            for one in (item, other):
-                doubts[one].add(DUPLICATE if is_same else OVERLAPPING)
+            doubt = DUPLICATE if is_same else OVERLAPPING
+            doubts[item].add(doubt)
+            doubts[other_item].add(doubt)
         open_rows.append(row)
     return [" ".join(sorted(names)) for names in doubts]
 
@@ -168,9 +171,10 @@ def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
 
     `ranking` has the columns of SCORES, and a row for each item of the source.
     """
-    scores = ranking[items.frame["row"].to_numpy()]
-    scored = items.frame.with_columns(scores)
-    columns = pl.when(~pl.col("added")).then(pl.col(SCORES)).name.keep()
+    rows = items.frame["row"].to_numpy()
+    scored = items.frame.with_columns(ranking[rows])
+    is_own = ~pl.col("added")
+    columns = pl.when(is_own).then(pl.col(SCORES)).name.keep()
     return replace(items, frame=scored.with_columns(columns))
 
 

@@ -203,9 +203,11 @@ def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
     counts = values["value"].list.len()
     samples = values.with_columns(index=pl.int_ranges(counts, dtype=pl.Int64))
     ordered = samples.select(*key, "k", "index", "value")
-    part_rows = max(1, ROW_GROUP // max(1, cast(int, counts.max() or 0)))
+    largest = cast(int, counts.max() or 0)
+    part_rows = max(1, ROW_GROUP // max(1, largest))
     parts = list(ordered.iter_slices(part_rows)) or [ordered]
-    write_parquet((part.explode("index", "value") for part in parts), path)
+    by_sample = (part.explode("index", "value") for part in parts)
+    write_parquet(by_sample, path)
 
 
 def _read_values(path: Path) -> Frame:
@@ -213,9 +215,11 @@ def _read_values(path: Path) -> Frame:
     rows = pl.scan_parquet(path, glob=False)
     starts = rows.filter(index=0).select(*CURVE_KEY, "k").collect()
     samples = rows.select("index", "value").collect()
-    group = (samples["index"] == 0).cum_sum()  # a list begins at each index 0
-    lists = samples.group_by(group.alias("group"), maintain_order=True).agg("value")
-    return starts.with_columns(lists["value"]).select(list(schemas.VALUES))
+    is_first = samples["index"] == 0  # a list begins there
+    group = is_first.cum_sum().alias("group")
+    lists = samples.group_by(group, maintain_order=True).agg("value")
+    values = starts.with_columns(lists["value"])
+    return values.select(list(schemas.VALUES))
 
 
 def read_results(folder: Path) -> Evaluation:

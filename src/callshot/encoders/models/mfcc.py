@@ -205,9 +205,11 @@ def _frame(
     They share the memory of a copy of the signal, which has zeros beyond its ends.
     """
     start = first * options.hop - options.pad
-    samples = np.zeros((count - 1) * options.hop + options.n_fft, dtype)
-    inside = signal[max(0, start) : start + len(samples)]
-    offset = max(0, -start)
+    length = (count - 1) * options.hop + options.n_fft
+    samples = np.zeros(length, dtype)
+    first_inside = max(0, start)
+    inside = signal[first_inside : start + length]
+    offset = first_inside - start
     samples[offset : offset + len(inside)] = inside
     # `sliding_window_view` would take as long as the product with the window.
     strides = (options.hop * dtype.itemsize, dtype.itemsize)
