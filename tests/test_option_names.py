@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,15 +48,20 @@ def list_options(command):
 OPTIONS = {*list_options(typer.main.get_command(app)), "--help"}
 
 
+@cache
+def list_nodes(path):
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def find_texts(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in list_nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
 def find_option_errors(path):
     """Yield the name that an OptionError begins with, as in `shots: expected …`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in list_nodes(path):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "OptionError":
             message = node.args[0]
             if isinstance(message, ast.JoinedStr):

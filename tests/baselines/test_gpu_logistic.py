@@ -126,7 +126,8 @@ def test_values_ties_and_decisions_are_those_of_the_cpu(spread, sampler):
 
 def test_small_batches_and_shots_all_change_nothing(monkeypatch):
     monkeypatch.setattr(Gpu, "score_bytes", 1)
-    protocol = dataclasses.replace(SMALL, shots=(2,), whole_pool=True)
+    changes = {"shots": (2,), "shared_draws": 2, "whole_pool": True}
+    protocol = dataclasses.replace(SMALL, **changes)
     assert_same(*run_both(gaussian_episodes(3, (5, 3)), protocol, "shared"))
 
 
