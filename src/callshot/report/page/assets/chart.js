@@ -14,7 +14,7 @@ const TICK_STEPS = [1, 5, 10, 50, 100, 500, 1000, Infinity];
 const ROUND_STEPS = [100, 50, 10, 5, 2, 1];
 const HEIGHT = 340;
 const DOUBLE_TAP_MS = 350;
-const MAX_NAME = 24; // characters at the end of a line
+const NAME_PX = 9; // of the width of a chart for each character of a name at the end of a line
 const FONT = "12px system-ui, sans-serif";
 
 /** Return the style of the n-th line; colours and dashes repeat at different numbers. */
@@ -320,12 +320,12 @@ function drawNames(plot, picture) {
     ctx.textAlign = "left";
     drawName(plot, `k* = ${picture.completeShots}`, x, bbox.top - 1 * px, cssColour("quiet"));
   }
-  if (picture.isNamed) drawLineNames(plot, picture);
-  for (const [k, value, text] of picture.marks ?? []) drawMark(plot, k, value, text);
+  const names = picture.isNamed ? drawLineNames(plot, picture) : [];
+  for (const [k, value, text] of picture.marks ?? []) drawMark(plot, k, value, text, names);
   ctx.restore();
 }
 
-/** Write the names of lines above their right ends, none over another. */
+/** Write the names of lines above their right ends, none over another; return the lower left corner of each. */
 function drawLineNames(plot, { shots, lines }) {
   const px = uPlot.pxRatio;
   const ends = lines.flatMap(({ name, colour, mean }) => {
@@ -336,17 +336,21 @@ function drawLineNames(plot, { shots, lines }) {
   });
   plot.ctx.textAlign = "right";
   plot.ctx.font = `600 ${12.5 * px}px system-ui, sans-serif`;
+  const longest = Math.floor(plot.bbox.width / (NAME_PX * px));
+  const corners = [];
   let lowest = plot.bbox.top + 8 * px;
   for (const { name, colour, x, y } of ends.sort((a, b) => a.y - b.y)) {
-    const shown = name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name;
+    const shown = name.length > longest ? `${name.slice(0, longest - 1)}…` : name;
     const place = Math.max(y, lowest);
     drawName(plot, shown, x, place, cssColour(colour));
+    corners.push([x - plot.ctx.measureText(shown).width, place]);
     lowest = place + 15 * px;
   }
+  return corners;
 }
 
-/** Draw a point that the text is about, with its words: at its left, where the names of lines are not, if there is room. */
-function drawMark(plot, k, value, text) {
+/** Draw a point that the text is about, with its words: at its left, if there is room, and below where a name is above. */
+function drawMark(plot, k, value, text, names) {
   const { ctx, bbox } = plot;
   const px = uPlot.pxRatio;
   const [x, y] = [plot.valToPos(k, "x", true), plot.valToPos(value, "y", true)];
@@ -358,9 +362,10 @@ function drawMark(plot, k, value, text) {
   ctx.arc(x, y, 5 * px, 0, 2 * Math.PI);
   ctx.fill();
   ctx.stroke();
-  const hasRoom = x > bbox.left + 0.35 * bbox.width;
+  const isNamed = names.some(([left, place]) => left < x && Math.abs(place - y) < 25 * px);
+  const hasRoom = x > bbox.left + 0.35 * bbox.width && !isNamed;
   ctx.textAlign = hasRoom ? "right" : "left";
-  drawName(plot, text, x + (hasRoom ? -8 : 8) * px, y - 5 * px, cssColour("ink"));
+  drawName(plot, text, x + (hasRoom ? -8 : 8) * px, y + (isNamed ? 20 : -5) * px, cssColour("ink"));
 }
 
 function drawName({ ctx }, name, x, y, fill) {
