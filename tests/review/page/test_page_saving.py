@@ -1,8 +1,5 @@
 """Nothing is lost, in Chromium: dead servers, two tabs, two reviewers, reloads, exports."""
 
-import io
-import zipfile
-
 import polars as pl
 import pytest
 
@@ -85,22 +82,13 @@ def test_exports_are_downloaded_with_who_and_when(visit):
     with visit() as seen:
         page = seen.page
         seen.press("y", "n", "y")
-        with page.expect_download() as waiting:
-            page.locator("[data-format=csv]").click()
-        content = waiting.value.path().read_bytes()
-        if waiting.value.suggested_filename.endswith(".zip"):
-            archive = zipfile.ZipFile(io.BytesIO(content))
-            content = archive.read(archive.namelist()[0])
-        table = pl.read_csv(io.BytesIO(content))
-        assert len(table) == 2
-        assert "reviewer" in ",".join(table.columns)
-        page.get_by_label("with rejected calls").check()
-        for name in ("raven", "audacity", "parquet", "csv"):
+        for count in (2, 3):
             with page.expect_download() as waiting:
-                page.locator(f"[data-format={name}]").click()
-            assert waiting.value.path().stat().st_size > 0
-        table_text = waiting.value.path().read_bytes()
-        assert table_text != content
+                page.locator("[data-format=csv]").click()
+            table = pl.read_csv(waiting.value.path())
+            assert len(table) == count
+            assert "reviewer" in table.columns
+            page.get_by_label("with rejected calls").check()
 
 
 def test_reviewers_disagree_and_one_settles(visit):
