@@ -144,19 +144,6 @@ def changed_options(spec: EncoderSpec) -> dict[str, str]:
     return changes
 
 
-def format_command(name: str) -> str:
-    """Return the options of a command for an encoder of some results.
-
-    >>> format_command("mfcc[n_fft=512,speed=2]")
-    '--encoder mfcc --set n_fft=512 --set speed=2'
-    """
-    encoder, _, options = name.removesuffix("]").partition("[")
-    words = ["--encoder", encoder]
-    for entry in filter(None, options.split(",")):
-        words += ["--set", entry]
-    return " ".join(words)
-
-
 def list_citations(names: Sequence[str]) -> list[str]:
     """Return the papers of encoders, each once.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from callshot.encoders.catalogue import find_encoder, format_command
+from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.joined_encoder import (
     JOIN,
     JOIN_OUTSIDE_BRACKETS,
@@ -69,14 +69,20 @@ def explain_encoders(encoders: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def learn_options(encoder: str) -> str:
-    """Return the options of `callshot learn` for an encoder of a study; "" if it takes none.
+    """Return the options of `callshot learn` for an encoder of a study; "" if there are none.
 
-    >>> learn_options("mfcc[speed=2]"), learn_options("ours"), learn_options("mfcc+yamnet")
-    ('--encoder mfcc --set speed=2', '', '')
+    A model has one encoder at one speed, which `learn` chooses.
+
+    >>> learn_options("mfcc[speed=1+2]"), learn_options("ours"), learn_options("mfcc+yamnet")
+    ('--encoder mfcc --set speed=auto', '', '')
     """
     if not _is_in_catalogue(encoder) or len(_split(encoder)) > 1:
         return ""
-    return format_command(encoder)
+    name, options = parse_encoder(encoder)
+    if JOIN in options.get("speed", ""):
+        options["speed"] = "auto"
+    choices = [f" --set {option}={value}" for option, value in options.items()]
+    return f"--encoder {name}{''.join(choices)}"
 
 
 def _is_in_catalogue(encoder: str) -> bool:

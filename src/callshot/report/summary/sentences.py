@@ -536,8 +536,6 @@ def _advise_encoder(context: Context, _: str) -> str:
     if is_random(best) or len(context.ranking(context.k)) == 1:
         return say("add_encoder")
     typed = context.typed_names.get(best, best)
-    if "=auto" in typed:
-        return say("choose_speed", best)
     return say("use_encoder", best, learn_options(typed))
 
 
