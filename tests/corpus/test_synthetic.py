@@ -19,31 +19,18 @@ from callshot.files import sha256_file
 from rows_of_spans import list_rows
 
 RATE_HZ = 8000
+SMALL = {"seed": 5, "scale": 0.1, "rate_hz": RATE_HZ}
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
-    return (
-        folder,
-        make_corpus(folder, seed=5, scale=0.1, rate_hz=RATE_HZ, threads=2),
-        plan_corpus(5, 0.1),
-    )
-
-
-@pytest.fixture(scope="module")
-def small_corpus(tmp_path_factory):
-    """A corpus of seed 0."""
-    folder = tmp_path_factory.mktemp("small")
     shares: list[float] = []
-    make_corpus(
-        folder,
-        scale=0.1,
-        rate_hz=4000,
-        progress=lambda share, task: shares.append(share),
+    summary = make_corpus(
+        folder, **SMALL, threads=2, progress=lambda share, task: shares.append(share)
     )
     assert sum(shares) == pytest.approx(1)
-    return folder
+    return folder, summary, plan_corpus(5, 0.1)
 
 
 def digests(folder):
@@ -65,11 +52,21 @@ def first_channel(folder, plan):
     return np.asarray(audio[:, 0])
 
 
-def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(
+def test_the_same_seed_gives_the_same_bytes_in_one_thread_over_an_earlier_corpus(
     corpus, tmp_path
 ):
-    make_corpus(tmp_path, seed=5, scale=0.1, rate_hz=RATE_HZ, threads=1)
-    assert digests(tmp_path) == digests(corpus[0])
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus[0], folder)
+    for path in (folder / "recordings").iterdir():
+        path.write_bytes(b"of an earlier version")
+    make_corpus(folder, **SMALL, threads=1)
+    assert digests(folder) == digests(corpus[0])
+    message = "the folder has other files; give a new folder"
+    with pytest.raises(OutputError, match=message):
+        make_corpus(folder, **SMALL | {"seed": 1})
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match=message):
+        make_corpus(tmp_path, **SMALL)
 
 
 def test_the_counts_at_scale_one_are_those_of_the_paper():
@@ -205,23 +202,6 @@ def test_an_interruption_leaves_no_unfinished_files(tmp_path):
         make_corpus(tmp_path, scale=1, rate_hz=4000, threads=1, progress=interrupt)
     assert len(list((tmp_path / "recordings").iterdir())) <= 5
     assert not list(tmp_path.rglob(".*"))
-
-
-def test_a_folder_with_other_files_is_an_error_and_the_same_corpus_is_written_again(
-    small_corpus, tmp_path
-):
-    folder = tmp_path / "corpus"
-    shutil.copytree(small_corpus, folder)
-    before = digests(folder)
-    make_corpus(folder, scale=0.1, rate_hz=4000)
-    assert digests(folder) == before
-    with pytest.raises(
-        OutputError, match="the folder has other files; give a new folder"
-    ):
-        make_corpus(folder, scale=0.1, rate_hz=4000, seed=1)
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match="the folder has other files"):
-        make_corpus(tmp_path, scale=0.1, rate_hz=4000)
 
 
 @pytest.mark.parametrize(
