@@ -36,11 +36,11 @@ def test_init_and_run_alone_make_a_report(folder, capsys):
     assert re.search(r"evaluate \S+ mfcc: ", said)
     assert said.splitlines()[-1] == f"report: {folder / 'results' / 'report.html'}"
     encoder, training, call_type = said.splitlines()[-4:-1]
-    assert encoder.startswith("Which encoder? mfcc")
+    assert encoder.startswith("Which encoder? MFCC")
     assert training.startswith("Is training worth it? ")
     assert call_type.startswith("Which call type needs examples most? ")
-    assert re.search("With 2 examples per call type, mfcc reaches mAP", said)
-    assert "mfcc names the right type" in said
+    assert re.search("With 2 examples per call type, MFCC reaches mAP", said)
+    assert "MFCC names the right type" in said
     assert (folder / "results" / "report.html").exists()
 
 
