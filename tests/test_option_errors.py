@@ -20,15 +20,15 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("option", COMMANDS)
 def test_an_error_of_a_command_begins_with_the_option_as_typed(
-    tmp_path, monkeypatch, capsys, option
+    tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     record(tmp_path / "audio" / "roar" / "a.wav", seconds=2)
-    run(*COMMANDS[option].split(), code=2)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"callshot: {option}: ")
+    for option, words in COMMANDS.items():
+        run(*words.split(), code=2)
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"callshot: {option}: ")
 
 
 @pytest.mark.parametrize("option", ["--best", "--false-alarms", "--precision", "--hop"])
