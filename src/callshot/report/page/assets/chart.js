@@ -14,7 +14,7 @@ const TICK_STEPS = [1, 5, 10, 50, 100, 500, 1000, Infinity];
 const ROUND_STEPS = [100, 50, 10, 5, 2, 1];
 const HEIGHT = 340;
 const DOUBLE_TAP_MS = 350;
-const NAME_PX = 9; // of the width of a chart for each character of a name at the end of a line
+const NAME_PX = 7.5; // of the width of a chart for each character of a name at the end of a line
 const FONT = "12px system-ui, sans-serif";
 
 /** Return the style of the n-th line; colours and dashes repeat at different numbers. */
