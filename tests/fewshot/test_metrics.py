@@ -4,6 +4,7 @@ import math
 from itertools import product
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from callshot.fewshot.metrics import (
     MetricSums,
     chance_average_precision,
     chance_balanced_accuracy,
+    describe_ties,
     harmonic_numbers,
     summarise_sweep,
 )
@@ -323,3 +325,15 @@ def test_total_has_the_chance_of_shared():
         shared = of_metric.filter(spread="shared")["chance"]
         assert of_metric.filter(spread="total")["chance"].equals(shared)
         assert shared.is_between(0.0, 1.0).all()
+
+
+def test_ties_are_noted_unless_their_share_and_cost_would_read_as_0():
+    columns = {"encoder": "a", "spread": "shared", "label": ["x", "y"], "k": [1, 5]}
+    ties = pl.DataFrame({**columns, "ties": [3, 1]})
+    shares = ties.with_columns(share=pl.Series([0.004, 0.001]))
+    costs = pl.Series([0.0, 0.0004])
+    assert describe_ties(shares.with_columns(cost_map=costs)) == []
+    (costly,) = describe_ties(shares.with_columns(cost_map=costs * 2))
+    assert "0.001 AP" in costly
+    many = ties.with_columns(share=pl.Series([0.001, 0.1]), cost_map=costs)
+    assert "10% of those of 'y' at k = 5" in describe_ties(many)[0]

@@ -43,6 +43,8 @@ from callshot.records.frames import (
     values_frame,
 )
 
+MIN_TIED_SHARE = 0.005  # of the scores of a class, to be noted
+MIN_TIE_COST = 0.0005  # AP
 Groups = Sequence[IntArray]  # the class numbers of each group
 
 
@@ -563,11 +565,14 @@ def _class_columns(
 
 
 def describe_ties(ties: pl.DataFrame) -> list[str]:
-    """Return a note on the ties of one encoder and spread: where most are, and what they cost."""
-    if ties["ties"].sum() == 0:
-        return []
+    """Return a note on the ties of one encoder and spread: where most are, and what they cost.
+
+    There is none if both would be written as 0.
+    """
     worst = ties.row(int(ties["share"].arg_max() or 0), named=True)
     cost = float(ties["cost_map"].to_numpy().max())
+    if worst["share"] < MIN_TIED_SHARE and cost < MIN_TIE_COST:
+        return []
     return [
         f"{worst['encoder']}, {worst['spread']}: scores of positives tie with other queries, "
         f"{worst['share']:.0%} of those of '{worst['label']}' at k = {worst['k']}, at a cost of "
