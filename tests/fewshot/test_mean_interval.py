@@ -11,6 +11,7 @@ from callshot.fewshot import reference
 from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.mean_interval import (
+    draw_multipliers,
     query_influence,
     sample_deviations,
     sample_means,
@@ -19,6 +20,7 @@ from callshot.fewshot.mean_interval import (
 from callshot.fewshot.spreads import MAX_GROUPS, group_recordings
 from callshot.fewshot.sweep import sweep
 from corpora import episodes_of, folds_of, gaussian_corpus, random_corpus
+from literal import below, key, make_stream
 from literal_total import class_means
 
 DRAWS = 60
@@ -114,8 +116,8 @@ def test_samples_have_the_mean_of_the_draws_and_the_variance_of_the_influences()
     with open_engine(episodes, protocol, 2, 2**30) as engine:
         _, sums = sweep(engine, "shared", without_groups=True)
         means = sample_means(engine, sums)
-    for key, samples in means.values.items():
-        np.testing.assert_allclose(samples.mean(axis=1), sums.values[key].mean(axis=1))
+    for name, samples in means.values.items():
+        np.testing.assert_allclose(samples.mean(axis=1), sums.values[name].mean(axis=1))
         assert (samples.std(axis=1) > 0).all()
     assert means.ap.shape == (2, len(episodes.classes), 1000)
 
@@ -175,3 +177,17 @@ def test_deviations_have_the_variance_of_the_influences_and_the_tails_of_few_gro
     expected = t_over_normal * np.sqrt(5 / 4 * np.sum(influence**2))
     assert samples.std() == pytest.approx(expected, rel=0.1)
     assert samples.mean() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_multipliers_are_normal_numbers_of_the_seed_and_the_recording():
+    keys = [key("a"), key("b")]
+    found = draw_multipliers("mean", np.array(keys, np.uint64), PROTOCOL)
+    expected = np.empty((2, 1000))
+    for row, name in enumerate(keys):
+        streams = [make_stream(0, f"mean {part}", name) for part in range(2)]
+        for b in range(1000):
+            u, v = [(below(one, b, 2**32) + 0.5) / 2**32 for one in streams]
+            expected[row, b] = np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
+    expected -= expected.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    assert np.abs(expected.std(axis=1) - 1).max() < 0.1
