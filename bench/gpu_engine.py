@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -163,29 +164,31 @@ def time_means(gpu: Gpu) -> list[Row]:
     shapes = {"LDC": (COUNTS, FOLDS), "Elephant Voices": (VOICES, 5)}
     protocol = Protocol()
     corpora = {name: make_corpus(*shape) for name, shape in shapes.items()}
-    for name, episodes in corpora.items():
+    cores = os.cpu_count() or 1
+    for (name, episodes), threads in product(corpora.items(), (CPU_THREADS, cores)):
 
-        def work(with_means: bool, one: Episodes = episodes) -> None:
+        def work(
+            with_means: bool, one: Episodes = episodes, threads: int = threads
+        ) -> None:
             """Run both spreads on episodes without what earlier runs stored."""
             again = fresh(one)
-            run(again, protocol, "shared", gpu, with_means=with_means)
-            run(again, protocol, "total", gpu)
+            shared = {"with_means": with_means, "threads": threads}
+            run(again, protocol, "shared", gpu, **shared)
+            run(again, protocol, "total", gpu, threads=threads)
 
+        what = f"{name}, {threads} threads"
         without = seconds(partial(work, False))
         with_means = seconds(partial(work, True))
-        add(f"{name}, shared and total: seconds", without)
-        add(f"{name}, shared and total, with the mean: seconds", with_means)
-        add(f"{name}: ratio", with_means / without)
-        with open_engine(
-            fresh(episodes), protocol, CPU_THREADS, 2**33, gpu=gpu
-        ) as engine:
+        add(f"{what}, shared and total: seconds", without)
+        add(f"{what}, shared and total, with the mean: seconds", with_means)
+        add(f"{what}: ratio", with_means / without)
+        with open_engine(fresh(episodes), protocol, threads, 2**33, gpu=gpu) as engine:
             _, sums = sweep(engine, "shared", without_groups=True)
             spent = seconds(partial(sample_means, engine, sums))
-            add(f"{name}: samples of the mean, on the CPU: seconds", spent)
+            add(f"{what}, samples of the mean, on the CPU: seconds", spent)
     few = Protocol(shots=(1, 5, 10, 40), shared_draws=200)
     for name, episodes in corpora.items():
         on_gpu = run(fresh(episodes), few, "shared", gpu, with_means=True).means
-        cores = os.cpu_count() or 1
         on_cpu = run(
             fresh(episodes), few, "shared", None, with_means=True, threads=cores
         ).means
