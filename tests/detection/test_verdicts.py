@@ -55,6 +55,20 @@ def test_the_curve_is_the_one_of_firth(separated):
     )
 
 
+def test_a_higher_score_is_never_less_likely_to_be_right():
+    scores = np.linspace(0.6, 2.0, 34)
+    is_right = np.ones(34, bool)
+    is_right[-4:] = False  # the highest
+    curve = fit_logistic(scores, is_right)
+    probability, low, high = curve.probability(np.array([-1.0, 0.6, 2.0, 5.0])).T
+    np.testing.assert_allclose(probability, 30.5 / 35)  # with the prior of Jeffreys
+    assert (low < probability).all()
+    assert (probability < high).all()
+    assert (low == low[0]).all()
+    rising = fit_logistic(scores, ~is_right)
+    assert rising.coefficients[1] > 0
+
+
 def test_intervals_hold_the_true_probability():
     rng = np.random.default_rng(1)
     inside = 0

@@ -3,7 +3,8 @@
 The probability follows a logistic curve of the score, as Wood and Kahl (2024) recommend. It is
 fitted by maximum likelihood with the prior of Jeffreys (Firth's correction), which gives finite
 curves also where all high scores are right and all low ones wrong. Intervals come from the
-curvature of the likelihood. A class with few verdicts of its own has the curve of all classes.
+curvature of the likelihood. A curve never falls. A class with few verdicts of its own has the curve
+of all classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,13 +101,32 @@ def calibrate(
 
 
 def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration:
-    """Fit a logistic curve with Firth's correction, by Newton's method."""
+    """Fit a logistic curve with Firth's correction, by Newton's method.
+
+    If it would fall, it has the same probability for all scores: few verdicts that happen to
+    reject high scores must not make low ones the most likely to be right.
+    """
     # Scores may be large and all alike: standardise them, or the information is singular.
     centre = scores.mean()
     scale = scores.std() or 1.0
     design = _design((scores - centre) / scale)
-    coefficients = np.zeros(2)
-    covariance = np.eye(2)
+    coefficients, covariance = _maximise(design, is_right)
+    if coefficients[1] < 0:
+        intercept, variance = _maximise(design[:, :1], is_right)
+        coefficients = np.append(intercept, 0.0)
+        covariance = np.diag([variance[0, 0], 0.0])
+    # a' + b' (score − centre) / scale = a + b score
+    undo = np.array([[1.0, -centre / scale], [0.0, 1 / scale]])
+    return Calibration(undo @ coefficients, undo @ covariance @ undo.T, len(scores))
+
+
+def _maximise(
+    design: FloatArray, is_right: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the coefficients of the columns of a design, and their covariance."""
+    columns = design.shape[1]
+    coefficients = np.zeros(columns)
+    covariance = np.eye(columns)
     for _ in range(MAX_STEPS):
         probability = expit(design @ coefficients)
         weight = probability * (1 - probability)
@@ -118,9 +138,7 @@ def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration
         coefficients = coefficients + step * min(1.0, MAX_STEP / max(length, TOLERANCE))
         if length < TOLERANCE:
             break
-    # a' + b' (score − centre) / scale = a + b score
-    undo = np.array([[1.0, -centre / scale], [0.0, 1 / scale]])
-    return Calibration(undo @ coefficients, undo @ covariance @ undo.T, len(scores))
+    return coefficients, covariance
 
 
 def _design(scores: FloatArray) -> FloatArray:
