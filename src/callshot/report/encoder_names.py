@@ -114,9 +114,8 @@ def _describe_option(option: str, value: str) -> str:
 def with_names(results: CorpusResults) -> CorpusResults:
     """Return results whose encoders have names for people, in all frames and tables."""
     names = name_encoders(results.evaluation.encoders)
-    for baseline in results.baselines.iter_rows(
-        named=True
-    ):  # differences name them too
+    # Differences name baselines, too.
+    for baseline in results.baselines.iter_rows(named=True):
         encoder = names.get(baseline["encoder"], "")
         names[baseline_name(baseline)] = baseline_name(baseline | {"encoder": encoder})
 
