@@ -75,13 +75,30 @@ class Clicker(threading.Thread):
             connection.close()
 
 
-def decide_through_kills(server, names, items, decisions, kills, check):
+class Labeller(Clicker):
+    """Somebody who adds boxes, changes each of them, and deletes every second one."""
+
+    def make_request(self, number: int, name: str) -> tuple[str, dict[str, object]]:
+        """Return the next of: add, change, add, change, delete."""
+        turn = number % 5
+        if turn in (0, 2):
+            self.box = str(uuid.uuid4())
+        action = ("add", "change", "add", "change", "delete")[turn]
+        box = {"id": self.box, "recording": "a.wav", "label": self.reviewer}
+        box |= {"start_s": 1.0, "end_s": 2.0 + number % 7}
+        box |= {"low_freq_hz": 100.0, "high_freq_hz": 900.0}
+        return "/api/boxes", {"uuid": name, "action": action, "box": box}
+
+
+def decide_through_kills(
+    server, names, items, decisions, kills, check, clicker=Clicker
+):
     """Let reviewers decide while the server is killed; call `check` after each kill.
 
     `check` gets the uuids that were answered as saved before the kill.
     """
     server.start()
-    clickers = [Clicker(server, name, items, decisions // len(names)) for name in names]
+    clickers = [clicker(server, name, items, decisions // len(names)) for name in names]
     for one in clickers:
         one.start()
     for number in range(kills):
