@@ -7,7 +7,8 @@ decisions    the journal → what is in effect: decisions, undo, splits, conflic
 estimates    precision, agreement, and the k-shot curve of the labels collected so far
 sound        spans of recordings → WAV files, waveforms, spectrograms
 session      all of it together: what the page asks, and what it gets
-labelling    boxes that people draw on recordings without annotations, and what they listened to
+labels       the journal → boxes that people draw on recordings, and what they listened to
+labelling    what the page to label recordings asks, and what it gets
 tiles        a recording of any length → tiles of its spectrogram
 children     commands that run beside the server
 similar      an index that is made meanwhile, and sounds in it that are similar to calls

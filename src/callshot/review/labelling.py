@@ -319,14 +319,12 @@ class Labelling:
 
     def _advise(self) -> Box | None:
         """Return the latest call of the name that gains most from one more."""
+        job = self.search.job
         with self.lock:
             calls = self.labels.calls
-        job = self.search.job
-        key = (
-            job is not None and job.state,
-            [(one["id"], one["label"]) for one in calls],
-        )
-        curve = self._curve.describe(key, partial(self._measure, calls))
+            names = [(box["id"], box["label"]) for box in calls]
+            key = (job is not None and job.state, names)
+            curve = self._curve.describe(key, partial(self._measure, calls))
         label = curve.get("recommended")
         of_label = [box for box in calls if box["label"] == label]
         return max(of_label, key=itemgetter("time"), default=None)
