@@ -9,7 +9,7 @@ import { addBox, boxes, changeHistory, choose, chooseNext, chosenBox, closeNamer
 import { describeOrder, makeNews, openKinds, sortRecordings, startKinds } from "./labelkinds.js";
 import { openSimilar, SIMILAR_KEYS, startSimilar } from "./labelsimilar.js";
 import { moveCursor, play, playTime, sound, stop } from "./labelsound.js";
-import { columnLength, formatMoment, scrollBy, scrollTo, showAll, showRecording, toTime, toX, view, viewEnd, zoomBy } from "./labelview.js";
+import { columnLength, draw, formatMoment, scrollBy, scrollTo, showAll, showRecording, toTime, toX, view, viewEnd, zoomBy } from "./labelview.js";
 import { explainStart, startNotes } from "./notes.js";
 import { resumeUnsaved, sendNow, setOnline } from "./outbox.js";
 import { changeSettings, loadSettings, readStored, settings, SPEEDS, stepValue, storageKey, writeStored } from "./settings.js";
@@ -70,11 +70,14 @@ let asked = null; // the recording that was asked for last; keys may be faster t
 /** Open a recording; `start_s` is where it was left. */
 async function open(name, start_s = 0) {
   asked = name;
+  view.opening = true;
   stop();
+  draw();
   try {
     const answer = await getJson("/api/recording", { recording: name });
     recordings.set(name, answer.recording);
     if (asked !== name) return;
+    view.opening = false;
     sound.cursor_s = start_s;
     showRecording(answer.recording);
     openBoxes(answer.boxes);
@@ -82,7 +85,11 @@ async function open(name, start_s = 0) {
     byId("file").textContent = name;
     byId("recordings").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
   } catch (error) {
-    if (asked === name) asked = view.recording?.name;
+    if (asked === name) {
+      asked = view.recording?.name;
+      view.opening = false;
+      draw();
+    }
     emit("note", error.message);
     loadRecordings().catch(() => {});
   }

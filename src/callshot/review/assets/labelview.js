@@ -15,7 +15,7 @@ const ready = new Map(); // address → tile that is there
 let painted = 0; // changes with the colours
 let colours = null; // of each byte
 
-export const view = { recording: null, start_s: 0, level: 3, width: 600, height: 300 };
+export const view = { recording: null, opening: false, start_s: 0, level: 3, width: 600, height: 300 };
 
 /** Return the seconds of a column, which is a pixel wide. */
 export const columnLength = (level = view.level) => 2 ** level / 1000;
@@ -119,8 +119,9 @@ function findColours() {
 
 let waiting = false;
 
-/** Draw before the next frame. */
+/** Draw before the next frame; until then, and until a recording is open, the picture is an old one. */
 export function draw() {
+  byId("pane").dataset.drawn = "false";
   if (waiting || view.recording === null) return;
   waiting = true;
   requestAnimationFrame(drawNow);
@@ -131,7 +132,10 @@ function drawNow() {
   const pane = byId("pane");
   const canvas = byId("picture");
   Object.assign(view, { width: pane.clientWidth, height: pane.clientHeight });
-  if (view.width === 0) return;
+  if (view.width === 0) {
+    pane.dataset.drawn = "true";
+    return;
+  }
   if (colours === null) findColours();
   if (canvas.width !== view.width) canvas.width = view.width;
   if (canvas.height !== HEIGHT) canvas.height = HEIGHT;
@@ -146,7 +150,7 @@ function drawNow() {
   const end = viewEnd();
   drawFrequencyAxis(0, topHertz(), "linear", view.height);
   drawTimeAxis(view.start_s, end, view.width, clockSeconds());
-  Object.assign(pane.dataset, { from: view.start_s, to: end, level: view.level, top: topHertz(), drawn: String(missing === 0) });
+  Object.assign(pane.dataset, { from: view.start_s, to: end, level: view.level, top: topHertz(), drawn: String(missing === 0 && !view.opening) });
   emit("drawn");
 }
 
