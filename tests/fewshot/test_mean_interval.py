@@ -69,9 +69,10 @@ def literal_influence(episodes, protocol, k):
     as_query = np.array([np.mean(rows, axis=0) for rows in lost])
     deviation = np.array(whole) - np.mean(whole, axis=0)
     by_class = np.zeros((len(episodes.classes), *as_query.shape))
+    variance, mean = np.zeros((2, len(episodes.classes)))
     can_vary = np.zeros(len(episodes.classes), bool)
     for row, (n, fold) in enumerate(zip(episodes.label, episodes.fold, strict=True)):
-        counts, possible, varying = np.zeros(DRAWS), 0, 0
+        counts, expected, possible, varying = np.zeros(DRAWS), 0.0, 0, 0
         for f in set(range(episodes.folds)) - {fold}:
             query = int(np.flatnonzero(episodes.fold == f)[0])
             pool = np.sum((episodes.label == n) & (episodes.fold != f))
@@ -80,13 +81,18 @@ def literal_influence(episodes, protocol, k):
                 continue
             varying += 1
             can_vary[n] = True
+            expected += k / pool / (1 - k / pool)
             for d in range(DRAWS):
                 draw = (episodes, protocol, "shared", query, d, n, k)
                 counts[d] += (row in reference.draw_support(*draw)) / (1 - k / pool)
         scale = possible / max(varying, 1) ** 2
         covariance = np.mean((counts * scale)[:, None] * deviation, axis=0)
         by_class[n, keys.index(int(own[row]))] += covariance
-    return as_query, by_class, can_vary
+        variance[n] += np.mean((counts * scale) ** 2) - (expected * scale) ** 2
+        mean[n] += expected * scale
+    # Supports of several folds are not quite the same, so that counts vary too little.
+    overlap = np.where(can_vary, np.minimum(variance / np.maximum(mean, 1e-9), 1), 1)
+    return as_query, by_class / overlap[:, None, None], can_vary
 
 
 @pytest.mark.parametrize("sampler_seed", [0, 1])

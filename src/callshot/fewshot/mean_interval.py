@@ -44,6 +44,8 @@ from callshot.records.terms import MEAN
 SAMPLES = 1000  # of a mean
 BATCHES = 50  # of draws, from whose means the error of the mean of all is estimated
 DRAWS_PER_TASK = 128
+DRAWS_OF_OVERLAP = 256  # from which the overlap of supports is estimated
+MIN_OVERLAP = 0.01  # of supports in all folds; less is a class that does not vary
 MIN_SIGNAL = 0.1  # share of a variance that is left at least when noise is subtracted
 
 Key = tuple[str, str]
@@ -149,18 +151,19 @@ def support_influence(
     where a class gives its whole pool at every k up to there.
     """
     episodes = engine.episodes
+    distinct = engine.protocol.distinct
     draws = values.shape[2]
     deviation = values - values.mean(axis=2, keepdims=True)
     group_key, group = group_recordings(episodes)
     sampling = Sampling(
         episodes.class_key,
         shots,
-        engine.protocol.distinct,
+        distinct,
         episodes.members,
         episodes.class_start,
         np.empty(0, bool),
     )
-    pools, expected = plan_pools(episodes, shots, engine.protocol.distinct)
+    pools, mean, expected = plan_pools(episodes, shots, distinct)
     base = streams.purpose_key(engine.protocol.seed, "shared")
     # A class that always gives its whole pool has the influence at the k before.
     last = pools.drawn.max(axis=1)
@@ -168,14 +171,23 @@ def support_influence(
     rows = np.concatenate([np.arange(len(shots)), fixed - 1])
     deviation = deviation[rows]
 
-    def add(span: slice) -> tuple[FloatArray, FloatArray]:
-        """Return the sums over some draws: with the values, and of squared weights."""
+    def count(pools: Pools, span: slice) -> tuple[FloatArray, FloatArray]:
+        """Return the weights of groups in some draws, and the sums of squared weights."""
         counts = np.empty((span.stop - span.start, len(rows), len(group_key)))
         power = np.zeros(expected.shape)
         inputs = (sampling, episodes.class_start, group, base, span.start, pools)
         count_supports(*inputs, counts, power)
+        return counts, power
+
+    def add(span: slice) -> tuple[FloatArray, FloatArray]:
+        """Return the sums over some draws: with the values, and of squared weights."""
+        counts, power = count(pools, span)
         return deviation[:, :, span] @ counts.transpose(1, 0, 2), power
 
+    first_draws = min(draws, DRAWS_OF_OVERLAP)
+    _, power = count(pools, slice(0, first_draws))
+    overlap = fold_overlap(power / first_draws - expected, mean)
+    pools, _, expected = plan_pools(episodes, shots, distinct, overlap)
     tasks = [partial(add, span) for span in blocks(draws, DRAWS_PER_TASK)]
     sums, power = (sum(parts) / draws for parts in zip(*engine.run(tasks), strict=True))
     influence = sums[: len(shots)]
@@ -195,14 +207,18 @@ def support_influence(
 
 
 def plan_pools(
-    episodes: Episodes, shots: IntArray, distinct: bool
-) -> tuple[Pools, FloatArray]:
+    episodes: Episodes,
+    shots: IntArray,
+    distinct: bool,
+    overlap: FloatArray | None = None,
+) -> tuple[Pools, FloatArray, FloatArray]:
     """Return what can be drawn in each fold, and the weights that make influences of counts.
 
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
     calls. Folds are averaged over those in which the call can be drawn, and in which a support
-    leaves out some of the pool. The last result is the sum of the squared mean weights of the calls
-    of each class, (classes, shots): a call is k / pool times in a support, on average.
+    leaves out some of the pool. `overlap` is what `fold_overlap` returns. The last results are the
+    sums of the mean weights of the calls of each class, and of their squares, (classes, shots): a
+    call is k / pool times in a support, on average.
     """
     splits = make_splits(episodes)
     numbers = episodes.label * (len(splits) + 1) + episodes.fold
@@ -221,6 +237,8 @@ def plan_pools(
     varying = np.maximum(counts.sum(axis=0), 1)  # (shots, kinds)
     weight = scale[:, :, label] * outside[:, None]  # (folds, shots, kinds)
     weight *= outside.sum(axis=0) / varying**2
+    if overlap is not None:
+        weight /= overlap.T[:, label]
     mean_weight = np.sum(weight * mean_count[:, :, label], axis=0)
     is_class = label[:, None] == np.arange(len(episodes.classes))
     pools = Pools(
@@ -231,7 +249,20 @@ def plan_pools(
         weight=np.ascontiguousarray(weight.transpose(2, 1, 0)),
         total=np.ascontiguousarray(weight.sum(axis=0).T),
     )
-    return pools, (size * np.square(mean_weight) @ is_class).T
+    power = (size * np.square(mean_weight) @ is_class).T
+    return pools, (size * mean_weight @ is_class).T, power
+
+
+def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
+    """Return how much of the influence of examples the counts show, (classes, shots): up to 1.
+
+    `variance` and `mean` are the sums of the variances and of the means of the weights of a class's
+    calls. They are equal if the supports of all folds are the same. All folds share one order of
+    the calls, but their supports differ a little: a draw has a call in some folds and not in
+    others. That shrinks the covariance with the score by the same share as the variance.
+    """
+    share = variance / np.where(mean > 0, mean, 1.0)
+    return np.where(share > MIN_OVERLAP, np.minimum(share, 1.0), 1.0)
 
 
 def sample_deviations(
