@@ -185,8 +185,10 @@ def support_influence(
         return deviation[:, :, span] @ counts.transpose(1, 0, 2), power
 
     first_draws = min(draws, DRAWS_OF_OVERLAP)
-    _, power = count(pools, slice(0, first_draws))
-    overlap = fold_overlap(power / first_draws - expected, mean)
+    spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
+    counted = engine.run([partial(count, pools, span) for span in spans])
+    power = sum(power for _, power in counted) / first_draws
+    overlap = fold_overlap(power - expected, mean)
     pools, _, expected = plan_pools(episodes, shots, distinct, overlap)
     tasks = [partial(add, span) for span in blocks(draws, DRAWS_PER_TASK)]
     sums, power = (sum(parts) / draws for parts in zip(*engine.run(tasks), strict=True))
