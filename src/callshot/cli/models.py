@@ -358,51 +358,49 @@ def export(
     echo(f"licence of the encoder's weights: {learned.licence}")
 
 
-@app.command(rich_help_panel=FIELD)
-def scan(
-    *,
-    path: ModelFile,
-    out: Out,
-    encoder: EncoderOptions,
+@dataclass
+class ScanOptions:
+    """How calls are found in recordings; with --segments there is none of these."""
+
     false_alarms: str | None = option(
         None,
         "N/h",
         "Allowed false alarms of each label per hour or day, for example 1/h or 2/d. Sets "
         "the thresholds.",
         shown="1/h; none where calls are found by the nearest mean",
-    ),
+    )
     precision: float | None = option(
         None,
         "P",
         "Least probability that a detection is right, between 0 and 1, for example 0.9. Needs a "
         "model with verdicts of a review: callshot learn --add REVIEW.",
         shown="all, but what verdicts show to be more likely wrong than right",
-    ),
+    )
     best: int | None = option(
         None,
         "N",
         "Report the N windows of each label with the highest scores, whatever the thresholds. To "
         "find first calls where nothing was found: confirm or reject them with callshot review.",
-    ),
+    )
     gap: float = option(
         0.0,
         "S",
         "Longest pause inside an event, in seconds. Windows with a detection of the same "
         "label that are closer become one event.",
-    ),
+    )
     hop: float | None = option(
         None,
         "S",
         "Time from the start of one window to the start of the next, in seconds. A "
         "shorter time gives more exact starts and ends of events, and takes longer.",
         shown="the hop of the encoder, or the length of the window",
-    ),
+    )
     edges: str = option(
         "windows",
         "windows|sound",
         "Where events begin and end. windows: an event is a stretch of windows with calls. sound: "
         "each call in these windows is an event, by what is loud in the band of the examples.",
-    ),
+    )
     adapt: str = option(
         "auto",
         "auto|always|none",
@@ -410,7 +408,7 @@ def scan(
         "(at most 20 examples per label), and to set the thresholds from these recordings. "
         "auto: only if the model has no background of its own, for example one learned from "
         "clips. always: for any model. none: use the model as it is.",
-    ),
+    )
     to: tuple[str, ...] = option(
         ("raven",),
         "NAMES",
@@ -418,17 +416,27 @@ def scan(
         "commas. With raven, raven-all has one table of all "
         "recordings.",
         separated=True,
-    ),
-    clips: Clips = None,
+    )
+    clips: Clips = None
     max_hz: float | None = option(
         None,
         "HZ",
         "With --clips: upper limit of the frequency axis in the spectrograms. Does not "
         "change what is detected.",
         shown="half the sample rate",
-    ),
-    seed: Seed = 0,
-    follow_links: FollowLinks = False,
+    )
+    seed: Seed = 0
+    follow_links: FollowLinks = False
+    cluster: ClusterName = None
+
+
+@app.command(rich_help_panel=FIELD)
+def scan(
+    *,
+    path: ModelFile,
+    out: Out,
+    encoder: EncoderOptions,
+    scanning: Annotated[Given, ScanOptions],
     recordings: Path | None = argument(
         None,
         "RECORDINGS|INDEX",
@@ -447,7 +455,6 @@ def scan(
         "With --segments: folder of the recordings.",
         shown="the folder in the table of segments",
     ),
-    cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
     """Find calls in recordings with a model, or label the calls of a table of segments.
@@ -473,20 +480,8 @@ def scan(
             "calls"
         )
     if segments is not None:
-        of_recordings = {
-            "best": best,
-            "clips": clips,
-            "cluster": cluster,
-            "false_alarms": false_alarms,
-            "hop": hop,
-            "max_hz": max_hz,
-            "precision": precision,
-        }
-        for name, value in of_recordings.items():
-            if value is not None:
-                raise OptionError(
-                    f"{name}: cannot be combined with --segments; remove it"
-                )
+        for name in scanning:
+            raise OptionError(f"{name}: cannot be combined with --segments; remove it")
         with run_with_progress("opening the encoder", quiet=quiet) as progress:
             labelled = scan_segment_files(
                 path,
@@ -506,13 +501,17 @@ def scan(
         report_left_out(labelled.rejects, "segment", "")
         return
 
-    clip_options = None
-    if clips is not None:
-        clip_options = ClipOptions(clips, max_hz=max_hz, seed=seed)
-    elif max_hz is not None:
+    for name, value in {"audio": audio, "store": encoder.store}.items():
+        if value is not None:
+            raise OptionError(f"{name}: only for --segments; remove it")
+    options = ScanOptions(**scanning)
+    clips = None
+    if options.clips is not None:
+        clips = ClipOptions(options.clips, max_hz=options.max_hz, seed=options.seed)
+    elif options.max_hz is not None:
         raise OptionError(NO_CLIPS)
     with (
-        use_cluster(cluster, encoder.threads, quiet=quiet) as workers,
+        use_cluster(options.cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
     ):
         assert recordings is not None  # otherwise there are segments
@@ -520,20 +519,20 @@ def scan(
             path,
             recordings,
             out,
-            formats=to,
-            clips=clip_options,
+            formats=options.to,
+            clips=clips,
             cluster=workers,
             progress=progress,
-            false_alarms=parse_rate(false_alarms),
-            precision=precision,
-            best=best,
-            gap_s=gap,
-            hop_s=hop,
-            edges=edges,
-            adapt=adapt,
+            false_alarms=parse_rate(options.false_alarms),
+            precision=options.precision,
+            best=options.best,
+            gap_s=options.gap,
+            hop_s=options.hop,
+            edges=options.edges,
+            adapt=options.adapt,
             encoder=encoder.encoder,
             encoder_options=encoder.choices,
-            follow_links=follow_links,
+            follow_links=options.follow_links,
             device=encoder.device,
             threads=encoder.threads,
         )
