@@ -119,12 +119,7 @@ def refine_split(
     gap = descent.evaluate(descent.start)[0] - optimum
     path = Path(temperature, [0], [centroid(queries)[place]], [gap])
 
-    # Softmax has a curvature of at most 1/2: a Lipschitz constant of the gradient.
-    table = np.column_stack([rows, np.ones(len(rows))])
-    if len(table) < table.shape[1]:
-        table = table.T
-    largest = np.linalg.eigvalsh(table.T @ table)[-1]
-    length = 1.0 / (0.5 * largest + 1.0 / c)  # of a gradient step
+    step_length = _find_step_length(rows, c)
     # The start divided by the temperature.
     previous = descent.start.plus(1.0 / temperature - 1.0, descent.start)
     lookahead = previous
@@ -135,11 +130,13 @@ def refine_split(
         if is_exact:
             previous = descent.multiply(previous.unknowns, previous.bias)
             lookahead = descent.multiply(lookahead.unknowns, lookahead.bias)
+        # The step lowers J, so J at the lookahead is an upper bound.
         bound, residual = descent.evaluate(lookahead)
         gradient = descent.find_gradient(lookahead, residual, is_exact=is_exact)
-        point = lookahead.plus(-length, gradient)
+        point = lookahead.plus(-step_length, gradient)
         is_last = bound - optimum <= NEAR or step == MAX_STEPS
-        if str(step).rstrip("0") in ("1", "2", "5") or is_last:
+        is_reported = str(step).rstrip("0") in ("1", "2", "5")  # 1, 2, 5, 10, 20, …
+        if is_reported or is_last:
             weight = descent.weight(point) / deviation
             layer = LinearLayer(weight, point.bias)
             path.steps.append(step)
@@ -161,6 +158,18 @@ def refine_split(
     return path
 
 
+def _find_step_length(rows: FloatArray, c: float) -> float:
+    """Return the length of gradient steps that lower J wherever they start.
+
+    It is 1 over a Lipschitz constant of the gradient: softmax has a curvature of at most 1/2.
+    """
+    table = np.column_stack([rows, np.ones(len(rows))])
+    if len(table) < table.shape[1]:
+        table = table.T
+    largest = np.linalg.eigvalsh(table.T @ table)[-1]
+    return float(1.0 / (0.5 * largest + 1.0 / c))
+
+
 class Descent(Objective):
     """J at the points that gradient steps reach from a start.
 
@@ -180,7 +189,9 @@ class Descent(Objective):
         super().__init__(rows, label, classes, weight)
         self.c = c
         unknowns = weight
-        if self.in_span:
+        if (
+            self.in_span
+        ):  # the weights of each class are a row after the others, times 1
             unknowns = np.eye(classes, len(self.all_rows), len(rows))
         self.start = self.multiply(unknowns, bias)
         # The residuals of the last gradient, and their sums over rows as unknowns and logits.

@@ -205,11 +205,13 @@ class FrameClassifier(nn.Module):
         """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
         start = self.data.table.start[crops.row] + crops.first
         length = crops.columns * PATCH
-        index, is_real = padded_index(start, length)
+        index, is_real = padded_index(start, length)  # both (frames, crops)
         by_crop = np.ascontiguousarray(index.T)
         frames = self.data.frames[self.data.tensor(by_crop)]
-        columns = is_real[::PATCH].T
-        mask = None if columns.all() else self.data.tensor(columns)
+        is_real_column = is_real[::PATCH].T  # a column is PATCH frames wide
+        mask = None
+        if not is_real_column.all():
+            mask = self.data.tensor(is_real_column)
         return self(frames, mask, dropout), mask
 
     def losses(

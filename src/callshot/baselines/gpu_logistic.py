@@ -91,10 +91,10 @@ class GpuTrainer(SupportDrawer):
         rows = self._rows(self.shared_supports(span))
         out = self._new_table(len(rows))
         for draws in blocks(len(rows), self.fits_at_a_time):
-            for s, (weight, bias) in enumerate(self.fit_nested(rows[draws])):
-                logits = weight @ columns + bias
+            for shot, (weight, bias) in enumerate(self.fit_nested(rows[draws])):
+                logits = weight @ columns + bias  # (draws, classes, distinct queries)
                 of_queries = logits[..., where]
-                out[s, :, :, draws] = of_queries.permute(1, 2, 0)
+                out[shot, :, :, draws] = of_queries.permute(1, 2, 0)
         return out.flatten(2)
 
     def per_query(self, draws: int) -> Tensor:
@@ -104,10 +104,12 @@ class GpuTrainer(SupportDrawer):
         for span in blocks(len(queries), self.fits_at_a_time // draws):
             rows = self._rows(self.own_supports(span, draws))
             column = queries[span].repeat_interleave(draws, 0)[..., None]
-            for s, (weight, bias) in enumerate(self.fit_nested(rows)):
-                logits = torch.bmm(weight, column) + bias
+            for shot, (weight, bias) in enumerate(self.fit_nested(rows)):
+                logits = (
+                    torch.bmm(weight, column) + bias
+                )  # (queries · draws, classes, 1)
                 by_draw = logits.reshape(-1, draws, len(self.steps))
-                out[s, :, span] = by_draw.permute(2, 0, 1)
+                out[shot, :, span] = by_draw.permute(2, 0, 1)
         return out.flatten(2)
 
     def _new_table(self, draws: int) -> Tensor:
@@ -123,7 +125,7 @@ class GpuTrainer(SupportDrawer):
         return out
 
     def _rows(self, supports: Supports) -> Tensor:
-        """Return the rows of every draw, (draws, rows); the support at each k is the first rows."""
+        """Return the rows of every draw, (draws, rows); the support at k is the first of them."""
         start = self.on_gpu.class_start[self.label]
         chosen = supports.chosen[self.label, self.turn]
         return (chosen + start[:, None]).T
@@ -207,7 +209,7 @@ class BatchedSolver:
         `start` is (fits, classes, unknowns and bias). Return the positions of the optima, of the
         same shape, and how far J may be above its optimum at most.
         """
-        lanes = padded(len(label))
+        lanes = padded(len(label))  # columns for the rows of a fit
         size = (lanes, start.shape)
         if size not in self.newtons:
             self.newtons[size] = Newton(*size, self.c, self.tolerance, rows)
@@ -325,7 +327,7 @@ class Newton:
         self.graphs[name].replay()
 
     def _begin(self) -> None:
-        """Start at the given positions, or at zeros where these are better."""
+        """Start each fit at its given position, or at zeros where J is lower there."""
         start = self.trial[..., : self.unknowns]
         image = torch.bmm(start, self.columns)
         point = torch.cat([start, image], 2)
@@ -479,13 +481,11 @@ class Newton:
         return total
 
     def _bound_gap(self) -> Tensor:
-        """Return how far J may be above its optimum, as `solver.bound_gap`."""
-        descent = self.descent
+        """Return how far J may be above its optimum, (fits,), as `solver.bound_gap`."""
+        descent = self.descent  # weights, then the bias in the last column
         bias = descent[..., -1] ** 2 / self.curvature[..., -1]
-        other = self._partner(self.scaled) if self.is_gram else descent
-        weights = descent[..., :-1]
-        other_weights = other[..., :-1]
-        square = dot(weights, other_weights)
+        partner = self._partner(self.scaled) if self.is_gram else descent
+        square = dot(descent[..., :-1], partner[..., :-1])
         total = square + bias.sum(1)
         return total * (0.5 / self.c)
 

@@ -379,28 +379,27 @@ def shared_evidence(
 ) -> Evidence:
     """Return the function that trains on some draws that all queries share.
 
-    It gets a slice of the draws, and returns a[draw, shot, n, q] by a fit for each draw and shot.
+    It gets a slice of the draws, trains at each draw and k, and returns the evidence.
     """
     whole, fit = draw_fitter(c, engine, split, shots, spread)
     # Each distinct query is multiplied once, so that equal ones tie.
     queries, place = engine.episodes.distinct_at(split.rows)
-
     classes = len(engine.episodes.classes)
 
     def compute(span: slice) -> FloatArray:
         """Train on the draws in `span`; return the evidence, (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
-        a = np.empty((len(draws), len(shots), classes, len(split.rows)))
-        for d, draw in enumerate(draws):
-            weight, bias = fit(split.number, draw)
+        evidence = np.empty((len(draws), len(shots), classes, len(split.rows)))
+        for draw, out in zip(draws, evidence, strict=True):
+            weight, bias = fit(split.number, draw)  # of the first shots
             logits = np.empty((bias.size, len(queries)))
-            rows = weight.reshape(bias.size, -1)
-            multiply(rows, queries, is_symmetric=False, out=logits)
+            weight_rows = weight.reshape(bias.size, -1)  # one for each k and class
+            multiply(weight_rows, queries, is_symmetric=False, out=logits)
             by_class = logits.reshape(*bias.shape, -1)
             with_bias = by_class + bias[..., None]
-            a[d, : len(bias)] = with_bias[..., place]
-            a[d, len(bias) :] = whole
-        return a
+            out[: len(bias)] = with_bias[..., place]
+            out[len(bias) :] = whole
+        return evidence
 
     return compute
 
@@ -417,14 +416,14 @@ def query_evidence(
 
     def fill(span: slice) -> None:
         """Train on the draws of the queries in `span`, and fill in their evidence."""
-        for q in range(span.start, span.stop):
-            query = int(split.rows[q])
+        for position in range(span.start, span.stop):
+            query = int(split.rows[position])
             for draw in range(engine.protocol.draws):
-                weight, bias = fit(query, draw)
+                weight, bias = fit(query, draw)  # of the first shots
                 logits = weight @ engine.episodes.vectors[query] + bias
-                out[: len(bias), :, q, draw] = logits
+                out[: len(bias), :, position, draw] = logits
                 if whole is not None:
-                    out[len(bias) :, :, q, draw] = whole[:, q]
+                    out[len(bias) :, :, position, draw] = whole[:, position]
 
     return fill
 
@@ -434,16 +433,16 @@ def draw_fitter(
 ) -> tuple[FloatArray | None, Callable[[int, int], Layers]]:
     """Return the evidence by the whole support side, and a function to train on a draw.
 
-    The function gets a place, as `support_rows` does, and the number of a draw. It trains at every
-    k at which the draw is not the whole support side. For the other k, the first result is the
-    evidence, (classes, queries); it is None if there is no such k.
+    The function gets the query or fold, as `support_rows` does, and the number of a draw. It trains
+    at every k at which the draw is not the whole support side. For the other k, the first result is
+    the evidence, (classes, queries); it is None if there is no such k.
     """
     episodes = engine.episodes
     whole = score_whole_support(engine, split, shots, c)
 
-    def fit(place: int, draw: int) -> Layers:
+    def fit(query_or_fold: int, draw: int) -> Layers:
         """Train on one draw, at every k at which it is not the whole support side."""
-        rows, sizes = support_rows(spread, place, draw, shots)
+        rows, sizes = support_rows(spread, query_or_fold, draw, shots)
         if whole is not None:
             sizes = sizes[: np.searchsorted(sizes, len(split.pool))]
         vectors = episodes.vectors[rows]

@@ -90,7 +90,7 @@ class Objective:
         if self.in_span and further_rows is not None:
             self.all_rows = np.vstack([rows, further_rows])
         table = np.ascontiguousarray(rows.T)
-        if self.in_span:
+        if self.in_span:  # the Gram matrix
             table = self.all_rows @ self.all_rows.T
             table.flat[:: len(table) + 1] += ridge * np.trace(table)
         self.double = Rows(table, rows)
@@ -141,14 +141,15 @@ class PathSolver(Objective):
         """
         table, rows = self.single
 
-        def apply(basis: Array) -> Array:
+        def multiply_gram(basis: Array) -> Array:
+            """Return the Gram matrix of the rows, or else of their columns, times a basis."""
             return table @ basis if self.in_span else table @ (rows @ basis)
 
         rng = np.random.default_rng(0)
         basis = rng.normal(size=(len(table), number)).astype(np.float32)
         for _ in range(POWER_STEPS):
-            basis, _ = np.linalg.qr(apply(basis))
-        applied = apply(basis)
+            basis, _ = np.linalg.qr(multiply_gram(basis))
+        applied = multiply_gram(basis)
         variation, axes = np.linalg.eigh((basis.T @ applied).astype(np.float64))
         varies = variation > max(1e-6 * variation.max(initial=0.0), TINY)
         self.variation = variation[varies]
@@ -170,28 +171,21 @@ class PathSolver(Objective):
         gain = np.inf
         rows = self.single
         for _ in range(MAX_STEPS):
-            residual = c * (self.truth - p)
-            descent = self.multiply(
-                self._sum_rows(self.double, residual) - position.unknowns,
-                residual.sum(axis=1),
-            )
-            bias_curvature = np.maximum(c * (p * (1.0 - p)).sum(axis=1), TINY)
-            square = np.vdot(descent.unknowns, self.dual(descent))
-            square += np.sum(descent.bias**2 / bias_curvature)
-            previous = gap
-            gap = float(0.5 * square / c)
+            descent = self._find_descent(c, position, p)
+            previous_gap = gap
+            gap = self._bound_gap(c, p, descent)
             if gap <= tolerance:
                 break
-            has_no_gain = gain <= 1e-15 * abs(value) and gap > 0.5 * previous
+            has_no_gain = gain <= 1e-15 * abs(value) and gap > 0.5 * previous_gap
             if has_no_gain and rows is self.double:  # only rounding is left
                 break
-            if gain <= 1e-6 * abs(value) and gap > 0.1 * previous:
+            if gain <= 1e-6 * abs(value) and gap > 0.1 * previous_gap:
                 rows = self.double
             goal = FIRST_GOAL
             if rows is self.double:
                 goal = DOUBLE_GOAL
-            elif previous < np.inf:  # the faster the gap falls, the more digits pay
-                goal = np.clip(0.01 * gap / previous, MIN_GOAL, MAX_GOAL)
+            elif previous_gap < np.inf:  # the faster the gap falls, the more digits pay
+                goal = np.clip(0.01 * gap / previous_gap, MIN_GOAL, MAX_GOAL)
             goal = max(goal, 0.1 * tolerance / gap)
             # A step that overflows in float32 is not taken, and the next is in float64.
             with np.errstate(over="ignore", invalid="ignore"):
@@ -201,6 +195,19 @@ class PathSolver(Objective):
             value = new_value
         self.fits = [*self.fits[1 - COMBINED_FITS :], position]
         return self.weight(position), position.bias, gap
+
+    def _find_descent(self, c: float, position: Vector, p: FloatArray) -> Vector:
+        """Return the negative gradient of C · J at a position; `p` are its probabilities."""
+        residual = c * (self.truth - p)
+        row_sums = self._sum_rows(self.double, residual)
+        return self.multiply(row_sums - position.unknowns, residual.sum(axis=1))
+
+    def _bound_gap(self, c: float, p: FloatArray, descent: Vector) -> float:
+        """Return how far J may be above its optimum, from the negative gradient of C · J."""
+        bias_curvature = np.maximum(c * (p * (1.0 - p)).sum(axis=1), TINY)
+        square = np.vdot(descent.unknowns, self.dual(descent))
+        square += np.sum(descent.bias**2 / bias_curvature)
+        return float(0.5 * square / c)
 
     def _start(self, c: float) -> Vector:
         """Return the linear combination of the last fits with the lowest J; zeros before any fit.
@@ -311,14 +318,14 @@ class PathSolver(Objective):
         )
 
     def _find_curvature(self, c: float, p: FloatArray, dtype: Any) -> list[Array]:
-        """Return p, C · p, and how to precondition a residual, in a precision.
+        """Return p, C · p, and three arrays for `_precondition`, all as `dtype`.
 
-        The last three are what `_precondition` needs: the eigenvectors (classes, classes) of the
-        curvature of the softmax, summed over rows; for each of them a shrinkage (classes,
-        directions), to be added to 1 as a scale of the unknowns; and a scale (classes) of the bias.
+        The three are the eigenvectors (classes, classes) of the curvature of the softmax, summed
+        over rows; for each of them a shrinkage (classes, directions), to be added to 1 as a scale
+        of the unknowns; and a scale (classes) of the bias.
         """
-        mean = np.diag(p.sum(axis=1)) - p @ p.T
-        strength, axes = np.linalg.eigh(c * mean)
+        curvature = np.diag(p.sum(axis=1)) - p @ p.T
+        strength, axes = np.linalg.eigh(c * curvature)
         # The same number added to every bias changes nothing: along it the scale is 0.
         is_flat = strength <= 1e-9 * strength[-1]
         strength = np.where(is_flat, 0.0, strength)

@@ -268,15 +268,16 @@ def train_recurrent(
         *inputs, cell=cells, networks=options.networks, context=context
     )
     title = metadata["text"]
-    sizes = sorted(set(metadata["parameters"].values()))
-    size = f"{sizes[0]:,}"
-    if len(sizes) > 1:
-        size += f" to {sizes[-1]:,}"
+    counts = sorted(set(metadata["parameters"].values()))
+    parameters = f"{counts[0]:,}"
+    if len(counts) > 1:
+        parameters += f" to {counts[-1]:,}"
     plural = "s" if options.networks > 1 else ""
+    size = f"{parameters} parameters, {options.networks} network{plural}"
     baseline = {
         "kind": "recurrent",
         "name": title if len(set(cells)) == 1 else "RNN",
-        "how": f"{title}{choice}; {size} parameters, {options.networks} network{plural}",
+        "how": f"{title}{choice}; {size}",
     }
     baselines = baseline_frame(encoder_data, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
@@ -310,13 +311,13 @@ def train_end_to_end(
     from callshot.baselines.end_to_end import score_end_to_end
 
     outputs = find_outputs(encoder_data)
-    _, names, targets = outputs
+    _, output_names, targets = outputs
     scores, metadata = score_end_to_end(
         signals,
         targets,
         encoder_data.episodes.fold,
         encoder_data.groups,
-        names,
+        output_names,
         init=options.init,
         context=context,
     )

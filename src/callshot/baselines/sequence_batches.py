@@ -98,17 +98,18 @@ class BatchData:
     def classes(self, rows: IntArray) -> IntArray:
         """Return one class number for each of some rows, by which inner folds are balanced.
 
-        With several outputs it is the rarest that is true for a row; rows without any are one more
-        class. The numbers have no gaps.
+        If a row has several labels, its class is the rarest of them. Rows without labels are one
+        more class. The numbers have no gaps.
         """
         label = self.label[rows]
-        if label.ndim == 1:
+        if label.ndim == 1:  # class numbers already
             return label
-        positives = label.sum(axis=0)
-        counts = np.where(label, positives, len(label) + 1)
+        rows_with_label = label.sum(axis=0)
+        counts = np.where(label, rows_with_label, len(label) + 1)
         rarest = counts.argmin(axis=1)
         rarest[~label.any(axis=1)] = label.shape[1]
-        return np.unique(rarest, return_inverse=True)[1]
+        _, number = np.unique(rarest, return_inverse=True)
+        return number
 
     def fingerprint(self, rows: IntArray) -> str:
         """Return a hash of everything about some rows that decides a training.

@@ -190,10 +190,11 @@ def fill_probabilities(logits, bias, label, p):
 
 @inner
 def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
-    """Fill `weight` with Σ_i factors[n, i] · row i + scale · penalised, for each class n.
+    """Fill `weight` with Σ_i factors[n, i] · row i + scale · penalised[n], for each class n.
 
-    `factors` is (classes, rows). With a Gram matrix, weights are coefficients of the rows, so the
-    sums are the factors themselves. `bias` gets the sums of the factors.
+    `factors` is (classes, rows); `penalised` and `weight` are (classes, unknowns). With a Gram
+    matrix the unknowns are coefficients of the rows, so the coefficients of Σ_i are the factors.
+    `bias` gets the sum of the factors of each class.
     """
     fill_sums(factors, bias)
     if not is_gram:

@@ -493,14 +493,8 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
     if job.held_out.any():
         rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
-        _, losses = job.train(
-            "search",
-            rows,
-            job.config.epochs,
-            losses,
-            pool,
-            held_out,
-        )
+        epochs = job.config.epochs
+        _, losses = job.train("search", rows, epochs, losses, pool, held_out)
         if best_epoch(losses) == 0:
             problem = "the loss of the held-out rows is not finite after any epoch"
             raise job.diverged(problem)

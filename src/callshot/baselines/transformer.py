@@ -316,6 +316,7 @@ class BeatsBlock(nn.Module):
         """
         layers = (self.q, self.k, self.v)
         query, key, value = (split_heads(layer(tokens), self.heads) for layer in layers)
+        # BEATs's gate: two sigmoids for each query and head give the factor of its bias.
         linear = self.gate(query).unflatten(-1, (2, GATE_VALUES))
         gate_values = linear.sum(-1)
         first, second = torch.sigmoid(gate_values).split(1, dim=-1)
@@ -343,17 +344,17 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
            [1, 0, 5],
            [2, 1, 0]])
     """
-    half = count // 2
-    near = half // 2
+    half = count // 2  # buckets for each direction
+    near = half // 2  # distances that have a bucket each
     position = np.arange(tokens)
     offset = position - position[:, None]
     distance = np.abs(offset)
+    # From `near` on, the buckets divide the logarithm of the distance up to `max_distance`.
     ratio = np.maximum(distance, 1).astype(np.float32) / near
     logarithm = np.log(ratio) / math.log(max_distance / near)
     beyond = logarithm * (half - near)
-    bucket_beyond = near + beyond.astype(np.int64)
-    far = np.minimum(bucket_beyond, half - 1)
-    bucket = np.where(distance < near, distance, far)
+    far_bucket = np.minimum(near + beyond.astype(np.int64), half - 1)
+    bucket = np.where(distance < near, distance, far_bucket)
     bucket[offset > 0] += half
     return bucket
 

@@ -94,22 +94,25 @@ def compare_encoders(
     ('a', 'b', 1, 0.25, 0.25)
     """
     comparisons = []
-    curves: dict[str, dict[tuple[str, ...], Frame]] = {}
+    curves: dict[str, dict[tuple[str, ...], Frame]] = {}  # by encoder, then by key
     for curve in split_curves(values):
         of_encoder = curves.setdefault(curve["encoder"][0], {})
         of_encoder[curve.select(PAIR_KEY).row(0)] = curve
+    no_curve = values.clear()
+    samples_at_k = ("k", pl.col("value").list.len())
     for one, other in combinations(curves, 2):
         for key in curves[one] | curves[other]:
-            both = [curves[name].get(key, values.clear()) for name in (one, other)]
-            sizes = [rows.select("k", pl.col("value").list.len()) for rows in both]
-            if not sizes[0].equals(sizes[1]):
+            curve = curves[one].get(key, no_curve)
+            other_curve = curves[other].get(key, no_curve)
+            sizes = curve.select(samples_at_k)
+            if not sizes.equals(other_curve.select(samples_at_k)):
                 raise InputError(
                     f"{key[0]}: '{one}' and '{other}' cannot be compared ({', '.join(key)}): "
                     "expected the same k and the same number of samples; "
                     "evaluate both with the same options"
                 )
-            difference = value_matrix(both[0]) - value_matrix(both[1])
-            comparisons.append(Comparison(both[0], other, difference))
+            difference = value_matrix(curve) - value_matrix(other_curve)
+            comparisons.append(Comparison(curve, other, difference))
     rows_by_pair = summarise_comparisons(comparisons, complete_shots)
     return concat_frames(rows_by_pair, DIFFERENCES)
 
@@ -287,8 +290,8 @@ def is_comparable(baseline: Mapping[str, Any], curve_key: tuple[str, ...]) -> bo
     """
     corpus, encoder, scoring, metric, _ = curve_key
     task = (baseline["corpus"], baseline["scoring"], baseline["metric"])
-    is_read = baseline["encoder"] in ("", encoder)
-    return is_read and task == (corpus, scoring, metric)
+    fits_encoder = baseline["encoder"] in ("", encoder)
+    return fits_encoder and task == (corpus, scoring, metric)
 
 
 def baseline_name(baseline: Mapping[str, Any]) -> str:
@@ -375,13 +378,15 @@ def _crossover(
 ) -> dict[str, Any]:
     """Return a row of the CROSSOVERS schema for one curve and baseline.
 
-    `difference` are their rows of the DIFFERENCES schema, from which `k_clear` is read: from there
-    on the curve is clearly ahead. Shots without an interval do not count; an undefined difference
-    is not clear. `labels` says with which labels the baseline was trained, `k_mean` from which k
-    the mean is ahead.
+    `difference` are their rows of the DIFFERENCES schema. They give `k_clear`, from which on the
+    curve is clearly ahead. Shots without an interval do not count; an undefined difference is not
+    clear. `labels` says with which labels the baseline was trained, `k_mean` from which k on the
+    mean is ahead.
     """
-    counts = pl.col("low").is_not_null() | pl.col("mean").is_nan()
-    clear = first_lasting(difference.filter(counts), AHEAD & pl.col("clear"))
+    has_interval = pl.col("low").is_not_null()
+    is_undefined = pl.col("mean").is_nan()
+    compared = difference.filter(has_interval | is_undefined)
+    clear = first_lasting(compared, AHEAD & pl.col("clear"))
     return curve.select(CURVE_COLUMNS).row(0, named=True) | {
         "baseline": baseline,
         "labels": labels,

@@ -58,7 +58,7 @@ from callshot.fewshot.permutation import (
     shots_to_test,
 )
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import make_spread
+from callshot.fewshot.spreads import Spread, make_spread
 from callshot.fewshot.sweep import (
     Categories,
     query_evidence,
@@ -78,6 +78,7 @@ from callshot.records import (
     ClassCount,
     Episode,
     Evaluation,
+    FloatArray,
     Folds,
     IntArray,
     Progress,
@@ -480,27 +481,13 @@ def rerun_episode(
             "segment, its label is not eligible, or it is in the common fold"
         )
     query = int(queries[0])
-    fold = int(episodes.fold[query])
     drawn = make_spread(spread, episodes, protocol)
-    place = query if drawn.has_own_draws else fold
-    rows = drawn.supports(place, k, draw)
-    segments = [tuple(episodes.segment[row] for row in support) for support in rows]
-    if drawn.has_own_draws:
-        protocol = replace(protocol, draws=draw + 1)
+    query_or_fold = query if drawn.has_own_draws else int(episodes.fold[query])
+    supports = drawn.supports(query_or_fold, k, draw)
+    segments = [tuple(episodes.segment[row] for row in rows) for rows in supports]
     rule = find_classifier(classifier)
-    shots = np.array([k])
     with open_engine(episodes, protocol, 1, 0, classifier=rule) as engine:
-        split = make_split(engine.episodes, fold)
-        fitted = engine.for_split(split)
-        q = int(np.searchsorted(split.rows, query))
-        if drawn.has_own_draws:
-            size = (1, len(episodes.classes), len(split.rows), draw + 1)
-            table = np.empty(size)
-            query_evidence(fitted, split, shots, table)(slice(q, q + 1))
-            evidence = table[0, :, q, draw]
-        else:
-            span = slice(draw, draw + 1)
-            evidence = shared_evidence(fitted, split, shots, drawn)(span)[0, 0, :, q]
+        evidence = _score_query(engine, drawn, query, k, draw)
     to_scores = softmax if protocol.score == "softmax" else log_odds
     return Episode(
         segment,
@@ -509,6 +496,25 @@ def rerun_episode(
         support=dict(zip(episodes.classes, segments, strict=True)),
         scores=dict(zip(episodes.classes, to_scores(evidence).tolist(), strict=True)),
     )
+
+
+def _score_query(
+    engine: Engine, spread: Spread, query: int, k: int, draw: int
+) -> FloatArray:
+    """Return the evidence of each class, (classes,), for one row as a query, in one draw."""
+    split = make_split(engine.episodes, int(engine.episodes.fold[query]))
+    shots = np.array([k])
+    position = int(np.searchsorted(split.rows, query))  # among the queries of its fold
+    if not spread.has_own_draws:
+        compute = shared_evidence(engine.for_split(split), split, shots, spread)
+        evidence = compute(slice(draw, draw + 1))  # (1 draw, 1 k, classes, queries)
+        return evidence[0, 0, :, position]
+    # Draws are made from the first on, up to the one that is wanted.
+    engine = replace(engine, protocol=replace(engine.protocol, draws=draw + 1))
+    evidence = np.empty((1, len(split.relevant), len(split.rows), draw + 1))
+    fill = query_evidence(engine.for_split(split), split, shots, evidence)
+    fill(slice(position, position + 1))
+    return evidence[0, :, position, draw]
 
 
 def sweep_on_cluster(

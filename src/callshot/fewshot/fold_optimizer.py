@@ -58,9 +58,9 @@ class Problem:
         A class is eligible if every fold has a segment of it.
         """
         counts = self.counts(fold)
-        return self.cost_of_ranges(
-            np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1))
-        )
+        ranges = np.ptp(counts, axis=1)
+        eligible = np.flatnonzero(counts.min(axis=1))
+        return self.cost_of_ranges(ranges, eligible)
 
     def cost_of_ranges(
         self, ranges: IntArray, eligible: IntArray | slice = slice(None)
@@ -70,9 +70,10 @@ class Problem:
         A range is the largest minus the smallest number of segments in a fold. Divided by the mean
         number it is the spread of a class.
         """
-        scaled = (self.count * ranges)[eligible].tolist()
-        total = self.holds.sum(axis=0)[eligible].tolist()
-        return -len(total), sum(map(Fraction, scaled, total), Fraction(0))
+        scaled_ranges = (self.count * ranges)[eligible].tolist()
+        segments = self.holds.sum(axis=0)[eligible].tolist()
+        spread_sum = sum(map(Fraction, scaled_ranges, segments), Fraction(0))
+        return -len(segments), spread_sum
 
     def restrict(self, classes: IntArray) -> tuple["Problem", IntArray]:
         """Return the problem of some classes alone, and the recordings that carry them."""
@@ -99,10 +100,10 @@ def build_folds(
     >>> build_folds(["rumble", "roar", "rumble", "roar"], ["a", "a", "b", "b"], 2).fold
     array([0, 0, 1, 1])
     """
-    names, code = np.unique(label, return_inverse=True)
+    names, class_number = np.unique(label, return_inverse=True)
     recordings, row = np.unique(recording, return_inverse=True)
     table = np.zeros((len(recordings), len(names)), dtype=np.int64)
-    np.add.at(table, (row, code), 1)
+    np.add.at(table, (row, class_number), 1)
     limits = {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0}
     if order is None:
         order = np.arange(len(recordings))
@@ -164,11 +165,14 @@ def _search_parts(
         part_fold, least[classes], part_obstacle = _search(part, fold[rows])
         obstacle = obstacle or part_obstacle
         # A part may number its folds freely: its largest goes to the fold that is least filled.
-        load = np.bincount(part_fold, size[rows], problem.count)
-        largest = np.argsort(-load, kind="stable")
-        emptiest = np.argsort(filled, kind="stable")
-        fold[rows] = emptiest[np.argsort(largest)[part_fold]]
-        filled[emptiest] += load[largest]
+        load = np.bincount(
+            part_fold, size[rows], problem.count
+        )  # segments in each fold
+        largest_first = np.argsort(-load, kind="stable")
+        emptiest_first = np.argsort(filled, kind="stable")
+        rank = np.argsort(largest_first)  # of each fold of the part by size
+        fold[rows] = emptiest_first[rank[part_fold]]
+        filled[emptiest_first] += load[largest_first]
     return fold, _describe_proof(problem, fold, least, obstacle)
 
 
@@ -186,12 +190,15 @@ def _describe_proof(
         return "optimum proved: every class is spread as evenly as its recordings allow"
     if not obstacle:
         return "optimum proved by integer programming"
-    if cost[0] == bound[0]:
-        gap = math.ceil(1000 * (cost[1] - bound[1]) / len(least)) / 1000
-        rest = f"at most {gap:g} above the lower bound"
+    eligible = -cost[0]
+    candidates = -bound[0]
+    if eligible == candidates:
+        gap = (cost[1] - bound[1]) / len(least)  # mean over classes
+        rounded_up = math.ceil(1000 * gap) / 1000
+        rest = f"at most {rounded_up:g} above the lower bound"
     else:
-        candidates = f"{-bound[0]} classes that are in {problem.count} recordings"
-        rest = f"{-cost[0]} of the {candidates} are eligible"
+        in_enough = f"{candidates} classes that are in {problem.count} recordings"
+        rest = f"{eligible} of the {in_enough} are eligible"
     return f"not proved: {obstacle}; best of local search, {rest}"
 
 
@@ -201,6 +208,7 @@ def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
     Return the best folds, a lower bound on the range of each class, and what prevented a proof that
     the folds are optimal, if anything did.
     """
+    # The range that each class could have if it were alone.
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
     for number, (proposals, hinted) in enumerate(SEARCHES):
         improved = search_locally(
@@ -222,20 +230,21 @@ def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
 
 
 def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
-    """Raise the lower bounds on the ranges of classes that `fold` does not reach.
+    """Return lower bounds on the ranges of classes, raised where `fold` does not reach them.
 
-    The new bound is the least range that the class can have if it is alone, by milp. The time of
-    the search and the proof depend on these bounds, the folds do not.
+    A raised bound is the least range that the class can have if it is alone, by milp. `least` are
+    the bounds before. The time of the search and the proof depend on the bounds, the folds do not.
     """
     least = least.copy()
-    counts = problem.counts(fold)
-    unmet = (np.ptp(counts, axis=1) > least) | (counts.min(axis=1) == 0)
+    counts = problem.counts(fold)  # (classes, folds)
+    is_above_bound = np.ptp(counts, axis=1) > least
+    is_ineligible = counts.min(axis=1) == 0
     with suppress(TimeoutError):
-        for c in np.flatnonzero(unmet):
-            alone, rows = problem.restrict(np.array([c]))
-            best, obstacle = _solve(alone, fold[rows], least[[c]])
+        for n in np.flatnonzero(is_above_bound | is_ineligible):
+            alone, rows = problem.restrict(np.array([n]))
+            best, obstacle = _solve(alone, fold[rows], least[[n]])
             if not obstacle:
-                least[c] = np.ptp(alone.counts(best))
+                least[n] = np.ptp(alone.counts(best))
     return least
 
 
@@ -251,9 +260,11 @@ def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray,
 
     count = problem.count
     nodes = problem.limits["node_limit"]
-    kinds, kind, times = np.unique(
+    # Negative, so that recordings with many segments come first.
+    negative_kinds, kind, times = np.unique(
         -problem.holds, axis=0, return_inverse=True, return_counts=True
     )
+    kinds = -negative_kinds
     places = len(kinds) * count
     if nodes < 1:
         return fold, "the solver was left out"
@@ -263,14 +274,7 @@ def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray,
         cost = problem.cost(fold)
         if more_classes and -cost[0] == len(least):
             continue
-        model = _build_model(
-            -kinds,
-            times,
-            count,
-            least,
-            cost,
-            more_classes,
-        )
+        model = _build_model(kinds, times, count, least, cost, more_classes)
         result = milp(**model, options=dict(problem.limits))  # milp empties it
         if "time limit" in result.message.lower():
             raise TimeoutError

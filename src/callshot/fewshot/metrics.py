@@ -105,8 +105,9 @@ def measure(
 
 def by_sample(metrics: Sequence[FoldMetrics]) -> ClassTables:
     """Join the tables (draws, shots, classes) of blocks of draws to (shots, classes, draws)."""
-    columns = zip(*(part.tables for part in metrics), strict=True)
-    return ClassTables(*(np.concatenate(one).transpose(1, 2, 0) for one in columns))
+    by_field = zip(*[block.tables for block in metrics], strict=True)
+    joined = [np.concatenate(tables).transpose(1, 2, 0) for tables in by_field]
+    return ClassTables(*joined)
 
 
 class Fold(NamedTuple):
@@ -135,9 +136,10 @@ def weigh_fold(split: Split, weights: Any) -> Fold:
     if weights is None:
         weights = np.ones((size, 1))
     positives = split.positives[:, None]
-    # Outputs of networks may have no positive in a fold, or never be a label.
-    positive_weight = split.relevant.astype(float) @ weights / np.maximum(positives, 1)
-    is_label = split.label == np.arange(len(positives))[:, None]
+    # Outputs of networks may have no positive in a fold, or never be a label: divide by 1 then.
+    weight_sum = split.relevant.astype(float) @ weights  # (classes, samples)
+    positive_weight = weight_sum / np.maximum(positives, 1)
+    is_label = split.label == np.arange(len(positives))[:, None]  # (classes, queries)
     queries = np.maximum(is_label.sum(axis=1, keepdims=True), 1)
     return Fold(
         size=np.array(size),
@@ -189,10 +191,8 @@ def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
     It is Σ_n P(decide n) · P(n is a label of the query). `probability` (shots, classes) is how
     often each class is decided.
     """
-    share = split.relevant.mean(
-        axis=1
-    )  # of the queries that have each class as a label
-    return (probability * share).sum(axis=1)
+    share_with_label = split.relevant.mean(axis=1)  # of the queries, for each class
+    return (probability * share_with_label).sum(axis=1)
 
 
 def chance_balanced_accuracy(split: Split, probability: FloatArray) -> FloatArray:
@@ -216,7 +216,8 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
     # How often a query of each class gets a decision for any of its labels.
     hit_rate = probability @ label_shares(split).T
     queries = np.bincount(split.label, minlength=len(split.relevant))
-    false_negative = queries / len(split.label) * (1.0 - hit_rate)
+    query_share = queries / len(split.label)
+    false_negative = query_share * (1.0 - hit_rate)
     # 2 TP + FP + FN, as `probability` is TP + FP.
     denominator = true_positive + probability + false_negative
     f1 = 2.0 * true_positive / np.where(denominator == 0, 1.0, denominator)
@@ -319,16 +320,18 @@ class MetricSums:
     def open_fold(
         self, split: Split, weights: Any = None, column: IntArray | None = None
     ) -> None:
-        """Begin a fold, with the weights of its queries (queries, samples) if they differ.
+        """Begin a fold; metrics that are added from now on are of this fold.
 
-        With `column`, that is the column of the weights that each sample has.
+        `weights` (queries, samples) are those of its queries, None if all are 1. If samples share
+        weights, these have few columns, and `column` (samples,) is the column of each sample.
         """
         self._is_weighted = weights is not None
         decided = self.zeros(*self.tied.shape)
         fold = weigh_fold(split, weights)
         if column is not None:
-            size, queries, *means = fold
-            fold = Fold(size, queries, *(table[..., column] for table in means))
+            size, queries, *mean_weights = fold
+            by_sample = [table[..., column] for table in mean_weights]
+            fold = Fold(size, queries, *by_sample)
         self._folds.append((split, fold, decided))
 
     def add(self, row: Any, tables: ClassTables) -> None:

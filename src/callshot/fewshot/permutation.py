@@ -96,34 +96,43 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     labellings = list(
         make_labellings(episodes, engine.protocol.seed, engine.protocol.permutations)
     )
-    weight = len(shots) / episodes.folds
-    rows = len(episodes.fold)
-    # The products or distances of all rows take at most half of the memory limit.
-    is_large = engine.direct or 16 * rows**2 > engine.memory
-    folds = []
+    progress = len(shots) / episodes.folds
+    fold_means = []
     matrix = None
     for split in make_splits(episodes):
         fitted = engine.for_split(split)
         if matrix is None or fitted is not engine:
             # Vectors that no split changes are multiplied once.
-            matrix = np.empty((0, 0))
-            if engine.rule != "nearest" and not is_large:
-                block, _ = class_matrices(fitted.episodes.as_one_class, engine.rule)
-                matrix = block.reshape(rows, rows)
+            matrix = _compute_matrix(fitted)
         if engine.rule in ("mean", "ridge") and matrix.size > 0:
             products: FloatArray | None = np.ascontiguousarray(matrix[:, split.rows])
         else:
             products = fold_products(fitted, split)
-        fold = (fitted, split, shots, matrix, products)
-        tasks = [partial(_measure_labelling, *fold, one) for one in labellings]
-        ap, auroc = np.stack(engine.run(tasks, weight), axis=1)
-        # NaN where every query is positive for every class.
-        defined = split.positives < len(split.rows)
-        total = auroc[..., defined].sum(axis=-1)
-        folds.append([ap.mean(axis=-1), total / (defined.sum() or np.nan)])
+        measure = partial(_measure_labelling, fitted, split, shots, matrix, products)
+        tasks = [partial(measure, labelling) for labelling in labellings]
+        results = engine.run(tasks, progress)
+        ap, auroc = np.stack(results, axis=1)  # each (labellings, shots, classes)
+        # AUROC is undefined for a class that all queries have, and NaN if all classes are such.
+        has_negatives = split.positives < len(split.rows)
+        total = auroc[..., has_negatives].sum(axis=-1)
+        mean_auroc = total / (has_negatives.sum() or np.nan)
+        fold_means.append([ap.mean(axis=-1), mean_auroc])
     # Over the folds that have a value.
-    count = np.isfinite(folds).sum(axis=0)
-    return np.nansum(folds, axis=0) / np.where(count > 0, count, np.nan)
+    count = np.isfinite(fold_means).sum(axis=0)
+    return np.nansum(fold_means, axis=0) / np.where(count > 0, count, np.nan)
+
+
+def _compute_matrix(engine: Engine) -> FloatArray:
+    """Return the products of all rows, (rows, rows), or for the medoid their distances.
+
+    It is empty if the rule does not read it, or if it exceeds half of the memory limit.
+    """
+    rows = len(engine.episodes.fold)
+    is_large = engine.direct or 16 * rows**2 > engine.memory
+    if engine.rule == "nearest" or is_large:
+        return np.empty((0, 0))
+    block, _ = class_matrices(engine.episodes.as_one_class, engine.rule)
+    return block.reshape(rows, rows)
 
 
 class Labelling(NamedTuple):
@@ -146,13 +155,13 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
     names, recording = np.unique(episodes.recording, return_inverse=True)
     calls = np.lexsort((segment, recording, episodes.fold))
     fold = episodes.fold[calls]
-    # The words by which recordings are sorted; those of the true labels are 0.
+    # One random number for each recording; for the true labels all are 0, which keeps the order.
     keys = np.array([key(name) for name in names.tolist()], np.uint64)
-    words = np.zeros((1 + count, len(keys)), np.uint64)
-    recording_words(purpose_key(seed, "permutation"), keys, words[1:])
-    for word in words:
+    random_words = np.zeros((1 + count, len(keys)), np.uint64)
+    recording_words(purpose_key(seed, "permutation"), keys, random_words[1:])
+    for recording_word in random_words:
         # Calls by fold, then by the random order of their recordings.
-        shuffled = np.lexsort((word[recording[calls]], fold))
+        shuffled = np.lexsort((recording_word[recording[calls]], fold))
         source = np.empty_like(calls)
         source[calls] = calls[shuffled]
         members = np.lexsort((segment, episodes.label[source]))
@@ -187,6 +196,7 @@ def _measure_labelling(
     relevant = np.ascontiguousarray(episodes.relevant[source].T)
     relabelled = replace(split, label=episodes.label[source], relevant=relevant)
     classes = len(episodes.classes)
+    # The rows of each class's support in each draw.
     drawn = np.empty((TEST_DRAWS, classes, int(shots[-1])), np.uint64)
     supports.draw_members(
         streams.purpose_key(engine.protocol.seed, "shared"),
@@ -200,6 +210,7 @@ def _measure_labelling(
     vectors = episodes.vectors
     squares = episodes.squares
     if products is None:
+        # From here on, a row's number is its place among the drawn rows.
         rows, place = np.unique(drawn.astype(np.int64), return_inverse=True)
         drawn = place.reshape(drawn.shape).astype(np.uint64)
         distinct, row_place = episodes.distinct_at(rows)
@@ -208,13 +219,13 @@ def _measure_labelling(
         vectors = vectors[rows]
         squares = squares[rows]
     bytes_per_draw = 8 * len(shots) * classes * len(split.rows)
-    values = []
+    values = []  # (metrics, draws, shots, classes) of some draws
     for span in blocks(TEST_DRAWS, BLOCK_BYTES // bytes_per_draw):
         chosen = drawn[span]
         evidence = np.empty((len(chosen), len(shots), classes, len(split.rows)))
         if engine.rule == "ridge":
-            for d, members in enumerate(chosen.astype(np.int64)):
-                evidence[d] = _regress(vectors, matrix, products, members, shots)
+            for draw, members in enumerate(chosen.astype(np.int64)):
+                evidence[draw] = _regress(vectors, matrix, products, members, shots)
         else:
             rule = RULES.index(engine.rule)
             exemplars = (vectors, squares, matrix, products, chosen)
@@ -231,7 +242,11 @@ def _regress(
     members: IntArray,
     shots: IntArray,
 ) -> FloatArray:
-    """Return a[shot, n, q] by ridge regression on the members (classes, exemplars) of one draw."""
+    """Return the evidence (shots, classes, queries) by ridge regression on one draw.
+
+    `members` (classes, exemplars) are the rows of its supports, `vectors`, `matrix` and `products`
+    those of `_measure_labelling`.
+    """
     classes, exemplars = members.shape
     rows = members.T.ravel()  # one of each class in turn
     if matrix.size > 0:

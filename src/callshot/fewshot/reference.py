@@ -41,12 +41,12 @@ def draw(stream: Any, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
     support: list[int] = []
     position = 0
     while len(support) < k and (position < len(order) or not distinct):
-        past = position if distinct else 0
-        j = past + random_below(stream, position, len(order) - past)
+        taken = position if distinct else 0  # rows at the start of the order
+        j = taken + random_below(stream, position, len(order) - taken)
         if order[j] in pool:
             support.append(order[j])
         if distinct:  # Fisher-Yates
-            order[j] = order[past]
+            order[j] = order[taken]
         position += 1
     is_pool = distinct and len(support) == len(pool)
     return pool if is_pool else support  # one set, one order

@@ -36,7 +36,7 @@ Multiply = Callable[[IntArray, IntArray], FloatArray]
 def shared_evidence(
     engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Callable[[slice], FloatArray]:
-    """Return the function that computes a[draw, shot, n, q] of draws that all queries share."""
+    """Return the function that computes the evidence by draws that all queries share."""
     score = partial(score_draw, find_products(engine), split, shots, spread)
 
     def compute(span: slice) -> FloatArray:
@@ -59,16 +59,17 @@ def query_evidence(
 
     def fill(span: slice) -> None:
         """Fill in the evidence for some queries."""
-        for q in range(span.start, span.stop):
-            query = split.rows[q : q + 1]
+        for position in range(span.start, span.stop):
+            query = split.rows[position : position + 1]
             for draw in range(engine.protocol.draws):
-                out[:, :, q, draw] = score(int(query[0]), draw, query)[:, :, 0]
+                evidence = score(int(query[0]), draw, query)  # (shots, classes, 1)
+                out[:, :, position, draw] = evidence[:, :, 0]
 
     return fill
 
 
 def find_products(engine: Engine) -> Multiply:
-    """Return the function that gives the products of some rows with others.
+    """Return a function of two arrays of row numbers: the products of their vectors, as a table.
 
     They are looked up in the Gram matrix, unless this exceeds the memory limit.
     """
@@ -85,35 +86,35 @@ def score_draw(
     split: Split,
     shots: IntArray,
     spread: Spread,
-    place: int,
+    query_or_fold: int,
     draw: int,
     queries: IntArray,
 ) -> FloatArray:
-    """Return a[shot, n, q] of some queries by one draw; `place` as in `support_rows`.
+    """Return the evidence of some queries by one draw, (shots, classes, queries).
 
-    A support of all pools is one set: its exemplars are taken in their own order.
+    `query_or_fold` is as in `support_rows`. A support of all pools is one set: its exemplars are
+    taken in their own order.
     """
     episodes = spread.episodes
     classes = len(episodes.classes)
-    rows, sizes = support_rows(spread, place, draw, shots)
-    drawn = len(shots)
+    rows, sizes = support_rows(spread, query_or_fold, draw, shots)
+    smaller = len(shots)  # how many of the supports do not have all pools
     if spread.protocol.distinct or spread.rank is not None:
-        drawn = int(np.searchsorted(sizes, len(split.pool)))
-    a = np.empty((len(shots), classes, len(queries)))
-    for part, order in (
-        (slice(drawn), rows),
-        (slice(drawn, None), np.sort(rows)),
-    ):
+        smaller = int(np.searchsorted(sizes, len(split.pool)))
+    evidence = np.empty((len(shots), classes, len(queries)))
+    in_order_of_draw = (slice(smaller), rows)
+    in_own_order = (slice(smaller, None), np.sort(rows))
+    for part, ordered in (in_order_of_draw, in_own_order):
         if len(sizes[part]) == 0:
             continue
-        chosen = order[: sizes[part][-1]]
+        chosen = ordered[: sizes[part][-1]]
         weight = None
         if spread.support_units is not None:
             weight = spread.support_units[draw, chosen] * UNIT
         products = multiply(chosen, np.concatenate([chosen, queries]))
         label = episodes.label[chosen]
-        a[part] = score_support(products, label, classes, sizes[part], weight)
-    return a
+        evidence[part] = score_support(products, label, classes, sizes[part], weight)
+    return evidence
 
 
 def score_support(
@@ -123,7 +124,7 @@ def score_support(
     sizes: IntArray,
     weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Return a[s, n, q] by the first sizes[s] exemplars of a support.
+    """Return the evidence (sizes, classes, queries) by the first exemplars, so many as each size.
 
     `products` (rows, rows + queries) are those of the exemplars with each other and with the
     queries, `label` and `weight` their class numbers and weights.
@@ -134,21 +135,22 @@ def score_support(
     diagonal = np.arange(rows)
     table[diagonal, diagonal] += PENALTY if weight is None else PENALTY / weight
     queries = products.shape[1] - rows
-    a = np.empty((len(sizes), classes, queries))
-    eliminate(table, sizes, classes, a)
-    return a
+    evidence = np.empty((len(sizes), classes, queries))
+    eliminate(table, sizes, classes, evidence)
+    return evidence
 
 
 def support_rows(
-    spread: Spread, place: int, draw: int, shots: IntArray
+    spread: Spread, query_or_fold: int, draw: int, shots: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the rows of one draw, one of each class in turn, and the number of rows at each k.
 
-    So the support at each k is the first rows. `place` is the fold of the queries; if each query
-    has draws of its own, it is the query.
+    So the support at each k is the first rows. `query_or_fold` is the row of the query in
+    `per-query`, else the fold of the queries.
     """
-    supports = spread.supports(place, int(shots[-1]), draw)
+    supports = spread.supports(query_or_fold, int(shots[-1]), draw)
     turn = np.concatenate([np.arange(len(support)) for support in supports])
     order = np.argsort(turn, kind="stable")
     rows = np.concatenate(supports)[order]
-    return rows, np.searchsorted(turn[order], shots)
+    sizes = np.searchsorted(turn[order], shots)
+    return rows, sizes

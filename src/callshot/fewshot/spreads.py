@@ -11,6 +11,7 @@ drawn twice, whatever the sampler. The weights depend on the seed and the record
 encoders, classifiers and k are compared on the same samples.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,14 +77,16 @@ class Spread:
         """Whether every query has draws of its own."""
         return self.name == "per-query"
 
-    def supports(self, place: int, k: int, draw: int) -> list[IntArray]:
+    def supports(self, query_or_fold: int, k: int, draw: int) -> list[IntArray]:
         """Return the rows of each class's support in one draw, in the order of the draw.
 
-        `place` is the fold of the queries; with draws of their own, it is the query.
+        `query_or_fold` is the row of the query in `per-query`, else the fold of the queries.
         """
         episodes = self.episodes
         distinct = self.protocol.distinct
-        fold = int(episodes.fold[place]) if self.has_own_draws else place
+        fold = query_or_fold
+        if self.has_own_draws:
+            fold = int(episodes.fold[query_or_fold])
         allowed = episodes.is_support(fold)
         supports = []
         for n, class_key in enumerate(episodes.class_key):
@@ -94,10 +97,10 @@ class Spread:
                 supports.append(ordered[allowed[ordered]][:k])
                 continue
             purpose = "shared"
-            words = [draw, class_key]
+            words = [draw, class_key]  # identify the stream of random numbers
             if self.has_own_draws:
                 purpose = "support"
-                words.insert(0, episodes.segment_key[place])
+                words.insert(0, episodes.segment_key[query_or_fold])
                 rows = rows[allowed[rows]]
             stream = streams.make_stream(self.protocol.seed, purpose, *words)
             is_allowed = allowed[rows]
@@ -137,14 +140,16 @@ def make_spread(
 
 
 def leave_out(spread: Spread) -> Spread:
-    """Return a spread whose draws are also measured without groups of recordings.
+    """Return the spread with groups of recordings, so that draws are also measured without them.
 
-    It is returned as it is if it has few draws: these tell too little about single recordings.
+    Each group is left out of TIMES_LEFT_OUT draws or more. A spread of few draws is returned
+    unchanged, as these would say too little about single recordings.
     """
     if spread.samples < MIN_DRAWS:
         return spread
-    keys, group = group_recordings(spread.episodes)
-    repeats = -(-TIMES_LEFT_OUT * len(keys) // spread.samples)
+    group_keys, group = group_recordings(spread.episodes)
+    measurements = TIMES_LEFT_OUT * len(group_keys)
+    repeats = math.ceil(measurements / spread.samples)
     return replace(spread, group=group, repeats=repeats)
 
 
@@ -171,11 +176,12 @@ def units_without(left_out: IntArray, group: IntArray) -> IntArray:
 def draw_orders(
     episodes: Episodes, protocol: Protocol, units: IntArray, first: int = 0
 ) -> Ranks:
-    """Put the exemplars of each class in a random order in every sample: the heavy ones early.
+    """Draw a random order of the exemplars of each class for every sample.
 
-    `units` (samples, rows) are the weights of the exemplars' recordings, `first` is the number of
-    the first sample. An exemplar comes at an exponentially distributed time, divided by its weight.
-    Return the exemplars in order, (samples, rows), by number inside their class.
+    The order sorts exponentially distributed random numbers that are divided by the weights, so
+    exemplars of heavy recordings tend to come early. `units` (samples, rows) are the weights,
+    `first` is the number of the first sample. The result (samples, rows) has the exemplars of one
+    class after another, each by its number inside the class.
     """
     arrival = np.empty(units.shape)
     base = streams.purpose_key(protocol.seed, "total")

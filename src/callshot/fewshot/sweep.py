@@ -105,10 +105,10 @@ def sweep(
         k = np.append(k, largest)
     if scorer is not None:
         k.sort()
-    data = make_spread(spread, engine.episodes, protocol, engine.threads.map)
+    drawn = make_spread(spread, engine.episodes, protocol, engine.threads.map)
     if without_groups and spread == "shared" and protocol.shots:
-        data = leave_out(data)
-    return k, sweep_folds(engine, k, data, categories, scorer)
+        drawn = leave_out(drawn)
+    return k, sweep_folds(engine, k, drawn, categories, scorer)
 
 
 def sweep_folds(
@@ -120,17 +120,17 @@ def sweep_folds(
 ) -> MetricSums:
     """Return the values of a spread at every k, by the engine's rule or another scorer.
 
-    By rule, a k beyond the shots of the protocol is the row `all`. A GPU that runs out of memory
-    leaves the sweep to the CPU, with a note.
+    By rule, a k beyond the shots of the protocol is the row `all`. If a GPU runs out of memory, the
+    CPU does the sweep, with a note.
     """
-    rows = len(k)
-    names = (engine.episodes.classes, categories)
+    classes = engine.episodes.classes
 
     def add_folds(new_sums: Callable[..., MetricSums], sweep_fold: Any) -> MetricSums:
-        """Sweep all folds, on the CPU or on a GPU."""
-        sums = new_sums(rows, spread.samples, *names)
+        """Sweep all folds on one device: `new_sums` and `sweep_fold` are those of the device."""
+        sums = new_sums(len(k), spread.samples, classes, categories)
         if spread.group is not None:
-            sums.left_out = new_sums(rows, spread.samples * spread.repeats, *names)
+            samples = spread.samples * spread.repeats
+            sums.left_out = new_sums(len(k), samples, classes, categories)
         return _add_folds(engine, k, spread, scorer, sums, sweep_fold)
 
     if engine.gpu is not None:
@@ -154,12 +154,12 @@ def _add_folds(
     sums: MetricSums,
     sweep_fold: Callable[..., None],
 ) -> MetricSums:
-    """Add the metrics of every fold, and finish the sums.
+    """Add the metrics of every fold to the sums, finish and return them.
 
     `sweep_fold` adds one fold, on the CPU or on a GPU. By rule, the row `all` is scored apart, and
     vectors are transformed for each split; another scorer does both by itself.
     """
-    shots = len(k) if scorer else len(engine.protocol.shots)
+    swept = len(k) if scorer else len(engine.protocol.shots)  # rows without `all`
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
         weights: Any = None
@@ -171,9 +171,9 @@ def _add_folds(
             units = units_without(groups, spread.group[split.rows])
             left_out = spread.left_out(slice(None))
             sums.left_out.open_fold(split, units.T * UNIT, left_out)
-        if shots:
-            sweep_fold(fitted, split, k[:shots], spread, sums, scorer)
-        if len(k) > shots:
+        if swept:
+            sweep_fold(fitted, split, k[:swept], spread, sums, scorer)
+        if len(k) > swept:
             _sweep_pool(fitted, split, k, spread, sums)
     draws = engine.protocol.count_supports(spread.name)
     sums.finish(draws)
@@ -230,11 +230,10 @@ def _measure_draws(
 ) -> None:
     """Score the queries of one fold by draws that all of them share, and add the metrics.
 
-    `rows` are the rows of the sums that the shots have, `evidence` computes it by some draws.
+    `rows` are the rows of the sums, one for each k; `evidence` returns the evidence by some draws.
     """
     shots = rows.stop - rows.start
     bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
-
     has_groups = sums.left_out is not None and rows.start == 0
 
     def measure_span(span: slice) -> list[FoldMetrics]:
@@ -260,15 +259,19 @@ def _measure_draws(
             sums.count(rows, part.decisions, part.tied)
     sums.add(rows, by_sample(metrics))
     if sums.left_out is not None and left_out:
-        by_repeat = [by_sample(parts) for parts in left_out]
-        columns = zip(*by_repeat, strict=True)
-        tables = [np.stack(one, axis=-1) for one in columns]
-        size = (*tables[0].shape[:2], -1)
-        sums.left_out.add(rows, ClassTables(*(table.reshape(size) for table in tables)))
+        by_repeat = [by_sample(metrics) for metrics in left_out]
+        joined = []
+        for tables in zip(*by_repeat, strict=True):  # one field, in every repeat
+            table = np.stack(tables, axis=-1)  # (shots, classes, draws, repeats)
+            joined.append(table.reshape(*table.shape[:2], -1))
+        sums.left_out.add(rows, ClassTables(*joined))
 
 
 def rank_evidence(engine: Engine, evidence: FloatArray) -> NDArray[np.uint16]:
-    """Turn a[draw, shot, n, q] into scores, in place, and return the decisions."""
+    """Turn evidence into scores, in place, and return the class decided for each query.
+
+    Evidence is (draws, shots, classes, queries), decisions are (draws, shots, queries).
+    """
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = evidence.reshape(draws * shots, classes, 1, queries)
@@ -277,7 +280,7 @@ def rank_evidence(engine: Engine, evidence: FloatArray) -> NDArray[np.uint16]:
 
 
 def measure_evidence(engine: Engine, split: Split, evidence: FloatArray) -> FoldMetrics:
-    """Turn a[draw, shot, n, q] into scores, in place, and return their metrics."""
+    """Turn evidence (draws, shots, classes, queries) into scores, in place; return metrics."""
     decided = rank_evidence(engine, evidence)
     return measure(split, evidence, decided)
 
@@ -301,18 +304,24 @@ def _bootstrap_fold(
         scores, decided, decisions = score_queries(engine, split, shots[block], scorer)
         size = (len(scores), classes, protocol.bootstraps)
         tables = ClassTables(*(np.empty(size) for _ in ClassTables._fields))
-        tied = np.empty(size[:2], np.int64)
+        tied = np.empty((len(scores), classes), np.int64)
         tasks = []
-        for s in range(len(scores)):
-            of_shot = ClassTables(*(table[s] for table in tables))
-            truth = (split.relevant, split.label)
-            counts = (of_shot.hits, of_shot.correct, of_shot.decided)
-            tasks.append(
-                partial(ranks.sample_decisions, decided[s], *truth, picks, *counts)
+        for row, shot_scores in enumerate(scores):  # of one k
+            shot_tables = ClassTables(*(table[row] for table in tables))
+            decisions_task = partial(
+                ranks.sample_decisions,
+                decided[row],
+                split.relevant,
+                split.label,
+                picks,
+                shot_tables.hits,
+                shot_tables.correct,
+                shot_tables.decided,
             )
-            for n in range(classes):
-                inputs = (split, n, scores[s, n], picks, harmonic, of_shot, tied[s])
-                tasks.append(partial(_resample_class, *inputs))
+            tasks.append(decisions_task)
+            for n, class_scores in enumerate(shot_scores):
+                inputs = (n, class_scores, picks, harmonic, shot_tables, tied[row])
+                tasks.append(partial(_resample_class, split, *inputs))
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
         engine.run(tasks, weight)
         sums.count(block, decisions, tied)
@@ -333,32 +342,41 @@ def _resample_class(
     `scores` is (queries, draws), `picks` (queries, samples) the draw that a sample takes of each
     query, `harmonic` the harmonic numbers; `tables` are (classes, samples), `tied` (classes).
     Scores are only compared with the scores of anchors: the positives, or the negatives where these
-    are fewer and nothing is tied, as the sums over negatives hold for rankings without ties. Where
-    both sides are large, every sample is sorted instead.
+    are fewer and no scores tie, as the sums over negatives hold for rankings without ties. Where
+    positives and negatives are both many, every sample is sorted instead.
     """
     ap = tables.ap[n]
     auroc = tables.auroc[n]
     queries, draws = scores.shape
     flat = scores.reshape(-1)
-    relevant = split.relevant[n]
+    is_positive = split.relevant[n]
     positives = int(split.positives[n])
+    negatives = queries - positives
+    sorts_samples = min(positives, negatives) > MANY_ANCHORS
+    choices = [is_positive]
+    if negatives < positives and not sorts_samples:
+        choices.insert(0, ~is_positive)  # used if nothing is tied
     order = ranks.sort_scores(flat)
-    many = min(positives, queries - positives) > MANY_ANCHORS
-    by_negatives = 2 * positives > queries and not many
-    for is_anchor in (~relevant, relevant) if by_negatives else (relevant,):
-        positive = is_anchor is relevant
+    for is_anchor in choices:
         largest = max(2 * int(is_anchor.sum()) * draws + 1, queries)
         code = np.empty(flat.size, np.uint16 if largest < SMALL_CODES else np.uint32)
         ties, tied[n] = ranks.encode(order, flat, is_anchor, draws, code)
         if not ties:
             break
-    if many:
-        ranks.sample_class_by_sorting(flat, draws, relevant, picks, ap, auroc)
-    else:
-        anchor = np.flatnonzero(is_anchor)
-        ranks.sample_class(
-            code, anchor, positive, ties > 0, draws, picks, harmonic, ap, auroc
-        )
+    if sorts_samples:
+        ranks.sample_class_by_sorting(flat, draws, is_positive, picks, ap, auroc)
+        return
+    ranks.sample_class(
+        code,
+        np.flatnonzero(is_anchor),
+        is_anchor is is_positive,
+        ties > 0,
+        draws,
+        picks,
+        harmonic,
+        ap,
+        auroc,
+    )
 
 
 def score_queries(
@@ -438,7 +456,7 @@ def query_evidence(
 def shared_evidence(
     engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Evidence:
-    """Return the function that computes a[draw, shot, n, q] of some draws by the engine's rule.
+    """Return the function that computes the evidence by some draws and the engine's rule.
 
     All queries share the draws. Without a Gram matrix, or for large supports in a given order,
     class means are multiplied with the queries; otherwise products of vectors are looked up.
@@ -449,7 +467,15 @@ def shared_evidence(
     products = fold_products(engine, split)
     queries = len(split.rows)
     is_long = spread.rank is not None and shots[-1] > LONGEST_DRAW
-    by_means = engine.rule in ("mean", "cosine") and (products is None or is_long)
+    if engine.rule in ("mean", "cosine") and (products is None or is_long):
+
+        def compute_by_means(span: slice) -> FloatArray:
+            """Return the evidence by the draws in `span`, (draws, shots, classes, queries)."""
+            draws = range(span.start, span.stop)
+            means = [_draw_means(engine, split, shots, spread, draw) for draw in draws]
+            return np.stack([evidence_of_means(engine, split, one) for one in means])
+
+        return compute_by_means
     stream = streams.purpose_key(engine.protocol.seed, "shared")
     # A given order has no exemplar twice.
     distinct = engine.protocol.distinct or spread.rank is not None
@@ -467,11 +493,6 @@ def shared_evidence(
         first = span.start
         size = (span.stop - first, len(shots), len(episodes.classes), queries)
         out = np.empty(size)
-        if by_means:
-            for d in range(len(out)):
-                means = _draw_means(engine, split, shots, spread, first + d)
-                out[d] = evidence_of_means(engine, split, means)
-            return out
         order = NO_ORDER
         if spread.rank is not None and spread.support_units is not None:
             order = (spread.rank[span], spread.support_units[span] * UNIT)
@@ -510,7 +531,7 @@ def fold_products(engine: Engine, split: Split) -> FloatArray | None:
 
 
 def pool_evidence(engine: Engine, split: Split) -> FloatArray:
-    """Return a[0, 0, n, q], of one draw at one k, where every class gives its whole pool."""
+    """Return the evidence where each support is its whole pool, (1, 1, classes, queries)."""
     shots = np.array([split.largest_pool])  # any draw of so many is the pool
     spread = make_spread("shared", engine.episodes, engine.protocol)
     return shared_evidence(engine, split, shots, spread)(slice(0, 1))
@@ -582,13 +603,14 @@ def count_recordings(episodes: Episodes) -> IntArray:
     smaller number is returned: resampling underestimates the variance of that side most.
     """
     is_query = episodes.fold >= 0  # calls of the common fold are only supports
-    everything = np.ones_like(is_query)
-    sides = [is_query, ~is_query] if episodes.only_common else [everything]
+    sides = [np.ones_like(is_query)]
+    if episodes.only_common:
+        sides = [is_query, ~is_query]
     _, recording = np.unique(episodes.recording, return_inverse=True)
     pairs = np.stack([episodes.label, recording])
     counts = []
-    for side in sides:
-        label, _ = np.unique(pairs[:, side], axis=1)  # once for each recording
+    for is_on_side in sides:
+        label, _ = np.unique(pairs[:, is_on_side], axis=1)  # each pair once
         counts.append(np.bincount(label))
     return np.min(counts, axis=0)
 

@@ -55,11 +55,11 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
             is_same = table.fingerprint == other.fingerprint
         else:
             pair = (table, other) if len(candidates) == 1 else ()
-            lacks_name = any(one.encoder == Path(one.source).stem for one in pair)
-            is_same = table.encoder == other.encoder or lacks_name
+            is_unknown = any(one.encoder == Path(one.source).stem for one in pair)
+            is_same = table.encoder == other.encoder or is_unknown
         if is_same:
             break
-    else:
+    else:  # no candidate is the same
         listed = ", ".join(
             f"{other.encoder!r} ({other.source})" for other in candidates
         )
