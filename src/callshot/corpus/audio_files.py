@@ -271,12 +271,11 @@ class FrameReader:
                         yield first, part
                         first += len(part)
             if first < last:
-                # How many frames are read in order before `first` is reached.
-                ahead = 0  # a seek reads little, in some places
-                if self._is_sequential:
+                frames = 0  # a seek reads little, in some places
+                if self._is_sequential:  # all frames before the first are read too
                     is_behind = first < self._position
-                    ahead = last if is_behind else last - self._position
-                self._expect(ahead)
+                    frames = last if is_behind else last - self._position
+                self._expect(frames)
                 self._move_to(first)
                 self._expect(last - first)
             while first < last:
@@ -286,18 +285,22 @@ class FrameReader:
         except soundfile.SoundFileError as error:
             self._check_stream()
             self.close()
-            # On a fixed grid, so that the answer does not depend on what was read before.
-            position = 0
-            if not self._is_sequential:
-                position = first - first % SEQUENTIAL_BLOCK_FRAMES
-            end_frame = self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
-            rate_hz = self.recording.rate_hz
-            raise DamagedAudio(
-                f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: "
-                f"the file is cut short or damaged after {end_frame / rate_hz:.2f} s "
-                f"({_error_text(error)}); copy it again",
-                end_frame,
-            ) from None
+            raise self._describe_damage(first, last, error) from None
+
+    def _describe_damage(self, first: int, last: int, error: Exception) -> DamagedAudio:
+        """Return the error of frames that cannot be decoded, with the frame where damage begins."""
+        # On a fixed grid, so that the answer does not depend on what was read before.
+        position = 0
+        if not self._is_sequential:
+            position = first - first % SEQUENTIAL_BLOCK_FRAMES
+        end_frame = self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
+        rate_hz = self.recording.rate_hz
+        return DamagedAudio(
+            f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: "
+            f"the file is cut short or damaged after {end_frame / rate_hz:.2f} s "
+            f"({_error_text(error)}); copy it again",
+            end_frame,
+        )
 
     def _expect(self, frames: int) -> None:
         """Tell the reader of a remote file that so many frames will be read in order."""

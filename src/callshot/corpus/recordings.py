@@ -683,6 +683,22 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
         read.notes[f"{count} found by file name only, the first from {first}"] += 1
 
 
+def _list_output(manifest: Path) -> set[Path]:
+    """Return a manifest of callshot and the files that it lists, if these are unchanged.
+
+    Without a readable manifest the set is empty.
+    """
+    output = set()
+    with suppress(*DAMAGED_MANIFEST):
+        content = json.loads(manifest.read_bytes())
+        output.add(manifest)
+        for name, checksum in content["files"].items():
+            file = manifest.parent / name
+            if sha256_file(file) == checksum:
+                output.add(file)
+    return output
+
+
 def find_input_files(
     folder: Path,
     *,
@@ -699,15 +715,10 @@ def find_input_files(
     visited = set()
     for path in find_files(folder, follow_links=follow_links):
         parent = path.parent.absolute()
-        for manifest in [parent / name for name in MANIFESTS if parent not in visited]:
-            with suppress(*DAMAGED_MANIFEST):
-                content = json.loads(manifest.read_bytes())
-                ignored.add(manifest)
-                for name, checksum in content["files"].items():
-                    output = parent / name
-                    if sha256_file(output) == checksum:
-                        ignored.add(output)
-        visited.add(parent)
+        if parent not in visited:
+            visited.add(parent)
+            for name in MANIFESTS:
+                ignored |= _list_output(parent / name)
         absolute = path.absolute()
         is_ignored = not ignored.isdisjoint([absolute, *absolute.parents])
         is_wanted = audio or path.suffix.lower() not in SUFFIXES

@@ -21,6 +21,7 @@ import polars as pl
 from callshot.corpus.annotations import NO_LABEL, AnnotationOptions
 from callshot.corpus.annotations.rows import other_cells, reject_row
 from callshot.corpus.audio import load_audio
+from callshot.corpus.audio_files import Signal
 from callshot.corpus.options import (
     PAPER_MINIMUM_S,
     Corpus,
@@ -437,15 +438,14 @@ def check_audio(
     `segments` are those of the segmentation, still with the columns that rejects need. Silence,
     clipping, damaged files, and audio that is also in another recording are noted.
     """
-    readable = []  # rows of segments, with the peak and the checksum of each
+    readable = []  # rows of segments; the peak and the checksum of each
+    peaks = []
     checksums = []
     rejects = [*segmentation.rejects]
-    peaks = []
     lengths_s = {one.path: one.duration_s for one in segmentation.recordings}
     damage: dict[str, None] = {}  # notes, each once and in order
-    unscaled = segments.with_columns(
-        peak_dbfs=None
-    )  # clipping shows before scaling only
+    # Clipping shows before scaling only.
+    unscaled = segments.with_columns(peak_dbfs=None)
     rows = list(unscaled.rows())
     with closing(load_audio(unscaled, threads=threads)) as signals:
         for number, signal in signals:
@@ -454,18 +454,12 @@ def check_audio(
             if isinstance(signal, InputError):
                 rejects.append(reject_row(row, signal))
                 continue
-            readable.append(number)
             path = row["path"]
-            collar_s = row["collar_s"]
-            start_s = max(0.0, row["start_s"] - collar_s)
-            end_s = min(row["end_s"] + collar_s, lengths_s[path])
-            samples = (end_s - start_s) * row["rate_hz"]
-            if len(signal) < samples - 2:  # beyond rounding
+            if _is_cut_short(signal, row, lengths_s[path]):
                 damage[f"{path}: {DAMAGED}"] = None
-            peak = np.abs(signal).max()
-            peaks.append(float(peak))
-            checksum = hashlib.sha256(signal.tobytes())
-            checksums.append(checksum.digest())
+            readable.append(number)
+            peaks.append(float(np.abs(signal).max()))
+            checksums.append(hashlib.sha256(signal.tobytes()).digest())
     kept = segmentation.segments.take(readable)
     groups = find_duplicates(checksums, kept["recording"])
     notes = [*segmentation.notes, *damage]
@@ -487,6 +481,15 @@ def check_audio(
         notes=notes,
         duplicates=grouped.filter(pl.col("group") != NO_GROUP).rows(),
     )
+
+
+def _is_cut_short(signal: Signal, segment: Row, recording_s: float) -> bool:
+    """Return whether fewer samples of a segment could be read than its recording should have."""
+    collar_s = segment["collar_s"]
+    start_s = max(0.0, segment["start_s"] - collar_s)
+    end_s = min(segment["end_s"] + collar_s, recording_s)
+    samples = (end_s - start_s) * segment["rate_hz"]
+    return bool(len(signal) < samples - 2)  # beyond rounding
 
 
 def describe_minimum(segmentation: Segmentation) -> str:

@@ -263,15 +263,14 @@ class JobRun:
         task = self.running.pop(future)
         status = future.status
         future.release()
-        # A worker may die after its result arrived; the status is then no longer "finished".
+        # Dask gives an error alone, or as the second of a tuple. The status does not tell: a worker
+        # may die after its result arrived.
         error = result[1] if isinstance(result, tuple) else result
         if not isinstance(error, BaseException):
             worker, reports = result
             for number, state, value in reports:
                 yield from self._finish_item(number, state, value, worker)
-            return
-
-        if isinstance(error, KilledWorker):
+        elif isinstance(error, KilledWorker):
             for number in task.numbers:
                 if task.is_alone:
                     name = self.job.names[number]

@@ -308,11 +308,7 @@ def _embed_missing(
     groups = [missing] if missing else []  # the rows of spans of each unit
     if max_spans is not None:
         spans = replace(spans, root=spans.root.absolute())  # workers have other folders
-        groups = []
-        missing.sort(key=paths.__getitem__)
-        for _, group in groupby(missing, paths.__getitem__):
-            rows = list(group)
-            groups += [rows[n : n + max_spans] for n in range(0, len(rows), max_spans)]
+        groups = _group_by_recording(missing, paths, max_spans)
     units = []
     for rows in groups:
         size = float(durations_s[rows].sum())
@@ -323,10 +319,10 @@ def _embed_missing(
         for number, result in run(units):
             rows = groups[number]
             if isinstance(result, InputError):
-                yield from ((n, result) for n in rows)
+                yield from ((row, result) for row in rows)
             else:
-                row, embedded = result
-                yield rows[row], embedded
+                position, embedded = result  # of the span in its unit
+                yield rows[position], embedded
 
     rejects = []
     pace = Pace(name, progress)
@@ -350,6 +346,18 @@ def _embed_missing(
         raise
     store.flush()
     return keys, sorted(rejects, key=lambda reject: reject.row or 0)
+
+
+def _group_by_recording(
+    rows: Sequence[int], paths: Sequence[str], max_rows: int
+) -> list[list[int]]:
+    """Return groups of up to `max_rows` rows of one recording; `paths` has that of each row."""
+    groups = []
+    for _, group in groupby(sorted(rows, key=paths.__getitem__), paths.__getitem__):
+        of_recording = list(group)
+        starts = range(0, len(of_recording), max_rows)
+        groups += [of_recording[start : start + max_rows] for start in starts]
+    return groups
 
 
 def encode_spans(
@@ -388,7 +396,10 @@ def encode_spans(
     def submit() -> Generator[
         tuple[int, tuple[str, PreparedSegment] | InputError], None, None
     ]:
-        """Yield prepared spans in order, after giving new audio to the threads of the model."""
+        """Yield the row of each span with its key and input, or its error.
+
+        Before it is yielded, audio that is new is given to the threads of the model.
+        """
         loaded = load_spans(ordered, threads=threads, ahead=ahead, prepare=prepare)
         with closing(loaded):
             for row, (_, result) in zip(order.tolist(), loaded, strict=True):
@@ -507,9 +518,12 @@ def embed_mixed_segments(
         )
     mixed = mix_spans(segments, mix.recordings, mix.snr_db)
     table, rejects = embed(mixed, encoder, options, progress=progress)
-    copies = len(mix.snr_db)
-    owner = np.array(table.spans["mixed_from"])
-    complete = np.flatnonzero(np.bincount(owner, minlength=len(segments)) == copies)
+    copies = len(mix.snr_db)  # of each segment, one after another
+    owner = np.array(
+        table.spans["mixed_from"]
+    )  # the row of the segment of each mixture
+    embedded_copies = np.bincount(owner, minlength=len(segments))
+    complete = np.flatnonzero(embedded_copies == copies)
     if len(complete) == 0:
         raise InputError(f"{table.source}: no segment could be embedded in background")
     vectors = table.matrix[np.isin(owner, complete)]

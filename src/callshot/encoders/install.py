@@ -237,19 +237,8 @@ def _install(
         target = weight_folder(name)
         for weight in weights:
             fetch(staged, weight)
-            old = read_record(target / weight.file)
-            new = read_record(source / weight.file)
-            if weight.sha256 is not None or old is None or new is None:
-                continue
-            is_same_source = old["source"] == weight.source
-            is_changed = is_same_source and old["sha256"] != new["sha256"]
-            if is_changed and not replace_first:
-                raise InputError(
-                    f"{name}: {weight.file}: expected sha256 {old['sha256']}, as at first use, "
-                    f"got {new['sha256']}; not kept. If you trust the new file, "
-                    "run the command again with --replace"
-                )
-
+            if weight.sha256 is None and not replace_first:
+                _check_first_use(name, weight, source, target)
         try:
             vectors = compute_vectors(replace(spec, weights_of=staged))
             if len({vector.tobytes() for vector in vectors.values()}) == 1:
@@ -271,6 +260,23 @@ def _install(
             destination.parent.mkdir(parents=True, exist_ok=True)
             replace_file(file, destination)
     return _describe_weights(spec, weights) + lines
+
+
+def _check_first_use(name: str, weight: Weight, source: Path, target: Path) -> None:
+    """Raise InputError if a new weight in `source` differs from that of its first use, in `target`.
+
+    Their records have the checksums. A weight that comes from another place may differ.
+    """
+    old = read_record(target / weight.file)
+    new = read_record(source / weight.file)
+    if old is None or new is None or old["source"] != weight.source:
+        return
+    if old["sha256"] != new["sha256"]:
+        raise InputError(
+            f"{name}: {weight.file}: expected sha256 {old['sha256']}, as at first use, "
+            f"got {new['sha256']}; not kept. If you trust the new file, "
+            "run the command again with --replace"
+        )
 
 
 def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]:

@@ -152,6 +152,39 @@ class EncoderSpec:
         return options | dict.fromkeys(self.auto, AUTO)
 
 
+def _parse_option(spec: EncoderSpec, name: str, text: str, default: Any) -> Any:
+    """Return the value of an option from the text of a user.
+
+    Its type is that of the default. Raises OptionError if it is of another type or off limits.
+    """
+    option = f"{spec.name}: {name}"
+    value: Any
+    try:
+        if isinstance(default, str):
+            value = text
+        elif text.lower() == "none" and name in HAS_NONE:
+            value = None
+        elif name == "band":
+            value = format_band(*parse_band(text))
+        elif isinstance(default, bool):
+            value = {"true": True, "false": False}[text.lower()]
+        elif isinstance(default, int):
+            value = int(text)
+        else:
+            value = float(text)
+    except (ValueError, KeyError):
+        example = "300-1000 (Hz)" if name == "band" else repr(default)
+        raise OptionError(
+            f"{option}: expected a value like {example}, got {text!r}"
+        ) from None
+    limits = {**SHARED_LIMITS, **spec.limits}.get(name, ())
+    if isinstance(value, str) and limits:
+        check_choice(option, value, limits)
+    elif limits and value is not None:
+        check_range(option, value, *limits)
+    return value
+
+
 def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed.
 
@@ -169,30 +202,7 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
             raise OptionError(
                 f"{spec.name}: no option {name!r}{hint}; options: {listed}"
             )
-        option = f"{spec.name}: {name}"
-        default = values[name]
-        try:
-            if isinstance(default, str):
-                values[name] = text
-            elif text.lower() == "none" and name in HAS_NONE:
-                values[name] = None
-            elif name == "band":
-                values[name] = format_band(*parse_band(text))
-            elif isinstance(default, bool):
-                values[name] = {"true": True, "false": False}[text.lower()]
-            else:
-                values[name] = (int if isinstance(default, int) else float)(text)
-        except (ValueError, KeyError):
-            example = "300-1000 (Hz)" if name == "band" else repr(default)
-            raise OptionError(
-                f"{option}: expected a value like {example}, got {text!r}"
-            ) from None
-        limits = {**SHARED_LIMITS, **spec.limits}.get(name, ())
-        if isinstance(values[name], str) and limits:
-            check_choice(option, values[name], limits)
-        elif limits and values[name] is not None:
-            check_range(option, values[name], *limits)
-
+        values[name] = _parse_option(spec, name, text, values[name])
     options = {name: values.pop(name) for name in spec.options}
     dimension = options.get(spec.dimension_option, spec.dimension)
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}

@@ -95,11 +95,11 @@ class Store:
         *,
         sequences: bool = False,
     ) -> None:
-        text = format_record(fingerprint)
-        self.folder = Path(folder) / sha256_text(text)[:16]
+        fingerprint_text = format_record(fingerprint)
+        self.folder = Path(folder) / sha256_text(fingerprint_text)[:16]
         self.notes: list[str] = []
         self.keeps_sequences = sequences
-        # Source, key, vector and sequence, by the row that it will have in the next shard.
+        # New rows: source, key, vector and sequence, by the row number in the next shard.
         self._buffer: dict[int, tuple[str, str, Vector, Vector | None]] = {}
         self._buffer_rows = 0  # with those of frames
         self._buffer_bytes = 0
@@ -113,9 +113,9 @@ class Store:
         self._lock = share_lock(self.folder / ".lock", clean)
         try:
             path = self.folder / FINGERPRINT
-            is_written = path.is_file() and path.read_bytes() == text.encode()
-            if not is_written and self._is_writable:
-                write_atomic(path, text)
+            content = path.read_bytes() if path.is_file() else b""
+            if content != fingerprint_text.encode() and self._is_writable:
+                write_atomic(path, fingerprint_text)
                 sync_folder(self.folder.parent)
             shards = list_shards(self.folder, sequences=sequences)
             # Threads verify the next shards while rows are entered: SHA-256 frees the GIL.

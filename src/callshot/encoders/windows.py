@@ -131,16 +131,16 @@ def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
     """
     spans = find_spans(len(signal), options)
     windows = np.zeros((len(spans), options.window), np.float32)
-    is_filled_from_start = len(signal) > options.window and options.remainder == "wrap"
+    wraps_around = len(signal) > options.window and options.remainder == "wrap"
     for window, span in zip(windows, spans, strict=True):
         samples = signal[span]
-        missing = options.window - len(samples)  # of the last window, if any
-        if missing and is_filled_from_start:
+        missing = options.window - len(samples)  # above 0 in the last window only
+        if missing and wraps_around:
             samples = np.append(samples, signal[:missing])
         elif missing and options.padding == "wrap":
-            samples = np.resize(samples, options.window)
-        missing = options.window - len(samples)
-        offset = missing // 2 if options.padding == "centre" else 0
+            samples = np.resize(samples, options.window)  # repeats them
+        padding = options.window - len(samples)
+        offset = padding // 2 if options.padding == "centre" else 0
         window[offset : offset + len(samples)] = samples
         _normalise(window, options.normalisation)
     return windows

@@ -112,21 +112,27 @@ class Workers:
         return wait
 
     def submit_windows(self, windows: Sequence[Float32Array]) -> Output:
-        """Give windows of a recording to the threads, for one vector of each window.
+        """Give windows of a recording to the threads; return a function that waits for the vectors.
 
-        A window that is shorter than the model expects is padded. A model of whole segments gets
-        each window as a segment, and its frames are pooled.
+        The vectors are (windows, dimension). A window that is shorter than the model expects is
+        padded. A model of whole segments gets each window as a segment, and its frames are pooled.
         """
         options = self.encoder.spec.windowing
         if options is None:
-            items = [
+            segments = [
                 PreparedSegment(np.ascontiguousarray(window)) for window in windows
             ]
-            outputs = [self.submit(item) for item in items]
-            pairs = list(zip(items, outputs, strict=True))
-            return lambda: np.stack(
-                [self.encoder.pool(item, output()) for item, output in pairs]
-            )
+            outputs = [self.submit(segment) for segment in segments]
+
+            def wait() -> Float32Array:
+                """Return the vectors of all windows when their frames are computed."""
+                pairs = zip(segments, outputs, strict=True)
+                vectors = [
+                    self.encoder.pool(segment, output()) for segment, output in pairs
+                ]
+                return np.stack(vectors)
+
+            return wait
         whole = replace(options, remainder="extend")
         rows = np.concatenate([split_windows(window, whole) for window in windows])
         return self.submit(PreparedSegment(rows, np.ones(len(rows))))

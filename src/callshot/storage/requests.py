@@ -314,16 +314,16 @@ class RangeReader(io.RawIOBase):
         return content[:count]
 
     def _load_range(self) -> bytes:
-        """Request the range that begins at the position from the store.
+        """Request the range of bytes that begins at the position, and return it.
 
         It is as long as what is expected to be read. If it follows the range before, it is at least
         twice as long as that one.
         """
-        follows = False
+        continues = False
         if self._ranges:
             start, content = self._ranges[-1]
-            follows = start + len(content) == self._position
-        minimum = 2 * self._step if follows else FIRST_BYTES
+            continues = start + len(content) == self._position
+        minimum = 2 * self._step if continues else FIRST_BYTES
         self._step = min(max(minimum, self._expected), MAX_BYTES)
         end = min(self._position + self._step, self.size)
         content = call_store(self.name, lambda: self._request(self._position, end))

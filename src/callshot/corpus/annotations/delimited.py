@@ -145,11 +145,7 @@ class Table:
         )
 
     def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
-        """Set which columns callshot uses, by its names; all others are extra.
-
-        Then decide whether a comma in a number is a decimal comma: 1,5 is 1.5, but not if another
-        number of the table is 2.5, nor in a CSV whose only commas are as in 1,234.
-        """
+        """Set which columns callshot uses, by its names; all others are extra."""
         self.columns = dict(columns)
         for index, name in enumerate(self.names):
             key = TYPED.get(normalize_name(name), name)
@@ -160,6 +156,14 @@ class Table:
                 names = list_names([first, name])
                 raise self.error(f"columns {names} are both {key}; remove one")
             self.extra[key] = index
+        self.allow_comma = self._has_decimal_comma(delimiter)
+
+    def _has_decimal_comma(self, delimiter: str) -> bool:
+        """Return whether a comma in a number may be a decimal comma, as in 1,5 for 1.5.
+
+        It may not if another number of the table has a point, nor in a CSV whose only commas are as
+        in 1,234.
+        """
         indices = self.extra | self.columns
         numbers = [indices[name] for name in NUMBERS if name in indices]
         width = len(self.names)
@@ -172,7 +176,7 @@ class Table:
         may_be_thousands = delimiter == "," and all(
             map(THOUSANDS.fullmatch, with_comma)
         )
-        self.allow_comma = not (has_point or may_be_thousands)
+        return not (has_point or may_be_thousands)
 
     def parse(self, file: AnnotationFile) -> list[ParsedRow]:
         """Return the rows as (number, cells by callshot's names, extra cells by their names).
@@ -317,7 +321,7 @@ def add_rows(
             start_s = 0.0
             end_s = None
             if not allow_whole or any(cells[name].strip() for name in times):
-                start_s, end_s, *offsets_s = [
+                start_s, end_or_duration_s, *offset_s = [
                     parse_time(
                         cells[name],
                         name,
@@ -326,11 +330,12 @@ def add_rows(
                     )
                     for name in times
                 ]
+                end_s = end_or_duration_s
                 if "duration_s" in times:
-                    end_s = add_times(start_s, end_s)
-                for offset_s in offsets_s:  # at most one; the length stays the same
-                    end_s = add_times(offset_s, end_s, -start_s)
-                    start_s = offset_s
+                    end_s = add_times(start_s, end_or_duration_s)
+                if offset_s:  # it replaces the start; the length stays the same
+                    end_s = add_times(offset_s[0], end_s, -start_s)
+                    start_s = offset_s[0]
             file.add(
                 number,
                 label,

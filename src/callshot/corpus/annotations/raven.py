@@ -118,9 +118,15 @@ def read(file: AnnotationFile) -> None:
         file.notes.append("rows left out: further views of a selection")
     selections = [row for row in parsed if row[0] not in repeated]
     add_rows(file, table, selections, allow_whole=False)
-    if "offset_s" in columns:
-        return
-    # Do times start anew with each file?
+    if "offset_s" not in columns:
+        _check_times_per_file(file, table)
+
+
+def _check_times_per_file(file: AnnotationFile, table: Table) -> None:
+    """Raise InputError if times run on over many files; else note that each file starts at 0.
+
+    The table has no column of offsets in files, which would answer that.
+    """
     paths = [row["path"] for row in file.rows]
     starts_s = [row["start_s"] for row in file.rows]
     count = len(set(paths))
@@ -165,16 +171,21 @@ def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int
     `selections` has the cells of each row by its number. The row with the first spectrogram of a
     selection is kept, or the first row if it has none.
     """
-    keys = {}  # of rows; rows of one selection have the same key
-    kept: dict[object, str] = {}  # the view that is kept of each selection, by its key
+    key_of_row = {}  # rows of one selection have the same key
+    kept_view: dict[object, str] = {}  # by the key of the selection
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
             view = cells["View"]
-            key = keys[number] = tuple(map(cells.get, SELECTION_KEY))
-            first = kept.setdefault(key, view)
+            key = tuple(map(cells.get, SELECTION_KEY))
+            key_of_row[number] = key
+            first = kept_view.setdefault(key, view)
             if "spectrogram" in view.lower() and "spectrogram" not in first.lower():
-                kept[key] = view
-    return {row for row, key in keys.items() if selections[row]["View"] != kept[key]}
+                kept_view[key] = view
+    repeated = set()
+    for number, key in key_of_row.items():
+        if selections[number]["View"] != kept_view[key]:
+            repeated.add(number)
+    return repeated
 
 
 def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:

@@ -11,7 +11,7 @@ left to the user.
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,29 +86,33 @@ def read(file: AnnotationFile) -> None:
         names = [tier.name for tier in others]
         note += f"; not {list_names(names)} (--tiers chooses others)"
     file.notes.append(note)
-    spans = []  # of the labels on each other tier: the tier, starts and ends
-    for other in others:
-        starts_s = np.array([entry[1] for entry in other.entries])
-        ends_s = np.array([entry[2] for entry in other.entries])
-        after_s = np.nextafter(starts_s, np.inf)  # a point overlaps what starts at it
-        spans.append((other, starts_s, np.maximum(ends_s, after_s)))
+    finders = [(other.name, _find_overlaps(other)) for other in others]
     for tier in call_tiers:
         for line, start_s, end_s, label in tier.entries:
+            labels = defaultdict[str, list[str]](list)  # of tiers of one name, together
+            for name, find_overlaps in finders:
+                labels[f"tier {name}"] += find_overlaps(start_s, end_s)
             extra = {}
             if len(call_tiers) > 1:
                 extra["tier"] = tier.name
-            labels = defaultdict[str, list[str]](list)
-            for other, starts_s, ends_s in spans:
-                is_overlapping = (starts_s < end_s) & (ends_s > start_s)
-                numbers = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
-                overlapping = [other.entries[number] for number in numbers]
-                texts = [text for *_, text in overlapping if text.strip()]
-                labels[f"tier {other.name}"] += texts
-            for name, texts in labels.items():
-                if texts:
-                    extra[name] = "; ".join(texts)
+            extra |= {name: "; ".join(texts) for name, texts in labels.items() if texts}
             with file.rejecting(line):
                 file.add(line, label, start_s, end_s, extra)
+
+
+def _find_overlaps(tier: Tier) -> Callable[[float, float], list[str]]:
+    """Return a function of a start and an end: the labels of a tier that overlap this span."""
+    starts_s = np.array([entry[1] for entry in tier.entries])
+    after_s = np.nextafter(starts_s, np.inf)  # a point overlaps what starts at it
+    ends_s = np.maximum([entry[2] for entry in tier.entries], after_s)
+
+    def find_labels(start_s: float, end_s: float) -> list[str]:
+        is_overlapping = (starts_s < end_s) & (ends_s > start_s)
+        numbers = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
+        texts = [tier.entries[number][-1] for number in numbers]
+        return [text for text in texts if text.strip()]
+
+    return find_labels
 
 
 def _parse(path: Path, text: str) -> list[Tier]:

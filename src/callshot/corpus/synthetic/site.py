@@ -179,20 +179,13 @@ def synthesise_soundscape(
     folder = Path(folder)
     prepare_folder(folder, readme, FOLDERS)
     site = draw_site(site_options.seed, site_options.rate_hz)
+    _write_annotations(folder, recordings)
+    _write_annotations(folder / "examples", examples)
     total_s = sum(plan.duration_s for plan in [*examples, *recordings])
     with Pool(threads) as pool:
-        for part, plans in (("examples", examples), (".", recordings)):
-            rows = []
+        for target, plans in ((folder / "examples", examples), (folder, recordings)):
             for plan in plans:
-                calls = plan.calls.without("number") if len(plan.calls) else plan.calls
-                annotations = list_rows(calls)
-                path = folder / part / "raven" / f"{plan.name}{TABLE_SUFFIX}"
-                write_atomic(path, raven.write(annotations, path))
-                rows += annotations
-            path = folder / part / "annotations.csv"
-            write_atomic(path, delimited.write(rows, path))
-            for plan in plans:
-                path = folder / part / "recordings" / f"{plan.name}.wav"
+                path = target / "recordings" / f"{plan.name}.wav"
                 size = 2 * plan.duration_s * site.rate_hz
                 format = "RF64" if size > MAX_WAV_BYTES else "WAV"
                 _write_audio(path, generate_recording(site, plan, pool), site, format)
@@ -206,6 +199,19 @@ def synthesise_soundscape(
             clip = make_clip(site, plan, call)
             _write_audio(path, [clip], site, "WAV")
     return summary
+
+
+def _write_annotations(folder: Path, plans: Sequence[RecordingPlan]) -> None:
+    """Write a Raven table for each recording, and a table of the calls of all recordings."""
+    rows = []
+    for plan in plans:
+        calls = plan.calls.without("number") if len(plan.calls) else plan.calls
+        annotations = list_rows(calls)
+        path = folder / "raven" / f"{plan.name}{TABLE_SUFFIX}"
+        write_atomic(path, raven.write(annotations, path))
+        rows += annotations
+    path = folder / "annotations.csv"
+    write_atomic(path, delimited.write(rows, path))
 
 
 def _write_audio(
