@@ -128,13 +128,14 @@ def find_sampled(
     The sample has all windows while all recordings together have at most MAX_WINDOWS, then about
     every second minute, every fourth, …, by a hash of the recording and the minute.
     """
-    divisor = 1
-    while windows_of_all > MAX_WINDOWS * divisor:
-        divisor *= 2
-    minutes, minute = np.unique(start_s // SAMPLED_S, return_inverse=True)
-    keys = [streams.key(f"background {sha256} {one:.0f}") for one in minutes]
-    limit = np.uint64((2**64 - 1) // divisor)
-    return (np.array(keys, np.uint64) <= limit)[minute]
+    keep_one_in = 1
+    while windows_of_all > MAX_WINDOWS * keep_one_in:
+        keep_one_in *= 2
+    minutes, minute_of_window = np.unique(start_s // SAMPLED_S, return_inverse=True)
+    hashes = [streams.key(f"background {sha256} {minute:.0f}") for minute in minutes]
+    limit = np.uint64((2**64 - 1) // keep_one_in)
+    is_sampled = np.array(hashes, np.uint64) <= limit  # minutes
+    return is_sampled[minute_of_window]
 
 
 def merge_backgrounds(
@@ -150,8 +151,9 @@ def merge_backgrounds(
         merged[recording.sha256] = replace(
             recording,
             calls_s=tuple(sorted(calls_s)),
+            # In order of the alphabet, the origin that promises least is the first.
             origin=min(recording.origin, earlier.origin),
-            place=max(recording.place, earlier.place),
+            place=max(recording.place, earlier.place),  # "" if one is not known
         )
     windows = concat_vectors([first.windows, second.windows])
     recordings = sorted(merged.values())
@@ -178,17 +180,20 @@ def select_windows(
     window_s: float,
     hop_s: float,
 ) -> Background:
-    """Return the background of recordings: sampled windows that no call touches."""
-    total = sum(recording.windows for recording in recordings)
+    """Return the background of recordings: the sampled ones of `windows` that no call touches.
+
+    Of windows with the same recording and start, the last is taken.
+    """
+    windows_of_all = sum(recording.windows for recording in recordings)
     frame = windows.spans.frame.with_row_index()
     unique = frame.unique(["recording", "start_s"], keep="last").sort("start_s")
     by_recording = unique.partition_by("recording", as_dict=True)
     rows = []
     for recording in recordings:
-        part = by_recording.get((recording.sha256,), unique.clear())
-        start_s = part["start_s"].to_numpy()
-        part = part.filter(find_kept(recording, start_s, window_s, total))
-        rows += part["index"].to_list()
+        own = by_recording.get((recording.sha256,), unique.clear())
+        start_s = own["start_s"].to_numpy()
+        is_kept = find_kept(recording, start_s, window_s, windows_of_all)
+        rows += own.filter(is_kept)["index"].to_list()
     return Background(tuple(recordings), windows.take(rows), window_s, hop_s)
 
 
@@ -215,27 +220,41 @@ def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
         if len(np.unique(part)) < MAX_PARTS:
             part = _number_stretches(len(part))
     else:
-        # What stays together: a place; its recordings if it has more than half of all windows;
-        # stretches of a recording that has
-        places = np.array([one.place for one in background.recordings])
-        _, place = np.unique(places[recording], return_inverse=True)
-        unit = _divide_majority(place, recording)
-        stretch = np.zeros(len(unit), np.int64)
-        for one_recording in np.unique(recording):
-            inside = recording == one_recording
-            stretch[inside] = _number_stretches(int(inside.sum()))
-        unit = _divide_majority(unit, stretch)
-        # The largest unit first, each to the smallest part
-        counts = np.bincount(unit)
-        part_of_unit = np.zeros(len(counts), np.int64)
-        sizes = np.zeros(MAX_PARTS, np.int64)
-        for largest in np.argsort(-counts, kind="stable"):
-            smallest = sizes.argmin()
-            part_of_unit[largest] = smallest
-            sizes[smallest] += counts[largest]
-        part = part_of_unit[unit]
+        part = _assign_parts(_number_units(background))
     for one_part in np.unique(part):
         yield part == one_part
+
+
+def _number_units(background: Background) -> IntArray:
+    """Return the number of the unit of each window, whose windows stay together in one part.
+
+    A unit is a place; a recording of a place that has more than half of all windows; a stretch of
+    a recording that has more than half.
+    """
+    recording = background.number
+    places = np.array([one.place for one in background.recordings])
+    _, place = np.unique(places[recording], return_inverse=True)
+    unit = _divide_majority(place, recording)
+    stretch = np.zeros(len(unit), np.int64)
+    for one_recording in np.unique(recording):
+        inside = recording == one_recording
+        stretch[inside] = _number_stretches(int(inside.sum()))
+    return _divide_majority(unit, stretch)
+
+
+def _assign_parts(unit: IntArray) -> IntArray:
+    """Return the number of the part of each window: the largest unit first, to the smallest part.
+
+    `unit` is the number of the unit of each window.
+    """
+    counts = np.bincount(unit)
+    part_of_unit = np.zeros(len(counts), np.int64)
+    sizes = np.zeros(MAX_PARTS, np.int64)
+    for largest in np.argsort(-counts, kind="stable"):
+        smallest = sizes.argmin()
+        part_of_unit[largest] = smallest
+        sizes[smallest] += counts[largest]
+    return part_of_unit[unit]
 
 
 def _divide_majority(unit: IntArray, finer: IntArray) -> IntArray:
@@ -268,14 +287,15 @@ class Covariance:
     def find_discriminants(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return weights and bias of each class: linear discriminants from the background.
 
-        They are scaled so that background has mean 0 and deviation 1.
+        `means` and the weights are (classes, dimensions). The scores `x @ weights.T + bias` of
+        background have mean 0 and standard deviation 1.
         """
-        difference = means - self.centre
-        solved = lu_solve(self.factors, difference.T, check_finite=False).T
-        squares = np.einsum("nd,nd->n", solved, difference)
+        from_centre = means - self.centre
+        unscaled = lu_solve(self.factors, from_centre.T, check_finite=False).T
+        variances = np.einsum("nd,nd->n", unscaled, from_centre)  # of background scores
         smallest = np.finfo(np.float64).tiny
-        lengths = np.sqrt(np.maximum(squares, smallest))
-        weights = solved / lengths[:, None]
+        deviations = np.sqrt(np.maximum(variances, smallest))
+        weights = unscaled / deviations[:, None]
         return weights, -weights @ self.centre
 
 
@@ -320,21 +340,23 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
     score for each window; those of −inf are never part of an event. As a lower score is asked for,
     events also merge: only the first time counts that there are so many.
     """
-    order, is_next = _order_windows(background)
+    order, follows_previous = _order_windows(background)
     ordered = scores[order]
-    joined = np.minimum(ordered[1:], ordered[:-1])[is_next]  # two windows are one event
+    # From these scores down, two windows that follow each other are one event.
+    merged_at = np.minimum(ordered[1:], ordered[:-1])[follows_previous]
     falling = -np.sort(-scores[scores > -np.inf])
-    count = np.arange(1, len(falling) + 1)
-    count -= np.searchsorted(np.sort(-joined), -falling, side="right")
-    most = np.maximum.accumulate(count)
-    return np.asarray(falling[np.diff(most, prepend=0) > 0])
+    windows = np.arange(1, len(falling) + 1)  # that reach each falling score
+    merged = np.searchsorted(np.sort(-merged_at), -falling, side="right")
+    most_events = np.maximum.accumulate(windows - merged)
+    is_further_event = np.diff(most_events, prepend=0) > 0
+    return np.asarray(falling[is_further_event])
 
 
 def find_event_threshold(events: FloatArray, allowed: float) -> float:
     """Return the score that about `allowed` events exceed; −inf if there are no more of them.
 
-    `events` are those of `find_event_scores`. Their highest scores are taken to fall off
-    exponentially, so that the threshold does not depend on one or two of them.
+    `events` are scores, the highest first, from `find_event_scores`. The highest are taken to fall
+    off exponentially, so that the threshold does not depend on one or two of them.
     """
     if len(events) <= allowed:
         return -np.inf
@@ -342,8 +364,9 @@ def find_event_threshold(events: FloatArray, allowed: float) -> float:
         return float(events[0])
     count = min(max(TAIL_EVENTS, math.ceil(TAIL * allowed)), len(events) - 1)
     base = events[count]
-    excess = float((events[:count] - base).mean())
-    return float(base + excess * np.log(count / allowed))
+    mean_excess = float((events[:count] - base).mean())
+    # Of the `count` events above the base, exp(−excess / mean_excess) exceed a score.
+    return float(base + mean_excess * np.log(count / allowed))
 
 
 def find_factor(
@@ -355,14 +378,15 @@ def find_factor(
     number varies as it does between recordings, and at least as `allowed` random events of each
     class do.
     """
-    order, is_next = _order_windows(background)
+    order, follows_previous = _order_windows(background)
     label = found[order]
-    is_first = np.append(True, (label[1:] != label[:-1]) | ~is_next)
-    number = background.number[order][(label >= 0) & is_first]
-    windows = np.bincount(background.number)
-    events = np.bincount(number, minlength=len(windows))
+    continues_event = (label[1:] == label[:-1]) & follows_previous
+    begins_event = (label >= 0) & np.append(True, ~continues_event)
+    windows = np.bincount(background.number)  # of each recording
+    recording_of_event = background.number[order][begins_event]
+    events = np.bincount(recording_of_event, minlength=len(windows))
     total = events.sum()
-    variance = 1 / (allowed * classes)  # of the logarithm of the number
+    variance = 1 / (allowed * classes)  # of the logarithm of the number of events
     recordings = np.count_nonzero(windows)
     if total > 0 and recordings > 1:
         expected = windows * total / windows.sum()
@@ -372,23 +396,27 @@ def find_factor(
 
 
 def _order_windows(background: Background) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return rows in order of recording and time, and which windows follow the one before."""
+    """Return the rows of n windows in order of recording and time, and which follow the previous.
+
+    The second is a mask of n − 1 windows, from the second of the order on.
+    """
     start_s = background.windows.spans.frame["start_s"].to_numpy()
     order = np.lexsort((start_s, background.number))
-    is_same = np.diff(background.number[order]) == 0
-    return order, is_same & (np.diff(start_s[order]) < 1.5 * background.hop_s)
+    is_same_recording = np.diff(background.number[order]) == 0
+    is_near = np.diff(start_s[order]) < 1.5 * background.hop_s
+    return order, is_same_recording & is_near
 
 
 def score_held_out(
     means: FloatArray, background: Background, covariances: Covariances
 ) -> FloatArray:
-    """Score each window with the covariance of the other parts, windows × classes.
+    """Score each window with the covariance of the other parts; return (windows, classes).
 
     A window scores lower with a covariance that it is part of, and thresholds would be too low.
     """
     vectors = background.vectors
     scores = np.empty((len(vectors), len(means)))
-    for inside, covariance in covariances.without:
-        weights, bias = covariance.find_discriminants(means)
-        scores[inside] = vectors[inside] @ weights.T + bias
+    for in_part, covariance_of_others in covariances.without:
+        weights, bias = covariance_of_others.find_discriminants(means)
+        scores[in_part] = vectors[in_part] @ weights.T + bias
     return scores

@@ -87,18 +87,18 @@ def _round_edge(edge_hz: float, direction: Callable[[float], int]) -> float:
 def measure_overlap(examples: Vectors, background: Background | None) -> float | None:
     """Return the share of other windows that score as high as an example, on average.
 
-    An example is scored by the examples of its label in other recordings. Other windows are those
-    of the background, scored as thresholds are, and the examples of other labels. None if there
-    are fewer than ten windows of background, or no label has examples in two recordings.
+    An example is scored by the mean of the examples of its label in other recordings. Other windows
+    are those of the background, scored as thresholds are, and the examples of other labels. None if
+    there are fewer than ten windows of background, or no label has examples in two recordings.
     """
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
     vectors = examples.matrix.astype(np.float64)
     _, label = np.unique(examples.label, return_inverse=True)
     _, recording = np.unique(examples.recording, return_inverse=True)
-    # What is held out: the examples of a label in a recording, if others have it
-    means = []
-    held_out = []
+    # The examples of a label in a recording are held out together, if other recordings have it.
+    means = []  # of the others of the label
+    held_out = []  # masks of examples
     for one_label, one_recording in np.unique(np.stack([label, recording], 1), axis=0):
         is_held_out = (label == one_label) & (recording == one_recording)
         remaining = (label == one_label) & ~is_held_out
@@ -110,14 +110,14 @@ def measure_overlap(examples: Vectors, background: Background | None) -> float |
     for start in range(0, len(means), BLOCK_MEANS):
         block = np.array(means[start : start + BLOCK_MEANS])
         weights, bias = covariances.whole.find_discriminants(block)
-        scores = vectors @ weights.T + bias
+        scores = vectors @ weights.T + bias  # (examples, means)
         background_scores = score_held_out(block, background, covariances)
-        for column, inside in enumerate(held_out[start : start + BLOCK_MEANS]):
-            is_other = label != label[inside][0]
-            others = [background_scores[:, column], scores[is_other, column]]
+        for column, is_held_out in enumerate(held_out[start : start + BLOCK_MEANS]):
+            is_other_label = label != label[is_held_out][0]
+            others = [background_scores[:, column], scores[is_other_label, column]]
             other_scores = np.sort(np.concatenate(others))
-            below = np.searchsorted(other_scores, scores[inside, column])
-            shares += (1 - below / len(other_scores)).tolist()
+            lower = np.searchsorted(other_scores, scores[is_held_out, column])
+            shares += (1 - lower / len(other_scores)).tolist()
     return float(np.mean(shares)) if shares else None
 
 

@@ -94,10 +94,11 @@ class Detector:
     def search(
         self, parts: Sequence[FloatMatrix]
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the class of each window of a recording, or BACKGROUND, and scores (twice).
+        """Return the class of each window of a recording, or BACKGROUND, and its scores, twice.
 
-        The vectors come in parts. Scores are windows × classes. The class of a window is the one
-        with the highest score, if this reaches the threshold.
+        The vectors come in parts. The class of a window is the one with the highest score, if this
+        reaches the threshold. Scores are (windows, classes): those that are reported, and those by
+        which the class is chosen, which are the same here.
         """
         blocks = split_blocks(parts)
         scores = np.concatenate(
@@ -162,16 +163,14 @@ def limit_alarms(
     covariances, scores = choose_covariances(model, background, covariances)
     found, _ = nearest.search_held_out(background)
     allowed = max(1.0, false_alarms_per_h * background.hours)
-    numbers = range(len(model.classes))
-    own = [np.where(found == number, scores[:, number], -np.inf) for number in numbers]
-    thresholds = np.array(
-        [
-            find_event_threshold(find_event_scores(one, background), allowed)
-            for one in own
-        ]
-    )
-    too_low = (np.column_stack(own) <= thresholds).all(axis=1)
-    alarms = np.where(too_low, BACKGROUND, found)
+    thresholds = np.zeros(len(model.classes))
+    is_alarm = np.zeros(len(found), bool)
+    for number in range(len(model.classes)):
+        found_scores = np.where(found == number, scores[:, number], -np.inf)
+        event_scores = find_event_scores(found_scores, background)
+        thresholds[number] = find_event_threshold(event_scores, allowed)
+        is_alarm |= found_scores > thresholds[number]
+    alarms = np.where(is_alarm, found, BACKGROUND)
     factor = find_factor(alarms, background, allowed, len(thresholds))
     weights, bias = covariances.whole.find_discriminants(model.means)
     return replace(nearest, limits=Limits(weights, bias, thresholds, factor))
@@ -185,27 +184,34 @@ def find_curves(
     A confirmed call is scored by the mean of the other examples of its class. With a site, the
     vectors of the model are scaled roots.
     """
-    label = model.label
-    count = model.counts[label]
-    is_reviewed = model.examples.spans.frame["reviewed"].to_numpy()
-    rows = np.flatnonzero(is_reviewed & (count > 1))
-    known = []
-    if model.rejected is not None:
-        names = model.rejected.label
-        known = [row for row, name in enumerate(names) if name in model.classes]
-    if len(rows) == 0 or not known:
+    if model.rejected is None:
         return {}
-    assert model.rejected is not None  # there are known ones
-    own = model.examples.matrix[rows].astype(np.float64)
-    left = count[rows, None]
-    others = (model.means[label[rows]] * left - own) / (left - 1)
-    confirmed = np.diagonal(make_scorer(others, background).score(own))
-    numbers = np.searchsorted(model.classes, np.array(names)[known])
-    scores = make_scorer(model.means, background).score(model.rejected.matrix[known])
-    rejected = scores[np.arange(len(known)), numbers]
-    is_right = np.arange(len(rows) + len(known)) < len(rows)
-    labels = [model.classes[number] for number in [*label[rows], *numbers]]
-    return calibrate(np.append(confirmed, rejected), is_right, labels)
+    count = model.counts[model.label]  # of the examples of the class of each example
+    is_reviewed = model.examples.spans.frame["reviewed"].to_numpy()
+    confirmed_rows = np.flatnonzero(is_reviewed & (count > 1))
+    is_known = np.isin(model.rejected.label, model.classes)
+    rejected_rows = np.flatnonzero(is_known)
+    if len(confirmed_rows) == 0 or len(rejected_rows) == 0:
+        return {}
+    confirmed = model.examples.matrix[confirmed_rows].astype(np.float64)
+    confirmed_class = model.label[confirmed_rows]
+    examples = count[confirmed_rows, None]
+    sums = model.means[confirmed_class] * examples
+    means_of_others = (sums - confirmed) / (examples - 1)
+    # Row and column n are confirmed call n, and the mean of the others of its class.
+    every_score = make_scorer(means_of_others, background).score(confirmed)
+    confirmed_scores = np.diagonal(every_score)
+    rejected = model.rejected.take(rejected_rows)
+    rejected_class = np.searchsorted(model.classes, rejected.label)
+    every_score = make_scorer(model.means, background).score(rejected.matrix)
+    rejected_scores = every_score[np.arange(len(rejected)), rejected_class]
+    is_confirmed = [*[True] * len(confirmed), *[False] * len(rejected)]
+    numbers = [*confirmed_class, *rejected_class]
+    return calibrate(
+        np.append(confirmed_scores, rejected_scores),
+        np.array(is_confirmed),
+        [model.classes[number] for number in numbers],
+    )
 
 
 def make_scorer(
@@ -239,20 +245,20 @@ def choose_covariances(
     """Choose which background windows count; return their covariances, and scores of all windows.
 
     Windows of annotated recordings are taken for background, unless more of them than the usual
-    aim allows score half of what examples do: then calls were missed. The scores are those of all
-    windows by the covariance of other recordings, windows × classes.
+    aim allows score half of what examples do: then calls were missed. The scores, (windows,
+    classes), are those of all windows by the covariance of other recordings. `covariances` are
+    those of all windows, where they are known already.
     """
     covariances = covariances or find_covariances(background)
     if covariances is not None:
         scores = score_held_out(model.means, background, covariances)
         thresholds = find_thresholds(scores, USUAL_AIM * background.hours)
-        like_calls = LIKE_CALLS * find_median_scores(model, covariances)
+        scores_of_calls = LIKE_CALLS * find_median_scores(model, covariances)
         may_have_calls = ANNOTATED in background.origins
-        if not may_have_calls or (thresholds <= like_calls).all():
+        if not may_have_calls or (thresholds <= scores_of_calls).all():
             return covariances, scores
-    covariances = measure_covariances(
-        background, trim_background(model.means, background)
-    )
+    without_calls = trim_background(model.means, background)
+    covariances = measure_covariances(background, without_calls)
     return covariances, score_held_out(model.means, background, covariances)
 
 
@@ -266,9 +272,10 @@ def check_aim(false_alarms_per_h: float) -> None:
 
 
 def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
-    """Return the windows that are background: the lower 60 % of those that may have calls.
+    """Return a mask of the windows to keep: the lower 60 % of those that may have calls.
 
-    They are found by their scores, which are computed again without the others.
+    The windows above are found by their highest score, by a covariance without those that were
+    found before.
     """
     is_certain = background.origins == WITHOUT_CALLS
     keep = np.ones(len(is_certain), bool)
@@ -287,10 +294,10 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
 def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
     """Return |z − c|² of each vector z and class mean c, vectors × classes."""
     rows = np.asarray(vectors, np.float64)
-    row_lengths = np.einsum("nd,nd->n", rows, rows)[:, None]
-    mean_lengths = np.einsum("nd,nd->n", means, means)
-    doubled = 2 * rows
-    squares = row_lengths - doubled @ means.T + mean_lengths
+    # |z|² − 2 z·c + |c|²
+    row_squares = np.einsum("nd,nd->n", rows, rows)[:, None]
+    mean_squares = np.einsum("nd,nd->n", means, means)
+    squares = row_squares - 2 * rows @ means.T + mean_squares
     return np.asarray(np.maximum(squares, 0.0))
 
 
@@ -317,7 +324,8 @@ def choose_thresholds(
     """Return the threshold of each class; the highest scores count only if they are background.
 
     In annotated recordings they are, unless half of the examples would not reach the threshold of
-    the usual aim: then calls were missed. `median_example_score` are the median scores of examples.
+    the usual aim: then calls were missed. `scores` are those of the windows of the background,
+    (windows, classes), `median_example_score` that of the examples of each class.
     """
     origins = set(background.origins)
     allowed = aim_per_h * background.hours
@@ -326,47 +334,49 @@ def choose_thresholds(
     thresholds = find_thresholds(scores, allowed)
     if ANNOTATED in origins:
         usual = find_thresholds(scores, USUAL_AIM * background.hours)
-        has_calls = usual > median_example_score
+        calls_were_missed = usual > median_example_score  # by class
         robust = find_robust_thresholds(scores, allowed)
         lower = np.minimum(thresholds, robust)
-        thresholds = np.where(has_calls, lower, thresholds)
+        thresholds = np.where(calls_were_missed, lower, thresholds)
     return thresholds
 
 
 def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """Return for each class the score that `allowed` windows would reach if none had a call.
 
-    Scores above the median are taken to fall off exponentially, as they do up to the quantile 0.9.
+    `scores` are (windows, classes). Scores above the median are taken to fall off exponentially, as
+    they do up to the quantile 0.9.
     """
     low, high = QUANTILES
     low_score, high_score = np.quantile(scores, QUANTILES, axis=0)
-    fall = np.log((1 - low) / (1 - high))
-    scale = (high_score - low_score) / fall
-    expected = (1 - low) * len(scores)
-    excess = scale * np.log(expected / allowed)
+    # As many windows exceed a score as exp(−score / scale) says.
+    scale = (high_score - low_score) / np.log((1 - low) / (1 - high))
+    windows_above_low = (1 - low) * len(scores)
+    excess = scale * np.log(windows_above_low / allowed)
     return np.asarray(low_score + excess)
 
 
 def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """Return for each class the score that at most `allowed` background windows reach.
 
-    Beyond the highest scores, and between them, they are taken to fall off exponentially, with the
-    mean excess of the highest 50. Where they fall off more slowly, because of a few loud sounds,
-    the threshold is above all windows that are too many.
+    `scores` are (windows, classes). Beyond the highest scores, and between them, they are taken to
+    fall off exponentially, with the mean excess of the highest 50. Where they fall off more slowly,
+    because of a few loud sounds, the threshold is above all windows that are too many.
     """
     thresholds = []
     for falling in -np.sort(-scores, axis=0).T:
         if len(falling) <= allowed:
             thresholds.append(-np.inf)
             continue
-        least = float(np.nextafter(falling[int(allowed)], np.inf))
+        threshold = float(np.nextafter(falling[int(allowed)], np.inf))
         count = min(TAIL, len(falling) - 1)
         if allowed < count:
             base = falling[count]
-            excess = float((falling[:count] - base).mean())
-            extrapolated = base + excess * np.log(count / allowed)
-            least = max(least, float(extrapolated))
-        thresholds.append(least)
+            mean_excess = float((falling[:count] - base).mean())
+            # Of the `count` windows above the base, exp(−excess / mean_excess) exceed a score.
+            extrapolated = base + mean_excess * np.log(count / allowed)
+            threshold = max(threshold, float(extrapolated))
+        thresholds.append(threshold)
     return np.array(thresholds)
 
 

@@ -82,7 +82,10 @@ class CallShape(NamedTuple):
 
 
 def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
-    """Return what calls of some classes are like; those without audio of examples are left out."""
+    """Return length, pauses and band of the calls of each label, from the examples of a model.
+
+    Labels whose examples have no audio are left out.
+    """
     examples = model.examples.spans
     shapes = {}
     for label in sorted(set(labels)):
@@ -106,52 +109,70 @@ def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
         low_hz, high_hz = np.median(bands_hz, axis=0).tolist()
         pauses_s = [PAUSE_SHARE * typical_s]
         for signal, rate_hz in signals:
-            step = max(1, round(step_s * rate_hz))
-            levels = measure_band(signal, rate_hz, (low_hz, high_hz), step)
-            heights = measure_heights(levels, levels, len(levels))
-            between = np.diff(np.flatnonzero(heights > SHARE)) - 1
-            pauses_s.append(step_s * float(between.max(initial=0)))
-        min_s = MIN_SHARE * float(np.quantile(lengths_s, 0.1))
-        shapes[label] = CallShape(min_s, max(pauses_s), step_s, low_hz, high_hz)
+            pause_s = _measure_pause(signal, rate_hz, (low_hz, high_hz), step_s)
+            pauses_s.append(pause_s)
+        shortest_s = float(np.quantile(lengths_s, 0.1))
+        shapes[label] = CallShape(
+            min_s=MIN_SHARE * shortest_s,
+            pause_s=max(pauses_s),
+            step_s=step_s,
+            low_hz=low_hz,
+            high_hz=high_hz,
+        )
     return shapes
 
 
-def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edges:
-    """Return the band of a call: what is between 5 and 95 % of the power that is clearly its own.
+def _measure_pause(
+    signal: NDArray[np.float32], rate_hz: float, band_hz: Edges, step_s: float
+) -> float:
+    """Return the length in seconds of the longest pause between the loud parts of a call."""
+    step = max(1, round(step_s * rate_hz))
+    levels = measure_band(signal, rate_hz, band_hz, step)
+    heights = measure_heights(levels, levels, len(levels))
+    loud_columns = np.flatnonzero(heights > SHARE)
+    quiet_between = np.diff(loud_columns) - 1
+    return step_s * float(quiet_between.max(initial=0))
 
-    That is power of a tone ten times above the quietest quarter of the clip.
+
+def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edges:
+    """Return the lower and upper edge of the band with 90 % of the power of a call, in Hz.
+
+    Of each twelfth of an octave, the columns of the clip count that have ten times the power of
+    its quietest quarter.
     """
     edges_hz = np.geomspace(
         rate_hz / 2 ** (OCTAVES + 1), rate_hz / 2, OCTAVES * TONES + 1
     )
     columns = max(4, round(len(signal) / rate_hz / step_s))
     levels = measure_spectrogram(signal, rate_hz, edges_hz, columns, 2 * step_s)
-    power = 10 ** (levels[::-1] / 10) * np.diff(edges_hz)[:, None]
+    rising = levels[::-1]  # (tones, columns), low tones first
+    power = 10 ** (rising / 10) * np.diff(edges_hz)[:, None]
     quiet = np.quantile(power, 0.25, axis=1, keepdims=True)
-    own = np.where(power > CLEAR * quiet, power, 0.0).sum(axis=1)
-    if not own.any():
-        own = power.sum(axis=1)
-    share = np.cumsum(own) / own.sum()
-    low, high = np.searchsorted(share, BAND).tolist()
+    power_of_call = np.where(power > CLEAR * quiet, power, 0.0).sum(axis=1)
+    if not power_of_call.any():
+        power_of_call = power.sum(axis=1)
+    share_below = np.cumsum(power_of_call) / power_of_call.sum()
+    low, high = np.searchsorted(share_below, BAND).tolist()
     return float(edges_hz[low]), float(edges_hz[high + 1])
 
 
 def measure_band(
     signal: NDArray[np.float32], rate_hz: float, band_hz: Edges, step: int
 ) -> FloatArray:
-    """Return the level in a band for every `step` samples of a signal, in dB.
+    """Return the level in a band for every `step` samples of a signal, in dB: (columns,).
 
     It is the power of Hann windows of two steps around the middle of each step; a sine at full
     scale in the band has 0 dB. This is several times faster than a spectrogram with exact rows.
     """
-    hann = np.hanning(2 * step + 2)[1:-1].astype(np.float32)
-    padded = np.pad(signal, (step // 2, 2 * step))
-    frames = np.lib.stride_tricks.sliding_window_view(padded, 2 * step)
+    length = 2 * step  # of a frame, in samples
+    hann = np.hanning(length + 2)[1:-1].astype(np.float32)
+    padded = np.pad(signal, (step // 2, length))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, length)
     columns = max(1, len(signal) // step)
-    low, high = np.array(band_hz) * 2 * step / rate_hz
-    first = min(math.floor(low), step)
-    end = max(first + 1, math.ceil(high))
-    spectra = rfft(frames[: columns * step : step] * hann)[:, first:end]
+    low_bin, high_bin = np.array(band_hz) * length / rate_hz
+    first_bin = min(math.floor(low_bin), step)
+    end_bin = max(first_bin + 1, math.ceil(high_bin))
+    spectra = rfft(frames[: columns * step : step] * hann)[:, first_bin:end_bin]
     squares = np.square(spectra.real) + np.square(spectra.imag)
     # A sine is spread over bins by the window, 1.5 times its power in all.
     power = squares.sum(axis=1, dtype=np.float64) * (2 / hann.sum()) ** 2 / 1.5
@@ -218,13 +239,14 @@ class CallFinder:
     def find_calls(
         self, label: str, edges_s: Edges, starts_s: FloatArray, ends_s: FloatArray
     ) -> list[Edges]:
-        """Return the calls of a stretch in order of time.
+        """Return start and end of the calls of a stretch of active windows, in order of time.
 
-        `edges_s` are those from its windows, of which `starts_s` and `ends_s` are given. A sound is
-        where the level in the band of the class is above SHARE (`measure_heights`); pauses as
-        examples have them do not part it. It is a call if it reaches PEAK_SHARE, is not much
-        shorter than examples, and if most windows around its middle are active. A window without
-        a call has its other sounds, or if there are none its own edges, as far as `edges_s` go.
+        `starts_s` and `ends_s` are those of its windows, `edges_s` the edges of the stretch that
+        follow from them alone. A sound is where the level in the band of the class is above SHARE
+        (`measure_heights`); pauses as examples have them do not part it. It is a call if it reaches
+        PEAK_SHARE, is not much shorter than examples, and if most windows around its middle are
+        active. A window without a call has its other sounds, or if there are none its own edges,
+        inside `edges_s`.
         """
         shape = self.shapes.get(label)
         top_hz = self.reader.recording.rate_hz / 2
@@ -237,96 +259,112 @@ class CallFinder:
             max(0.0, first_s - margin_s),
             min(self.duration_s, last_s + margin_s),
         )
-        begin_s, step_s, around = self.read_levels(around_s, shape)
+        begin_s, step_s, levels_around = self.read_levels(around_s, shape)
         first = max(0, round((first_s - begin_s) / step_s))
         end = max(first, round((last_s - begin_s) / step_s))
-        levels = around[first:end]
-        near = round(self.spacing.window_s / step_s)
-        heights = measure_heights(levels, around, near)
+        levels = levels_around[first:end]
+        window_columns = round(self.spacing.window_s / step_s)
+        heights = measure_heights(levels, levels_around, window_columns)
         pause_s = max(shape.pause_s, self.spacing.gap_s)
+        max_pause = pause_s / step_s + ROUNDING_S  # columns
         calls: list[Edges] = []
-        others: list[Edges] = []
-        for run in find_runs(heights > SHARE, pause_s / step_s + ROUNDING_S):
-            start_s, end_s = (begin_s + step_s * (first + column) for column in run)
+        other_sounds: list[Edges] = []
+        for first_column, end_column in find_runs(heights > SHARE, max_pause):
+            start_s = begin_s + step_s * (first + first_column)
+            end_s = begin_s + step_s * (first + end_column)
             is_long = end_s - start_s >= shape.min_s - ROUNDING_S
-            if is_long and heights[slice(*run)].max() >= PEAK_SHARE:
-                sound = max(first_s, start_s), min(last_s, end_s)
-                middle_s = (start_s + end_s) / 2
-                begun = np.searchsorted(starts_s, middle_s, "right")
-                active = begun - np.searchsorted(ends_s, middle_s, "right")
-                is_call = 2 * active > self.count_windows(middle_s)
-                (calls if is_call else others).append(sound)
+            is_loud = heights[first_column:end_column].max() >= PEAK_SHARE
+            if not is_long or not is_loud:
+                continue
+            sound = max(first_s, start_s), min(last_s, end_s)
+            middle_s = (start_s + end_s) / 2
+            begun = np.searchsorted(starts_s, middle_s, "right")
+            ended = np.searchsorted(ends_s, middle_s, "right")
+            if 2 * (begun - ended) > self.count_windows(middle_s):
+                calls.append(sound)
+            else:
+                other_sounds.append(sound)
         missed = find_missed(calls, edges_s, starts_s, ends_s)
-        calls += [
-            sound
-            for sound in others
-            if any(sound[0] < end_s and sound[1] > start_s for start_s, end_s in missed)
-        ]
+        for sound_start_s, sound_end_s in other_sounds:
+            for start_s, end_s in missed:
+                if sound_start_s < end_s and sound_end_s > start_s:
+                    calls.append((sound_start_s, sound_end_s))
+                    break
         calls.sort()
         return sorted(calls + find_missed(calls, edges_s, starts_s, ends_s))
 
     def count_windows(self, time_s: float) -> int:
-        """Return how many windows of the recording a time is in."""
+        """Return how many windows of the recording, active or not, contain a time."""
         window_s = self.spacing.window_s
         hop_s = self.spacing.hop_s
-        last = math.floor(min(time_s, self.duration_s - window_s) / hop_s)
-        first = math.ceil(max(0.0, time_s - window_s) / hop_s)
-        return max(1, last - first + 1)
+        last_window = math.floor(min(time_s, self.duration_s - window_s) / hop_s)
+        first_window = math.ceil(max(0.0, time_s - window_s) / hop_s)
+        return max(1, last_window - first_window + 1)
 
     def read_levels(
         self, span_s: Edges, shape: CallShape
     ) -> tuple[float, float, FloatArray]:
-        """Return the start and the length of columns, and their levels in the band, in dB."""
-        recording = self.reader.recording
-        rate_hz = round(recording.rate_hz)
+        """Measure the level of the sound in the band of calls, column by column, in a span.
+
+        Return the start of the first column, the length of a column, both in seconds, and the
+        level of each column in dB.
+        """
+        rate_hz = round(self.reader.recording.rate_hz)
         step = max(1, round(shape.step_s * rate_hz))
         step_s = step / rate_hz
-        first = round(span_s[0] / step_s)
-        last = max(first + 1, round(span_s[1] / step_s))
+        start_s, end_s = span_s
+        first = round(start_s / step_s)
+        end = max(first + 1, round(end_s / step_s))
         band_hz = (shape.low_hz, min(shape.high_hz, rate_hz / 2))
         parts = []
-        for begin in range(first, last, BLOCK):
-            end = min(begin + BLOCK, last)
+        for block_first in range(first, end, BLOCK):
+            block_end = min(block_first + BLOCK, end)
             # With a column more at both ends: frames of columns overlap.
-            before = min(1, begin)
+            before = min(1, block_first)
             signal = self.reader.read_decodable(
-                (begin - before) * step_s,
-                (end + 1) * step_s,
+                (block_first - before) * step_s,
+                (block_end + 1) * step_s,
                 rate_hz=rate_hz,
                 channel_rule=self.channel,
             )
             levels = measure_band(signal, rate_hz, band_hz, step)
-            parts.append(levels[before : before + end - begin])
+            parts.append(levels[before : before + block_end - block_first])
         return first * step_s, step_s, np.concatenate(parts)
 
 
 def find_sound(
     reader: Reader, channel: str, span_s: Edges, call_s: float, band_hz: Edges
 ) -> Edges:
-    """Return the longest call in a span, by its sound in a band.
+    """Return start and end of the longest call in a span, by its sound in a band.
 
     `call_s` is the length of a typical call. Where noise leaves no call, or one that is longer than
     LONG of these, it is the loudest stretch of this length.
     """
+    span_start_s, span_end_s = span_s
     step_s = float(np.clip(call_s / COLUMNS, *COLUMNS_S))
     shape = CallShape(MIN_SHARE * call_s, PAUSE_SHARE * call_s, step_s, *band_hz)
-    window_s = span_s[1] - span_s[0]
+    # The span is the one active window, and "" the label of its calls.
+    window_s = span_end_s - span_start_s
     spacing = Spacing(window_s, window_s, {"": call_s})
     duration_s = reader.recording.duration_s
     finder = CallFinder(reader, channel, duration_s, spacing, {"": shape})
-    starts_s, ends_s = (np.array([edge_s]) for edge_s in span_s)
-    calls = finder.find_calls("", span_s, starts_s, ends_s)
+    calls = finder.find_calls(
+        "", span_s, np.array([span_start_s]), np.array([span_end_s])
+    )
     start_s, end_s = max(calls, key=lambda edges: edges[1] - edges[0])
     if end_s - start_s <= LONG * call_s:
         return start_s, end_s
     begin_s, step_s, levels = finder.read_levels(span_s, shape)
     columns = round(call_s / step_s)
     start_s = begin_s + step_s * find_loudest(levels, columns)
-    return max(span_s[0], start_s), min(span_s[1], start_s + step_s * columns)
+    end_s = start_s + step_s * columns
+    return max(span_start_s, start_s), min(span_end_s, end_s)
 
 
 def find_loudest(levels: FloatArray, columns: int) -> int:
-    """Return where the columns in a row begin that have most power above the noise floor.
+    """Return the first of the `columns` in a row that have most power above the noise floor.
+
+    `levels` are those of all columns in dB.
 
     >>> find_loudest(np.array([0.0, 30.0, 0.0, 0.0, 20.0, 29.0, 28.0]), 2)
     5
@@ -342,19 +380,22 @@ def find_missed(
 ) -> list[Edges]:
     """Return events for windows that no call overlaps: the part of each inside `edges_s`.
 
-    Calls are in order of time. Neighbouring parts are one event.
+    `starts_s` and `ends_s` are those of windows. Calls and windows are in order of time.
+    Neighbouring parts are one event.
     """
     missed: list[Edges] = []
     call_starts_s = np.array([start_s for start_s, _ in calls] + [np.inf])
     call_ends_s = np.array([end_s for _, end_s in calls])
+    # The first call that ends after a window starts; the infinite start stands for none.
     next_calls = np.searchsorted(call_ends_s, starts_s, "right")
-    for row in np.flatnonzero(call_starts_s[next_calls] >= ends_s).tolist():
+    has_no_call = call_starts_s[next_calls] >= ends_s
+    for row in np.flatnonzero(has_no_call).tolist():
         start_s = max(float(starts_s[row]), edges_s[0])
         end_s = min(float(ends_s[row]), edges_s[1])
         if missed and start_s <= missed[-1][1] + ROUNDING_S:
-            missed[-1] = missed[-1][0], end_s
-        else:
-            missed.append((start_s, end_s))
+            earlier_start_s, _ = missed.pop()
+            start_s = earlier_start_s
+        missed.append((start_s, end_s))
     return missed
 
 
@@ -391,16 +432,18 @@ def find_events(
     events["recording"] = np.full(len(starts_s), recording.path, object)
     events["clock"] = np.array(clocks, object)
     top_hz = recording.rate_hz / 2
-    bands_hz: list[tuple[float | None, float | None]] = []
+    lows_hz: list[float | None] = []
+    highs_hz: list[float | None] = []
     for label in events["label"]:
         shape = shapes.get(label)
         if shape is None or shape.low_hz >= top_hz:
-            bands_hz.append((None, None))
+            lows_hz.append(None)
+            highs_hz.append(None)
         else:
-            high_hz = min(shape.high_hz, top_hz)
-            bands_hz.append((round(shape.low_hz, 1), round(high_hz, 1)))
-    columns = np.array(bands_hz, object).reshape(-1, 2).T
-    events["low_freq_hz"], events["high_freq_hz"] = columns
+            lows_hz.append(round(shape.low_hz, 1))
+            highs_hz.append(round(min(shape.high_hz, top_hz), 1))
+    events["low_freq_hz"] = np.array(lows_hz, object)
+    events["high_freq_hz"] = np.array(highs_hz, object)
     return events, note
 
 
@@ -425,37 +468,17 @@ def merge_windows(
     starts_s = windows["start_s"]
     ends_s = windows["end_s"]
     scores = windows["score"]
-    step_s = spacing.hop_s + spacing.gap_s + ROUNDING_S
-    ends_run = np.diff(starts_s, append=np.inf) > step_s
-    names = windows["label"]
-    ends_stretch = np.append(names[1:] != names[:-1], True)
-    calls = []
-    run = []
-    first = 0
-    for last in np.flatnonzero(ends_run | ends_stretch).tolist():
-        strongest = first + int(scores[first : last + 1].argmax())
-        run.append(_Stretch(first, last, strongest))
-        first = last + 1
-        if ends_run[last]:
-            joined: list[_Stretch] = []
-            for call in _drop_parts_of_calls(run, starts_s, ends_s, scores):
-                earlier = joined[-1] if joined else None
-                if earlier is None or names[earlier.first] != names[call.first]:
-                    joined.append(call)
-                    continue
-                best = max(earlier.strongest, call.strongest, key=scores.__getitem__)
-                joined[-1] = _Stretch(earlier.first, call.last, best)
-            calls += joined
-            run = []
-    rows = []
+    labels = windows["label"]
+    rows = []  # the strongest window of each event
     edges = []
-    for call in calls:
-        label = names[call.strongest]
-        own = call.first + np.flatnonzero(names[call.first : call.last + 1] == label)
+    for stretch in _find_stretches(windows, spacing):
+        label = labels[stretch.strongest]
+        is_own = labels[stretch.first : stretch.last + 1] == label
+        own = stretch.first + np.flatnonzero(is_own)
         edges_s = refine_edges(
-            float(starts_s[call.first]),
-            float(starts_s[call.last]),
-            float(ends_s[call.last]),
+            float(starts_s[stretch.first]),
+            float(starts_s[stretch.last]),
+            float(ends_s[stretch.last]),
             float(spacing.call_s[label]),
             spacing,
             duration_s,
@@ -464,15 +487,47 @@ def merge_windows(
         if find_calls is not None:
             spans = find_calls(label, edges_s, starts_s[own], ends_s[own])
         for start_s, end_s in spans:
-            low = np.searchsorted(ends_s[own], start_s, "right")
-            high = np.searchsorted(starts_s[own], end_s, "left")
-            near = own[low:high]
-            rows.append(int(near[scores[near].argmax()]))
+            first = np.searchsorted(ends_s[own], start_s, "right")
+            end = np.searchsorted(starts_s[own], end_s, "left")
+            overlapping = own[first:end]
+            rows.append(int(overlapping[scores[overlapping].argmax()]))
             edges.append((round(start_s, DIGITS), round(end_s, DIGITS)))
     events = {name: column[rows] for name, column in windows.items()}
     events["start_s"] = np.array([start_s for start_s, _ in edges])
     events["end_s"] = np.array([end_s for _, end_s in edges])
     return events
+
+
+def _find_stretches(windows: Columns, spacing: Spacing) -> list[_Stretch]:
+    """Return the stretches of active windows of one class, without parts of stronger calls."""
+    starts_s = windows["start_s"]
+    scores = windows["score"]
+    labels = windows["label"]
+    # A run is of neighbouring windows, a stretch of those with the same label in a run.
+    max_step_s = spacing.hop_s + spacing.gap_s + ROUNDING_S
+    ends_run = np.diff(starts_s, append=np.inf) > max_step_s
+    changes_label = np.append(labels[1:] != labels[:-1], True)
+    stretches = []
+    run = []
+    first = 0
+    for last in np.flatnonzero(ends_run | changes_label).tolist():
+        strongest = first + int(scores[first : last + 1].argmax())
+        run.append(_Stretch(first, last, strongest))
+        first = last + 1
+        if not ends_run[last]:
+            continue
+        joined: list[_Stretch] = []
+        for stretch in _drop_parts_of_calls(run, starts_s, windows["end_s"], scores):
+            # What was between two stretches of one class was dropped: they are one.
+            if joined and labels[joined[-1].first] == labels[stretch.first]:
+                earlier = joined.pop()
+                both = (earlier.strongest, stretch.strongest)
+                strongest = max(both, key=scores.__getitem__)
+                stretch = _Stretch(earlier.first, stretch.last, strongest)
+            joined.append(stretch)
+        stretches += joined
+        run = []
+    return stretches
 
 
 def _drop_parts_of_calls(
@@ -482,20 +537,22 @@ def _drop_parts_of_calls(
     scores: FloatArray,
 ) -> list[_Stretch]:
     """Drop stretches that are part of a stronger neighbour; return the others in order of time."""
-    own_calls: list[_Stretch] = []
+    kept: list[
+        _Stretch
+    ] = []  # in order of time, all stronger than the one that is compared
     for stretch in sorted(run, key=lambda item: -scores[item.strongest]):
         rows = slice(stretch.first, stretch.last + 1)
-        touches = np.zeros(stretch.last + 1 - stretch.first, bool)
-        position = bisect(own_calls, stretch.first, key=lambda item: item.first)
+        touches_kept = np.zeros(stretch.last + 1 - stretch.first, bool)  # windows
+        position = bisect(kept, stretch.first, key=lambda item: item.first)
         if position > 0:
-            before = own_calls[position - 1]
-            touches |= starts_s[rows] <= ends_s[before.last] + ROUNDING_S
-        if position < len(own_calls):
-            after = own_calls[position]
-            touches |= ends_s[rows] >= starts_s[after.first] - ROUNDING_S
-        if not touches.all():
-            own_calls.insert(position, stretch)
-    return own_calls
+            before = kept[position - 1]
+            touches_kept |= starts_s[rows] <= ends_s[before.last] + ROUNDING_S
+        if position < len(kept):
+            after = kept[position]
+            touches_kept |= ends_s[rows] >= starts_s[after.first] - ROUNDING_S
+        if not touches_kept.all():
+            kept.insert(position, stretch)
+    return kept
 
 
 def refine_edges(
@@ -506,11 +563,13 @@ def refine_edges(
     spacing: Spacing,
     duration_s: float,
 ) -> tuple[float, float]:
-    """Return when an event begins and ends.
+    """Return when an event begins and ends, in seconds.
 
-    A call is in the middle of the windows that it makes active. As windows of `window_s` follow
-    each other by `hop_s`, one short call makes windows active for up to about `window_s`; only what
-    goes beyond that makes an event longer than a typical call. So its length is
+    Its windows start from `first_start_s` to `last_start_s`, and the last of them ends at `end_s`.
+    A call of the class typically lasts `call_s`, and is in the middle of the windows that it makes
+    active. As windows of `window_s` follow each other by `hop_s`, one short call makes windows
+    active for up to about `window_s`; only what goes beyond that makes an event longer than a
+    typical call. So its length is
 
         min(call_s + hop_s, window_s) + max(0, active_s − window_s),
         active_s = last_start_s − first_start_s + hop_s

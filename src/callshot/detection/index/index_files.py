@@ -54,7 +54,9 @@ OWN_NAMES = (INDEX, RECORDINGS, REJECTS, LOCK)
 VERSION = 1
 WINDOW_COLUMNS = ("start_s", "end_s", "rms_dbfs")
 DTYPES = ("float16", "float32")
-SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
+SPAN_NAME = re.compile(
+    r"(?P<stamp>[0-9a-f]{8})-(?P<number>\d{6})-(?P<sha256>[0-9a-f]{64})\.npy"
+)
 IMPORTED = "imported"
 MAKE_AGAIN = "run callshot verify --repair and callshot index (or import) again"
 

@@ -83,7 +83,9 @@ from callshot.records import IntArray, Progress, Recording, Reject, no_progress
 from callshot.storage import is_remote, map_requests, to_path
 
 SPAN_WINDOWS = 1024  # in a file
-HEARD_SHARE = 0.75  # of the highest frequency of an encoder that recordings should hold
+MIN_TOP_SHARE = (
+    0.75  # of the highest frequency of an encoder that recordings should hold
+)
 LOCK_S = 60.0  # all pieces of a recording write one after the other
 CHANGED = "{}: changed while it was read; index again when it is complete"
 
@@ -101,8 +103,8 @@ class Piece:
 
 
 Step = tuple[float, float, Added | Piece | None]
-"""A share of a piece that is in the index now, the seconds that were embedded for it, and what
-became of the piece, None if more of it follows."""
+"""A share of a piece that is in the index now, the seconds that were embedded for it, and the
+outcome: the recording, a damaged piece, or None if more of the piece follows."""
 
 
 @dataclass(frozen=True)
@@ -230,30 +232,31 @@ class IndexTarget:
         if end_frame is not None:
             # The last windows differ from those of the whole recording.
             span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
-        names = {}
+        names = {}  # of the files of the piece, by number
         channel = self.settings.channel
         with RecordingAtSpeed(file, path, spec, channel, end_frame) as audio:
             recording = audio.recording
             starts = self.grid.find_starts(audio.samples)
-            count = math.ceil(len(starts) / SPAN_WINDOWS)
-            size = count
+            file_count = math.ceil(len(starts) / SPAN_WINDOWS)
+            files_per_piece = file_count
             if audio.reader.starts_anywhere:
-                size = math.ceil(count / piece.count)
-            first = piece.number * size
-            numbers = range(count)[first : first + size]
-            for one in files:
-                match = SPAN_NAME.fullmatch(one.name)
-                if match is None or match[1] != span_stamp:
+                files_per_piece = math.ceil(file_count / piece.count)
+            first_file = piece.number * files_per_piece
+            numbers = range(file_count)[first_file : first_file + files_per_piece]
+            for span_file in files:
+                match = SPAN_NAME.fullmatch(span_file.name)
+                if match is None or match["stamp"] != span_stamp:
                     continue
-                if int(match[2]) in numbers and not find_damage(one):
-                    names[int(match[2])] = one.name
+                number = int(match["number"])
+                if number in numbers and not find_damage(span_file):
+                    names[number] = span_file.name
             for number in numbers:
-                first = number * SPAN_WINDOWS
-                part = starts[first : first + SPAN_WINDOWS]
-                share = len(part) / len(starts)
+                first_window = number * SPAN_WINDOWS
+                starts_in_file = starts[first_window : first_window + SPAN_WINDOWS]
+                share = len(starts_in_file) / len(starts)
                 embedded_s = 0.0
                 if number not in names:
-                    rows = self._embed(audio, part, workers)
+                    rows = self._embed(audio, starts_in_file, workers)
                     with lock():
                         names[number] = write_span(folder, span_stamp, number, rows)
                     embedded_s = share * recording.duration_s
@@ -275,7 +278,7 @@ class IndexTarget:
     def _embed(
         self, audio: RecordingAtSpeed, starts: IntArray, workers: Workers
     ) -> Rows:
-        """Embed windows of a recording, as rows of a file."""
+        """Embed the windows that begin at `starts`, in samples; return the rows of a file."""
         grid = self.grid
         recording = audio.recording
         rows = np.zeros(len(starts), self.settings.row_dtype())
@@ -300,7 +303,7 @@ class IndexTarget:
         stamp = entry.spans[0].partition("-")[0]
         for path in files:
             match = SPAN_NAME.fullmatch(path.name)
-            if match is not None and match[1] != stamp:
+            if match is not None and match["stamp"] != stamp:
                 path.unlink(missing_ok=True)
 
     def enter_pieces(self, outcomes: Sequence[Added | InputError]) -> Added:
@@ -382,7 +385,7 @@ def describe_recording(
         low_hz = max(low_hz, band_low_hz)
         high_hz = min(high_hz, band_high_hz)
     top_hz = recording.rate_hz / 2
-    if top_hz < HEARD_SHARE * high_hz:
+    if top_hz < MIN_TOP_SHARE * high_hz:
         yield (
             f"{recording.path}: at {recording.rate_hz:g} Hz it has nothing above {top_hz:g} Hz, "
             f"and {spec.name} uses {low_hz:g} to {high_hz:g} Hz"
@@ -395,7 +398,7 @@ PIECE_BYTES = 128e6
 
 @dataclass(frozen=True)
 class IndexResult:
-    """What became of recordings.
+    """The index, and the outcome for each recording.
 
     index    all windows, those of earlier runs too
     added    paths of the recordings that this run added; on a cluster, of all that the index has
@@ -646,7 +649,9 @@ def _add_missing(
     if cluster is None:
         units = [Unit(path, size / total, Piece(path)) for path, size in sizes.items()]
         with open_workers(spec, device=device, threads=threads) as workers:
-            return _follow(target, units, run_here(workers, target.add, units), pace)
+            return _enter_recordings(
+                target, units, run_here(workers, target.add, units), pace
+            )
     root = target.root.absolute()
     target = replace(target, root=root, out=target.out.absolute())
     fingerprint = target.settings.fingerprint
@@ -660,7 +665,9 @@ def _add_missing(
             units.append(Unit(path, size / total / count, piece))
     outcomes: dict[str, Added | str] = {}
     while units:
-        ended = _follow(target, units, run_on_cluster(cluster, work, units), pace)
+        ended = _enter_recordings(
+            target, units, run_on_cluster(cluster, work, units), pace
+        )
         # Damaged ones are embedded in one go, up to the damage.
         damaged = dict.fromkeys(unit.name for unit in units if unit.name not in ended)
         units = [Unit(path, 0.0, Piece(path)) for path in damaged]
@@ -671,30 +678,34 @@ def _add_missing(
     return outcomes
 
 
-def _follow(
+def _enter_recordings(
     target: IndexTarget,
     units: Sequence[Unit],
     steps: Iterable[tuple[int, Step | InputError]],
     pace: Pace,
 ) -> dict[str, Added | str]:
-    """Report progress, and enter recordings; return the outcome of each, but of damaged pieces."""
-    left = [unit.size for unit in units]
-    pieces: dict[str, dict[int, Any]] = {}
+    """Enter each recording of which all pieces are written into the index; report progress.
+
+    `steps` are of the unit with a number, or its error. Return what the index has of each
+    recording, or why it has nothing; recordings with a damaged piece are left out.
+    """
+    unreported = [unit.size for unit in units]
+    outcomes_of_pieces: dict[str, dict[int, Any]] = {}  # by recording and number
     outcomes: dict[str, Added | str] = {}
     for number, step in steps:
-        failed = (1.0, 0.0, step)
+        failed = (1.0, 0.0, step)  # the whole piece, without audio
         share, embedded_s, outcome = failed if isinstance(step, InputError) else step
         piece = units[number].content
-        size = min(share * units[number].size, left[number])
-        left[number] -= size
+        size = min(share * units[number].size, unreported[number])
+        unreported[number] -= size
         pace.report(size, embedded_s)
-        if outcome is None:
+        if outcome is None:  # more of the piece follows
             continue
-        ended = pieces.setdefault(piece.path, {})
+        ended = outcomes_of_pieces.setdefault(piece.path, {})
         ended[piece.number] = outcome
         is_damaged = any(isinstance(one, Piece) for one in ended.values())
         if len(ended) == piece.count and not is_damaged:
-            in_order = [ended[n] for n in range(piece.count)]
+            in_order = [ended[piece_number] for piece_number in range(piece.count)]
             try:
                 outcomes[piece.path] = target.enter_pieces(in_order)
             except InputError as error:
