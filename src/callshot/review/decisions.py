@@ -71,18 +71,24 @@ class History:
         self._undone: dict[str, list[list[Batch]]] = defaultdict(list)
 
     def follow(self, entry: Entry) -> tuple[list[Entry], bool]:
-        """Add a row; return the rows that it switches, and whether they are now in effect."""
+        """Add a row; return the rows that it puts in or out of effect, and whether it is in.
+
+        An UNDO takes rows out of effect, the latest first; a REDO puts them back in the order in
+        which they were added; any other row is in effect itself.
+        """
         batches = self._batches[entry.reviewer]
         undone = self._undone[entry.reviewer]
         if entry.action == UNDO:
             count = min(entry.body["count"], len(batches))
-            group = [batches.pop() for _ in range(count)]
-            undone += [group] if group else []
-            return [row for batch in group for row in reversed(batch)], False
+            latest_first = [batches.pop() for _ in range(count)]
+            if latest_first:
+                undone.append(latest_first)
+            return [row for batch in latest_first for row in reversed(batch)], False
         if entry.action == REDO:
-            group = list(reversed(undone.pop() if undone else []))
-            batches += group
-            return [row for batch in group for row in batch], True
+            latest_first = undone.pop() if undone else []
+            in_order = latest_first[::-1]
+            batches += in_order
+            return [row for batch in in_order for row in batch], True
         undone.clear()
         if not batches or batches[-1][0].batch != entry.batch:
             batches.append([])
@@ -91,19 +97,26 @@ class History:
 
     def can(self, action: str, reviewer: str) -> bool:
         """Return whether a reviewer has something to UNDO, or to REDO."""
-        return bool((self._batches if action == UNDO else self._undone)[reviewer])
+        batches = self._batches if action == UNDO else self._undone
+        return bool(batches[reviewer])
 
 
 def apply_rows(
-    apply: Callable[[Entry], object], entries: Iterable[Entry], path: Path, what: str
+    apply: Callable[[Entry], object],
+    entries: Iterable[Entry],
+    path: Path,
+    expected: str,
 ) -> None:
-    """Apply the rows of a file; raise InputError if one of them is not `what` it should be."""
+    """Call `apply` with each row of a file; raise InputError for a row that it cannot read.
+
+    `expected` says in the message what a row should be.
+    """
     for entry in entries:
         try:
             apply(entry)
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(
-                f"{path}: row {entry.seq}: expected {what} ({error_reason(error)})"
+                f"{path}: row {entry.seq}: expected {expected} ({error_reason(error)})"
             ) from None
 
 
@@ -126,7 +139,7 @@ class Decisions:
         self.source_count = len(items)
         names = {*items["label"], *items["runner_up"]}
         self.labels = sorted(names - {None})
-        self.seq = 0
+        self.seq = 0  # number of the latest row
         self.gone: set[int] = set()
         self.status: dict[str, NDArray[np.int8]] = {}
         self.verdicts: dict[int, Decision] = {}
@@ -134,6 +147,7 @@ class Decisions:
         self.changes: list[tuple[int, set[int]]] = []
         self.history = History()
         self._parts: dict[str, range] = {}  # items that a row added, by its uuid
+        # The rows in effect on each item, the earliest first
         self._rows: dict[int, list[Entry]] = defaultdict(list)
 
     @property
@@ -185,16 +199,17 @@ class Decisions:
             )
         else:
             item = int(body["item"])
-            times_s = [body[name] for name in ("start_s", "at_s", "end_s")]
+            starts_s = [body["start_s"], body["at_s"]]
+            ends_s = [body["at_s"], body["end_s"]]
             rows = known[[item, item]].with_columns(
-                pl.Series("start_s", times_s[:2]), pl.Series("end_s", times_s[1:])
+                pl.Series("start_s", starts_s), pl.Series("end_s", ends_s)
             )
         rows = rows.with_columns(parent=pl.lit(item, pl.Int64))
         self.items = replace(self.items, frame=known.vstack(rows))
         self._parts[entry.uuid] = range(len(known), len(self.items))
-        new = (0, len(rows))
+        undecided = np.full(len(rows), UNDECIDED, np.int8)
         for reviewer, status in self.status.items():
-            self.status[reviewer] = np.pad(status, new, constant_values=UNDECIDED)
+            self.status[reviewer] = np.append(status, undecided)
 
     def _set_active(self, entry: Entry, active: bool) -> set[int]:
         """Add a row to those in effect, or take it away; return the items that it changed.
@@ -220,8 +235,8 @@ class Decisions:
                 insort(self._rows[item], entry, key=attrgetter("seq"))
             else:
                 self._rows[item].remove(entry)
-            said = self.find_all(item).get(entry.reviewer, {"action": None})
-            status[item] = STATUS.get(said["action"], DECIDED)
+            decision = self.find_all(item).get(entry.reviewer, {"action": None})
+            status[item] = STATUS.get(decision["action"], DECIDED)
         self.status[entry.reviewer] = status
         for changed in touched:
             self.verdicts.pop(changed, None)
@@ -240,51 +255,61 @@ class Decisions:
         undecided = np.full(len(self.items), UNDECIDED, np.int8)
         return self.status.get(reviewer, undecided)
 
-    def find_all(self, item: int) -> dict[str | None, Decision]:
+    def find_all(self, item: int) -> dict[str, Decision]:
         """Return the decision of every reviewer on an item, by name.
 
         Later rows of a reviewer replace earlier ones, but a row without a span keeps the earlier
-        span, and a new span keeps the verdict. The key None has how a conflict was settled.
+        span, and a new span keeps the verdict.
         """
-        said: dict[str | None, Decision] = {}
+        decisions: dict[str, Decision] = {}
         for row in self._rows.get(item, ()):
-            label = row.body.get("verdict")
-            action = row.action
-            if action == ADD:
-                is_call = item in self._parts[row.uuid]
-                action = CONFIRM if is_call else SPLIT
-                label = label if is_call else None
-            decision = {
-                "seq": row.seq,
-                "action": action,
-                "label": label,
-                "start_s": row.body.get("new_start_s"),
-                "end_s": row.body.get("new_end_s"),
-                "reviewer": row.reviewer,
-                "time": row.time,
-            }
             if row.action == SETTLE:
-                said[None] = decision | {"action": REJECT if label is None else RELABEL}
                 continue
-            before = said.get(row.reviewer)
+            decision = self._describe_row(row, item)
+            before = decisions.get(row.reviewer)
             if before is not None:
                 kept = [name for name in ("start_s", "end_s") if decision[name] is None]
                 if row.action == SPAN:  # which changes no verdict
                     kept += ["action", "label"]
                 decision |= {name: before[name] for name in kept}
-            said[row.reviewer] = decision
-        return said
+            decisions[row.reviewer] = decision
+        return decisions
+
+    def find_settled(self, item: int) -> Decision | None:
+        """Return the decision that settled a conflict on an item, None if there is none."""
+        settling = [row for row in self._rows.get(item, ()) if row.action == SETTLE]
+        if not settling:
+            return None
+        decision = self._describe_row(settling[-1], item)
+        action = REJECT if decision["label"] is None else RELABEL
+        return decision | {"action": action}
+
+    def _describe_row(self, row: Entry, item: int) -> Decision:
+        """Return one row as a decision on an item."""
+        action = row.action
+        label = row.body.get("verdict")
+        if action == ADD and item in self._parts[row.uuid]:  # the call itself
+            action = CONFIRM
+        elif action == ADD:  # the item that it is in
+            action = SPLIT
+            label = None
+        return {
+            "seq": row.seq,
+            "action": action,
+            "label": label,
+            "start_s": row.body.get("new_start_s"),
+            "end_s": row.body.get("new_end_s"),
+            "reviewer": row.reviewer,
+            "time": row.time,
+        }
 
     def find_verdicts(self, item: int) -> list[Decision]:
         """Return the decisions on an item that are verdicts, one of each reviewer at most.
 
         They are in the order in which reviewers first decided.
         """
-        said = self.find_all(item)
-        said.pop(None, None)
-        return [
-            decision for decision in said.values() if decision["action"] in VERDICTS
-        ]
+        decisions = self.find_all(item).values()
+        return [decision for decision in decisions if decision["action"] in VERDICTS]
 
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or the one on which all agree.
@@ -295,7 +320,7 @@ class Decisions:
         verdicts = self.find_verdicts(item)
         if reviewer is not None:
             verdicts = [one for one in verdicts if one["reviewer"] == reviewer]
-        settled = self.find_all(item).get(None)
+        settled = self.find_settled(item)
         if settled is not None and reviewer is None:
             for verdict in verdicts:
                 if verdict["start_s"] is not None:
@@ -306,10 +331,11 @@ class Decisions:
 
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
         """Return start and end of an item as a reviewer changed them, or else as in the source."""
-        span = self.find_all(item).get(reviewer)
-        if span is None or span["start_s"] is None:
-            span = self.items.frame.row(item, named=True)
-        return span["start_s"], span["end_s"]
+        decision = self.find_all(item).get(reviewer)
+        if decision is not None and decision["start_s"] is not None:
+            return decision["start_s"], decision["end_s"]
+        row = self.items.frame.row(item, named=True)
+        return row["start_s"], row["end_s"]
 
 
 def check_decision(
@@ -383,7 +409,8 @@ def _describe_call(
     start_s = beside["new_start_s"]
     end_s = beside["new_end_s"]
     item_start_s, item_end_s = decisions.find_span(item, reviewer)
-    said = decisions.find_all(item).get(reviewer, {})
+    decision = decisions.find_all(item).get(reviewer, {})
+    item_label = decision.get("label") or beside["label"]
     is_inside = start_s < item_end_s and item_start_s < end_s
     return {
         "beside": item,
@@ -394,7 +421,7 @@ def _describe_call(
         "label": label,
         "verdict": label,
         "clock": shift_clock(beside["clock"], start_s - beside["start_s"]),
-        "divides": is_inside and label == (said.get("label") or beside["label"]),
+        "divides": is_inside and label == item_label,
     }
 
 

@@ -62,8 +62,8 @@ def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Ans
             reviewed += 1
             confirmed += verdict["label"] == label
             continue
-        said = decisions.find_all(item)
-        is_undecided = all(decision["action"] == SPAN for decision in said.values())
+        by_reviewer = decisions.find_all(item).values()
+        is_undecided = all(decision["action"] == SPAN for decision in by_reviewer)
         if is_undecided:
             break
     return describe_precision(reviewed, confirmed, len(order))
@@ -228,12 +228,15 @@ class BackgroundCurve:
         self._latest: Answer = {"why": "the curve is being computed"}
 
     def describe(self, key: Any, compute: Callable[[], Answer]) -> Answer:
-        """Return the latest curve; `pending` if it is not the one of `key`, which is being made."""
+        """Return the latest curve that was computed; start the one of `key` if none runs.
+
+        `key` stands for the data of the curve that `compute` returns. `pending` in the answer is
+        true if the curve of this key is not the latest.
+        """
         if self._running is not None and self._running.done():
             self._latest = self._running.result()
             self._running = None
-        is_pending = self._running is not None or key != self._key
-        if is_pending and self._running is None:
+        if self._running is None and key != self._key:
             self._key = key
             self._running = self._worker.submit(compute)
-        return {**self._latest, "pending": is_pending}
+        return {**self._latest, "pending": self._running is not None}

@@ -166,7 +166,7 @@ def pack_study(calls: bytes, recordings: Path, format: str) -> tuple[str, bytes]
     RequestError if they make no study.
     """
     with TemporaryDirectory(prefix="callshot-") as temporary:
-        # So deep that the study has the whole path of the recordings.
+        # From a deep folder, init writes whole paths of recordings, not such as ../recordings.
         folder = Path(temporary, "of", "labels", "study").resolve()
         folder.mkdir(parents=True)
         annotations = folder / "annotations.csv"

@@ -148,9 +148,9 @@ def read_review(
         if verdict is None or (verdict["label"] is None and not keep_rejected):
             continue
         reviewers = {verdict["reviewer"]}
-        for said in decisions.find_verdicts(item):  # all who agree with it
-            if reviewer is None and said["label"] == verdict["label"]:
-                reviewers.add(said["reviewer"])
+        for other in decisions.find_verdicts(item):
+            if reviewer is None and other["label"] == verdict["label"]:
+                reviewers.add(other["reviewer"])
         row = {name: bodies[item].get(name) for name in EVENTS}
         for name in ("label", "start_s", "end_s"):
             if verdict[name] is not None:  # the reviewer changed it, or named it
@@ -186,11 +186,17 @@ def add_undecided(
     split = set()
     is_active = decisions.is_active
     for item, row in enumerate(decisions.items.frame.iter_rows(named=True)):
-        said = list(decisions.find_all(item).values())
+        by_reviewer = decisions.find_all(item)
         if whose is not None:
-            said = [one for one in said if one["reviewer"] == whose]
+            by_reviewer = {
+                name: decision
+                for name, decision in by_reviewer.items()
+                if name == whose
+            }
+        is_split = any(one["action"] == SPLIT for one in by_reviewer.values())
+        # Parts of an item that somebody else split are not there.
         is_there = row["parent"] is None or whose is None or row["parent"] in split
-        if any(one["action"] == SPLIT for one in said):
+        if is_split:
             split.add(item)
         elif is_active[item] and is_there and not decisions.find_verdict(item, whose):
             start_s, end_s = decisions.find_span(item, reviewer)

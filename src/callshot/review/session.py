@@ -358,20 +358,7 @@ class Review:
         label = self.find_label(item, example)
         key = (label, picture.min_hz, picture.max_hz, picture.window_s)
         if key not in self._pictures:
-            in_order = self.source.items.frame[self.sample]
-            sampled = in_order.filter(pl.col("label").eq_missing(pl.lit(label)))
-            low_hz = sampled["low_freq_hz"].quantile(BAND_QUANTILE)
-            high_hz = sampled["high_freq_hz"].quantile(1 - BAND_QUANTILE)
-            fitted = picture
-            if low_hz is not None and high_hz is not None and low_hz < high_hz:
-                margin_hz = BAND_MARGIN * (high_hz - low_hz)
-                top_hz = high_hz + margin_hz
-                low_hz = max(0.0, low_hz - margin_hz)
-                window_s = max(picture.window_s, MIN_ROWS / (top_hz - low_hz))
-                fitted = replace(
-                    picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s
-                )
-            fitted = fit_contrast(fitted, self._read_clips(sampled[:LEVEL_ITEMS]))
+            fitted = self._fit_label(picture, label)
             names = ("min_hz", "max_hz", "window_s", "floor_db", "range_db")
             self._pictures[key] = {name: getattr(fitted, name) for name in names}
         fitted = replace(picture, **self._pictures[key])
@@ -385,6 +372,21 @@ class Review:
         low_hz = max(0.0, min(fitted.min_hz, low_hz - margin_hz))
         high_hz = max(fitted.max_hz, high_hz + margin_hz)
         return replace(fitted, min_hz=low_hz, max_hz=high_hz)
+
+    def _fit_label(self, picture: Picture, label: str | None) -> Picture:
+        """Return a picture with the band and contrast of the items of a label, from a sample."""
+        in_order = self.source.items.frame[self.sample]
+        sampled = in_order.filter(pl.col("label").eq_missing(pl.lit(label)))
+        low_hz = sampled["low_freq_hz"].quantile(BAND_QUANTILE)
+        high_hz = sampled["high_freq_hz"].quantile(1 - BAND_QUANTILE)
+        fitted = picture
+        if low_hz is not None and high_hz is not None and low_hz < high_hz:
+            margin_hz = BAND_MARGIN * (high_hz - low_hz)
+            top_hz = high_hz + margin_hz
+            low_hz = max(0.0, low_hz - margin_hz)
+            window_s = max(picture.window_s, MIN_ROWS / (top_hz - low_hz))
+            fitted = replace(picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s)
+        return fit_contrast(fitted, self._read_clips(sampled[:LEVEL_ITEMS]))
 
     def find_label(self, item: int, example: int) -> str | None:
         """Return the label of an item, or of an example if its number is not negative."""
@@ -481,16 +483,18 @@ class Review:
             "parent",
             "added",
             "doubt",
-        )
+        )  # columns that stay as they are
         with self.lock:
             ranks = self._rank_items()
             for item in ids:
                 if item >= len(self.items) or item in self.decisions.gone:
                     continue
-                said = self.decisions.find_all(item)
-                own = said.pop(reviewer, None)
+                others = self.decisions.find_all(item)
+                own = others.pop(reviewer, None)
+                settled = self.decisions.find_settled(item)
                 if self.blind:
-                    said.clear()
+                    others = {}
+                    settled = None
                 row = self.items.frame.row(item, named=True)
                 start_s, end_s = self.decisions.find_span(item, reviewer)
                 duration_s = self.source.durations_s.get(row["recording"])
@@ -505,8 +509,8 @@ class Review:
                         "recording_duration_s": duration_s,
                         "original": {name: row[name] for name in PLACE[1:]},
                         "decision": own,
-                        "settled": said.pop(None, None),
-                        "others": list(said.values()),
+                        "settled": settled,
+                        "others": list(others.values()),
                     }
                 )
         return described
@@ -545,7 +549,7 @@ class Review:
                 decided = np.count_nonzero(decisions.status[name][active])
                 reviewers.append({"name": name, "decisions": int(decided)})
             # A blind reviewer learns how far others agree after the last item: each step of it
-            # would show what others said.
+            # would show the decisions of others.
             agreement = {"pairs": 0, "agreed": 0, "kappa": None}
             if not self.blind or counts["undecided"] == 0:
                 agreement = measure_agreement(decisions)
@@ -627,7 +631,8 @@ class Review:
     def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Take back the latest batches of a reviewer, or with REDO bring back what was taken last.
 
-        `nothing` in the answer is true if there was nothing to do.
+        `count` in the request is how many. Return what changed; `gone` are items that are no more,
+        and `nothing` is true if there was nothing to do.
         """
         count = request.get("count", 1)
         if type(count) is not int or not 1 <= count <= MAX_UNDO:
@@ -636,8 +641,8 @@ class Review:
         with self.lock:
             self.journal.check_file()
             decisions = self.decisions
-            is_known = row["uuid"] in self.journal.by_uuid
-            nothing = not is_known and not decisions.history.can(action, reviewer)
+            is_saved = row["uuid"] in self.journal.by_uuid
+            nothing = not is_saved and not decisions.history.can(action, reviewer)
             touched = set() if nothing else self._save([row], reviewer)
             answer = self._describe_change(touched, reviewer)
             gone = sorted(touched & decisions.gone)
@@ -668,15 +673,19 @@ class Review:
             return {"labels": self.list_labels(), "seq": self.seq}
 
     def _save(self, rows: Sequence[Row], reviewer: str) -> set[int]:
-        """Save the rows that are not saved yet as one batch; return the items that they changed."""
+        """Save the rows that are not saved yet as one batch; return the items that they changed.
+
+        The batch has the uuid of the first row.
+        """
         self.journal.check_file()
-        names = [row["uuid"] for row in rows]
-        if len(set(names)) < len(names):
+        uuids = [row["uuid"] for row in rows]
+        if len(set(uuids)) < len(uuids):
             raise RequestError("uuid: the same twice in one request")
         new = [row for row in rows if row["uuid"] not in self.journal.by_uuid]
         touched = set()
         if new:
-            for entry in self.journal.append(names[0], reviewer, new):
+            batch = uuids[0]
+            for entry in self.journal.append(batch, reviewer, new):
                 touched |= self.decisions.apply(entry)
             self.ask_scores()
         return touched
@@ -728,14 +737,18 @@ class Review:
                 differences = vectors - scores.vectors[row]
                 distances = np.linalg.norm(differences, axis=1).tolist()
             pairs = sorted(zip(distances, numbers, strict=True))
-            nearest = [self._describe_example(*pair) for pair in pairs[:MAX_EXAMPLES]]
+            nearest = [
+                self._describe_example(distance, number)
+                for distance, number in pairs[:MAX_EXAMPLES]
+            ]
             classes.append({"label": label, "examples": nearest})
         return classes
 
     def _describe_example(self, distance: float, number: int) -> Answer:
-        """Return where an example with a number is: one of the model, or a confirmed call.
+        """Return where an example is, and its distance from the item that it is compared with.
 
-        A confirmed call has the span that a reviewer gave it.
+        Numbers below `first_call` are rows of the model, and those from there on confirmed calls,
+        which have the spans that reviewers gave them.
         """
         item = number - self.first_call
         if item < 0 and self.model is not None:

@@ -146,23 +146,27 @@ def find_doubts(frame: pl.DataFrame) -> list[str]:
     doubts: list[set[str]] = [set() for _ in range(len(frame))]
     columns = ("recording", "start_s", "end_s", "label", *FREQUENCIES)
     rows = frame.with_row_index("item").sort("recording", "start_s")
-    open_rows: list[tuple[Any, ...]] = []  # that may overlap the next one
-    for row in rows.select("item", *columns).iter_rows():
-        item, name, start_s, end_s, label, low_hz, high_hz = row
-        open_rows = [one for one in open_rows if one[1] == name and one[3] > start_s]
-        for other in open_rows:
-            other_item, _, other_start_s, other_end_s, other_label, *band_hz = other
-            other_low_hz, other_high_hz = band_hz
-            has_bands = None not in (low_hz, high_hz, *band_hz)
-            if has_bands and (other_high_hz <= low_hz or high_hz <= other_low_hz):
+    low, high = FREQUENCIES
+    earlier: list[dict[str, Any]] = []  # rows that may overlap the next one
+    for row in rows.select("item", *columns).iter_rows(named=True):
+        earlier = [
+            other
+            for other in earlier
+            if other["recording"] == row["recording"]
+            and other["end_s"] > row["start_s"]
+        ]
+        for other in earlier:
+            has_bands = None not in (row[low], row[high], other[low], other[high])
+            if has_bands and (other[high] <= row[low] or row[high] <= other[low]):
                 continue
-            shared_s = min(end_s, other_end_s) - start_s
-            whole_s = max(end_s, other_end_s) - other_start_s
-            is_same = label == other_label and shared_s >= SAME_CALL * whole_s
-            doubt = DUPLICATE if is_same else OVERLAPPING
-            doubts[item].add(doubt)
-            doubts[other_item].add(doubt)
-        open_rows.append(row)
+            shared_s = min(row["end_s"], other["end_s"]) - row["start_s"]
+            whole_s = max(row["end_s"], other["end_s"]) - other["start_s"]
+            is_same_label = row["label"] == other["label"]
+            is_duplicate = is_same_label and shared_s >= SAME_CALL * whole_s
+            doubt = DUPLICATE if is_duplicate else OVERLAPPING
+            doubts[row["item"]].add(doubt)
+            doubts[other["item"]].add(doubt)
+        earlier.append(row)
     return [" ".join(sorted(names)) for names in doubts]
 
 
@@ -171,10 +175,10 @@ def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
 
     `ranking` has the columns of SCORES, and a row for each item of the source.
     """
-    rows = items.frame["row"].to_numpy()
-    scored = items.frame.with_columns(ranking[rows])
-    is_own = ~pl.col("added")
-    columns = pl.when(is_own).then(pl.col(SCORES)).name.keep()
+    source_row = items.frame["row"].to_numpy()
+    scored = items.frame.with_columns(ranking[source_row])
+    is_added = pl.col("added")
+    columns = pl.when(~is_added).then(pl.col(SCORES)).name.keep()
     return replace(items, frame=scored.with_columns(columns))
 
 
@@ -448,11 +452,13 @@ class HeldOutScores(Scores):
         self._label = label
         centred = self.vectors - self.vectors.mean(axis=0, dtype=np.float64)
         data = LabelledVectors(centred, label, self._recording, len(self.labels))
-        lengths = np.einsum("nd,nd->n", centred, centred)[:, None]
-        squares = np.maximum(lengths - data.evidence, 0.0)
-        squares[np.isinf(squares)] = np.nan  # of labels that no other recording has
-        self.scores = -squares
-        self.distances = np.sqrt(squares)
+        # |x − c|² = |x|² − (2 x·c − |c|²), and what is in brackets is the evidence for a class
+        squares = np.einsum("nd,nd->n", centred, centred)[:, None]
+        squared_distances = np.maximum(squares - data.evidence, 0.0)
+        # Infinite for labels that no other recording has
+        squared_distances[np.isinf(squared_distances)] = np.nan
+        self.scores = -squared_distances
+        self.distances = np.sqrt(squared_distances)
 
 
 def measure_background(model: "Model") -> "Covariance | None":
@@ -514,10 +520,10 @@ def _find_strongest(
     model: "Model",
     background: "Covariance | Site | None",
 ) -> Iterator[tuple[int, FloatArray]]:
-    """Yield each item, and the vector of the window that gave it its score in the scan.
+    """Yield the number of each item, and the vector of the window that gave it its score.
 
-    That is the window that overlaps the item and whose score is nearest to it. With a site, the
-    examples of the model are scaled roots.
+    Of the windows that overlap the item, it is the one whose score is nearest to that of the item.
+    With a site, the examples of the model are scaled roots.
     """
     from callshot.detection.detector import make_scorer
     from callshot.detection.nearest import Site
@@ -534,13 +540,12 @@ def _find_strongest(
             if row["label"] not in model.classes:
                 raise InputError(f"{model.source}: has no label {row['label']}")
             column = model.classes.index(row["label"])
-            # all windows that overlap the item
-            limits_s = [row["start_s"] - index.settings.window_s, row["end_s"]]
+            earliest_start_s = row["start_s"] - index.settings.window_s
             overlapping = []
             for block in blocks:
                 starts_s = block.spans.frame["start_s"].to_numpy()
-                first, last = np.searchsorted(starts_s, limits_s)
-                overlapping.append(np.asarray(block.matrix[first:last], np.float64))
+                first, end = np.searchsorted(starts_s, [earliest_start_s, row["end_s"]])
+                overlapping.append(np.asarray(block.matrix[first:end], np.float64))
             windows = np.concatenate(overlapping)
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")

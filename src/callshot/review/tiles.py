@@ -88,11 +88,14 @@ class TiledFiles(RecordingFiles):
             reader.close()
             raise
         with self._lock:
-            too_many = [self._free.pop(state)] if state in self._free else []
+            no_more_used = []
+            if state in self._free:  # another thread opened it too
+                no_more_used.append(self._free.pop(state))
             self._free[state] = reader
             while len(self._free) > MAX_OPEN:
-                too_many.append(self._free.popitem(last=False)[1])
-        for one in too_many:
+                _, longest_free = self._free.popitem(last=False)
+                no_more_used.append(longest_free)
+        for one in no_more_used:
             one.close()
 
     def close(self) -> None:
