@@ -1,6 +1,8 @@
 """From verdicts on detections to the probability that a detection is right."""
 
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from callshot.detection.background import measure_covariance
 from callshot.detection.detector import find_curves, make_scorer
 from callshot.detection.events import events_frame
 from callshot.detection.nearest import Site
+from callshot.detection.scan import check_precision
 from callshot.detection.verdicts import (
     calibrate,
     drop_rejected,
@@ -107,6 +110,18 @@ def test_more_verdicts_are_asked_for_until_the_interval_is_short():
         missing.append(curve.count_missing(0.8))
     assert missing[0] > 0
     assert missing[1] == 0
+
+
+@pytest.mark.parametrize("slope", [-1.0, 0.0, 0.2])
+def test_no_number_of_verdicts_is_asked_for_where_the_curve_is_flat(slope):
+    rng = np.random.default_rng(4)
+    scores = rng.uniform(0, 1, 400)
+    curve = fit_logistic(scores, rng.uniform(size=400) < expit(slope * scores))
+    curves = {"gull": curve, "owl": curve}
+    detector = SimpleNamespace(curves=curves, classes=list(curves))
+    (note,) = check_precision(detector, 0.9)
+    assert "verdicts do not show" in note
+    assert not re.search(r"\d", note)
 
 
 @pytest.mark.parametrize("kind", ["site", "covariance", "nothing"])

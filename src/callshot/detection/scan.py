@@ -592,7 +592,16 @@ def check_precision(detector: AnyDetector, precision: float | None) -> list[str]
         notes.append(
             f"--precision: nothing is reported of {join_names(unknown)}, which have no verdicts"
         )
+    flat = [name for name, curve in detector.curves.items() if not curve.rises()]
+    if flat:
+        notes.append(
+            f"{join_names(flat)}: the verdicts do not show that a high score is more often right "
+            "than a low one, so --precision cannot choose well; confirm and reject more "
+            "detections, of high and of low scores (callshot review)"
+        )
     for name, curve in detector.curves.items():
+        if name in flat:
+            continue
         missing = curve.count_missing(precision)
         if missing > 0:
             verdicts = count_text(missing, "more verdict")

@@ -53,17 +53,29 @@ class Calibration:
             expit(np.column_stack([middle, middle - width, middle + width]))
         )
 
+    def rises(self) -> bool:
+        """Return whether the interval of the slope is above 0.
+
+        If not, the score may say nothing, and no number of verdicts can be asked for.
+        """
+        width = DEVIATIONS * np.sqrt(self.covariance[1, 1])
+        return bool(self.coefficients[1] > width)
+
     def deviation(self, probability: float) -> float:
-        """Return half the interval where detections are right with a probability."""
+        """Return half the interval where detections are right with a probability.
+
+        The curve must rise.
+        """
         intercept, slope = self.coefficients
-        if slope <= 0:  # the score says nothing
-            return 0.5
         score = (logit(probability) - intercept) / slope
         _, low, high = self.probability(np.array([score]))[0]
         return float(high - low) / 2
 
     def count_missing(self, probability: float) -> int:
-        """Return about how many verdicts more would make that interval short enough."""
+        """Return about how many verdicts more would make that interval short enough.
+
+        The curve must rise.
+        """
         ratio = self.deviation(probability) / CLOSE
         return max(0, round(self.verdicts * (ratio**2 - 1)))
 
