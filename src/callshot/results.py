@@ -146,7 +146,8 @@ class OutputFolder:
         self.path = self.folder / STAGING
         folders = (self.folder, *self.folder.parents)
         missing = [path for path in folders if not path.exists()]
-        cleanup.callback(_remove_folders, missing)
+        # If the run writes nothing, the folders that it made are empty, and go again.
+        cleanup.callback(_remove_empty_folders, missing)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except ValueError:
@@ -159,11 +160,13 @@ class OutputFolder:
                 "another run is writing to it; wait for that run or choose another folder"
             ) from None
         cleanup.callback(remove_path, lock)  # on Windows, the lock removes its own
-        cleanup.callback(self._discard)
+        cleanup.callback(self._discard_unless_complete)
+        # The provenance is staged last: with it, the files of the killed run are complete and are
+        # moved to their places; without it, they are discarded.
         staged = _read_provenance(self.path / self.provenance_name)
         if staged is not None:
             self._replace([*staged["files"], self.provenance_name])
-        self._discard()
+        self._discard_unless_complete()
 
     def write(
         self,
@@ -235,7 +238,7 @@ class OutputFolder:
             (self.folder / name).unlink(missing_ok=True)
             if not is_remote(self.folder):
                 parents = Path(name).parents[:-1]
-                _remove_folders(self.folder / parent for parent in parents)
+                _remove_empty_folders(self.folder / parent for parent in parents)
         self._put([name for name in staged if name == self.provenance_name])
 
     def _announce(self, names: Iterable[str]) -> None:
@@ -274,8 +277,8 @@ class OutputFolder:
             for folder in {(self.folder / name).parent for name in names}:
                 sync_folder(folder)
 
-    def _discard(self) -> None:
-        """Remove the staging folder, unless the next run must go on with it."""
+    def _discard_unless_complete(self) -> None:
+        """Remove the staging folder, unless the next run must move its complete set of files."""
         if not (self.path / self.provenance_name).is_file():
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -404,7 +407,7 @@ def _is_file(folder: Path, name: str) -> bool:
     return False
 
 
-def _remove_folders(folders: Iterable[Path]) -> None:
+def _remove_empty_folders(folders: Iterable[Path]) -> None:
     """Remove folders, the innermost first, as far as they are empty."""
     with suppress(OSError, ValueError):
         for folder in folders:
