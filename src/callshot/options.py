@@ -27,6 +27,8 @@ from callshot.errors import OptionError, check_choice, check_range
 
 Given = dict[str, Any]
 Record = TypeVar("Record")
+# In place of a default: the user must give a value. Typer's convention.
+REQUIRED: Any = ...
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Option:
     help       sentences; `{formats}` and the like are filled in by the command line
     names      how it is typed, if not by the name of the field
     key        its name for users, if not that of the field
-    shown      the default in the help, if not the value; False: none
+    shown      whether the help shows the default; a text is shown in place of the value
     low, high, unit, choices
                what the value may be
     kind       the type that users give, if not that of the field
@@ -73,9 +75,9 @@ class Option:
 
 
 def option(default: Any, metavar: str, help: str, *names: str, **more: Any) -> Any:
-    """Return an option: a field of a dataclass, or a parameter of a command; `...`: no default."""
+    """Return an option: a field of a dataclass, or a parameter of a command."""
     metadata = {"option": Option(metavar, help, names, **more)}
-    if default is ...:
+    if default is REQUIRED:
         return field(metadata=metadata)
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
@@ -149,10 +151,10 @@ def user_type(entry: Field[Any]) -> tuple[Any, Any]:
 
 
 def default_value(entry: Field[Any]) -> Any:
-    """Return the default of an option; `...` if it has none."""
+    """Return the default of an option; REQUIRED if it has none."""
     if entry.default_factory is not MISSING:
         return entry.default_factory()
-    return ... if entry.default is MISSING else entry.default
+    return REQUIRED if entry.default is MISSING else entry.default
 
 
 def default_text(entry: Field[Any]) -> str:
@@ -162,14 +164,13 @@ def default_text(entry: Field[Any]) -> str:
     '100'
     """
     shown = entry.metadata["option"].shown
-    value = default_value(entry)
     if isinstance(shown, str):
         return shown
-    if shown is False or value is None or value is False or value in ("", (), ...):
+    value = default_value(entry)
+    is_empty = value is None or value in ("", (), {}, REQUIRED)
+    if not shown or is_empty or value is False:
         return ""
-    if isinstance(value, tuple):
-        return join_values(value)
-    return "" if isinstance(value, dict) else str(value)
+    return join_values(value) if isinstance(value, tuple) else str(value)
 
 
 def join_values(values: Sequence[str | float]) -> str:

@@ -28,6 +28,7 @@ from callshot.errors import (
     printable,
 )
 from callshot.options import (
+    REQUIRED,
     Option,
     default_text,
     default_value,
@@ -237,7 +238,7 @@ def make_parameter(
     elif item is not None:
         kind = list[item]  # type: ignore[valid-type]
     shown: Any = one.shown
-    if is_given and default is not ...:
+    if is_given and default is not REQUIRED:
         default = None
         shown = default_text(entry) or False
     made = typer.Option(

@@ -131,7 +131,8 @@ class Review:
         self.decisions = Decisions(source.items)
         self.decisions.apply_all(journal.entries, journal.path)
         self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
-        self._next_scores: Future[None] | None = None  # which have not been begun
+        # The update of scores that was asked for and has not begun.
+        self._queued_update: Future[None] | None = None
         self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
         self._curve = BackgroundCurve(self._curve_worker)
         self._is_closed = False
@@ -239,9 +240,9 @@ class Review:
         Scores that were asked for, but not begun, are computed once for all who asked.
         """
         with self.lock:
-            if self._next_scores is None:
-                self._next_scores = self._score_worker.submit(self._update_scores)
-            return self._next_scores
+            if self._queued_update is None:
+                self._queued_update = self._score_worker.submit(self._update_scores)
+            return self._queued_update
 
     def _update_scores(self) -> None:
         """Compute scores by the confirmed calls in a thread, and show them if they changed.
@@ -254,7 +255,7 @@ class Review:
             if seq == self.seq:
                 break
         with self.lock:
-            self._next_scores = None
+            self._queued_update = None  # later decisions need another update
         if self.scores is None:
             return
         with threadpool_limits(1):  # the other cores serve the page
