@@ -1,7 +1,10 @@
 """Embeddings of other tools: the same table from each kind, rejects counted, one-line errors."""
 
 import base64
+import random
 import sqlite3
+import subprocess
+import sys
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
@@ -496,6 +499,49 @@ def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path):
     folder = new_database(tmp_path / "db")
     write_database(folder, f"DROP TABLE windows; CREATE VIEW windows AS {endless}")
     check_error("expected the tables of perch-hoplite", folder)
+
+
+READ_INDEXES = """
+import sys
+from pathlib import Path
+import numpy as np
+from callshot.errors import InputError
+from callshot.tables.tool_windows import open_usearch
+for name in sys.argv[1:]:
+    try:
+        index = open_usearch(Path(name))
+        keys = np.arange(1, 301, dtype=np.uint64)
+        found = keys[index.contains(keys)]
+        print(name, "read", len(index.get(found)))
+    except InputError as error:
+        print(name, "refused", error)
+"""
+
+
+def test_a_damaged_index_does_not_end_the_process(tmp_path):
+    path = usearch(tmp_path, range(1, 301), np.full((300, 8), 0.5))
+    content = path.read_bytes()
+    header = content.index(b"usearch")
+    dimensions = header + 33
+    assert content[dimensions : dimensions + 8] == (8).to_bytes(8, "little")
+    damaged = {"cut": content[: len(content) // 2], "empty": b""}
+    damaged["random"] = random.Random(0).randbytes(len(content))
+    for place in [*range(8), *range(header, header + 64)]:
+        changed = bytearray(content)
+        changed[place] ^= 64
+        damaged[f"byte-{place}"] = bytes(changed)
+    names = []
+    for name, data in damaged.items():
+        (tmp_path / name).write_bytes(data)
+        names.append(str(tmp_path / name))
+    command = [sys.executable, "-c", READ_INDEXES, *names]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, (child.returncode, child.stderr[-500:])
+    lines = child.stdout.splitlines()
+    assert len(lines) == len(names)
+    for place in range(dimensions, dimensions + 8):
+        (line,) = [one for one in lines if f"byte-{place} " in one]
+        assert "refused" in line
 
 
 @settings(max_examples=25)

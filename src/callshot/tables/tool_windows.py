@@ -42,6 +42,7 @@ USEARCH_NAME = "usearch.index"
 EXTRA = "hoplite"
 POSITIVE_LABEL = 1
 TIMES = struct.Struct("<2d")  # start and end of a window or an annotation
+MATRIX_SHAPE = struct.Struct("<2I")  # vectors, and bytes of each: a USearch file begins
 TABLES = {"windows", "recordings", "deployments", "annotations"}
 OLD_TABLE = "hoplite_embeddings"  # of perch-hoplite 0.1
 TABLE_QUERY = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%'"
@@ -224,23 +225,49 @@ def _read_vectors(path: Path, index: Any, windows: pl.DataFrame) -> Rows:
 
 
 def open_usearch(path: Path) -> Any:
-    """Return a USearch index of float16 or float32; its file is mapped, not loaded."""
+    """Return a USearch index of float16 or float32; its file is mapped, not loaded.
+
+    USearch has no checksum, and believes the header of a damaged file: with wrong dimensions it
+    reads outside the file, which ends the process. So the header must agree with the matrix.
+    """
     usearch = import_package("usearch.index", EXTRA)
     with explain_unreadable(path):
         check_regular_file(path)
+        with path.open("rb") as file:
+            start = file.read(MATRIX_SHAPE.size)
+    try:
+        facts = usearch.Index.metadata(str(path))
+        rows, row_bytes = MATRIX_SHAPE.unpack(start)
+    except (OSError, RuntimeError, ValueError, struct.error) as error:
+        raise _refuse_index(path, error_reason(error)) from error
+    number_bytes = {usearch.ScalarKind.F16: 2, usearch.ScalarKind.F32: 4}
+    kind = facts["kind_scalar"]
+    if kind not in number_bytes:
+        raise _refuse_kind(path)
+    vectors = facts["count_present"] + facts["count_deleted"]
+    if (rows, row_bytes) != (vectors, facts["dimensions"] * number_bytes[kind]):
+        raise _refuse_index(path, "its header and its vectors do not agree")
     try:
         # view: usearch checks the size of a file that it maps, but crashes loading a damaged one
         index = usearch.Index.restore(str(path), view=True)
     except (OSError, RuntimeError, ValueError, MemoryError) as error:
-        raise InputError(
-            f"{path}: not a complete USearch index ({error_reason(error)})"
-        ) from error
-    kinds = (usearch.ScalarKind.F16, usearch.ScalarKind.F32)
-    if index is None or index.multi or index.dtype not in kinds:
-        raise InputError(
-            f"{path}: expected an index of USearch with one float16 or float32 vector per key"
-        )
+        raise _refuse_index(path, error_reason(error)) from error
+    if index.multi:
+        raise _refuse_kind(path)
     return index
+
+
+def _refuse_index(path: Path, reason: str) -> InputError:
+    return InputError(
+        f"{path}: not a complete USearch index ({reason}); it is damaged or was copied in part, "
+        "so copy or make it again"
+    )
+
+
+def _refuse_kind(path: Path) -> InputError:
+    return InputError(
+        f"{path}: expected an index of USearch with one float16 or float32 vector per key"
+    )
 
 
 Line = tuple[str, Sequence[str]]  # where it is, and its start, end and vector
