@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Python compiles a module when it is first imported; to compile all of them takes pip a minute.
+INSTALL := $(BIN)/python -m pip install -q --no-compile
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py | cksum | cut -d' ' -f1)
 
@@ -43,7 +45,7 @@ demo/calls.npz: demo/night/README.md | demo/study.toml
 	$(BIN)/callshot $(LEARN_DEMO) --encoder yamnet || $(BIN)/callshot $(LEARN_DEMO) --encoder mfcc
 
 test: $(VENV)/ready-to-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 check: $(VENV)/ready-to-check
 	$(BIN)/ruff check .
@@ -79,25 +81,25 @@ test-lowest: $(VENV)/ready-to-test
 	rm -rf $(VENV)-lowest
 	$(BIN)/uv venv -q --python $(PYTHON) $(VENV)-lowest
 	$(BIN)/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -c constraints.txt -e '.[test]'
-	$(VENV)-lowest/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(VENV)-lowest/bin/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # Many more examples of every property: some minutes.
 test-full: $(VENV)/ready-to-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=full $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=full $(ARGS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/ready: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.[review,yamnet]' || $(BIN)/python -m pip install -q -e '.[review]'
+	$(INSTALL) -e '.[review,yamnet]' || $(INSTALL) -e '.[review]'
 	touch $@
 
 $(VENV)/ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test]'
+	$(INSTALL) -c constraints.txt -e '.[test]'
 	touch $@ $(VENV)/ready
 
 $(VENV)/ready-to-check: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test,check,docs]'
+	$(INSTALL) -c constraints.txt -e '.[test,check,docs]'
 	touch $@ $(VENV)/ready $(VENV)/ready-to-test
 
 clean:

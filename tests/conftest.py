@@ -66,12 +66,12 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(_kernel_cache())
 
-# Of two processes, one starts at the beginning and one in the middle of this order: the first
-# compiles the kernels, and the second does not need them before they are in the cache. Jobs of a
+# Three processes start at the beginning, after one third and after two thirds of this order: the
+# first compiles the kernels, the others do not need them before they are in the cache. Jobs of a
 # cluster come before pages: a browser leaves an event loop running.
 TESTS = Path(__file__).parent
-ORDER = ("fewshot", "baselines", "distributed", "study", "tables", "report", ".")
-ORDER += ("corpus", "review/page", "detection", "encoders", "review", "storage")
+ORDER = ("fewshot", "baselines", "distributed", "study", "report", "corpus", "tables")
+ORDER += (".", "review/page", "encoders", "detection", "review", "storage")
 
 
 def pytest_collection_modifyitems(items):
