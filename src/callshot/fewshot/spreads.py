@@ -28,7 +28,9 @@ Ranks = NDArray[np.uint32]
 
 # Weights are multiples of it, so that their sums are exact in any order.
 UNIT = 2.0**-20
-WEIGHT_ONE = round(1 / UNIT)  # a weight of 1, in multiples of UNIT
+# In multiples of UNIT: a weight of 1, and nearly 0 for queries of a group that is left out.
+WEIGHT_ONE = round(1 / UNIT)
+WEIGHT_LEFT_OUT = 1
 TASK_SAMPLES = 32  # of `total`, drawn in one task
 MIN_DRAWS = 50  # from which recordings are left out
 MAX_GROUPS = 60  # of recordings that are left out together
@@ -170,7 +172,7 @@ def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
 
 def units_without(left_out: IntArray, group: IntArray) -> IntArray:
     """Return weights (samples, rows): nearly 0 for rows of the group that a sample leaves out."""
-    return np.where(left_out[:, None] == group, 1, WEIGHT_ONE)
+    return np.where(left_out[:, None] == group, WEIGHT_LEFT_OUT, WEIGHT_ONE)
 
 
 def draw_orders(

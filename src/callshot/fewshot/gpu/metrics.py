@@ -316,11 +316,12 @@ def _sample_decisions(
 def measure(
     scores: Tensor,
     decisions: Tensor,
-    picks: Tensor | None,
-    weight: Tensor | None,
-    tied: Tensor | None,
     truth: Truth,
     draws: int,
+    *,
+    picks: Tensor | None = None,
+    weight: Tensor | None = None,
+    tied: Tensor | None = None,
 ) -> tuple[ClassTables, Tensor]:
     """Return the tables of a fold (shots, classes, samples), and tied positives (shots, classes).
 

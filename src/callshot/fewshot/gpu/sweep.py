@@ -4,6 +4,7 @@ A `SupportDrawer` draws for every classifier; a `SplitScorer` scores by class me
 scored at once where its scores fit, else in blocks of shots or draws.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,12 @@ from callshot.fewshot.gpu.metrics import (
 from callshot.fewshot.gpu.supports import fill_evidence, to_scores
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import MetricSums
-from callshot.fewshot.spreads import WEIGHT_ONE, Spread, bootstrap_picks
+from callshot.fewshot.spreads import (
+    WEIGHT_LEFT_OUT,
+    WEIGHT_ONE,
+    Spread,
+    bootstrap_picks,
+)
 from callshot.records import IntArray
 
 Tensor = Any
@@ -145,62 +151,107 @@ def sweep_fold(
     it makes return the evidence (shots, classes, queries · draws), as those of a `SplitScorer` do.
     """
     make_scorer = scorer.on_gpu if scorer else SplitScorer
+    sweep_draws = _sweep_own_draws if spread.has_own_draws else _sweep_shared_draws
+    sweep_draws(engine, split, shots, spread, sums, make_scorer)
+
+
+def _sweep_own_draws(
+    engine: Engine,
+    split: Split,
+    shots: IntArray,
+    spread: Spread,
+    sums: MetricSums,
+    make_scorer: Any,
+) -> None:
+    """Add the metrics of a fold in which every query has draws of its own."""
     gpu = engine.on_gpu.gpu
     truth = upload_truth(split, gpu)
-    folds = engine.episodes.folds
-    bytes_per_draw = 8 * len(engine.episodes.classes) * len(split.rows)
+    draws = engine.protocol.draws
+    # Drawn on the CPU, while the GPU is busy with the fold before.
+    picked = bootstrap_picks(engine.episodes, split, engine.protocol)
+    picks = upload(picked.astype(np.int32), gpu)
+    bytes_per_k = 8 * len(engine.episodes.classes) * len(split.rows) * draws
+    for block in blocks(len(shots), gpu.score_bytes // bytes_per_k):
+        scores = make_scorer(engine, split, shots[block], spread).per_query(draws)
+        decisions = to_scores(scores, truth.relevant, draws, ranking=False)
+        tied, tied_positives = count_ties(scores, truth.relevant, draws)
+        tables, _ = measure(scores, decisions, truth, draws, picks=picks, tied=tied)
+        sums.add(block, tables)
+        counts = count_decisions(decisions, truth, draws)
+        sums.count(block, counts, tied_positives)
+        engine.step((block.stop - block.start) / engine.episodes.folds)
 
-    if spread.has_own_draws:
-        draws = engine.protocol.draws
-        # Drawn on the CPU, while the GPU is busy with the fold before.
-        picked = bootstrap_picks(engine.episodes, split, engine.protocol)
-        picks = upload(picked.astype(np.int32), gpu)
-        shots_at_once = gpu.score_bytes // (bytes_per_draw * draws)
-        for block in blocks(len(shots), shots_at_once):
-            table = make_scorer(engine, split, shots[block], spread).per_query(draws)
-            decisions = to_scores(table, truth.relevant, draws, ranking=False)
-            tied, ties = count_ties(table, truth.relevant, draws)
-            tables, _ = measure(table, decisions, picks, None, tied, truth, draws)
-            sums.add(block, tables)
-            sums.count(block, count_decisions(decisions, truth, draws), ties)
-            engine.step((block.stop - block.start) / folds)
-        return
 
-    split_scorer = make_scorer(engine, split, shots, spread)
+def _sweep_shared_draws(
+    engine: Engine,
+    split: Split,
+    shots: IntArray,
+    spread: Spread,
+    sums: MetricSums,
+    make_scorer: Any,
+) -> None:
+    """Add the metrics of a fold whose queries share draws, also without groups of recordings."""
+    gpu = engine.on_gpu.gpu
+    truth = upload_truth(split, gpu)
+    scorer = make_scorer(engine, split, shots, spread)
     rows = slice(0, len(shots))
     parts = []
-    left_out: list[ClassTables] = []
-    draws_at_once = gpu.score_bytes // (bytes_per_draw * len(shots))
-    for span in blocks(spread.samples, draws_at_once):
+    parts_left_out = []
+    bytes_per_draw = 8 * len(engine.episodes.classes) * len(split.rows) * len(shots)
+    for span in blocks(spread.samples, gpu.score_bytes // bytes_per_draw):
         draws = span.stop - span.start
-        table = split_scorer.shared(span)
-        decisions = to_scores(table, truth.relevant, draws, ranking=True)
+        scores = scorer.shared(span)
+        decisions = to_scores(scores, truth.relevant, draws, ranking=True)
         weight = None
         if spread.units is not None:
             rows_of_fold = upload(split.rows, gpu)
             units = engine.on_gpu.keep(spread.units)[span, rows_of_fold]
             weight = units.T.to(torch.float64).contiguous()
-        tables, ties = measure(table, decisions, None, weight, None, truth, draws)
+        tables, tied_positives = measure(scores, decisions, truth, draws, weight=weight)
         parts.append(tables)
         if weight is None:
-            sums.count(rows, count_decisions(decisions, truth, draws), ties)
-        if sums.left_out is not None and spread.group is not None:
+            counts = count_decisions(decisions, truth, draws)
+            sums.count(rows, counts, tied_positives)
+        if sums.left_out is not None:
             repeats = []
-            group = upload(spread.group[split.rows], gpu)[:, None]
-            for i in range(spread.repeats):
-                samples = np.arange(span.start, span.stop) * spread.repeats + i
-                is_left_out = group == upload(spread.left_out(samples), gpu)
-                weight = table.new_full(is_left_out.shape, WEIGHT_ONE)
-                weight.masked_fill_(is_left_out, 1.0)
-                of_repeat = measure(table, decisions, None, weight, ties, truth, draws)
-                repeats.append(of_repeat[0])
-            columns = zip(*repeats, strict=True)
-            joined = (torch.stack(one, -1).flatten(2) for one in columns)
-            left_out.append(ClassTables(*joined))
-        engine.step(len(shots) * draws / spread.samples / folds)
+            for left_out in _leave_groups_out(spread, split, span, gpu):
+                tables, _ = measure(
+                    scores,
+                    decisions,
+                    truth,
+                    draws,
+                    weight=left_out,
+                    tied=tied_positives,
+                )
+                repeats.append(tables)
+            parts_left_out.append(_join_repeats(repeats))
+        engine.step(len(shots) * draws / spread.samples / engine.episodes.folds)
     sums.add(rows, _join_samples(parts))
     if sums.left_out is not None:
-        sums.left_out.add(rows, _join_samples(left_out))
+        sums.left_out.add(rows, _join_samples(parts_left_out))
+
+
+def _leave_groups_out(
+    spread: Spread, split: Split, span: slice, gpu: Gpu
+) -> Iterator[Tensor]:
+    """Yield weights of queries (queries, draws): in each repeat, draws leave out another group.
+
+    They are those of `Spread.left_out_units`.
+    """
+    assert spread.group is not None
+    group = upload(spread.group[split.rows], gpu)[:, None]
+    for i in range(spread.repeats):
+        samples = np.arange(span.start, span.stop) * spread.repeats + i
+        is_left_out = group == upload(spread.left_out(samples), gpu)
+        shape = is_left_out.shape
+        weight = torch.full(shape, WEIGHT_ONE, dtype=torch.float64, device=group.device)
+        yield weight.masked_fill_(is_left_out, WEIGHT_LEFT_OUT)
+
+
+def _join_repeats(repeats: list[ClassTables]) -> ClassTables:
+    """Join tables (shots, classes, draws) of repeats; the repeats of a draw stand together."""
+    columns = zip(*repeats, strict=True)
+    return ClassTables(*(torch.stack(one, -1).flatten(2) for one in columns))
 
 
 def _join_samples(parts: list[ClassTables]) -> ClassTables:
