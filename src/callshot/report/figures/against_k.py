@@ -91,7 +91,6 @@ from callshot.report.figures.layout import (
     set_titles,
     shorten,
     wrap,
-    write_encoder_names,
 )
 
 if TYPE_CHECKING:
@@ -289,12 +288,10 @@ def plan_inset(results: CorpusResults, *_: Any) -> Pages:
         "inset",
         few_shots,
         _draw_inset,
-        [limits],
-        legend,
-        ["mAP"],
-        "",
-        write_encoder_names,
-        [baselines],
+        limits=[limits],
+        legend=legend,
+        labels=["mAP"],
+        options=[baselines],
     )
 
 
@@ -419,11 +416,10 @@ def plan_classes(results: CorpusResults, *_: Any) -> Pages:
         "classes",
         panels,
         _draw_class,
-        [axis_limits(rows.select("p01", "p99"))],
-        legend,
-        [""],
-        f"AP ({spread})",
-        _name_classes,
+        limits=[axis_limits(rows.select("p01", "p99"))],
+        legend=legend,
+        y_label=f"AP ({spread})",
+        write_titles=_name_classes,
     )
 
 
@@ -476,9 +472,9 @@ def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
         "spreads",
         by_k.partition_by("encoder"),
         _draw_spreads,
-        (axis_limits(curve.select("p01", "p99", "chance")), (0.0, widest)),
-        legend | {"chance": CHANCE},
-        ("mAP: mean,\n1st–99th percentile", "99th minus 1st\npercentile"),
+        limits=(axis_limits(curve.select("p01", "p99", "chance")), (0.0, widest)),
+        legend=legend | {"chance": CHANCE},
+        labels=("mAP: mean,\n1st–99th percentile", "99th minus 1st\npercentile"),
     )
 
 
@@ -521,11 +517,10 @@ def plan_differences(results: CorpusResults, *_: Any) -> Pages:
         "differences",
         pairs,
         _draw_pair,
-        (limits, WINS_LIMITS),
-        legend,
-        ("difference\nof mAP", "share\nof wins"),
-        "",
-        _name_pairs,
+        limits=(limits, WINS_LIMITS),
+        legend=legend,
+        labels=("difference\nof mAP", "share\nof wins"),
+        write_titles=_name_pairs,
     )
 
 
@@ -608,9 +603,9 @@ def plan_sensitivity(results: CorpusResults, *_: Any) -> Pages:
         "sensitivity",
         sources.partition_by("encoder"),
         _draw_sources,
-        [(0.0, 1.05 * highest or 1.0)],
-        list_lines(unique_values(sources, "source")),
-        ["standard deviation of mAP"],
+        limits=[(0.0, 1.05 * highest or 1.0)],
+        legend=list_lines(unique_values(sources, "source")),
+        labels=["standard deviation of mAP"],
     )
 
 
@@ -680,12 +675,11 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
         "training",
         panels,
         _draw_training,
-        (limits, difference_limits),
-        legend | baseline_legend(baselines),
-        ("mAP", "difference"),
-        "",
-        _name_training,
-        [baselines],
+        limits=(limits, difference_limits),
+        legend=legend | baseline_legend(baselines),
+        labels=("mAP", "difference"),
+        write_titles=_name_training,
+        options=[baselines],
     )
 
 
@@ -753,12 +747,10 @@ def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:
         "classifiers",
         rows.partition_by("encoder"),
         _draw_classifiers,
-        [axis_limits(rows["mean"], reference.select("p01", "p99", "chance"))],
-        legend | {"chance": CHANCE},
-        [""],
-        f"mAP ({spread})",
-        write_encoder_names,
-        [classifiers],
+        limits=[axis_limits(rows["mean"], reference.select("p01", "p99", "chance"))],
+        legend=legend | {"chance": CHANCE},
+        y_label=f"mAP ({spread})",
+        options=[classifiers],
     )
 
 

@@ -234,6 +234,12 @@ Legend = dict[str, Any]  # styles of lines and areas by their text
 Limits = tuple[float, float]
 
 
+def write_encoder_names(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    """Write the name of the encoder above each panel."""
+    encoders = [panel["encoder"][0] for panel in panels]
+    set_titles(stacks[:, 0], encoders, width_in - TITLE_MARGIN_IN)
+
+
 @dataclass(frozen=True)
 class PageLayout:
     """Panels of equal size on a page: how many fit, and the room for them, in inches.
@@ -270,15 +276,22 @@ class PageLayout:
         figure.set_size_inches(self.left_in + columns * width_in, height_in)
         return add_panels(figure, count, columns, labels, self.heights), width_in
 
-    def plan_pages(self, stem: str, panels: Frames, *drawing: Any) -> Pages:
-        """Yield pages that `compose_panels` draws, with the arguments `drawing`."""
-        return make_pages(stem, panels, self.capacity, compose_panels, self, *drawing)
-
-
-def write_encoder_names(stacks: AxesArray, panels: Frames, width_in: float) -> None:
-    """Write the name of the encoder above each panel."""
-    encoders = [panel["encoder"][0] for panel in panels]
-    set_titles(stacks[:, 0], encoders, width_in - TITLE_MARGIN_IN)
+    def plan_pages(
+        self,
+        stem: str,
+        panels: Frames,
+        draw: Callable[..., None],
+        *,
+        limits: Sequence[Limits],
+        legend: Legend,
+        labels: Sequence[str] = ("",),
+        y_label: str = "",
+        write_titles: Callable[..., None] = write_encoder_names,
+        options: Sequence[Any] = (),
+    ) -> Pages:
+        """Yield pages that `compose_panels` draws, with the same arguments."""
+        drawing = (self, draw, limits, legend, labels, y_label, write_titles, options)
+        return make_pages(stem, panels, self.capacity, compose_panels, *drawing)
 
 
 def compose_panels(
