@@ -53,9 +53,8 @@ from callshot.records import FloatArray, IntArray
 
 FloatMatrix = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
-USUAL_AIM = (
-    1.0  # false alarms per hour, at which it is decided whether calls were missed
-)
+# False alarms per hour, at which it is decided whether calls were missed.
+USUAL_AIM = 1.0
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
 MIN_WINDOWS = 2
 TRIMMED_SHARE = 0.4  # of windows that may have calls
@@ -272,12 +271,13 @@ def check_aim(false_alarms_per_h: float) -> None:
 
 
 def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
-    """Return a mask of the windows to keep: the lower 60 % of those that may have calls.
+    """Return a mask (windows,) of those to keep: the lower 60 % of those that may have calls.
 
-    The windows above are found by their highest score, by a covariance without those that were
-    found before.
+    They are ordered by the highest of their scores for the classes. The covariance behind the
+    scores is that of the windows kept so far, so this is repeated a few times. `means` (classes,
+    dimensions) are those of the examples.
     """
-    is_certain = background.origins == WITHOUT_CALLS
+    is_certain = background.origins == WITHOUT_CALLS  # has no calls, so it is kept
     keep = np.ones(len(is_certain), bool)
     if is_certain.all():
         return keep

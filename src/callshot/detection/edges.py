@@ -58,9 +58,8 @@ COLUMNS_S = (0.005, 0.05)  # limits of their length
 BLOCK = 1024  # columns that are read at once
 OCTAVES = 10  # below half the rate, in which the band of a call is found
 TONES = 12  # of an octave
-CLEAR = (
-    10.0  # power over that of the quietest quarter of a clip that belongs to the call
-)
+# Power, over that of the quietest quarter of a clip, that belongs to the call.
+CLEAR = 10.0
 BAND = (0.05, 0.95)  # of this power
 NO_AUDIO = "its audio could not be read, so its events begin and end with windows"
 

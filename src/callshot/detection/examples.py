@@ -92,31 +92,37 @@ def embed_calls(
     headers, errors = read_headers(calls, settings)
     if refuse_silence:
         errors |= find_silence(calls, settings, headers)
-    columns = []
-    windows = np.zeros(len(calls), np.int64)
+    columns = []  # (calls, dimensions) of each encoder
+    windows = np.zeros(len(calls), np.int64)  # of each call
     spec_progress = scale_progress(progress, 1 / len(joined_encoder.specs))
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
         rows = [row for row in range(len(calls)) if row not in errors]
         owner = np.array(rows, np.int64)
         pieces = calls.take(rows).with_columns(**{OWNER: owner})
-        if settings.source != SEGMENT:  # windows are cut at the speed already
+        spec_of_pieces = spec
+        if settings.source != SEGMENT:
             pieces = cut_windows(pieces, headers, find_grid(spec, settings), settings)
-            spec = read_at_speed(spec)
-        rows, vectors, rejects = embed_rows(
-            pieces, spec, replace(options, device=device), progress=spec_progress
+            spec_of_pieces = read_at_speed(spec)  # the windows are at that speed
+        embedded, vectors, rejects = embed_rows(
+            pieces,
+            spec_of_pieces,
+            replace(options, device=device),
+            progress=spec_progress,
         )
-        owner = np.array(pieces[OWNER], np.int64)
+        call_of_piece = np.array(pieces[OWNER], np.int64)
         for reject in rejects:
             assert reject.row is not None  # it is a piece, not a file
-            row = int(owner[reject.row - 1])
-            errors.setdefault(row, reject.reason)
+            call_row = int(call_of_piece[reject.row - 1])
+            errors.setdefault(call_row, reject.reason)
+        call_of_vector = call_of_piece[embedded]
         sums = np.zeros((len(calls), vectors.shape[1]))
-        np.add.at(sums, owner[rows], vectors)
-        counts = np.bincount(owner[rows], minlength=len(calls))
+        np.add.at(sums, call_of_vector, vectors)
+        counts = np.bincount(call_of_vector, minlength=len(calls))
         means = sums / np.maximum(counts, 1)[:, None]
         columns.append(means.astype(np.float32))
-        windows = np.maximum(windows, np.bincount(owner, minlength=len(calls)))
+        piece_counts = np.bincount(call_of_piece, minlength=len(calls))
+        windows = np.maximum(windows, piece_counts)
     paths = calls.paths
     failed = sorted(errors.items())
     rejects = [Reject(paths[row], row + 1, reason) for row, reason in failed]

@@ -53,6 +53,7 @@ from callshot.detection.index.index_files import (
     is_index,
     open_index,
 )
+from callshot.detection.index.windows import WindowGrid
 from callshot.detection.model import (
     RECORDING,
     SEGMENT,
@@ -297,15 +298,7 @@ def learn_examples(
         for spec in encoder_at_speed.specs:
             check_chosen(spec)
     joined_encoder = encoder_at_speed.at_band(None)
-    settings = calls.settings
-    has_windows = all(spec.windowing is not None for spec in joined_encoder.specs)
-    if settings.source == RECORDING and has_windows and options.window_s is not None:
-        raise OptionError(
-            f"window: {joined_encoder.name} has a fixed window; remove --window"
-        )
-    if settings.source == RECORDING and not has_windows:
-        window_s = options.window_s or default_window_s(calls.spans)
-        settings = replace(settings, window_s=window_s)
+    settings = _choose_window(calls, joined_encoder, options)
     fingerprint = joined_fingerprint(joined_encoder, embedding.device)
     if earlier is not None:
         check_fingerprint(earlier, joined_encoder.name, fingerprint)
@@ -351,9 +344,10 @@ def learn_examples(
                 "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
                 "background; remove --site"
             )
-        lost = vectors.spans.frame["clip"].is_null().arg_true().to_numpy()
-        for location in describe_locations(vectors.spans.take(lost)):
-            raise InputError(f"{location}: could not be read again")
+        rows_without_clip = vectors.spans.frame["clip"].is_null().arg_true().to_numpy()
+        lost = describe_locations(vectors.spans.take(rows_without_clip))
+        if lost:
+            raise InputError(f"{lost[0]}: could not be read again")
         library = find_recordings(to_path(options.site))
         files = [(library.root, path) for path in library.paths]
         vectors = mix_examples(vectors, files, spec, settings, embedding)
@@ -427,35 +421,13 @@ def learn_index(
         check=False,
     )
     check_any_segments(segmentation)
-    vectors = []
-    counts = []
-    kept = []
-    rejects = [*segmentation.rejects, *segmentation.skipped_files]
-    windows = {
-        one.path: index.read_rows(one)
-        for one in index.recordings
-        if one.path in segmentation.annotated
-    }
-    for row, call in enumerate(segmentation.segments.rows()):
-        span = windows[call["path"]], call["start_s"], call["end_s"]
-        try:
-            vector, count = pool_windows(*span)
-        except InputError as error:
-            rejects.append(Reject(call["path"], row + 1, str(error)))
-            continue
-        vectors.append(vector)
-        counts.append(count)
-        kept.append(row)
-    if not kept:
-        raise InputError(
-            f"{folder}: no example has windows (the first: {rejects[-1].reason})"
-        )
-    spans = segmentation.segments.take(kept).with_columns(windows=counts)
+    annotated = [one for one in index.recordings if one.path in segmentation.annotated]
+    vectors, unpooled = _pool_examples(index, annotated, segmentation.segments)
+    rejects = [*segmentation.rejects, *segmentation.skipped_files, *unpooled]
     settings = AudioSettings(window_s=index.settings.window_s)
     background = None
     calls = segmentation.calls
     if options.background == AUTO:
-        annotated = [one for one in index.recordings if one.path in windows]
         background = read_index_background(index, annotated, calls, ANNOTATED)
     elif options.background != NONE:
         quiet = open_index(options.background)
@@ -469,7 +441,7 @@ def learn_index(
     files = {to_path(name).absolute() for name in segmentation.calls["annotation_file"]}
     inputs = [("annotations", file.as_posix(), sha256_file(file)) for file in files]
     model = make_model(
-        Vectors(spans, np.array(vectors), name),
+        vectors,
         encoder=name,
         fingerprint=index.settings.fingerprint,
         settings=settings,
@@ -483,6 +455,37 @@ def learn_index(
     else:
         notes += say("few_windows", background)
     return LearningResult(model, len(model.examples), rejects, notes)
+
+
+def _pool_examples(
+    index: Index, recordings: Sequence[IndexedRecording], segments: Spans
+) -> tuple[Vectors, list[Reject]]:
+    """Return the mean vector of the windows of each segment, and those without windows as rejects.
+
+    The column `windows` says how many windows it is the mean of. `recordings` are those of the
+    segments. Raise InputError if no segment has windows.
+    """
+    windows = {one.path: index.read_rows(one) for one in recordings}
+    matrix = []
+    counts = []
+    kept = []
+    rejects = []
+    for row, call in enumerate(segments.rows()):
+        path = call["path"]
+        try:
+            vector, count = pool_windows(windows[path], call["start_s"], call["end_s"])
+        except InputError as error:
+            rejects.append(Reject(path, row + 1, str(error)))
+            continue
+        matrix.append(vector)
+        counts.append(count)
+        kept.append(row)
+    if not kept:
+        raise InputError(
+            f"{index.folder}: no example has windows (the first: {rejects[-1].reason})"
+        )
+    spans = segments.take(kept).with_columns(windows=counts)
+    return Vectors(spans, np.array(matrix), index.settings.name), rejects
 
 
 def read_index_background(
@@ -656,6 +659,26 @@ def segment_settings(spans: Spans) -> AudioSettings:
     return AudioSettings(source=SEGMENT, **{name: first[name] for name in names})
 
 
+def _choose_window(
+    calls: Calls, joined_encoder: JoinedEncoder, options: LearningOptions
+) -> AudioSettings:
+    """Return the settings of calls, with the length of a window if they come from recordings.
+
+    The length is None for an encoder with a window of its own.
+    """
+    settings = calls.settings
+    if settings.source != RECORDING:
+        return settings
+    if all(spec.windowing is not None for spec in joined_encoder.specs):
+        if options.window_s is not None:
+            raise OptionError(
+                f"window: {joined_encoder.name} has a fixed window; remove --window"
+            )
+        return settings
+    window_s = options.window_s or default_window_s(calls.spans)
+    return replace(settings, window_s=window_s)
+
+
 def find_background(
     calls: Calls, spec: EncoderSpec, settings: AudioSettings, options: LearningOptions
 ) -> tuple[list[BackgroundRecording], Spans]:
@@ -704,28 +727,15 @@ def find_background(
         if path not in checksums:
             with explain_unreadable(root / path):
                 checksums[path] = sha256_file(root / path)
-        last_start = grid.to_samples(recording.duration_s) - grid.window
-        start = np.arange(0, last_start + 1, grid.hop)
-        descriptions.append(
-            BackgroundRecording(
-                sha256=checksums[path],
-                windows=len(start),
-                calls_s=tuple(sorted(calls_s.get(path, ()))),
-                origin=origin,
-                place=find_place(path),
-            )
+        table = _list_windows(recording, grid, checksums[path])
+        description = BackgroundRecording(
+            sha256=checksums[path],
+            windows=len(table),
+            calls_s=tuple(sorted(calls_s.get(path, ()))),
+            origin=origin,
+            place=find_place(path),
         )
-        times = {
-            "start_s": start / grid.rate_hz,
-            "end_s": (start + grid.window) / grid.rate_hz,
-            "window_s": grid.to_seconds(start),
-        }
-        # With lit, columns have a type also where there are no rows.
-        table = pl.DataFrame(times).with_columns(
-            recording=pl.lit(path),
-            source_rate_hz=pl.lit(recording.rate_hz * grid.speed),
-            sha256=pl.lit(checksums[path]),
-        )
+        descriptions.append(description)
         tables.append(table)
 
     total = sum(map(len, tables))
@@ -737,3 +747,23 @@ def find_background(
         rate_hz=grid.rate_hz, channel_rule=settings.channel_rule
     )
     return descriptions, windows
+
+
+def _list_windows(recording: Recording, grid: WindowGrid, sha256: str) -> pl.DataFrame:
+    """Return the windows of a recording as rows; `sha256` is its checksum.
+
+    `start_s` and `end_s` are times at the encoder's speed, `window_s` is the start in real time.
+    """
+    last_start = grid.to_samples(recording.duration_s) - grid.window
+    start = np.arange(0, last_start + 1, grid.hop)
+    times = {
+        "start_s": start / grid.rate_hz,
+        "end_s": (start + grid.window) / grid.rate_hz,
+        "window_s": grid.to_seconds(start),
+    }
+    # With lit, columns have a type also where there are no rows.
+    return pl.DataFrame(times).with_columns(
+        recording=pl.lit(recording.path),
+        source_rate_hz=pl.lit(recording.rate_hz * grid.speed),
+        sha256=pl.lit(sha256),
+    )

@@ -26,7 +26,12 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import betabinom, nbinom
 
-from callshot.detection.background import UNLABELLED, split_background
+from callshot.detection.background import (
+    UNLABELLED,
+    Background,
+    Covariances,
+    split_background,
+)
 from callshot.detection.detector import (
     MIN_WINDOWS,
     Detector,
@@ -121,27 +126,31 @@ class LabelledVectors:
     ) -> FloatArray:
         """Return the evidence for a class by other recordings, if one example is left out.
 
-        It is 2 x·c − |c|² for a vector x and a class mean c: the larger, the nearer. −inf: there
-        are no other examples. |c|² is larger by variance / n for a mean of n examples; what it
-        gains with a recording left out is subtracted. Examples × left out; one column if there are
-        none to leave out.
+        `left_out` are rows of this class. The result is (examples, left out), with one column if
+        there are none to leave out. It is 2 x·c − |c|² for a vector x and a class mean c: the
+        larger, the nearer. −inf: there are no other examples. |c|² is larger by variance / n for a
+        mean of n examples; what it gains with a recording left out is subtracted.
         """
         rows = np.flatnonzero(self.label == number)
         count = len(rows)
-        sums = self.vectors[rows].sum(axis=0)[None]
+        sums = self.vectors[rows].sum(axis=0)[None]  # (left out, dimensions)
         if len(left_out) > 0:
             sums = sums - self.vectors[left_out]
             count -= 1
         evidence = np.empty((len(self.vectors), len(sums)))
-        groups = self.recording[rows]
-        for recording in (-1, *np.unique(groups)):  # −1: all, of which some follow
-            inside = (self.recording == recording) | (recording < 0)
-            own_rows = rows[groups == recording]
+        recording_of_row = self.recording[rows]
+        # First all examples, as if no recording had the class; then those that do again.
+        for recording in (None, *np.unique(recording_of_row)):
+            inside = np.ones(len(self.vectors), bool)
+            own_rows = rows[:0]
+            if recording is not None:
+                inside = self.recording == recording
+                own_rows = rows[recording_of_row == recording]
             remaining = count - len(own_rows)
             evidence[inside] = -np.inf
             if remaining > 0:
-                own_sums = self.vectors[own_rows].sum(axis=0)
-                means = (sums - own_sums) / remaining
+                own_sum = self.vectors[own_rows].sum(axis=0)
+                means = (sums - own_sum) / remaining
                 squares = np.einsum("nd,nd->n", means, means)
                 doubled = 2 * self.vectors[inside]
                 gained = self.variance * (1 / remaining - 1 / count)
@@ -225,6 +234,19 @@ class Expectation:
         ]
 
 
+class ExampleTests(NamedTuple):
+    """Examples, each scored by a detector that was made without its recording.
+
+    is_testable  whether that detector has the class of the example
+    is_hit       whether it finds the example and names it right
+    scores       of the example for its own class; NaN where it is not testable
+    """
+
+    is_testable: NDArray[np.bool_]
+    is_hit: NDArray[np.bool_]
+    scores: FloatArray
+
+
 def expect_scan(
     model: Model, false_alarms_per_h: float, most_parts: int = MAX_PARTS
 ) -> Expectation:
@@ -238,13 +260,48 @@ def expect_scan(
     InputError
         If no threshold can be found.
     """
-    covariances = find_covariances(model.background)
-    detector = make_detector(model, model.background, false_alarms_per_h, covariances)
+    background = model.background
+    covariances = find_covariances(background)
+    detector = make_detector(model, background, false_alarms_per_h, covariances)
     classes = len(model.classes)
-    recordings = model.examples.recording
+    recording = np.unique(model.examples.recording, return_inverse=True)[1]
     parts = FEW_PARTS if classes > MANY_CLASSES else most_parts
-    _, number_of_recording = np.unique(recordings, return_inverse=True)
-    part = number_of_recording % parts
+    tests = _test_examples(model, recording % parts, false_alarms_per_h, covariances)
+    # The class and the recording of each testable example.
+    pairs = np.column_stack([model.label, recording])[tests.is_testable]
+    alarms = None
+    costs: list[Interval | None] = [None] * classes
+    if detector.weights is not None:
+        assert background is not None  # it has weights
+        chosen, window_scores = choose_covariances(model, background, covariances)
+        medians = find_median_scores(model, chosen)
+        alarms = _predict_alarms(
+            detector, background, window_scores, medians, false_alarms_per_h
+        )
+        for number in np.unique(pairs[:, 0]):
+            median_score = np.nanmedian(tests.scores[model.label == number])
+            count = int(np.sum(window_scores[:, number] >= median_score))
+            costs[number] = predict_rate(count, background.hours)
+    return Expectation(
+        detector=detector,
+        testable=np.bincount(pairs[:, 0], minlength=classes),
+        hits=np.bincount(model.label[tests.is_hit], minlength=classes),
+        tested=np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=classes),
+        alarms=alarms,
+        costs=costs,
+    )
+
+
+def _test_examples(
+    model: Model,
+    part: IntArray,
+    false_alarms_per_h: float,
+    covariances: Covariances | None,
+) -> ExampleTests:
+    """Score the examples of each part by a detector that was made from the other parts.
+
+    `part` is the number of the part of each example; a part has whole recordings.
+    """
     names = np.array(model.classes)[model.label]
     is_testable = np.zeros(len(names), bool)
     is_hit = np.zeros(len(names), bool)
@@ -255,56 +312,51 @@ def expect_scan(
             continue
         others = replace(model, examples=model.examples.take(np.flatnonzero(~inside)))
         try:
-            other_detector = make_detector(
+            detector = make_detector(
                 others, model.background, false_alarms_per_h, covariances
             )
         except InputError:  # a class of one example, and no background
             continue
-        rows = np.flatnonzero(inside & np.isin(names, other_detector.classes))
-        own = np.searchsorted(other_detector.classes, names[rows])
-        scores = other_detector.score(model.examples.matrix[rows])
-        own_scores[rows] = scores[np.arange(len(rows)), own]
-        is_best = scores.argmax(axis=1) == own
-        is_hit[rows] = is_best & (own_scores[rows] >= other_detector.thresholds[own])
+        rows = np.flatnonzero(inside & np.isin(names, detector.classes))
+        own_class = np.searchsorted(detector.classes, names[rows])
+        scores = detector.score(model.examples.matrix[rows])
+        own_scores[rows] = scores[np.arange(len(rows)), own_class]
+        is_best = scores.argmax(axis=1) == own_class
+        is_hit[rows] = is_best & (own_scores[rows] >= detector.thresholds[own_class])
         is_testable[rows] = True
-    pairs = np.column_stack([model.label, number_of_recording])[is_testable]
-    alarms = None
-    costs: list[Interval | None] = [None] * classes
-    background = model.background
-    if detector.weights is not None:
-        assert background is not None  # it has weights
-        chosen, scores = choose_covariances(model, background, covariances)
-        typical = find_median_scores(model, chosen)
-        best = scores.argmax(axis=1)
-        best_scores = scores[np.arange(len(best)), best]
-        is_alarm = np.zeros(len(best), bool)
-        for inside in split_background(background):
-            rows = np.flatnonzero(~inside)
-            rest = replace(background, windows=background.windows.take(rows))
-            if len(rows) >= MIN_WINDOWS:
-                thresholds = choose_thresholds(
-                    scores[rows], false_alarms_per_h, rest, typical
-                )
-                is_alarm[inside] = best_scores[inside] >= thresholds[best[inside]]
-        # Too few by thresholds that were chosen on these windows, too many by those of fewer
-        reached = best_scores >= detector.thresholds[best]
-        fewer = predict_rate(int(reached.sum()), background.hours)
-        more = predict_rate(int(is_alarm.sum()), background.hours)
-        low = min(fewer.low, more.low)
-        high = max(fewer.high, more.high)
-        alarms = Interval((fewer.value + more.value) / 2, low, high)
-        for number in np.unique(pairs[:, 0]):
-            half = np.nanmedian(own_scores[model.label == number])
-            is_higher = scores[:, number] >= half
-            costs[number] = predict_rate(int(is_higher.sum()), background.hours)
-    return Expectation(
-        detector=detector,
-        testable=np.bincount(pairs[:, 0], minlength=classes),
-        hits=np.bincount(model.label[is_hit], minlength=classes),
-        tested=np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=classes),
-        alarms=alarms,
-        costs=costs,
-    )
+    return ExampleTests(is_testable, is_hit, own_scores)
+
+
+def _predict_alarms(
+    detector: Detector,
+    background: Background,
+    scores: FloatArray,
+    median_example_score: FloatArray,
+    false_alarms_per_h: float,
+) -> Interval:
+    """Return the false alarms per hour, of all classes together, to expect in other background.
+
+    `scores` are those of the windows of the background, (windows, classes). Thresholds that were
+    chosen on these windows give too few alarms; those chosen on the other parts, which are fewer
+    windows, give too many. The result is half-way between both, and its limits contain both.
+    """
+    best = scores.argmax(axis=1)
+    best_scores = scores[np.arange(len(best)), best]
+    is_alarm_in_sample = best_scores >= detector.thresholds[best]
+    is_alarm_held_out = np.zeros(len(best), bool)
+    for inside in split_background(background):
+        rows = np.flatnonzero(~inside)
+        rest = replace(background, windows=background.windows.take(rows))
+        if len(rows) >= MIN_WINDOWS:
+            thresholds = choose_thresholds(
+                scores[rows], false_alarms_per_h, rest, median_example_score
+            )
+            is_alarm_held_out[inside] = best_scores[inside] >= thresholds[best[inside]]
+    fewer = predict_rate(int(is_alarm_in_sample.sum()), background.hours)
+    more = predict_rate(int(is_alarm_held_out.sum()), background.hours)
+    low = min(fewer.low, more.low)
+    high = max(fewer.high, more.high)
+    return Interval((fewer.value + more.value) / 2, low, high)
 
 
 def class_table(model: Model) -> pl.DataFrame:

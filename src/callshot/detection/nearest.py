@@ -23,6 +23,7 @@ mean of a class that was found there moves half-way to the windows that were fou
 changes, or six times.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -110,11 +111,14 @@ def measure_site(
     Silent windows do not count. Recordings that cannot be read are left out.
     """
     total = max(1, sum(recording.windows for recording in recordings))
-    step = -(-total // MAX_SAMPLE)
-    quiet_step = -(-round(total * QUIET_SHARE + 1) // MAX_SAMPLE)
+    # Every so many windows, one is in the sample; and of the quiet ones.
+    step = math.ceil(total / MAX_SAMPLE)
+    quiet_step = math.ceil(round(total * QUIET_SHARE + 1) / MAX_SAMPLE)
     count = 0
     quiet_count = 0
-    sums = np.zeros((3, index.settings.dimension))  # all, their squares, quiet ones
+    root_sum = np.zeros(index.settings.dimension)
+    square_sum = np.zeros(index.settings.dimension)
+    quiet_sum = np.zeros(index.settings.dimension)
     for recording in recordings:
         with suppress(InputError):  # which the scan reports
             parts = [
@@ -125,18 +129,21 @@ def measure_site(
             vectors = [part["vector"] for part in parts]
             audible = np.flatnonzero(~(levels <= SILENCE_DBFS))  # also NaN
             roots = find_roots(select_rows(vectors, audible[::step]))
-            sums[0] += roots.sum(axis=0)
-            sums[1] += np.einsum("nd,nd->d", roots, roots)
+            root_sum += roots.sum(axis=0)
+            square_sum += np.einsum("nd,nd->d", roots, roots)
             count += len(roots)
             quiet = find_quiet(levels, audible)[::quiet_step]
-            sums[2] += find_roots(select_rows(vectors, quiet)).sum(axis=0)
+            quiet_sum += find_roots(select_rows(vectors, quiet)).sum(axis=0)
             quiet_count += len(quiet)
-    mean, square = sums[:2] / max(1, count)
-    variance = np.maximum(square - mean**2, 0.0)
-    share = count / (count + EXAMPLES_WEIGHT)
-    variance = share * variance + (1 - share) * find_roots(examples).var(axis=0)
+    mean = root_sum / max(1, count)
+    mean_square = square_sum / max(1, count)
+    window_variance = np.maximum(mean_square - mean**2, 0.0)
+    example_variance = find_roots(examples).var(axis=0)
+    share = count / (count + EXAMPLES_WEIGHT)  # of the windows
+    variance = share * window_variance + (1 - share) * example_variance
     scale = np.where(variance > 0, np.sqrt(variance), 1.0)
-    return Site(scale, sums[2] / max(1, quiet_count) / scale, quiet_count)
+    background = quiet_sum / max(1, quiet_count) / scale
+    return Site(scale, background, quiet_count)
 
 
 def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
@@ -325,7 +332,11 @@ class NearestMeanDetector:
     def search_once(
         self, parts: Sequence[FloatMatrix], means: FloatArray
     ) -> tuple[IntArray, FloatArray]:
-        """Return the class of each window, and the score of each class, with these means."""
+        """Return the class of each window, or BACKGROUND, and the scores (windows, classes).
+
+        `means` (classes, dimensions) take the place of those of the detector. The vectors come in
+        parts.
+        """
         scorer = ShareScorer(np.vstack([means, self.others]), self.site.background)
         scaled_blocks = map(self.site.transform, split_blocks(parts))
         scores = np.concatenate([scorer.score(scaled) for scaled in scaled_blocks])

@@ -236,10 +236,11 @@ class ReadyWindows:
     ) -> FloatMatrix | None:
         """Return the vector of the window that has most of a span; None if none has half of it.
 
-        Of windows that have as much of it, it is the one whose middle is nearest.
+        Half of the window is enough if the span is longer. Of windows that have as much of it, it
+        is the one whose middle is nearest.
         """
         best = None
-        highest = (0.0, 0.0)
+        highest = (0.0, 0.0)  # shared seconds, minus twice the distance of the middles
         for part in self.parts:
             if part.recording != name:
                 continue
@@ -249,7 +250,8 @@ class ReadyWindows:
             row = int(np.lexsort((away_s, -shared_s))[0])
             rank = (float(shared_s[row]), -float(away_s[row]))
             window_s = float(part.end_s[row] - part.start_s[row])
-            if 2 * rank[0] >= min(end_s - start_s, window_s) and rank > highest:
+            has_half = 2 * shared_s[row] >= min(end_s - start_s, window_s)
+            if has_half and rank > highest:
                 best = part.rows["vector"][row]
                 highest = rank
         return best
@@ -279,6 +281,7 @@ class ReadyWindows:
         direction = 2 * (mean - other)
         offset = other @ other - mean @ mean
         to_score = np.asarray(space.components @ direction, np.float32)
+        # Approximate scores choose candidates, by their rows in all parts one after another.
         scores = []
         for part in parts:
             score = part.sketch @ to_score
@@ -286,25 +289,32 @@ class ReadyWindows:
                 score[(part.start_s < end_s) & (part.end_s > start_s)] = -np.inf
             score[part.rms_dbfs <= SILENCE_DBFS] = -np.inf
             scores.append(score)
-        rough = np.concatenate(scores)
-        chosen = np.flatnonzero(rough > -np.inf)
-        if len(chosen) > CANDIDATES:
-            chosen = np.sort(np.argpartition(-rough, CANDIDATES)[:CANDIDATES])
-        firsts = np.cumsum([0, *(len(part.start_s) for part in parts)])
-        owners = np.searchsorted(firsts, chosen, "right") - 1
-        towards = mean - space.background
-        length = max(float(towards @ towards), TINY)
+        approximate = np.concatenate(scores)
+        candidates = np.flatnonzero(approximate > -np.inf)
+        if len(candidates) > CANDIDATES:
+            highest = np.argpartition(-approximate, CANDIDATES)[:CANDIDATES]
+            candidates = np.sort(highest)
+        # Exact scores rank the candidates.
+        first_rows = np.cumsum([0, *(len(part.start_s) for part in parts)])
+        part_numbers = np.searchsorted(first_rows, candidates, "right") - 1
+        towards_mean = mean - space.background
+        square_length = max(float(towards_mean @ towards_mean), TINY)
         found = []
-        for owner in np.unique(owners):
-            part = parts[owner]
-            rows = chosen[owners == owner] - firsts[owner]
+        for number in np.unique(part_numbers):
+            part = parts[number]
+            rows = candidates[part_numbers == number] - first_rows[number]
             scaled = space.transform(part.rows["vector"][rows])
             exact = scaled @ direction + offset
-            shares = (scaled - space.background) @ towards / length
+            shares = (scaled - space.background) @ towards_mean / square_length
             for row, score, share in zip(rows, exact, shares, strict=True):
-                start_s, end_s = float(part.start_s[row]), float(part.end_s[row])
-                values = (part.recording, start_s, end_s, float(score), float(share))
-                found.append(FoundWindow(*values))
+                window = FoundWindow(
+                    recording=part.recording,
+                    start_s=float(part.start_s[row]),
+                    end_s=float(part.end_s[row]),
+                    score=float(score),
+                    share=float(share),
+                )
+                found.append(window)
         return sorted(found, key=lambda one: (-one.score, one.recording, one.start_s))
 
 

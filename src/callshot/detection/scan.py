@@ -263,18 +263,7 @@ def scan(
     """
     check_choice("adapt", adapt, ADAPT_MODES)
     check_choice("edges", edges, EDGES)
-    if not 0 <= gap_s < math.inf:
-        raise OptionError(f"gap: expected 0 or more seconds, got {gap_s:g}")
-    if false_alarms is not None:
-        check_aim(false_alarms)
-    if precision is not None and not 0 < precision < 1:
-        raise OptionError(
-            f"precision: expected a number between 0 and 1, got {precision:g}"
-        )
-    if best is not None and best < 1:
-        raise OptionError(f"best: expected 1 or more windows, got {best}")
-    if best is not None and false_alarms is not None:
-        raise OptionError("best: cannot be combined with --false-alarms; remove one")
+    _check_limits(gap_s, false_alarms, precision, best)
     if not isinstance(model, Model):
         model = load_model(model)
     _check_model(model)
@@ -349,36 +338,16 @@ def scan(
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
-    finished = []
-    active_windows: list[Columns] = []
-    silent = []
-    active_count = 0
-    scan_rejects = []
-    total_s = sum(recording.duration_s for recording in scanned)
-    for recording, windows in find_active_windows(
-        opened, scanned, detector, threads=threads, cluster=cluster
-    ):
-        progress(recording.duration_s / total_s, "scanning")
-        if isinstance(windows, InputError):
-            scan_rejects.append(Reject(recording.path, None, str(windows)))
-            continue
-        finished.append(recording)
-        if windows.silent == recording.windows:
-            silent.append(f"{recording.path}: silent from start to end")
-        columns = windows.columns
-        if best_windows is not None:
-            starts_s = best_windows.filter(recording=recording.path)["start_s"]
-            is_best = np.isin(columns["start_s"], starts_s)
-            columns = {name: column[is_best] for name, column in columns.items()}
-        active_count += len(columns["score"])
-        active_windows.append(columns)
-    if not finished:
-        raise InputError(
-            f"{opened.folder}: no recording could be scanned "
-            f"(the first: {scan_rejects[0].reason})"
-        )
-    roots = find_folders(finished)
-    labels = {label for columns in active_windows for label in columns["label"]}
+    found = _find_windows(
+        opened,
+        scanned,
+        detector,
+        best_windows,
+        threads=threads,
+        cluster=cluster,
+        progress=progress,
+    )
+    labels = {label for columns in found.windows for label in columns["label"]}
     find = partial(
         find_events,
         spacing=spacing,
@@ -387,19 +356,19 @@ def scan(
         channel=settings.channel,
     )
     with Pool(threads or default_threads()) as pool:
-        tables, unread = zip(*pool.map(find, finished, active_windows), strict=True)
+        outcomes = pool.map(find, found.recordings, found.windows)
+        tables, unread = zip(*outcomes, strict=True)
     columns = join_columns(tables)
     lists = {name: column.tolist() for name, column in columns.items()}
-    events = complete_events(pl.DataFrame(lists).fill_nan(None))
-    detected = len(events)
-    events = drop_rejected(events, model, roots)
+    detected = complete_events(pl.DataFrame(lists).fill_nan(None))
+    events = drop_rejected(detected, model, find_folders(found.recordings))
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
     elif best is None:  # events without a probability stay
         is_wrong = pl.col("probability_high") < LIKELY_WRONG
         events = events.filter(is_wrong.not_() | is_wrong.is_null())
-    if len(events) < detected and precision is None:
-        dropped = count_text(detected - len(events), "event")
+    if len(events) < len(detected) and precision is None:
+        dropped = count_text(len(detected) - len(events), "event")
         notes.append(
             f"left out, because a review rejected them, or others like them: {dropped}"
         )
@@ -408,17 +377,90 @@ def scan(
         events=events,
         detector=detector,
         index=opened,
-        recordings=finished,
-        windows=sum(recording.windows for recording in finished),
-        active=active_count,
-        rejects=[*rejects, *scan_rejects],
-        notes=[*notes, *group_notes(silent), *group_notes(filter(None, unread))],
+        recordings=found.recordings,
+        windows=sum(recording.windows for recording in found.recordings),
+        active=sum(len(columns["score"]) for columns in found.windows),
+        rejects=[*rejects, *found.rejects],
+        notes=[*notes, *group_notes(found.silent), *group_notes(filter(None, unread))],
         false_alarms=choice.false_alarms,
         gap_s=gap_s,
         edges=edges,
         best=best,
         adapted_model=None if choice.model is model else choice.model,
     )
+
+
+def _check_limits(
+    gap_s: float,
+    false_alarms: float | None,
+    precision: float | None,
+    best: int | None,
+) -> None:
+    """Raise OptionError if a number that `scan` gets is out of its range."""
+    if not 0 <= gap_s < math.inf:
+        raise OptionError(f"gap: expected 0 or more seconds, got {gap_s:g}")
+    if false_alarms is not None:
+        check_aim(false_alarms)
+    if precision is not None and not 0 < precision < 1:
+        raise OptionError(
+            f"precision: expected a number between 0 and 1, got {precision:g}"
+        )
+    if best is not None and best < 1:
+        raise OptionError(f"best: expected 1 or more windows, got {best}")
+    if best is not None and false_alarms is not None:
+        raise OptionError("best: cannot be combined with --false-alarms; remove one")
+
+
+class _FoundWindows(NamedTuple):
+    """The windows with a call of the recordings that could be scanned.
+
+    recordings  that were scanned
+    windows     the columns of the windows with a call, for each of these recordings
+    silent      a note for each recording that is silent from start to end
+    rejects     recordings that could not be scanned
+    """
+
+    recordings: list[IndexedRecording]
+    windows: list[Columns]
+    silent: list[str]
+    rejects: list[Reject]
+
+
+def _find_windows(
+    index: Index,
+    recordings: Sequence[IndexedRecording],
+    detector: AnyDetector,
+    best_windows: Frame | None,
+    *,
+    threads: int | None,
+    cluster: Cluster | None,
+    progress: Progress,
+) -> _FoundWindows:
+    """Find the windows with a call; of `best_windows`, where given, only these count."""
+    found = _FoundWindows([], [], [], [])
+    total_s = sum(recording.duration_s for recording in recordings)
+    for recording, windows in find_active_windows(
+        index, recordings, detector, threads=threads, cluster=cluster
+    ):
+        progress(recording.duration_s / total_s, "scanning")
+        if isinstance(windows, InputError):
+            found.rejects.append(Reject(recording.path, None, str(windows)))
+            continue
+        if windows.silent == recording.windows:
+            found.silent.append(f"{recording.path}: silent from start to end")
+        columns = windows.columns
+        if best_windows is not None:
+            starts_s = best_windows.filter(recording=recording.path)["start_s"]
+            is_best = np.isin(columns["start_s"], starts_s)
+            columns = {name: column[is_best] for name, column in columns.items()}
+        found.recordings.append(recording)
+        found.windows.append(columns)
+    if not found.recordings:
+        raise InputError(
+            f"{index.folder}: no recording could be scanned "
+            f"(the first: {found.rejects[0].reason})"
+        )
+    return found
 
 
 class _Choice(NamedTuple):
@@ -489,40 +531,54 @@ def choose_detector(
     if sample is not None:
         by_mean, _ = limited.search_once([sample.vectors], limited.means)
         by_threshold, *_ = detector.search([sample.vectors])
-        found = np.count_nonzero(by_mean != BACKGROUND)
-        found_otherwise = np.count_nonzero(by_threshold != BACKGROUND)
+        found_by_mean = np.count_nonzero(by_mean != BACKGROUND)
+        found_by_threshold = np.count_nonzero(by_threshold != BACKGROUND)
         if is_listened and false_alarms is not None:
-            found *= CLOSER
-        if found <= found_otherwise and not is_short:
+            found_by_mean *= CLOSER
+        if found_by_mean <= found_by_threshold and not is_short:
             return by_thresholds
     elif site.quiet < MIN_QUIET:
         return by_thresholds
-    few = []
+    warnings = []
     if site.quiet < FEW_QUIET:
-        few.append(
+        warnings.append(
             f"{count_text(site.quiet, 'quiet window')} show little of what is no call here, so "
             "calls may be missed; scan more recordings at once, also without these calls"
         )
     if false_alarms is None:
-        return _Choice(nearest, model, None, [NEAREST_MEAN, *few])
+        return _Choice(nearest, model, None, [NEAREST_MEAN, *warnings])
     assert known is not None  # otherwise thresholds decide
     assert limited.limits is not None  # by known background
-    least = 1 / known.hours
-    notes = [LIMITED_MEAN, *few]
-    if aim < least:
+    least_aim = 1 / known.hours
+    reached_aim = max(aim, least_aim)
+    aim_notes = _describe_aim(aim, reached_aim, known.hours, limited.limits.factor)
+    notes = [LIMITED_MEAN, *warnings, *aim_notes]
+    return _Choice(limited, model, reached_aim, notes)
+
+
+def _describe_aim(
+    aim: float, reached_aim: float, hours: float, factor: float
+) -> list[str]:
+    """Return notes on what `hours` of background can show of an aim of false alarms per hour.
+
+    `reached_aim` is the one that is used instead, if the aim is lower than they can show; `factor`
+    is by how much it can be missed.
+    """
+    notes = []
+    if aim < reached_aim:
         notes.append(
-            f"--false-alarms: {known.hours:.2g} hours of background cannot show fewer than "
-            f"{least:.2g} false alarms per hour and class, so this is the aim; add background to "
-            "ask for fewer"
+            f"--false-alarms: {hours:.2g} hours of background cannot show fewer than "
+            f"{reached_aim:.2g} false alarms per hour and class, so this is the aim; add "
+            "background to ask for fewer"
         )
-    aim = max(aim, least)
-    factor = limited.limits.factor
+    low = reached_aim / factor
+    high = reached_aim * factor
     notes.append(
-        f"with {known.hours:.2g} hours of background the aim can be missed by a factor of "
-        f"{factor:.2g}: expect {aim / factor:.2g} to {aim * factor:.2g} false alarms per hour and "
+        f"with {hours:.2g} hours of background the aim can be missed by a factor of "
+        f"{factor:.2g}: expect {low:.2g} to {high:.2g} false alarms per hour and "
         "class where recordings are like it; more background, of more recordings, narrows this"
     )
-    return _Choice(limited, model, aim, notes)
+    return notes
 
 
 def find_best(

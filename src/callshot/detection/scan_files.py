@@ -176,15 +176,21 @@ def _write_events(
 
 
 def to_recording_folder(result: ScanResult) -> RecordingFolder:
-    """Return the recordings of a scan, also those without events; `roots` says where each is."""
+    """Return the recordings of a scan, also those without events, and the folder of each.
+
+    The number of channels and the kind of file are not in the index: those here are placeholders.
+    """
     recordings = {}
     roots = {}
     for one in result.recordings:
         frames = round(one.duration_s * one.rate_hz)
-        recordings[one.path] = Recording(one.path, frames, one.rate_hz, 1, "")
+        recordings[one.path] = Recording(
+            one.path, frames, one.rate_hz, channels=1, kind=""
+        )
         roots[one.path] = to_path(one.root)
-    library = Library(next(iter(roots.values())), tuple(recordings))
-    return RecordingFolder(library, recordings, {}, roots)
+    first_root = next(iter(roots.values()))
+    library = Library(first_root, tuple(recordings))
+    return RecordingFolder(library, recordings, roots=roots)
 
 
 def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:

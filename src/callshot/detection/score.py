@@ -228,8 +228,8 @@ def score_detections(
         inputs.durations_s = inputs.folder.durations_s
         for path, error in inputs.folder.errors.items():
             inputs.rejects.append(Reject(path, None, str(error)))
-    frames = {}
-    warnings = []
+    frames: dict[str, Frame] = {}
+    warnings: list[str] = []
     found = inputs.read_once(detections, "detections")
     if annotations is not None:
         truth = inputs.read_once(annotations, "annotations", columns)
@@ -247,29 +247,8 @@ def score_detections(
         )
         needs_scores = (threshold, aim) != (None, None)
         inputs.notes += _check_task(task, needs_scores=needs_scores)
-        ranked, frames["outcomes"] = _rank(task, window_s)
         weights = sample_weights(len(task.recordings), samples, seed)
-        curves = []
-        scores = []
-        for by, classes in ranked.items():
-            for one in classes:
-                scores.append(_score_row(by, one.label, [one], weights, threshold))
-                if one.has_scores:
-                    curves.append(precision_recall_curve(one, by))
-            scores.append(_score_row(by, None, classes, weights, threshold))
-        frames["curve"] = concat_frames(curves, PRECISION_RECALL)
-        frames["scores"] = concat_frames(scores, DETECTION_SCORES)
-        if aim is not None:
-            if not task.durations_s:
-                raise OptionError(
-                    "false_alarms: an aim per hour needs the lengths of the recordings "
-                    "(--recordings)"
-                )
-            by = next(iter(ranked))
-            thresholds = [
-                find_threshold(frames["curve"], label, aim, by) for label in task.labels
-            ]
-            frames["thresholds"] = concat_frames(thresholds, AIM_THRESHOLDS)
+        frames |= _score_task(task, weights, window_s, threshold, aim)
         lengths_s = [task.find_shortest(label) for label in task.labels]
         total = frames["scores"].filter(pl.col("label").is_null(), by="events")
         by = frames["scores"]["by"][0]
@@ -292,6 +271,43 @@ def score_detections(
     return DetectionScores(
         **frames, rejects=inputs.rejects, notes=notes, warnings=warnings
     )
+
+
+def _score_task(
+    task: Task,
+    weights: FloatArray,
+    window_s: float,
+    threshold: float | None,
+    aim: float | None,
+) -> dict[str, Frame]:
+    """Score detections against annotations; return frames by the fields of DetectionScores.
+
+    `weights` are those of the recordings in each sample, `aim` is in false alarms per hour.
+    """
+    ranked, outcomes = _rank(task, window_s)
+    frames = {"outcomes": outcomes}
+    curves = []
+    scores = []
+    for by, classes in ranked.items():
+        for one in classes:
+            scores.append(_score_row(by, one.label, [one], weights, threshold))
+            if one.has_scores:
+                curves.append(precision_recall_curve(one, by))
+        scores.append(_score_row(by, None, classes, weights, threshold))
+    frames["curve"] = concat_frames(curves, PRECISION_RECALL)
+    frames["scores"] = concat_frames(scores, DETECTION_SCORES)
+    if aim is not None:
+        if not task.durations_s:
+            raise OptionError(
+                "false_alarms: an aim per hour needs the lengths of the recordings "
+                "(--recordings)"
+            )
+        by = next(iter(ranked))
+        thresholds = [
+            find_threshold(frames["curve"], label, aim, by) for label in task.labels
+        ]
+        frames["thresholds"] = concat_frames(thresholds, AIM_THRESHOLDS)
+    return frames
 
 
 def _read_classes(detections: Events) -> list[str] | None:

@@ -83,9 +83,8 @@ from callshot.records import IntArray, Progress, Recording, Reject, no_progress
 from callshot.storage import is_remote, map_requests, to_path
 
 SPAN_WINDOWS = 1024  # in a file
-MIN_TOP_SHARE = (
-    0.75  # of the highest frequency of an encoder that recordings should hold
-)
+# Of the highest frequency of an encoder: recordings should reach as high.
+MIN_TOP_SHARE = 0.75
 LOCK_S = 60.0  # all pieces of a recording write one after the other
 CHANGED = "{}: changed while it was read; index again when it is complete"
 
@@ -232,7 +231,6 @@ class IndexTarget:
         if end_frame is not None:
             # The last windows differ from those of the whole recording.
             span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
-        names = {}  # of the files of the piece, by number
         channel = self.settings.channel
         with RecordingAtSpeed(file, path, spec, channel, end_frame) as audio:
             recording = audio.recording
@@ -243,13 +241,7 @@ class IndexTarget:
                 files_per_piece = math.ceil(file_count / piece.count)
             first_file = piece.number * files_per_piece
             numbers = range(file_count)[first_file : first_file + files_per_piece]
-            for span_file in files:
-                match = SPAN_NAME.fullmatch(span_file.name)
-                if match is None or match["stamp"] != span_stamp:
-                    continue
-                number = int(match["number"])
-                if number in numbers and not find_damage(span_file):
-                    names[number] = span_file.name
+            names = _find_written(files, span_stamp, numbers)
             for number in numbers:
                 first_window = number * SPAN_WINDOWS
                 starts_in_file = starts[first_window : first_window + SPAN_WINDOWS]
@@ -331,6 +323,19 @@ class IndexTarget:
                 remove_unfinished(folder)
                 self.enter(entry, files)
         return entry, is_new
+
+
+def _find_written(files: Sequence[Path], stamp: str, numbers: range) -> dict[int, str]:
+    """Return the names of the undamaged files with a stamp, by number, of those in `numbers`."""
+    names = {}
+    for file in files:
+        match = SPAN_NAME.fullmatch(file.name)
+        if match is None or match["stamp"] != stamp:
+            continue
+        number = int(match["number"])
+        if number in numbers and not find_damage(file):
+            names[number] = file.name
+    return names
 
 
 def find_stamp(path: Path) -> str:
