@@ -357,18 +357,14 @@ def check_decision(
     if action not in ACTIONS:
         raise RequestError(f"action: expected one of {', '.join(ACTIONS)}")
 
-    new_start_s: Any = request.get("start_s")
-    new_end_s: Any = request.get("end_s")
-    if action in (SPAN, ADD) or new_start_s is not None or new_end_s is not None:
-        latest_s = find_duration_s(body["recording"]) or math.inf
-        are_numbers = is_number(new_start_s) and is_number(new_end_s)
-        if not are_numbers or not 0 <= new_start_s < new_end_s <= latest_s + ROUNDING_S:
-            raise RequestError("start_s, end_s: expected a span inside the recording")
-        body |= {"new_start_s": float(new_start_s), "new_end_s": float(new_end_s)}
+    new_times = (request.get("start_s"), request.get("end_s"))
+    if action in (SPAN, ADD) or new_times != (None, None):
+        duration_s = find_duration_s(body["recording"])
+        start_s, end_s = _check_span(*new_times, duration_s)
+        body |= {"new_start_s": start_s, "new_end_s": end_s}
     if action == ADD:
-        return make_row(
-            request, ADD, _describe_call(request, body, decisions, reviewer)
-        )
+        call = _describe_call(request, body, decisions, reviewer)
+        return make_row(request, ADD, call)
 
     if action == SPLIT:
         start_s, end_s = decisions.find_span(body["item"], reviewer)
@@ -383,11 +379,31 @@ def check_decision(
         label = request.get("label")
         if label is None and action == CONFIRM:
             label = body["label"]
-        if label not in decisions.labels:
-            raise RequestError("label: expected a known label; add it first")
+        body["verdict"] = _check_label(label, decisions)
         action = CONFIRM if label == body["label"] else RELABEL
-        body["verdict"] = label
     return make_row(request, action, body)
+
+
+def _check_span(
+    start_s: Any, end_s: Any, duration_s: float | None
+) -> tuple[float, float]:
+    """Return the start and the end that a request gives to a call, as floats.
+
+    Raise RequestError unless they are a span inside the recording. `duration_s` is the length of
+    the recording, None if it is not known.
+    """
+    latest_s = (duration_s or math.inf) + ROUNDING_S
+    are_numbers = is_number(start_s) and is_number(end_s)
+    if not are_numbers or not 0 <= start_s < end_s <= latest_s:
+        raise RequestError("start_s, end_s: expected a span inside the recording")
+    return float(start_s), float(end_s)
+
+
+def _check_label(label: Any, decisions: Decisions) -> str:
+    """Return the label of a request; raise RequestError if the review does not have it."""
+    if label not in decisions.labels:
+        raise RequestError("label: expected a known label; add it first")
+    return str(label)
 
 
 def _describe_call(
@@ -399,9 +415,7 @@ def _describe_call(
     divides the item: its calls stand for it.
     """
     item = beside["item"]
-    label = request.get("label")
-    if label not in decisions.labels:
-        raise RequestError("label: expected a known label; add it first")
+    label = _check_label(request.get("label"), decisions)
     band_hz: list[Any] = [request.get(name) for name in FREQUENCIES]
     has_band = all(map(is_number, band_hz)) and 0 <= band_hz[0] < band_hz[1]
     if not has_band and band_hz != [None, None]:

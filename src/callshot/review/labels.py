@@ -40,7 +40,7 @@ Span = tuple[float, float]
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, with those that touch as one.
+    """Return spans in order; those that touch or overlap become one.
 
     >>> merge_spans([(4.0, 5.0), (0.0, 2.0), (1.0, 3.0)])
     [(0.0, 3.0), (4.0, 5.0)]
@@ -48,9 +48,10 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     merged: list[Span] = []
     for start_s, end_s in sorted(spans):
         if merged and start_s <= merged[-1][1]:
-            start_s, last_s = merged.pop()
-            end_s = max(end_s, last_s)
-        merged.append((start_s, end_s))
+            first_s, last_s = merged[-1]
+            merged[-1] = (first_s, max(last_s, end_s))
+        else:
+            merged.append((start_s, end_s))
     return merged
 
 

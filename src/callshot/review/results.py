@@ -6,13 +6,14 @@ the scan, its index and its model may be gone.
 
 import io
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 # Beside the columns of EVENTS; `added` says that a person marked the call.
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String, "added": pl.String}
 ADDED = "yes"
+BOX_COLUMNS = (*PLACE, *FREQUENCIES)  # of a call that a person marked
 # A note on calls alone; the model has background.
 NO_BACKGROUND = "no windows without calls"
 
@@ -336,7 +338,7 @@ def learn_review_files(
                 f"to this model, name it: callshot learn {review} --add {path}"
             )
         earlier = load_model(path)
-    similar = earlier
+    similar = earlier  # the model whose encoder and settings are used
     review_model = facts.get("model")
     has_model = review_model is not None and Path(str(review_model)).is_file()
     if similar is None and has_model:
@@ -373,13 +375,6 @@ def learn_review_files(
     missing = set(results.events["recording"]) - results.roots.keys()
     if missing:
         raise InputError(f"{min(missing)}: the folder of this recording is not known")
-    groups: dict[tuple[Path, bool, bool], list[Any]] = {}
-    boxed = (*PLACE, *FREQUENCIES)
-    decided = results.events.select(*boxed, "confirmed", "added")
-    for *row, is_call, added in decided.iter_rows():
-        is_box = added is not None
-        group = (results.roots[row[0]], is_call, is_box)
-        groups.setdefault(group, []).append(row if is_box else row[: len(PLACE)])
     model = earlier
     rejects = []
     notes = list(results.notes)
@@ -388,11 +383,9 @@ def learn_review_files(
     # Not in the folder of the review, which may be on a disk that cannot be written.
     with TemporaryDirectory(prefix="callshot-") as folder:
         table = Path(folder) / "decided.csv"
-        # Confirmed calls first: a model has examples
-        for group in sorted(groups, key=lambda one: (not one[1], one[0], one[2])):
-            root, is_call, is_box = group
-            rows = groups[group]
-            columns = boxed if is_box else PLACE
+        for group, rows in _group_decided(results):
+            root = group.root
+            columns = BOX_COLUMNS if group.is_box else PLACE
             table.write_text(format_csv([columns, *rows]), encoding="utf-8")
             if model is not None:
                 options = options.on_top_of(model.settings)
@@ -409,15 +402,14 @@ def learn_review_files(
                 for role, file, checksum in part.model.inputs
             ]
             named = replace(part.model, inputs=tuple(sorted(inputs)))
-            if is_call:
+            if group.is_call:
                 # Boxes are no sample of what a model finds, so they calibrate nothing.
-                spans = named.examples.spans.with_columns(reviewed=not is_box)
+                spans = named.examples.spans.with_columns(reviewed=not group.is_box)
                 named = replace(named, examples=replace(named.examples, spans=spans))
                 model = named if model is None else merge_models(model, named)
             else:
-                assert (
-                    model is not None
-                )  # there are confirmed calls, or an earlier model
+                # There are confirmed calls, or an earlier model.
+                assert model is not None
                 check_fingerprint(model, named.encoder, named.fingerprint)
                 spans = named.examples.spans.with_columns(root=str(root.resolve()))
                 named_spans = replace(named.examples, spans=spans)
@@ -440,6 +432,41 @@ def learn_review_files(
     result = LearningResult(model, len(model.examples) - known, rejects, notes)
     result.write(out)
     return result
+
+
+class _DecidedGroup(NamedTuple):
+    """Decided calls that are learned together.
+
+    root     the folder of their recordings
+    is_call  whether they were confirmed, or else rejected
+    is_box   whether a person marked them, or else a scan found them
+    """
+
+    root: Path
+    is_call: bool
+    is_box: bool
+
+
+def _group_decided(
+    results: ReviewResults,
+) -> list[tuple[_DecidedGroup, list[list[Any]]]]:
+    """Return the decided calls in groups, the confirmed ones first: a model has examples.
+
+    A call is a row with the values of BOX_COLUMNS if it is a box, otherwise of PLACE.
+    """
+    groups: dict[_DecidedGroup, list[list[Any]]] = defaultdict(list)
+    decided = results.events.select(*BOX_COLUMNS, "confirmed", "added")
+    for *box, is_call, added in decided.iter_rows():
+        is_box = added is not None
+        root = results.roots[box[0]]  # of its recording
+        row = box if is_box else box[: len(PLACE)]
+        groups[_DecidedGroup(root, is_call, is_box)].append(row)
+
+    def order(item: tuple[_DecidedGroup, Any]) -> tuple[bool, Path, bool]:
+        group, _ = item
+        return (not group.is_call, group.root, group.is_box)
+
+    return sorted(groups.items(), key=order)
 
 
 def _find_unknown(results: ReviewResults) -> dict[str, tuple[Span, ...]]:

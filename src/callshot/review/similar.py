@@ -200,6 +200,11 @@ class Search:
             )
         return self._vectors.get(place)
 
+    def _find_ready_vectors(self, boxes: Sequence[Box]) -> "list[Float32Array]":
+        """Return the vectors of boxes in their order, without those that are not ready."""
+        vectors = [self._find_vector(box, embed=False) for box in boxes]
+        return [vector for vector in vectors if vector is not None]
+
     def find_similar(
         self,
         box: Box,
@@ -208,40 +213,47 @@ class Search:
         answered: Sequence[Box],
         clocks: Mapping[str, str | None],
     ) -> dict[str, Any]:
-        """Return sounds that are similar to the calls of a name, as cards.
+        """Return sounds that are similar to the calls of a name, as cards of the page.
 
         box       a call of this name, which is embedded if the index does not reach it yet
         calls     all calls of this name
-        refused   what is not of this name
-        answered  what is not shown again
+        refused   sounds that are not of this name
+        answered  sounds that are not shown again
+        clocks    when each recording begins, by its name; None where it is not known
         """
         from callshot.detection.ready_windows import choose_different
 
         if self.windows is None:
             raise RequestError(self.note or NOT_READY, 409)
-        own = self._find_vector(box, embed=True)
-        others = [one for one in calls if one is not box]
-        examples = [own, *(self._find_vector(one, embed=False) for one in others)]
-        unlike = [self._find_vector(one, embed=False) for one in refused]
-        spans = defaultdict(list)
-        for one in answered:
-            spans[one["recording"]].append((one["start_s"], one["end_s"]))
+        examples = []
+        box_vector = self._find_vector(box, embed=True)
+        if box_vector is not None:
+            examples.append(box_vector)
+        others = [call for call in calls if call is not box]
+        examples += self._find_ready_vectors(others)
+        unlike = self._find_ready_vectors(refused)
+        answered_spans = defaultdict(list)
+        for place in answered:
+            span = (place["start_s"], place["end_s"])
+            answered_spans[place["recording"]].append(span)
         dimension = self.read_settings().dimension
-        found = self.windows.rank(
-            np.array([one for one in examples if one is not None]),
-            np.array([one for one in unlike if one is not None]).reshape(-1, dimension),
-            spans,
+        ranked = self.windows.rank(
+            np.array(examples),
+            np.array(unlike).reshape(-1, dimension),
+            answered_spans,
         )
-        cards = [
-            {
-                "recording": one.recording,
-                "start_s": one.start_s,
-                "end_s": one.end_s,
-                "clock": shift_clock(clocks.get(one.recording), one.start_s),
-                "likeness": next(word for share, word in WORDS if one.share >= share),
+        cards = []
+        for window in choose_different(ranked, CARDS):
+            clock = shift_clock(clocks.get(window.recording), window.start_s)
+            likeness = next(word for share, word in WORDS if window.share >= share)
+            card = {
+                "recording": window.recording,
+                "start_s": window.start_s,
+                "end_s": window.end_s,
+                "clock": clock,
+                "likeness": likeness,
             }
-            for one in choose_different(found, CARDS)
-        ]
+            cards.append(card)
         return {
             "label": box["label"],
             "cards": cards,

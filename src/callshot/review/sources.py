@@ -87,9 +87,8 @@ DOUBTS = {
     OVERLAPPING: "overlaps another call",
     CLIPPED: "cut off, or at full scale",
 }
-SAME_CALL = (
-    0.5  # shared part of the time that two annotations of one call cover together
-)
+# Shared part of the time that two annotations of one call cover together.
+SAME_CALL = 0.5
 FILTERS = {
     "label": ("label", eq),
     "recording": ("recording", eq),
@@ -669,13 +668,8 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     scanned = facts.get("index", facts)  # how recordings were read
 
     index = None
-    index_folder = Path(str(scanned.get("folder", INDEX_FOLDER)))
-    places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
-    place = options.index or next(filter(is_index, places), None)
-    if place is not None and not has_labels:
-        if options.recordings is None:
-            check_has_audio(place)
-        index = open_index(place)
+    if not has_labels:
+        index = _open_scanned_index(folder, scanned, options)
     indexed = () if index is None else index.recordings
 
     root = options.recordings or Path(facts["folders"][0])
@@ -686,11 +680,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
 
     used = facts.get("model", {})
     name = str(used.get("file"))
-    known_path = Path(used.get("path", ""))
-    models = [known_path, folder.parent / name, Path(name)]
-    if ADAPTED_MODEL in facts["files"]:
-        models = [folder / ADAPTED_MODEL]
-    model = options.model or next(filter(Path.is_file, models), None)
+    model = options.model or _find_scan_model(folder, facts)
 
     checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
     load = None
@@ -731,6 +721,33 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
             **reading,
         },
     )
+
+
+def _open_scanned_index(
+    folder: Path, scanned: Mapping[str, Any], options: SourceOptions
+) -> Index | None:
+    """Open the index of the scan in `folder`; None if it is not where it was.
+
+    `scanned` are the facts of the scan about its index.
+    """
+    index_folder = Path(str(scanned.get("folder", INDEX_FOLDER)))
+    places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
+    place = options.index or next(filter(is_index, places), None)
+    if place is None:
+        return None
+    if options.recordings is None:
+        check_has_audio(place)
+    return open_index(place)
+
+
+def _find_scan_model(folder: Path, facts: Mapping[str, Any]) -> Path | None:
+    """Return the model of the scan in `folder`; None if it is not where it was."""
+    used = facts.get("model", {})
+    name = str(used.get("file"))
+    places = [Path(used.get("path", "")), folder.parent / name, Path(name)]
+    if ADAPTED_MODEL in facts["files"]:
+        places = [folder / ADAPTED_MODEL]
+    return next(filter(Path.is_file, places), None)
 
 
 def _describe_source(
@@ -816,7 +833,11 @@ def _open_segments(
 def _make_source(
     table: Spans, path: Path, options: SourceOptions, embeddings: Path | None = None
 ) -> Source:
-    """Return segments of annotations at `path` as what is reviewed."""
+    """Return the source of a review of annotated segments.
+
+    `path` is where the table is. With a table of `embeddings` of the same segments, each segment
+    is scored by those of other recordings.
+    """
     by_place = table.frame.sort("path", "start_s", "end_s", "label")
     table = replace(table, frame=by_place)
     root = options.recordings
@@ -828,9 +849,42 @@ def _make_source(
         "channel": first["channel_rule"],
         "source_rate_hz": first["source_rate_hz"],
     }
-    files = RecordingFiles(roots, *reading.values())
+    files = RecordingFiles(roots, reading["channel"], reading["source_rate_hz"])
+    items = _make_segment_items(table, files)
 
-    clocks = {}
+    scores = None
+    encoder = None
+    why_no_scores = (
+        "segments have no scores; review a study, or what callshot scan found, "
+        "to see some"
+    )
+    if embeddings is not None:
+        embedded = read_table(embeddings)
+        encoder = embedded.encoder
+        why_no_scores = f"{embeddings}: not of these segments"
+        row_of_segment = {name: row for row, name in enumerate(embedded.segment)}
+        if row_of_segment.keys() >= set(table["segment"]):
+            rows = [row_of_segment[name] for name in table["segment"]]
+            vectors = np.asarray(embedded.matrix[rows], np.float32)
+            scores = HeldOutScores(vectors, items["label"], table["recording"])
+            ranking = scores.rank(items.frame["label"], scores.labels)
+            items = replace_scores(items, ranking)
+            why_no_scores = ""
+    return Source(
+        kind="segments",
+        title=path.absolute().parent.name,
+        items=items,
+        files=files,
+        load_scores=None if scores is None else lambda folder: scores,
+        why_no_scores=why_no_scores,
+        facts={**_describe_source(path, roots), "encoder": encoder, **reading},
+        annotations="",
+    )
+
+
+def _make_segment_items(table: Spans, files: RecordingFiles) -> Spans:
+    """Return segments as the items of a review, with clock times and doubts."""
+    clocks = {}  # when each recording begins
     for name in set(table.paths):
         try:
             audio = files.find(name)
@@ -847,34 +901,4 @@ def _make_source(
     )
     items = make_items(complete_events(events))
     doubts = pl.Series("doubt", find_doubts(items.frame), pl.String)
-    items = replace(items, frame=items.frame.with_columns(doubts))
-
-    scores = None
-    encoder = None
-    why_no_scores = (
-        "segments have no scores; review a study, or what callshot scan found, "
-        "to see some"
-    )
-    if embeddings is not None:
-        embedded = read_table(embeddings)
-        encoder = embedded.encoder
-        why_no_scores = f"{embeddings}: not of these segments"
-        vector_rows = {name: row for row, name in enumerate(embedded.segment)}
-        if vector_rows.keys() >= set(table["segment"]):
-            vectors = embedded.matrix[[vector_rows[name] for name in table["segment"]]]
-            scores = HeldOutScores(
-                np.asarray(vectors, np.float32), items["label"], table["recording"]
-            )
-            ranking = scores.rank(items.frame["label"], scores.labels)
-            items = replace_scores(items, ranking)
-            why_no_scores = ""
-    return Source(
-        kind="segments",
-        title=path.absolute().parent.name,
-        items=items,
-        files=files,
-        load_scores=None if scores is None else lambda folder: scores,
-        why_no_scores=why_no_scores,
-        facts={**_describe_source(path, roots), "encoder": encoder, **reading},
-        annotations="",
-    )
+    return replace(items, frame=items.frame.with_columns(doubts))

@@ -302,7 +302,10 @@ def _read_sound(
 def _read_span(
     session: Labelling, query: Query, margin_s: float = 0.0
 ) -> tuple[Clip, float, float]:
-    """Return the clip of a span of a recording with a margin on both sides, its start and end."""
+    """Return the clip of a span with a margin on both sides, and start and end of the span.
+
+    The request names the recording and the span, by default all of it.
+    """
     recording = session.find_recording(query.text("recording"))
     times_s = {"start_s": 0.0, "end_s": recording.duration_s, **query.numbers(TIMES)}
     start_s = times_s["start_s"]
