@@ -333,36 +333,22 @@ def filled_column(source: Source, column: pl.Series) -> pl.Series:
 
 
 def read_columns(source: Source, frame: pl.DataFrame) -> Spans:
-    """Return the spans of a table, from its columns but the vectors."""
+    """Check all columns of a table except the vectors; return them as spans without times.
+
+    The columns are those that `Vectors.from_frame` reads.
+    """
     if frame.height == 0:
         raise InputError(
             f"{source}: the table has no rows; expected one for each segment"
         )
-    recording = filled_column(source, frame["recording"])
-    label = filled_column(source, frame["label"]).to_list()
-    columns = {"recording": recording, "label": label}
-
-    labels = [[name] for name in label]
+    columns: dict[str, Any] = {}
+    columns["recording"] = filled_column(source, frame["recording"])
+    columns["label"] = filled_column(source, frame["label"]).to_list()
+    columns["labels"] = [[label] for label in columns["label"]]
     if "labels" in frame.columns:
-        entries = text_column(source, frame["labels"], lists=True).to_list()
-        labels = [_split_labels(entry) for entry in entries]
-        blank = [not all(name and name.strip() for name in names) for names in labels]
-        expected = "labels, none empty, in a list, a JSON array or joined by `;`"
-        check_rows(source, "labels", blank, expected, entries)
-        for centre, names in zip(label, labels, strict=True):
-            if centre not in names:
-                names.insert(0, centre)
-    columns["labels"] = [list(dict.fromkeys(names)) for names in labels]
-
+        columns["labels"] = _read_labels(source, frame["labels"], columns["label"])
     if "fold" in frame.columns:
-        fold = frame["fold"]
-        if fold.dtype.is_float():  # as pandas has integers, if some are missing
-            whole = fold.cast(pl.Int64, strict=False)
-            bad = ~(fold.is_nan() | (fold == whole)).fill_null(value=True)
-            check_rows(source, "fold", bad, "an integer or a name", fold)
-            fold = whole
-        columns["fold"] = number_folds(text_column(source, fold))
-
+        columns["fold"] = _read_folds(source, frame["fold"])
     if "segment" in frame.columns:
         segment = filled_column(source, frame["segment"])
         is_repeated = ~segment.is_first_distinct()
@@ -372,6 +358,31 @@ def read_columns(source: Source, frame: pl.DataFrame) -> Spans:
         segment = frame.select(pl.format("{}#{}", "recording", count)).to_series()
     columns["segment"] = segment
     return _make_spans(columns, str(source))
+
+
+def _read_labels(
+    source: Source, column: pl.Series, centre_labels: Sequence[str]
+) -> list[list[str]]:
+    """Return the labels of each row, each once; the one at the centre is added if it is missing."""
+    entries = text_column(source, column, lists=True).to_list()
+    labels = [_split_labels(entry) for entry in entries]
+    blank = [not all(name and name.strip() for name in names) for names in labels]
+    expected = "labels, none empty, in a list, a JSON array or joined by `;`"
+    check_rows(source, "labels", blank, expected, entries)
+    for centre_label, names in zip(centre_labels, labels, strict=True):
+        if centre_label not in names:
+            names.insert(0, centre_label)
+    return [list(dict.fromkeys(names)) for names in labels]
+
+
+def _read_folds(source: Source, column: pl.Series) -> list[int]:
+    """Return the number of the fold of each row."""
+    if column.dtype.is_float():  # as pandas has integers, if some are missing
+        whole = column.cast(pl.Int64, strict=False)
+        bad = ~(column.is_nan() | (column == whole)).fill_null(value=True)
+        check_rows(source, "fold", bad, "an integer or a name", column)
+        column = whole
+    return number_folds(text_column(source, column))
 
 
 def _split_labels(entry: str | list[str] | None) -> list[str]:

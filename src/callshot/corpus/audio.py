@@ -96,13 +96,7 @@ class Reader(FrameReader):
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         check_channel_rule(channel_rule)
         recording = self.recording
-        channel = None  # from 0; None is the mean of all
-        if channel_rule != "mean":
-            number = 1 if channel_rule == "first" else int(channel_rule)
-            if number > recording.channels:
-                count = count_text(recording.channels, "channel")
-                raise self.error(f"expected a channel {number}, got {count}")
-            channel = number - 1
+        channel = self._find_channel(channel_rule)
         if not -math.inf < start_s < end_s < math.inf:
             raise self.error(
                 f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
@@ -120,18 +114,35 @@ class Reader(FrameReader):
                 f"nothing to read from {start_s:.3f} s to {end_s:.3f} s at {rate_hz} Hz: "
                 f"{reason}"
             )
-        if passband_hz is not None:
-            taps = design_filter(*parse_band(passband_hz), rate_hz)
-            margin = len(taps) // 2
-            begin_sample = max(0, first_sample - margin)
-            wider = self.read(
-                begin_sample / rate_hz,
-                (last_sample + margin) / rate_hz,
-                rate_hz=rate_hz,
-                channel_rule=channel_rule,
-            )
-            filtered = filter_signal(wider, taps)
-            return filtered[first_sample - begin_sample : last_sample - begin_sample]
+        if passband_hz is None:
+            return self._read_samples(first_sample, last_sample, rate_hz, channel)
+        taps = design_filter(*parse_band(passband_hz), rate_hz)
+        margin = len(taps) // 2
+        begin_sample = max(0, first_sample - margin)
+        end_sample = min(last_sample + margin, sample_count)
+        wider = self._read_samples(begin_sample, end_sample, rate_hz, channel)
+        filtered = filter_signal(wider, taps)
+        return filtered[first_sample - begin_sample : last_sample - begin_sample]
+
+    def _find_channel(self, channel_rule: str) -> int | None:
+        """Return the channel of a rule, from 0; None for the mean of all channels."""
+        if channel_rule == "mean":
+            return None
+        number = 1 if channel_rule == "first" else int(channel_rule)
+        if number > self.recording.channels:
+            count = count_text(self.recording.channels, "channel")
+            raise self.error(f"expected a channel {number}, got {count}")
+        return number - 1
+
+    def _read_samples(
+        self, first_sample: int, last_sample: int, rate_hz: int, channel: int | None
+    ) -> Signal:
+        """Return the samples at `rate_hz` from the first up to the last, resampled if need be.
+
+        `channel` counts from 0; None is the mean of all channels.
+        """
+        recording = self.recording
+        ratio = Fraction(recording.rate_hz) / rate_hz  # frames per sample
         if ratio == 1:
             blocks = self._read_channel(first_sample, last_sample, channel)
             return np.concatenate(list(blocks))

@@ -314,10 +314,9 @@ def unmatched_folders(name: str, path: str) -> str:
     'd:/site2'
     """
     parts = _normalise(name.strip().replace("\\", "/")).split("/")
-    extra = (
-        len(parts) - 1 - path.count("/")
-    )  # folders in the name − folders in the path
-    return "/".join(parts[:extra])
+    folders_in_name = len(parts) - 1
+    folders_in_path = path.count("/")
+    return "/".join(parts[: folders_in_name - folders_in_path])
 
 
 def check_exists(path: Path, expected: str) -> None:

@@ -124,12 +124,7 @@ def segment_corpus(
         library = find_recordings(
             to_path(audio), follow_links=annotation_options.follow_links
         )
-    if not library.paths:
-        reason = "expected a folder with audio files"
-        for reject in library.rejects[:1]:
-            files = count_text(len(library.rejects), "file")
-            reason = f"the first of {files} left out: {reject.file}: {reject.reason}"
-        raise InputError(f"{library.root}: no recordings found; {reason}")
+    _check_any_recordings(library)
     share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = scale_progress(progress, share)
     annotation_path = None if annotations is None else to_path(annotations)
@@ -238,6 +233,18 @@ def read_spans(
     reasons = [f"{reject.file}: {reject.reason}" for reject in left_out]
     warn_left_out(reasons, "annotation or file", "annotations or files")
     return segmentation.segments
+
+
+def _check_any_recordings(library: Library) -> None:
+    """Raise InputError if there are no recordings, with the first file that was left out."""
+    if library.paths:
+        return
+    reason = "expected a folder with audio files"
+    if library.rejects:
+        first = library.rejects[0]
+        files = count_text(len(library.rejects), "file")
+        reason = f"the first of {files} left out: {first.file}: {first.reason}"
+    raise InputError(f"{library.root}: no recordings found; {reason}")
 
 
 def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:

@@ -95,9 +95,8 @@ def restore_frame(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 MAX_GROWTH = 100  # from the size of the file to the size of its arrays
-ALWAYS_BYTES = (
-    64 * 2**20
-)  # that any file may grow to: columns of equal text shrink a lot
+# Any file may grow to this: columns of equal text shrink a lot.
+ALWAYS_BYTES = 64 * 2**20
 
 
 def open_npz(stream: BinaryIO, name: object) -> Any:
@@ -214,13 +213,13 @@ def write_parquet(
 ) -> None:
     """Write rows as Parquet, with a checksum for each page.
 
-    Data frames that come one after the other, with the same columns, need not fit into memory
-    together.
+    Several data frames, with the same columns, are written one after the other: they need not fit
+    into memory together.
 
     Raises
     ------
     OSError
-        If the disk does not take them.
+        If the file cannot be written.
     """
     import pyarrow
     from pyarrow.parquet import ParquetWriter

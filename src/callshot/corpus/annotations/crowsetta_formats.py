@@ -116,7 +116,7 @@ def _list_sequences(songs: Any) -> Calls:
 
     Times are in seconds if the file has them; the samples of SongAnnotationGUI derive from them.
     """
-    if hasattr(songs, "annots"):
+    if hasattr(songs, "annots"):  # crowsetta's own table
         pairs = [(one.notated_path, one.seq) for one in songs.annots]
     else:
         sequences = songs.to_seq(round_times=False)
@@ -124,10 +124,10 @@ def _list_sequences(songs: Any) -> Calls:
     for audio, sequence in pairs:
         name = None if audio is None else str(audio)
         for call in sequence.segments:
-            if call.onset_s is None:
-                yield call.label, call.onset_sample, call.offset_sample, name, True
-            else:
-                yield call.label, call.onset_s, call.offset_s, name, False
+            in_frames = call.onset_s is None
+            start = call.onset_sample if in_frames else call.onset_s
+            end = call.offset_sample if in_frames else call.offset_s
+            yield call.label, start, end, name, in_frames
 
 
 FORMATS = (

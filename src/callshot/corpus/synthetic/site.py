@@ -263,9 +263,8 @@ def generate_recording(
 
     block_size = BLOCK_S * rate_hz
     size = round(recording.duration_s * rate_hz)
-    begin = (
-        0  # the first sample that has not been yielded; `noise` and `calls` begin there
-    )
+    # The first sample that has not been yielded; `noise` and `calls` begin there.
+    begin = 0
     noise = np.zeros(0, np.float32)
     calls = np.zeros(0, np.float32)
     tail = np.zeros(FADE_S * rate_hz, np.float32)  # the fade of the block before
@@ -342,6 +341,7 @@ def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> 
     spectrum = fft.rfft(samples)
     magnitude = np.abs(spectrum[inside])
     energy = np.sum(magnitude**2, dtype=np.float64)
+    # By Parseval's theorem; the negative frequencies have as much energy again.
     return float(2 * energy / samples.size**2)
 
 
