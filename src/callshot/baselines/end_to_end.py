@@ -180,11 +180,11 @@ class FrameClassifier(nn.Module):
         `mask` is (crops, columns); None if all columns are real. On a GPU the encoder computes in
         bfloat16.
         """
-        columns = frames.unflatten(1, (-1, PATCH))
+        columns = frames.unflatten(1, (-1, PATCH))  # (crops, columns, 16, 128)
         bands = columns.unflatten(-1, (COLUMN_PATCHES, PATCH))
-        patches = bands.transpose(2, 3).flatten(-2)
+        patches = bands.transpose(2, 3).flatten(-2)  # (crops, columns, 8, 256)
         with torch.autocast("cuda", torch.bfloat16, enabled=frames.is_cuda):
-            tokens = self.encoder(patches, mask, dropout)
+            tokens = self.encoder(patches, mask, dropout)  # (crops, columns, 8, width)
         column_means = tokens.float().mean(dim=2)
         return self.head(column_means)
 

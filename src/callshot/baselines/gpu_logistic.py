@@ -105,9 +105,8 @@ class GpuTrainer(SupportDrawer):
             rows = self._rows(self.own_supports(span, draws))
             column = queries[span].repeat_interleave(draws, 0)[..., None]
             for shot, (weight, bias) in enumerate(self.fit_nested(rows)):
-                logits = (
-                    torch.bmm(weight, column) + bias
-                )  # (queries · draws, classes, 1)
+                # (queries · draws, classes, 1)
+                logits = torch.bmm(weight, column) + bias
                 by_draw = logits.reshape(-1, draws, len(self.steps))
                 out[shot, :, span] = by_draw.permute(2, 0, 1)
         return out.flatten(2)

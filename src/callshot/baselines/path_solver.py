@@ -15,7 +15,6 @@ The unknowns A count rows, W = A Z, up to n = 2 d: then one product with the Gra
 the place of two with Z. Products are by BLAS: limit its threads to 1 around a pool of fits.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +62,20 @@ class Rows(NamedTuple):
 
     table: Array
     rows: Array
+
+
+class Preconditioner(NamedTuple):
+    """An approximate inverse of the Hessian of C · J, in one precision.
+
+    axes        (classes, classes) eigenvectors of the curvature of the softmax, summed over rows
+    shrink      (classes, directions) what is added to 1 as the scale of the unknowns, for each
+                eigenvector and each direction in which the rows vary most
+    bias_scale  (classes) scale of the bias for each eigenvector
+    """
+
+    axes: Array
+    shrink: Array
+    bias_scale: Array
 
 
 class Objective:
@@ -281,11 +294,13 @@ class PathSolver(Objective):
         position. `goal` is the share of the squared length of the descent that may be left.
         """
         dtype = rows.table.dtype
-        p, factors, *scaling = self._find_curvature(c, p, dtype)
+        inverse = self._make_preconditioner(c, p, dtype)
+        factors = (c * p).astype(dtype)
+        p = p.astype(dtype)
         length = np.abs(descent.unknowns).max() + np.abs(descent.bias).max()
         residual = (descent.unknowns / length).astype(dtype)
         residual_bias = (descent.bias / length).astype(dtype)
-        scaled = self._precondition(rows, scaling, residual, residual_bias)
+        scaled = self._precondition(rows, inverse, residual, residual_bias)
         size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
         goal *= size
         search = scaled
@@ -307,7 +322,7 @@ class PathSolver(Objective):
             step_bias += alpha * search.bias
             residual -= alpha * change
             residual_bias -= alpha * bias_change
-            scaled = self._precondition(rows, scaling, residual, residual_bias)
+            scaled = self._precondition(rows, inverse, residual, residual_bias)
             previous = size
             size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
             if size <= goal:
@@ -317,13 +332,10 @@ class PathSolver(Objective):
             length * step.astype(np.float64), length * step_bias.astype(np.float64)
         )
 
-    def _find_curvature(self, c: float, p: FloatArray, dtype: Any) -> list[Array]:
-        """Return p, C · p, and three arrays for `_precondition`, all as `dtype`.
-
-        The three are the eigenvectors (classes, classes) of the curvature of the softmax, summed
-        over rows; for each of them a shrinkage (classes, directions), to be added to 1 as a scale
-        of the unknowns; and a scale (classes) of the bias.
-        """
+    def _make_preconditioner(
+        self, c: float, p: FloatArray, dtype: Any
+    ) -> Preconditioner:
+        """Return the preconditioner at the probabilities p (classes, rows), as `dtype`."""
         curvature = np.diag(p.sum(axis=1)) - p @ p.T
         strength, axes = np.linalg.eigh(c * curvature)
         # The same number added to every bias changes nothing: along it the scale is 0.
@@ -333,28 +345,31 @@ class PathSolver(Objective):
         by_row = strength[:, None] / len(self.label)
         scale = 1.0 / (1.0 + by_row * self.variation)
         shrink = np.maximum(scale, MIN_SCALE) - 1.0
-        values = (p, c * p, axes, shrink, bias_scale)
-        return [value.astype(dtype) for value in values]
+        return Preconditioner(
+            axes.astype(dtype), shrink.astype(dtype), bias_scale.astype(dtype)
+        )
 
     def _precondition(
-        self, rows: Rows, scaling: Sequence[Array], unknowns: Array, bias: Array
+        self, rows: Rows, inverse: Preconditioner, unknowns: Array, bias: Array
     ) -> Vector:
         """Return a residual, given as unknowns and bias, times an approximate inverse Hessian.
 
         Unknowns are scaled in the directions in which the rows vary most, and otherwise stay.
-        `scaling` is the end of what `_find_curvature` returns.
         """
-        axes, shrink, bias_scale = scaling
-        along_axes = axes.T @ bias
-        new_bias = axes @ (bias_scale * along_axes)
+        axes, shrink, bias_scale = inverse
+        new_bias = axes @ (bias_scale * (axes.T @ bias))
         if self.in_span:
             logits = unknowns @ rows.table
-            along = axes @ (shrink * (axes.T @ (logits @ self.basis)))
-            logits += along @ self.image.T
-            return Vector(unknowns + along @ self.basis.T, new_bias, logits)
-        along = axes @ (shrink * (axes.T @ (unknowns @ self.basis)))
-        unknowns = unknowns + along @ self.basis.T
-        return Vector(unknowns, new_bias, unknowns @ rows.table)
+            components = logits @ self.basis  # (classes, directions)
+        else:
+            components = unknowns @ self.basis
+        changes = axes @ (shrink * (axes.T @ components))
+        new_unknowns = unknowns + changes @ self.basis.T
+        if self.in_span:  # without another product with the Gram matrix
+            logits += changes @ self.image.T
+        else:
+            logits = new_unknowns @ rows.table
+        return Vector(new_unknowns, new_bias, logits)
 
     def _sum_rows(self, rows: Rows, factors: Array) -> Array:
         """Return Σ_i factors[n, i] · row i for each class n, as unknowns."""

@@ -230,9 +230,8 @@ def measure_ranking(
     new_misses = np.diff(misses, prepend=0)
     precisions = hits / (hits + misses)
     precision = np.sum(new_hits * precisions, axis=1)
-    above = (
-        misses - 0.5 * new_misses
-    )  # negatives before a positive; equal ones count half
+    # The weight of the negatives before a positive; those of equal score count half.
+    above = misses - 0.5 * new_misses
     lost = np.sum(new_hits * above, axis=1)
     positives = hits[:, -1].astype(np.float64)
     pairs = positives * misses[:, -1]

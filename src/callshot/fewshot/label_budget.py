@@ -77,11 +77,11 @@ def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveF
     is_late = shots[complete] >= LATER_HALF * k
     is_late[-MIN_POINTS:] = True
     late = complete[is_late]
-    # Fit a − b/k, b ≥ 0, to every column by least squares.
-    late_values = values[late]
+    # Fit a − b/k, b ≥ 0, to every column by least squares, as a line in 1/k.
+    late_values = values[late]  # (shots, samples)
     inverse = 1.0 / shots[late][:, None]
-    offset = inverse - inverse.mean()
-    weight = -offset / np.sum(offset**2)
+    centred = inverse - inverse.mean()
+    weight = -centred / np.sum(centred**2)
     slope = np.maximum(np.sum(weight * late_values, axis=0), 0.0)
     limit = late_values.mean(axis=0) + slope * inverse.mean()
     residual = late_values - limit + slope * inverse

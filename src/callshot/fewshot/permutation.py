@@ -96,13 +96,13 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     labellings = list(
         make_labellings(episodes, engine.protocol.seed, engine.protocol.permutations)
     )
-    progress = len(shots) / episodes.folds
-    fold_means = []
-    matrix = None
+    progress = len(shots) / episodes.folds  # of a fold
+    fold_means = []  # (metrics, labellings, shots) of each fold
+    matrix = None  # (rows, rows), or empty
     for split in make_splits(episodes):
         fitted = engine.for_split(split)
-        if matrix is None or fitted is not engine:
-            # Vectors that no split changes are multiplied once.
+        is_transformed = fitted is not engine  # the split changes the vectors
+        if matrix is None or is_transformed:
             matrix = _compute_matrix(fitted)
         if engine.rule in ("mean", "ridge") and matrix.size > 0:
             products: FloatArray | None = np.ascontiguousarray(matrix[:, split.rows])
@@ -117,7 +117,7 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
         total = auroc[..., has_negatives].sum(axis=-1)
         mean_auroc = total / (has_negatives.sum() or np.nan)
         fold_means.append([ap.mean(axis=-1), mean_auroc])
-    # Over the folds that have a value.
+    # The mean over the folds that have a value; NaN if none has.
     count = np.isfinite(fold_means).sum(axis=0)
     return np.nansum(fold_means, axis=0) / np.where(count > 0, count, np.nan)
 

@@ -112,7 +112,8 @@ def score_fold(
 ) -> FloatArray:
     """Score every query of a fold in every draw: (queries, draws, classes + 1).
 
-    The last column is the number of the class that was decided for.
+    The columns are the score of each class, log-odds or softmax, and then the decision: the number
+    of the class with the largest a_n.
     """
     draws = protocol.count_supports(spread)
     to_scores = softmax if protocol.score == "softmax" else log_odds
@@ -124,7 +125,8 @@ def score_fold(
             for n in range(len(episodes.classes))
         ]
         a = rule(episodes, query, supports)
-        table.append([*to_scores(a), a.index(max(a))])
+        decision = a.index(max(a))
+        table.append([*to_scores(a), decision])
     return np.reshape(table, (len(queries), draws, -1))
 
 

@@ -42,24 +42,17 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
     """Return the candidate made by the same encoder as `table`, with the same options and weights.
 
     Encoders are the same if their fingerprints are, or their names if a fingerprint is not known. A
-    single candidate also matches if one of the two tables has the name of its file as the name of
-    its encoder, so that the encoder is not known. Raises InputError if no candidate matches.
+    single candidate also matches if the encoder of one of the two tables is not known. Raises
+    InputError if no candidate matches.
 
     >>> from callshot.vectors import Vectors, concat_vectors
     >>> one = Vectors.from_columns("mfcc", [[0.0]], "a", "x", ["roar"], [()])
     >>> find_partner(one, [one]).encoder
     'mfcc'
     """
-    for other in candidates:
-        if table.fingerprint and other.fingerprint:
-            is_same = table.fingerprint == other.fingerprint
-        else:
-            pair = (table, other) if len(candidates) == 1 else ()
-            is_unknown = any(one.encoder == Path(one.source).stem for one in pair)
-            is_same = table.encoder == other.encoder or is_unknown
-        if is_same:
-            break
-    else:  # no candidate is the same
+    is_only = len(candidates) == 1
+    matches = [other for other in candidates if _may_match(table, other, is_only)]
+    if not matches:
         listed = ", ".join(
             f"{other.encoder!r} ({other.source})" for other in candidates
         )
@@ -69,6 +62,7 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
             f"{table.source}: its encoder is {table.encoder!r}{how}, "
             f"that of the queries is {listed}; embed both with the same encoder and options"
         )
+    other = matches[0]
     size = table.matrix.shape[1]
     other_size = other.matrix.shape[1]
     if size != other_size or table.joined_dimensions != other.joined_dimensions:
@@ -77,6 +71,20 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
             f"{other.source}, got {size}; embed both with the same encoder and options"
         )
     return other
+
+
+def _may_match(table: Vectors, other: Vectors, is_only: bool) -> bool:
+    """Return whether two tables have the same encoder, as far as is known.
+
+    If `other` is the only candidate, they also match if one of their encoders is not known: its
+    name is then that of the file.
+    """
+    if table.fingerprint and other.fingerprint:
+        return table.fingerprint == other.fingerprint
+    if table.encoder == other.encoder:
+        return True
+    is_unknown = any(one.encoder == Path(one.source).stem for one in (table, other))
+    return is_only and is_unknown
 
 
 def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
