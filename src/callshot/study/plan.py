@@ -7,10 +7,9 @@ Each corpus has its own steps; the report is of all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,13 @@ def plan(
     """
     steps = []
     for corpus in study.corpora:
-        steps += _plan_corpus(study, corpus, device or study.device, threads, cluster)
+        steps += CorpusPlan(
+            study=study,
+            corpus=corpus,
+            device=device or study.device,
+            threads=threads,
+            cluster=cluster,
+        ).list_steps()
     order = {kind: number for number, kind in enumerate(FIRST_KINDS)}
     steps.sort(key=lambda step: order.get(step.kind, len(order)))
 
@@ -108,170 +113,181 @@ def plan(
     return [*steps, report]
 
 
-def _plan_corpus(
-    study: Study,
-    corpus: StudyCorpus,
-    device: str,
-    threads: int | None,
-    cluster: Cluster | None,
-) -> list[Step]:
-    """Return the steps of a corpus: segment, embed, fold, evaluate and baselines.
+@dataclass(frozen=True)
+class CorpusPlan:
+    """The steps of a corpus: segment, sequences, embed, fold, evaluate and baselines.
 
     Trained networks are stored by what decides their weights (folder `networks`, beside the steps).
     So a step that runs again, after a kill or a changed line of the study, trains only missing
     ones.
     """
-    protocol = study.protocol
-    training = study.baselines
-    root = audio_root(corpus.audio)
 
-    def find_folder(kind: str, encoder: str) -> Path:
-        """Return the folder of one kind of files of this corpus and an encoder."""
-        return study.work / kind / corpus.name / folder_name(encoder)
+    study: Study
+    corpus: StudyCorpus
+    device: str
+    threads: int | None
+    cluster: Cluster | None
 
-    def make_step(
-        kind: str,
-        encoder: str,
-        make: Callable[..., Any],
-        options: Mapping[str, Any],
-        inputs: Sequence[Input],
-        after: Sequence[Step] = (),
-        *,
-        file: str = "",
-    ) -> Step:
-        """Return a step of this corpus, whose `make` writes to its own folder, or a file in it."""
-        folder = find_folder(kind, encoder)
-        make = partial(make, out=folder / file)
-        return Step(
-            kind,
-            corpus.name,
-            encoder,
-            folder,
-            options,
-            inputs,
-            make,
-            after,
+    def list_steps(self) -> list[Step]:
+        """Return all steps of the corpus."""
+        training = self.study.baselines
+        steps = [self.segment, *self.sequences.values(), *self.embeds, self.fold]
+        kinds = [kind for kind in training.train if kind != "end-to-end"]
+        kinds += [PER_K] if training.per_k else []
+        for kind in ("evaluate", *kinds):
+            for number, embed in enumerate(self.embeds):
+                if kind == "evaluate":
+                    step = self.plan_evaluation(embed)
+                else:
+                    step = self.plan_baseline(kind, embed)
+                steps.append(measure_once(step, embed, self.embeds[:number]))
+        if "end-to-end" in training.train:
+            steps.append(self.plan_baseline("end-to-end", self.embeds[0]))
+        if training.published:
+            steps.append(self.plan_baseline(PUBLISHED, self.embeds[0]))
+        return steps
+
+    @cached_property
+    def segment(self) -> Step:
+        """The step that cuts recordings into segments."""
+        corpus = self.corpus
+        reading = corpus.reading["annotation_options"]
+        read = partial(
+            fingerprint, excluded=reading.exclude, follow_links=reading.follow_links
+        )
+        places = [corpus.audio, *optional(corpus.reading["annotations"])]
+        return self.make_step(
+            "segment",
+            make=partial(
+                segment_files, corpus.audio, **corpus.reading, threads=self.threads
+            ),
+            options={
+                **asdict(corpus.reading["options"]),
+                **describe_annotation_options(reading),
+                "format": corpus.reading["format"],
+                "corpus": corpus.known_name,
+            },
+            inputs=[partial(read, place) for place in places],
         )
 
-    # Recordings are cut into segments.
-    reading = corpus.reading["annotation_options"]
-    read = partial(
-        fingerprint, excluded=reading.exclude, follow_links=reading.follow_links
-    )
-    places = [corpus.audio, *optional(corpus.reading["annotations"])]
-    segment = make_step(
-        "segment",
-        "",
-        partial(segment_files, corpus.audio, **corpus.reading, threads=threads),
-        {
-            **asdict(corpus.reading["options"]),
-            **describe_annotation_options(reading),
-            "format": corpus.reading["format"],
-            "corpus": corpus.known_name,
-        },
-        [partial(read, place) for place in places],
-    )
-    segments = segment.folder / SEGMENTS
+    @cached_property
+    def embeds(self) -> list[Step]:
+        """The steps that embed the segments, one for each encoder."""
+        return [self.plan_embedding(one, "embed") for one in self.study.encoders]
 
-    def digest_recordings() -> str:
-        """Return a fingerprint of the recordings of the segments, by size and time."""
-        if not segments.exists():
-            return "nothing"
-        paths = sorted(set(read_segments(segments).paths))
-        return digest([(path, fingerprint(root / path)) for path in paths])
+    @cached_property
+    def sequences(self) -> dict[str, Step]:
+        """The steps that make sequences, by the title of the encoder, if a baseline needs them."""
+        if "recurrent" not in self.study.baselines.train:
+            return {}
+        return {
+            one.title: self.plan_embedding(one, "sequence")
+            for one in self.study.encoders
+        }
 
-    def embed_step(encoder: StudyEncoder, kind: str) -> Step:
+    @cached_property
+    def fold(self) -> Step:
+        """The step that splits the segments which all encoders embedded into folds."""
+        corpus = self.corpus
+        known = corpus.reading["corpus"]
+        tables = [embed.table for embed in self.embeds]
+        options: dict[str, Any] = {
+            "count": corpus.folds,
+            "default": DEFAULT_FOLDS if known is None else known.folds,
+            "group_duplicates": corpus.group_duplicates,
+        }
+        inputs: list[Input] = [self.segments, *optional(corpus.fold_file)]
+        inputs.append(self.digest_shared)
+        if corpus.group_duplicates:
+            inputs += tables
+        return self.make_step(
+            "fold",
+            make=partial(
+                fold_files,
+                self.segments,
+                tables=tables,
+                file=corpus.fold_file,
+                **options,
+            ),
+            options=options,
+            inputs=inputs,
+            after=[self.segment, *self.embeds],
+        )
+
+    @property
+    def segments(self) -> Path:
+        """The table of segments."""
+        return self.segment.folder / SEGMENTS
+
+    @property
+    def folded(self) -> dict[str, Any]:
+        """What evaluations and baselines read beside their table."""
+        return {
+            "folds_dir": self.fold.folder,
+            "categories": self.corpus.categories,
+            "corpus": self.corpus.name,
+        }
+
+    @property
+    def fold_paths(self) -> list[Path]:
+        """The files that `folded` names."""
+        names = (FOLDS, FOLDS_INFO)
+        paths = [self.fold.folder / name for name in names]
+        return [*paths, *optional(self.corpus.categories)]
+
+    def plan_embedding(self, encoder: StudyEncoder, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
 
         These are two steps: with sequences, some models give other last digits of vectors.
         """
-        where = network_device(device) if encoder.joined_encoder.gpu else "cpu"
-        make = partial(
-            embed_files,
-            segments,
-            encoder=encoder.name,
-            choices=encoder.choices,
-            name=encoder.title,
-            store=study.store,
-            device=where,
-            threads=threads,
-            cluster=cluster,
-            audio=root,
-            sequences=kind == "sequence",
+        device = network_device(self.device) if encoder.joined_encoder.gpu else "cpu"
+        return self.make_step(
+            kind,
+            encoder.title,
+            make=partial(
+                embed_files,
+                self.segments,
+                encoder=encoder.name,
+                choices=encoder.choices,
+                name=encoder.title,
+                store=self.study.store,
+                device=device,
+                threads=self.threads,
+                cluster=self.cluster,
+                audio=audio_root(self.corpus.audio),
+                sequences=kind == "sequence",
+            ),
+            options=joined_fingerprint(encoder.joined_encoder, device),
+            inputs=[self.segments, self.digest_recordings],
+            after=[self.segment],
+            file=EMBEDDINGS,
         )
-        options = joined_fingerprint(encoder.joined_encoder, where)
-        inputs: list[Input] = [segments, digest_recordings]
-        return make_step(
-            kind, encoder.title, make, options, inputs, [segment], file=EMBEDDINGS
-        )
 
-    sequences = {}
-    if "recurrent" in training.train:
-        for encoder in study.encoders:
-            sequences[encoder.title] = embed_step(encoder, "sequence")
-    embeds = [embed_step(encoder, "embed") for encoder in study.encoders]
-
-    # The segments which all encoders embedded are split into folds.
-    tables = [embed.table for embed in embeds]
-    known = corpus.reading["corpus"]
-    fold_options: dict[str, Any] = {
-        "count": corpus.folds,
-        "default": DEFAULT_FOLDS if known is None else known.folds,
-        "group_duplicates": corpus.group_duplicates,
-    }
-
-    def digest_shared() -> str:
-        """Return a fingerprint of the segments that all tables have."""
-        embedded = [table_segments(path) for path in tables if path.exists()]
-        if not embedded:
-            return "nothing"
-        return digest(sorted(frozenset.intersection(*embedded)))
-
-    inputs: list[Input] = [segments, *optional(corpus.fold_file), digest_shared]
-    if corpus.group_duplicates:
-        inputs += tables
-    make = partial(
-        fold_files, segments, tables=tables, file=corpus.fold_file, **fold_options
-    )
-    fold = make_step(
-        "fold",
-        "",
-        make,
-        fold_options,
-        inputs,
-        [segment, *embeds],
-    )
-    choice = {
-        "folds_dir": fold.folder,
-        "categories": corpus.categories,
-        "corpus": corpus.name,
-    }
-    fold_paths = [
-        fold.folder / FOLDS,
-        fold.folder / FOLDS_INFO,
-        *optional(corpus.categories),
-    ]
-
-    def evaluate_step(embed: Step) -> Step:
+    def plan_evaluation(self, embed: Step) -> Step:
         """Return the step that evaluates one encoder."""
-        make = partial(
-            evaluate_files,
-            [embed.table],
-            protocol=protocol,
-            choice=choice,
-            threads=threads,
-            device=device,
-            cluster=cluster,
-            figure=False,
-        )
-        options = {**asdict(protocol), "corpus": corpus.known_name}
-        inputs = [embed.table, *fold_paths]
-        return make_step(
-            "evaluate", embed.encoder, make, options, inputs, [embed, fold]
+        protocol = self.study.protocol
+        return self.make_step(
+            "evaluate",
+            embed.encoder,
+            make=partial(
+                evaluate_files,
+                [embed.table],
+                protocol=protocol,
+                choice=self.folded,
+                threads=self.threads,
+                device=self.device,
+                cluster=self.cluster,
+                figure=False,
+            ),
+            options={**asdict(protocol), "corpus": self.corpus.known_name},
+            inputs=[embed.table, *self.fold_paths],
+            after=[embed, self.fold],
         )
 
-    def baseline_step(kind: str, embed: Step) -> Step:
+    def plan_baseline(self, kind: str, embed: Step) -> Step:
         """Return the step of one baseline on one encoder, or on the audio."""
+        training = self.study.baselines
+        protocol = self.study.protocol
         encoder = "" if kind in AUDIO_KINDS else embed.encoder
         options = replace(
             training,
@@ -280,42 +296,78 @@ def _plan_corpus(
             init=training.init if kind == "end-to-end" else None,
             published=training.published if kind == PUBLISHED else "",
         )
-        own_sequences = [sequences[encoder]] if kind == "recurrent" else []
-        sequence_paths = [sequences_path(step.table) for step in own_sequences]
-        make = partial(
-            train_baseline_files,
-            [embed.table],
-            options=options,
-            protocol=protocol,
-            choice=choice,
-            sequences=sequence_paths,
-            segments=segments,
-            audio=root,
-            device=device,
-            threads=threads,
-            networks=find_folder("networks", encoder),
-        )
-        inputs = [embed.table, *sequence_paths, *fold_paths]
-        after = [embed, *own_sequences, fold]
+        sequences = [self.sequences[encoder]] if kind == "recurrent" else []
+        sequence_paths = [sequences_path(step.table) for step in sequences]
+        inputs = [embed.table, *sequence_paths, *self.fold_paths]
+        after = [embed, *sequences, self.fold]
         if kind in AUDIO_KINDS:
-            inputs += [segments, *optional(options.init)]
-            after.insert(0, segment)
-        key = _deciding_options(protocol, options, kind)
-        key["corpus"] = corpus.known_name
-        return make_step(kind, encoder, make, key, inputs, after)
+            inputs += [self.segments, *optional(options.init)]
+            after.insert(0, self.segment)
+        deciding = _deciding_options(protocol, options, kind)
+        return self.make_step(
+            kind,
+            encoder,
+            make=partial(
+                train_baseline_files,
+                [embed.table],
+                options=options,
+                protocol=protocol,
+                choice=self.folded,
+                sequences=sequence_paths,
+                segments=self.segments,
+                audio=audio_root(self.corpus.audio),
+                device=self.device,
+                threads=self.threads,
+                networks=self.find_folder("networks", encoder),
+            ),
+            options={**deciding, "corpus": self.corpus.known_name},
+            inputs=inputs,
+            after=after,
+        )
 
-    steps = [segment, *sequences.values(), *embeds, fold]
-    kinds = [kind for kind in training.train if kind != "end-to-end"]
-    kinds += [PER_K] if training.per_k else []
-    for kind, (number, embed) in product(["evaluate", *kinds], enumerate(embeds)):
-        is_baseline = kind != "evaluate"
-        step = baseline_step(kind, embed) if is_baseline else evaluate_step(embed)
-        steps.append(measure_once(step, embed, embeds[:number]))
-    if "end-to-end" in training.train:
-        steps.append(baseline_step("end-to-end", embeds[0]))
-    if training.published:
-        steps.append(baseline_step(PUBLISHED, embeds[0]))
-    return steps
+    def make_step(
+        self,
+        kind: str,
+        encoder: str = "",
+        *,
+        make: Callable[..., Any],
+        options: Mapping[str, Any],
+        inputs: Sequence[Input],
+        after: Sequence[Step] = (),
+        file: str = "",
+    ) -> Step:
+        """Return a step of this corpus, whose `make` writes to its own folder, or a file in it."""
+        folder = self.find_folder(kind, encoder)
+        return Step(
+            kind=kind,
+            corpus=self.corpus.name,
+            encoder=encoder,
+            folder=folder,
+            options=options,
+            inputs=inputs,
+            make=partial(make, out=folder / file),
+            after=after,
+        )
+
+    def find_folder(self, kind: str, encoder: str) -> Path:
+        """Return the folder of one kind of files of this corpus and an encoder."""
+        return self.study.work / kind / self.corpus.name / folder_name(encoder)
+
+    def digest_recordings(self) -> str:
+        """Return a fingerprint of the recordings of the segments, by size and time."""
+        if not self.segments.exists():
+            return "nothing"
+        root = audio_root(self.corpus.audio)
+        paths = sorted(set(read_segments(self.segments).paths))
+        return digest([(path, fingerprint(root / path)) for path in paths])
+
+    def digest_shared(self) -> str:
+        """Return a fingerprint of the segments that all tables have."""
+        tables = [embed.table for embed in self.embeds]
+        embedded = [table_segments(path) for path in tables if path.exists()]
+        if not embedded:
+            return "nothing"
+        return digest(sorted(frozenset.intersection(*embedded)))
 
 
 def _deciding_options(
