@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from studies import make_corpus, replace_text, write_study
 from test_cli import run
@@ -15,6 +17,23 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     return tmp_path
+
+
+def test_files_that_the_annotations_group_count_as_one_recording(tmp_path, capsys):
+    lines = ["path,label,recording"]
+    for number in range(6):
+        sound = np.random.default_rng(number).normal(0, 0.1, 16000)
+        soundfile.write(tmp_path / f"{number}.wav", sound, 16000)
+        lines.append(f"{number}.wav,{'ab'[number % 2]},g{number // 2}")
+    (tmp_path / "clips.csv").write_text("\n".join(lines))
+    run("inspect", tmp_path)
+    said = capsys.readouterr().out
+    assert "6 of 6 files annotated" in said
+    assert "6 files into 3 recordings" in said
+    study = tmp_path / "study.toml"
+    run("init", tmp_path, "--out", study)
+    assert "a study of 6 calls in 3 recordings" in capsys.readouterr().out
+    assert "6 calls of 2 types in 3 recordings" in study.read_text()
 
 
 def test_init_and_run_alone_make_a_report(folder, capsys):

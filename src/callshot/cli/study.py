@@ -92,7 +92,7 @@ def init(
     write_study(out, inspection, audio, shots, **keys)
     if not quiet:
         calls = count_text(len(inspection.segmentation.segments), "call")
-        recordings = count_text(len(inspection.segmentation.recordings), "recording")
+        recordings = count_text(inspection.segmentation.recording_count, "recording")
         for note in inspection.segmentation.notes:
             echo(f"note: {note}")
         print(describe_minimum(inspection.segmentation))

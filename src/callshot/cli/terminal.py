@@ -260,9 +260,10 @@ def show_segmentation(
     annotated = [one for one in recordings if one.path in segmentation.annotated]
     print_lines(console, [say("segmentation", segmentation, len(annotated))], "bold")
     print_lines(console, [describe_minimum(segmentation)])
+    noun = segmentation.file_noun
     durations_s = {
-        "recordings": np.array([one.duration_s for one in recordings]),
-        "annotated recordings": np.array([one.duration_s for one in annotated]),
+        f"{noun}s": np.array([one.duration_s for one in recordings]),
+        f"annotated {noun}s": np.array([one.duration_s for one in annotated]),
         "annotated calls": segmentation.calls.durations_s,
         "segments": segmentation.segments.durations_s,
     }

@@ -154,6 +154,14 @@ def segment_corpus(
     notes = []
     for note, file_count in read.notes.items():
         notes.append(note if file_count == 1 else f"{note} ({file_count} files)")
+    annotated_files = len(set(calls.paths))
+    annotated_recordings = len(set(calls["recording"]))
+    if annotated_recordings < annotated_files:
+        notes.append(
+            f"the annotations put {count_text(annotated_files, 'file')} into "
+            f"{count_text(annotated_recordings, 'recording')}; files of one recording are never "
+            "on both sides of a fold"
+        )
     notes += describe_renaming([row["label"] for row in read.rows], renames)
     notes += describe_doubts(calls, options, recordings, corpus)
     if "fold" in segments.frame.columns:

@@ -102,9 +102,21 @@ class Segmentation:
     def __repr__(self) -> str:
         return (
             f"Segmentation({count_text(len(self.segments), 'segment')} of "
-            f"{count_text(len(self.recordings), 'recording')}, "
+            f"{count_text(self.recording_count, 'recording')}, "
             f"{count_text(len(self.rejects), 'reject')})"
         )
+
+    @property
+    def recording_count(self) -> int:
+        """Return the number of recordings, where files that the annotations group count once."""
+        files_without_calls = len(self.recordings) - len(set(self.calls.paths))
+        return files_without_calls + len(set(self.calls["recording"]))
+
+    @property
+    def file_noun(self) -> str:
+        """Return what an audio file is called: a recording, unless some are grouped."""
+        is_grouped = self.recording_count < len(self.recordings)
+        return "file" if is_grouped else "recording"
 
 
 SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)

@@ -504,6 +504,7 @@ def write_study(
         tables.append((table, active, _list_values(table, values)))
     text = environment.get_template("study.toml").render(
         vars(segmentation),
+        recording_count=segmentation.recording_count,
         path=path,
         name=name,
         title=title,

@@ -91,7 +91,7 @@ def test_what_was_guessed_is_noted(tmp_path):
     assert file.annotations[0].extra == {"Selection": "7"}
     assert file.notes == ["labels from column 'Call_type'"]
     whole = read(tmp_path, "path,label\na.wav,roar\n")
-    assert whole.notes == ["no time columns: each row is a whole recording"]
+    assert whole.notes == ["no time columns: each row is a whole audio file"]
     milliseconds = read(tmp_path, "path,start_ms,end_ms,label\na.wav,1,2,x\n")
     assert milliseconds.notes[-1].startswith("times in milliseconds: ")
     assert read(tmp_path, f"{HEADER}\na.wav,0,1,x\n").notes == []

@@ -285,7 +285,7 @@ def read(file: AnnotationFile) -> None:
     if names.get("label", "label") != "label":
         file.notes.append(f"labels from column {quote(names['label'])}")
     if not times:
-        file.notes.append("no time columns: each row is a whole recording")
+        file.notes.append("no time columns: each row is a whole audio file")
     if milliseconds:
         listed = list_names([names[name] for name in milliseconds])
         file.notes.append(f"times in milliseconds: {listed}")
