@@ -53,6 +53,7 @@ from callshot.encoders.windows import Float32Array
 from callshot.encoders.workers import open_workers
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import (
+    IntArray,
     Progress,
     Recording,
     Reject,
@@ -98,29 +99,23 @@ def embed_calls(
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
         rows = [row for row in range(len(calls)) if row not in errors]
-        owner = np.array(rows, np.int64)
-        pieces = calls.take(rows).with_columns(**{OWNER: owner})
+        pieces = calls.take(rows).with_columns(**{OWNER: np.array(rows, np.int64)})
         spec_of_pieces = spec
         if settings.source != SEGMENT:
             pieces = cut_windows(pieces, headers, find_grid(spec, settings), settings)
             spec_of_pieces = read_at_speed(spec)  # the windows are at that speed
-        embedded, vectors, rejects = embed_rows(
+        embedded, vectors, rejected_pieces = embed_rows(
             pieces,
             spec_of_pieces,
             replace(options, device=device),
             progress=spec_progress,
         )
         call_of_piece = np.array(pieces[OWNER], np.int64)
-        for reject in rejects:
+        for reject in rejected_pieces:
             assert reject.row is not None  # it is a piece, not a file
-            call_row = int(call_of_piece[reject.row - 1])
+            call_row = int(call_of_piece[reject.row - 1])  # rejects count rows from 1
             errors.setdefault(call_row, reject.reason)
-        call_of_vector = call_of_piece[embedded]
-        sums = np.zeros((len(calls), vectors.shape[1]))
-        np.add.at(sums, call_of_vector, vectors)
-        counts = np.bincount(call_of_vector, minlength=len(calls))
-        means = sums / np.maximum(counts, 1)[:, None]
-        columns.append(means.astype(np.float32))
+        columns.append(average_by_call(vectors, call_of_piece[embedded], len(calls)))
         piece_counts = np.bincount(call_of_piece, minlength=len(calls))
         windows = np.maximum(windows, piece_counts)
     paths = calls.paths
@@ -140,6 +135,17 @@ def embed_calls(
                 notes += describe_recording(headers[path], grid, spec)
     matrix = np.concatenate(columns, axis=1)[keep]
     return Vectors(kept, matrix, joined_encoder.name), rejects, group_notes(notes)
+
+
+def average_by_call(
+    vectors: Float32Array, call_of_vector: IntArray, calls: int
+) -> Float32Array:
+    """Return the mean vector of each call, (calls, dimensions); 0 for calls without vectors."""
+    sums = np.zeros((calls, vectors.shape[1]))
+    np.add.at(sums, call_of_vector, vectors)
+    counts = np.bincount(call_of_vector, minlength=calls)
+    means = sums / np.maximum(counts, 1)[:, None]
+    return means.astype(np.float32)
 
 
 def cut_windows(

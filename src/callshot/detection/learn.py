@@ -278,16 +278,17 @@ def learn_examples(
     if is_index(to_path(examples)):
         result = learn_index(to_path(examples), encoder, options)
         return result if earlier is None else add_to_model(earlier, result)
-    if earlier is not None:
+    encoder_options = dict(embedding.encoder_options or {})
+    if earlier is None:
+        # By default the band of a new model is chosen, where annotations have frequencies.
+        encoder_options = {"band": AUTO, **encoder_options}
+    else:
         check_has_encoder(earlier)
         encoder = encoder or earlier.encoder
         options = options.on_top_of(earlier.settings)
     if encoder is None:
         raise OptionError(f"encoder: name one: {RECOMMENDED}; see callshot encoders")
-    given = embedding.encoder_options or {}
-    # By default the band of a new model is chosen, where annotations have frequencies.
-    default = {} if earlier is not None else {"band": AUTO}
-    requested_encoder = find_joined_encoder(encoder, {**default, **given})
+    requested_encoder = find_joined_encoder(encoder, encoder_options)
     calls = read_calls(to_path(examples), options)
     # A scan searches windows at one speed.
     can_join = calls.settings.source != RECORDING
@@ -297,64 +298,37 @@ def learn_examples(
     if earlier is not None:
         for spec in encoder_at_speed.specs:
             check_chosen(spec)
-    joined_encoder = encoder_at_speed.at_band(None)
-    settings = _choose_window(calls, joined_encoder, options)
-    fingerprint = joined_fingerprint(joined_encoder, embedding.device)
+    unfiltered_encoder = encoder_at_speed.at_band(None)
+    settings = _choose_window(calls, unfiltered_encoder, options)
+    fingerprint = joined_fingerprint(unfiltered_encoder, embedding.device)
     if earlier is not None:
-        check_fingerprint(earlier, joined_encoder.name, fingerprint)
+        check_fingerprint(earlier, unfiltered_encoder.name, fingerprint)
         check_settings(earlier, settings, str(examples))
 
-    spec = joined_encoder.specs[0]
-    can_scan = can_be_scanned(joined_encoder, settings)
-    band = None
-    if can_scan and joined_encoder != encoder_at_speed:
-        band = find_band(calls.spans, spec, settings.source_rate_hz)
-    embed = partial(embed_examples, calls, settings, options, embedding)
-    half_progress = scale_progress(progress, 1.0 if band is None else 0.5)
-    embedded = embed(joined_encoder, half_progress)
-    band_notes = []
-    if band is not None:
-        encoder_in_band = encoder_at_speed.at_band(band)
-        in_band = embed(encoder_in_band, half_progress)
-        overlaps = [
-            measure_overlap(one.vectors, one.background) for one in (embedded, in_band)
-        ]
-        band_notes.append(describe_choice(band, *overlaps))
-        if is_better(*overlaps):
-            embedded = in_band
-            joined_encoder = encoder_in_band
-            spec = joined_encoder.specs[0]
-            fingerprint = joined_fingerprint(joined_encoder, embedding.device)
-    elif given.get("band") == AUTO:
-        band_notes.append(
-            "band=auto needs one encoder, and recordings whose annotations all have a low and a "
-            "high frequency; all frequencies are used"
-        )
+    embedded = _embed_in_better_band(
+        calls, settings, options, embedding, encoder_at_speed, progress
+    )
+    joined_encoder = embedded.joined_encoder
     vectors = embedded.vectors
     clip_rate_hz = None
-    if can_scan:
+    if can_be_scanned(joined_encoder, settings):
+        spec = joined_encoder.specs[0]
         grid = find_grid(spec, settings)
         clip_rate_hz = grid.rate_hz
-        vectors = replace(
-            vectors, spans=read_clips(vectors.spans, spec, grid, settings)
+        clips = read_clips(vectors.spans, spec, grid, settings)
+        vectors = replace(vectors, spans=clips)
+        if options.site is not None:
+            site = to_path(options.site)
+            vectors = _mix_into_site(vectors, site, spec, settings, embedding)
+    elif options.site is not None:
+        raise OptionError(
+            "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
+            "background; remove --site"
         )
-    if options.site is not None:
-        if not can_scan:
-            raise OptionError(
-                "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
-                "background; remove --site"
-            )
-        rows_without_clip = vectors.spans.frame["clip"].is_null().arg_true().to_numpy()
-        lost = describe_locations(vectors.spans.take(rows_without_clip))
-        if lost:
-            raise InputError(f"{lost[0]}: could not be read again")
-        library = find_recordings(to_path(options.site))
-        files = [(library.root, path) for path in library.paths]
-        vectors = mix_examples(vectors, files, spec, settings, embedding)
     model = make_model(
         vectors,
         encoder=joined_encoder.name,
-        fingerprint=fingerprint,
+        fingerprint=joined_fingerprint(joined_encoder, embedding.device),
         settings=settings,
         licence=joined_encoder.licence,
         inputs=calls.inputs,
@@ -362,7 +336,7 @@ def learn_examples(
         clip_rate_hz=clip_rate_hz,
     )
     notes = [] if calls.segmentation is None else list(calls.segmentation.notes)
-    notes += [*embedded.notes, *band_notes]
+    notes += embedded.notes
     rejects = [*calls.rejects, *embedded.rejects]
     result = LearningResult(model, len(model.examples), rejects, notes)
     if earlier is not None:
@@ -530,6 +504,7 @@ class Calls:
 class EmbeddedExamples:
     """Vectors of examples and of windows without calls, examples without a vector, and notes."""
 
+    joined_encoder: JoinedEncoder
     vectors: Vectors
     background: Background | None
     rejects: Sequence[Reject]
@@ -575,13 +550,74 @@ def embed_examples(
         )
         grid = find_grid(spec, settings)
         kept = windows.frame[rows]
-        start_s = kept["window_s"].to_numpy()
-        names = kept["sha256"].to_list()
-        placed = make_windows(names, start_s, grid.window_s, matrix)
+        placed = make_windows(
+            kept["sha256"].to_list(),
+            kept["window_start_s"].to_numpy(),
+            grid.window_s,
+            matrix,
+        )
         background = select_windows(
             sorted(recordings), placed, grid.window_s, grid.hop_s
         )
-    return EmbeddedExamples(vectors, background, rejects, notes)
+    return EmbeddedExamples(joined_encoder, vectors, background, rejects, notes)
+
+
+def _embed_in_better_band(
+    calls: Calls,
+    settings: AudioSettings,
+    options: LearningOptions,
+    embedding: EmbedOptions,
+    joined_encoder: JoinedEncoder,
+    progress: Progress,
+) -> EmbeddedExamples:
+    """Embed calls and background; with band=auto, in the band of the boxes if that is better.
+
+    The encoder of the result has the chosen band, or all frequencies.
+    """
+    embed = partial(embed_examples, calls, settings, options, embedding)
+    unfiltered_encoder = joined_encoder.at_band(None)
+    has_auto_band = joined_encoder != unfiltered_encoder
+    band = None
+    if has_auto_band and can_be_scanned(joined_encoder, settings):
+        spec = unfiltered_encoder.specs[0]
+        band = find_band(calls.spans, spec, settings.source_rate_hz)
+    if band is not None:
+        half_progress = scale_progress(progress, 0.5)
+        unfiltered = embed(unfiltered_encoder, half_progress)
+        in_band = embed(joined_encoder.at_band(band), half_progress)
+        overlaps = [
+            measure_overlap(one.vectors, one.background)
+            for one in (unfiltered, in_band)
+        ]
+        note = describe_choice(band, *overlaps)
+        better = in_band if is_better(*overlaps) else unfiltered
+        return replace(better, notes=[*better.notes, note])
+    unfiltered = embed(unfiltered_encoder, progress)
+    was_asked_for = (embedding.encoder_options or {}).get("band") == AUTO
+    if not was_asked_for:
+        return unfiltered
+    note = (
+        "band=auto needs one encoder, and recordings whose annotations all have a low and a "
+        "high frequency; all frequencies are used"
+    )
+    return replace(unfiltered, notes=[*unfiltered.notes, note])
+
+
+def _mix_into_site(
+    examples: Vectors,
+    site: Path,
+    spec: EncoderSpec,
+    settings: AudioSettings,
+    embedding: EmbedOptions,
+) -> Vectors:
+    """Return the examples, embedded in background of the recordings of a site."""
+    rows_without_clip = examples.spans.frame["clip"].is_null().arg_true().to_numpy()
+    lost = describe_locations(examples.spans.take(rows_without_clip))
+    if lost:
+        raise InputError(f"{lost[0]}: could not be read again")
+    library = find_recordings(site)
+    files = [(library.root, path) for path in library.paths]
+    return mix_examples(examples, files, spec, settings, embedding)
 
 
 def _refuse_options(values: Mapping[str, object], reason: str) -> None:
@@ -685,7 +721,7 @@ def find_background(
     """Return the recordings that options ask for, and their windows that may be background.
 
     Windows are spans at the encoder's speed. `sha256` is the checksum of their recording,
-    `window_s` the real time at which they start.
+    `window_start_s` the real time at which they start.
     """
     calls_s: dict[str, set[Span]] = {}
     checksums = {file: sha256 for _, file, sha256 in calls.inputs}
@@ -741,8 +777,8 @@ def find_background(
     total = sum(map(len, tables))
     kept = []
     for found, table in zip(descriptions, tables, strict=True):
-        times_s = table["window_s"].to_numpy()
-        kept.append(table.filter(find_kept(found, times_s, grid.window_s, total)))
+        starts_s = table["window_start_s"].to_numpy()
+        kept.append(table.filter(find_kept(found, starts_s, grid.window_s, total)))
     windows = Spans(pl.concat(kept), root, source=str(root)).with_columns(
         rate_hz=grid.rate_hz, channel_rule=settings.channel_rule
     )
@@ -752,14 +788,15 @@ def find_background(
 def _list_windows(recording: Recording, grid: WindowGrid, sha256: str) -> pl.DataFrame:
     """Return the windows of a recording as rows; `sha256` is its checksum.
 
-    `start_s` and `end_s` are times at the encoder's speed, `window_s` is the start in real time.
+    `start_s` and `end_s` are times at the encoder's speed, `window_start_s` is the start in real
+    time.
     """
     last_start = grid.to_samples(recording.duration_s) - grid.window
     start = np.arange(0, last_start + 1, grid.hop)
     times = {
         "start_s": start / grid.rate_hz,
         "end_s": (start + grid.window) / grid.rate_hz,
-        "window_s": grid.to_seconds(start),
+        "window_start_s": grid.to_seconds(start),
     }
     # With lit, columns have a type also where there are no rows.
     return pl.DataFrame(times).with_columns(
