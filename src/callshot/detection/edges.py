@@ -60,7 +60,7 @@ OCTAVES = 10  # below half the rate, in which the band of a call is found
 TONES = 12  # of an octave
 # Power, over that of the quietest quarter of a clip, that belongs to the call.
 CLEAR = 10.0
-BAND = (0.05, 0.95)  # of this power
+POWER_SHARES = (0.05, 0.95)  # of this power that lie below the edges of the band
 NO_AUDIO = "its audio could not be read, so its events begin and end with windows"
 
 
@@ -136,8 +136,8 @@ def _measure_pause(
 def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edges:
     """Return the lower and upper edge of the band with 90 % of the power of a call, in Hz.
 
-    Of each twelfth of an octave, the columns of the clip count that have ten times the power of
-    its quietest quarter.
+    In each twelfth of an octave, the power of the call is that of the columns of the clip which
+    have ten times the power of the quietest quarter of columns. The others are background.
     """
     edges_hz = np.geomspace(
         rate_hz / 2 ** (OCTAVES + 1), rate_hz / 2, OCTAVES * TONES + 1
@@ -148,10 +148,10 @@ def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edg
     power = 10 ** (rising / 10) * np.diff(edges_hz)[:, None]
     quiet = np.quantile(power, 0.25, axis=1, keepdims=True)
     power_of_call = np.where(power > CLEAR * quiet, power, 0.0).sum(axis=1)
-    if not power_of_call.any():
+    if not power_of_call.any():  # a sound without pauses has no background
         power_of_call = power.sum(axis=1)
     share_below = np.cumsum(power_of_call) / power_of_call.sum()
-    low, high = np.searchsorted(share_below, BAND).tolist()
+    low, high = np.searchsorted(share_below, POWER_SHARES).tolist()
     return float(edges_hz[low]), float(edges_hz[high + 1])
 
 

@@ -271,7 +271,7 @@ def label_segments(
     audio: Path | None = None,
     progress: Progress = no_progress,
 ) -> LabelledSegments:
-    """Name each segment of a table by the nearest class mean.
+    """Name each segment of a table by the nearest class mean, which has the highest score.
 
     The segments are embedded as the examples were. `encoder` is only needed where the model cannot
     find its own by name, as with `onnx:PATH`.
@@ -306,15 +306,22 @@ def label_segments(
         distance=distance,
     )
     frame = frame.select(*SEGMENT_LABELS).cast(pl.Schema(SEGMENT_LABELS))
-    # Clips of clear calls are no guide to calls in noise, although they name each other well.
-    own_distance = model.distances[~np.isnan(model.distances)]
-    if len(own_distance) > 0:
-        typical = float(np.median(own_distance))
-        typical = max(typical, np.finfo(np.float64).tiny)
-        ratio = float(np.median(distance)) / typical
-        if ratio > UNLIKE:
-            notes += say("unlike", ratio, model)
+    notes += _warn_if_unlike(model, distance)
     return LabelledSegments(frame, scores, rejects, notes, spans)
+
+
+def _warn_if_unlike(model: Model, distance: FloatArray) -> list[str]:
+    """Return a note if segments are much farther from the class means than the examples are.
+
+    `distance` is that of each segment from the nearest mean. Clips of clear calls are no guide to
+    calls in noise, although they name each other well.
+    """
+    of_examples = model.distances[~np.isnan(model.distances)]
+    if len(of_examples) == 0:
+        return []
+    typical = max(float(np.median(of_examples)), np.finfo(np.float64).tiny)
+    ratio = float(np.median(distance)) / typical
+    return say("unlike", ratio, model) if ratio > UNLIKE else []
 
 
 def scan_segment_files(

@@ -138,7 +138,8 @@ def _compute_matrix(engine: Engine) -> FloatArray:
 class Labelling(NamedTuple):
     """One assignment of labels to rows: row i has the labels of row source[i].
 
-    `members` are the rows of each class, one class after the other, in the order of segment ids.
+    `members` are the rows with a label of each class by these labels, one class after the other, in
+    the order of segment ids.
     """
 
     source: IntArray
@@ -153,6 +154,7 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
     """
     _, segment = np.unique(episodes.segment, return_inverse=True)
     names, recording = np.unique(episodes.recording, return_inverse=True)
+    # The rows in the true order: by fold, recording and segment id.
     calls = np.lexsort((segment, recording, episodes.fold))
     fold = episodes.fold[calls]
     # One random number for each recording; for the true labels all are 0, which keeps the order.
@@ -160,10 +162,12 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
     random_words = np.zeros((1 + count, len(keys)), np.uint64)
     recording_words(purpose_key(seed, "permutation"), keys, random_words[1:])
     for recording_word in random_words:
-        # Calls by fold, then by the random order of their recordings.
+        # Places in `calls`, by fold, then by the random order of recordings.
         shuffled = np.lexsort((recording_word[recording[calls]], fold))
+        # The i-th call in the true order gets the label of the i-th call in the random order.
         source = np.empty_like(calls)
         source[calls] = calls[shuffled]
+        # Rows by their new class, then by segment id.
         members = np.lexsort((segment, episodes.label[source]))
         yield Labelling(source, members.astype(np.uint64))
 
