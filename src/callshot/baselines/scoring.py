@@ -20,7 +20,7 @@ import polars as pl
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
-from callshot.fewshot.episodes import Episodes, make_splits
+from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.mean_interval import sample_deviations
 from callshot.fewshot.metrics import MetricSums, by_sample, group_classes
@@ -96,30 +96,44 @@ def sum_metrics(
     sums = MetricSums(1, samples, names, categories)
     for split in make_splits(episodes):
         if targets is not None:
-            of_fold = targets[split.rows]
-            relevant = np.ascontiguousarray(of_fold.T)
-            split = replace(split, label=of_fold.argmax(axis=1), relevant=relevant)
+            relevant = np.ascontiguousarray(targets[split.rows].T)
+            # Only accuracy and decisions use labels: meaningless where several outputs are true.
+            label = relevant.argmax(axis=0)
+            split = replace(split, label=label, relevant=relevant)
         table = np.ascontiguousarray(scores[split.rows].T, np.float64)
-        for row in split.rows[np.isnan(table).any(axis=0)]:
+        rows_with_nan = split.rows[np.isnan(table).any(axis=0)]
+        if len(rows_with_nan) > 0:
             raise InputError(
-                f"scores: row {row} of the episodes: expected numbers, got NaN"
+                f"scores: row {rows_with_nan[0]} of the episodes: expected numbers, got NaN"
             )
         if units is None:
-            decided = table.argmax(axis=0).astype(np.uint16)
-            metrics = measure_fold(split, table[None, None], decided[None, None])
-            sums.open_fold(split)
-            sums.count(slice(None), metrics.decisions, metrics.tied)
-            sums.add(slice(None), by_sample([metrics]))
-            continue
-        weights = units[:, split.rows]
-        sums.open_fold(split, weights.T * UNIT)
-        tables = ClassTables(*np.zeros((len(ClassTables._fields), *shape[1:], samples)))
-        for n in np.flatnonzero(split.positives):
-            ranking = measure_ranking(table[n], split.relevant[n], weights)
-            tables.ap[n], tables.auroc[n] = ranking
-        sums.add(slice(None), tables)
-    sums.finish(1)
+            _add_fold(sums, split, table)
+        else:
+            _add_weighted_fold(sums, split, table, units[:, split.rows])
+    sums.finish(draws=1)
     return sums
+
+
+def _add_fold(sums: MetricSums, split: Split, scores: FloatArray) -> None:
+    """Add the metrics of scores (classes, queries) in one fold, and the decisions by them."""
+    decided = scores.argmax(axis=0).astype(np.uint16)
+    metrics = measure_fold(split, scores[None, None], decided[None, None])
+    sums.open_fold(split)
+    sums.count(slice(None), metrics.decisions, metrics.tied)
+    sums.add(slice(None), by_sample([metrics]))
+
+
+def _add_weighted_fold(
+    sums: MetricSums, split: Split, scores: FloatArray, units: IntArray
+) -> None:
+    """Add AP and AUROC of scores (classes, queries) in one fold, by weights (samples, queries)."""
+    sums.open_fold(split, units.T * UNIT)
+    size = (len(ClassTables._fields), len(scores), len(units))
+    tables = ClassTables(*np.zeros(size))
+    for n in np.flatnonzero(split.positives):
+        ranking = measure_ranking(scores[n], split.relevant[n], units)
+        tables.ap[n], tables.auroc[n] = ranking
+    sums.add(slice(None), tables)
 
 
 def baseline_frame(
