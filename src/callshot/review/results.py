@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,7 +67,8 @@ class ReviewResults:
     conflicts  how many items are left out because reviewers disagree
     roots      the folders of the recordings, by name
     facts      what the review is about
-    quiet_s    spans in which there is no call but those in `events`, by recording
+    heard_s    spans that were listened to, by recording: sorted, apart from each other; there is no
+               call in them but those in `events`
     notes      on a line of the file that is not complete
     """
 
@@ -76,7 +76,7 @@ class ReviewResults:
     conflicts: int
     roots: Mapping[str, Path]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    quiet_s: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    heard_s: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def list_recordings(self) -> RecordingFolder:
@@ -219,7 +219,7 @@ def read_labels(
     labels = Labels()
     apply_rows(labels.apply, journal.entries, journal.path, CHANGES)
     root = Path(labels.folder or str(journal.facts.get("source")))
-    heard = labels.find_heard()
+    heard_s = labels.find_heard()
     clocks: dict[str, str | None] = {}
     rows = []
     refused = [*labels.refused.values()] if rejected else []
@@ -238,9 +238,9 @@ def read_labels(
     return ReviewResults(
         events=calls.sort(PLACE, maintain_order=True),
         conflicts=0,
-        roots=dict.fromkeys({*clocks, *heard}, root),
+        roots=dict.fromkeys({*clocks, *heard_s}, root),
         facts=journal.facts,
-        quiet_s=heard,
+        heard_s=heard_s,
         notes=journal.notes,
     )
 
@@ -357,8 +357,8 @@ def learn_review_files(
 
     options = options or LearningOptions()
     is_labels = facts.get("kind") == LABELS
-    if options.background == AUTO and is_labels and results.quiet_s:
-        options = replace(options, unknown_s=_find_unknown(results))
+    if options.background == AUTO and is_labels and results.heard_s:
+        options = replace(options, unknown_s=_find_unheard(results))
     elif options.background == AUTO:
         # Nobody listened, or an unconfirmed detection may be a call: no window is known to have
         # no call.
@@ -469,16 +469,21 @@ def _group_decided(
     return sorted(groups.items(), key=order)
 
 
-def _find_unknown(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
-    """Return the parts of recordings that nobody listened to, where they are not all of it."""
+def _find_unheard(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
+    """Return the parts that nobody listened to, of recordings of which some part was heard."""
     files = RecordingFiles(results.roots)
-    unknown = {}
-    for name, heard in results.quiet_s.items():
+    unheard = {}
+    for name, heard_s in results.heard_s.items():
         with suppress(CallshotError):
-            ends_s = [0.0, *chain(*heard), files.describe(name).duration_s]
-            gaps = zip(ends_s[::2], ends_s[1::2], strict=True)
-            unknown[name] = tuple(gap for gap in gaps if gap[0] < gap[1])
-    return unknown
+            # Before the first heard span, between each and the next, and after the last.
+            starts_s = [0.0, *(end_s for _, end_s in heard_s)]
+            ends_s = [
+                *(start_s for start_s, _ in heard_s),
+                files.describe(name).duration_s,
+            ]
+            gaps = zip(starts_s, ends_s, strict=True)
+            unheard[name] = tuple(gap for gap in gaps if gap[0] < gap[1])
+    return unheard
 
 
 def _find_model(results: ReviewResults, folder: Path) -> Path:
