@@ -11,7 +11,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kern
 
 demo: demo/study.toml demo/calls.npz
 	$(BIN)/callshot run demo/study.toml
-	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --store demo/store --out demo/detections
+	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --out demo/detections
 	@echo
 	@echo "demo/results/report.html                how good a classifier is with k examples"
 	@echo "demo/detections/events.csv              calls found in a night, from five examples of each"
