@@ -72,7 +72,13 @@ def print_table(
 
     Where the output is no terminal, lines may be as long as they need.
     """
-    table = Table("", title, list(map(Column, columns)), make_rows(rows), foot)
+    table = Table(
+        name="",
+        title=title,
+        columns=list(map(Column, columns)),
+        rows=make_rows(rows),
+        foot=foot,
+    )
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, 240))
     if title:
@@ -291,7 +297,7 @@ def show_segmentation(
     if inspection is not None:
         eligible = [count for count in inspection.classes if count.eligible]
         queries = sum(sum(count.per_fold) for count in eligible)
-        folds = [say("possible_folds", inspection.possible)]
+        folds = [say("possible_folds", inspection.labels_by_folds)]
         if inspection.folds is not None:
             folds.append(say("folds", inspection, len(eligible), queries))
         print_lines(console, folds, "bold")

@@ -226,7 +226,14 @@ def make_scorer(
     bias = np.zeros(len(means))
     if background is not None:
         weights, bias = background.find_discriminants(means)
-    return Detector((), means, weights, bias, bias, "")
+    return Detector(
+        classes=(),
+        means=means,
+        weights=weights,
+        bias=bias,
+        thresholds=np.full(len(means), -np.inf),
+        origin="",
+    )
 
 
 def find_covariances(background: Background | None) -> Covariances | None:

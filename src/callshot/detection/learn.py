@@ -381,8 +381,15 @@ def learn_index(
         raise OptionError(f"encoder: {folder} has vectors of {name}; remove --encoder")
     if options.annotations is None:
         raise OptionError(f"annotations: name those of {folder} (--annotations FILE)")
+    # Lengths to a millisecond are enough for annotations.
     headers = {
-        one.path: Recording(one.path, round(one.duration_s * 1000), 1000.0, 1, "")
+        one.path: Recording(
+            path=one.path,
+            frames=round(one.duration_s * 1000),
+            rate_hz=1000.0,
+            channels=1,
+            kind="",
+        )
         for one in index.recordings
     }
     segmentation = segment_corpus(

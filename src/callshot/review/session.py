@@ -782,7 +782,12 @@ def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
         name = "ultrasound"
     presets = {}
     for key, settings in PRESETS.items():
-        picture = Picture(100, 64, settings["window_s"], 0.0, settings["max_hz"])
+        picture = Picture(
+            width=100,
+            height=64,
+            window_s=settings["window_s"],
+            max_hz=settings["max_hz"],
+        )
         levels = [make_levels(clip, picture) for clip in clips]
         quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
         floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB

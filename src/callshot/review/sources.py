@@ -621,7 +621,11 @@ def has_annotations(path: Path) -> bool:
     """Return whether recordings have files of annotations beside them."""
     try:
         read = read_corpus_annotations(
-            find_recordings(path), None, "auto", AnnotationOptions(), no_progress
+            find_recordings(path),
+            annotations=None,
+            format="auto",
+            annotation_options=AnnotationOptions(),
+            progress=no_progress,
         )
     except InputError:
         return False

@@ -253,7 +253,12 @@ class SupportDrawer:
         query_keys = upload(keys, self.gpu)
         supports = self._new_supports(len(keys) * draws)
         self._draw(
-            supports, "support", split.pool, split.pool_start, query_keys, draws, 0
+            supports,
+            "support",
+            split.pool,
+            split.pool_start,
+            draws,
+            query_key=query_keys,
         )
         return supports
 
@@ -263,8 +268,14 @@ class SupportDrawer:
         draws = span.stop - span.start
         supports = self._new_supports(draws)
         if self.spread.rank is None:
-            pool = (episodes.members, episodes.class_start)
-            self._draw(supports, "shared", *pool, None, draws, span.start)
+            self._draw(
+                supports,
+                "shared",
+                episodes.members,
+                episodes.class_start,
+                draws,
+                first_draw=span.start,
+            )
             return supports
         rank = self.on_gpu.keep(self.spread.rank, torch.int32)[span]
         outside = upload(self.split.outside, self.gpu)
@@ -321,15 +332,16 @@ class SupportDrawer:
         purpose: str,
         members: NDArray[Any],
         start: IntArray,
-        query_key: Tensor | None,
         draws: int,
-        first: int,
+        *,
+        query_key: Tensor | None = None,
+        first_draw: int = 0,
     ) -> None:
         """Draw steps[n] exemplars of each class n in every lane, into `supports.chosen`.
 
         The members of class n are members[start[n] : start[n + 1]], as row numbers inside the
         class. With keys of queries, each query has draws of its own, and lane q · draws + r is draw
-        first + r of query q; else lane r is draw first + r.
+        first_draw + r of query q; else lane r is draw first_draw + r.
         """
         chosen = supports.chosen
         classes, longest, lanes = chosen.shape
@@ -354,7 +366,7 @@ class SupportDrawer:
             scratch[1],
             lanes,
             draws,
-            first,
+            first_draw,
             longest,
             depth,
             query_key is not None,

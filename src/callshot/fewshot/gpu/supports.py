@@ -160,9 +160,10 @@ def fill_evidence(
     rows: GpuRows,
     products: Tensor,
     draws: int,
-    first_lane: int,
-    reciprocal: bool,
     out: Tensor,
+    *,
+    first_lane: int = 0,
+    reciprocal: bool,
 ) -> None:
     """Fill out[slot, n, first_lane …] with a_n of the queries that `products` (queries, rows) has.
 

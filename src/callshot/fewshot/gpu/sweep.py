@@ -92,16 +92,16 @@ class SplitScorer(SupportDrawer):
             self.on_gpu,
             products,
             draws,
-            first,
-            is_shared,
             out,
+            first_lane=first,
+            reciprocal=is_shared,
         )
         partial = np.flatnonzero(self.drawn < len(self.shots)).tolist()
         if not partial:
             return
         lanes = pools.chosen.shape[2]
         whole = out.new_empty((1, len(self.steps), len(products) * lanes))
-        fill_evidence(pools, self.on_gpu, products, lanes, 0, is_shared, whole)
+        fill_evidence(pools, self.on_gpu, products, lanes, whole, reciprocal=is_shared)
         end = first + len(products) * draws
         for n in partial:
             values = whole[0, n].reshape(-1, lanes).expand(-1, draws)
