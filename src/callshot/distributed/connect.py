@@ -147,12 +147,8 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
         else:
             scheduler = find_scheduler(where)
             _silence_logs()
-            # A client would wait without end for a scheduler.
-            with _explain_silence(where), Pool(1) as pool:
-                answer = asyncio.wait_for(_ask_for_kind(scheduler), 2 * CONNECT_S)
-                kind = pool.submit(asyncio.run, answer).result()
-                if kind != "Scheduler":
-                    raise ClusterError(f"it is a {kind} of Dask")
+            with _explain_silence(where):
+                _check_scheduler(scheduler)
         _silence_logs()
         with _explain_silence(where):
             client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
@@ -313,6 +309,15 @@ def find_scheduler(where: str) -> str:
     if re.fullmatch(r"[^\s/:]+:\d+", name) and not name.startswith("local:"):
         return f"tcp://{name}"
     raise OptionError(f"cluster: {EXPECTED}, got {where!r}")
+
+
+def _check_scheduler(address: str) -> None:
+    """Raise an error unless a scheduler answers; a client would wait for one without end."""
+    with Pool(1) as pool:
+        answer = asyncio.wait_for(_ask_for_kind(address), 2 * CONNECT_S)
+        kind = pool.submit(asyncio.run, answer).result()
+        if kind != "Scheduler":
+            raise ClusterError(f"it is a {kind} of Dask")
 
 
 async def _ask_for_kind(address: str) -> str:

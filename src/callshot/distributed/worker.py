@@ -88,24 +88,28 @@ def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
         state = _states[work.job_id]
         if isinstance(state, Exception):
             raise state
-        reports = []
-        for number, item in pickle.loads(pickled):  # noqa: S301, from our own client
-            value = ""
-            try:
-                value = work.job.function(state, item)
-                outcome = DONE
-            except TryLater:
-                outcome = LATER
-            except OutputError as error:
-                outcome = NOT_WRITTEN
-                value = str(error)
-            except Exception as error:
-                outcome = FAILED
-                value = str(error)
-                if not isinstance(error, InputError):
-                    value = f"{type(error).__name__}: {error_reason(error)}"
-            reports.append((number, outcome, value))
+        items = pickle.loads(pickled)  # noqa: S301, from our own client
+        reports = [
+            (number, *_run_item(work.job, state, item)) for number, item in items
+        ]
         return address, reports
+
+
+def _run_item(job: Job, state: Any, item: Any) -> tuple[str, Any]:
+    """Run the function of a job on an item; return how it ended, and its value or the reason.
+
+    It ends as DONE, LATER (without a reason), NOT_WRITTEN or FAILED.
+    """
+    try:
+        return DONE, job.function(state, item)
+    except TryLater:
+        return LATER, ""
+    except OutputError as error:
+        return NOT_WRITTEN, str(error)
+    except InputError as error:
+        return FAILED, str(error)
+    except Exception as error:
+        return FAILED, f"{type(error).__name__}: {error_reason(error)}"
 
 
 def _open(work: Work, threads: int, address: str) -> Any:
@@ -130,9 +134,8 @@ def _open(work: Work, threads: int, address: str) -> Any:
             return work.job.prepare(work.job.common, threads)
         except Exception as error:
             is_known = isinstance(error, CallshotError | ImportError)
-            is_of_disk = isinstance(error, OSError) or isinstance(
-                error.__cause__, OSError
-            )
+            causes = (error, error.__cause__)
+            is_of_disk = any(isinstance(cause, OSError) for cause in causes)
             reason = error_reason(error)
             if not isinstance(error, OSError | CallshotError):
                 reason = f"{type(error).__name__}: {reason}"

@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pkgutil import iter_modules
+from typing import Any
 
 from callshot.encoders import models
 from callshot.encoders.spec import (
@@ -41,15 +42,20 @@ def _read_specs() -> list[EncoderSpec]:
         specs += getattr(module, "ENCODERS", ())
     for file in files(models).iterdir():
         if file.name.endswith(".toml"):
-            for name, values in tomllib.loads(file.read_text("utf-8")).items():
-                rate_hz = values["rate_hz"]
-                values["windowing"] = WindowOptions(rate_hz, **values["windowing"])
-                for kind in ("weights", "alternatives"):
-                    values[kind] = [Weight(**one) for one in values.get(kind, ())]
-                lists = {key: one for key, one in values.items() if type(one) is list}
-                values |= {key: tuple(one) for key, one in lists.items()}
-                specs.append(EncoderSpec(name, **values))
+            tables = tomllib.loads(file.read_text("utf-8"))
+            specs += [_make_spec(name, table) for name, table in tables.items()]
     return sorted(specs, key=lambda spec: (spec.order, spec.name))
+
+
+def _make_spec(name: str, table: Mapping[str, Any]) -> EncoderSpec:
+    """Return the encoder of a table of a TOML file, whose keys are fields of `EncoderSpec`."""
+    fields: dict[str, Any] = {}
+    for key, value in table.items():
+        fields[key] = tuple(value) if isinstance(value, list) else value
+    fields["windowing"] = WindowOptions(table["rate_hz"], **table["windowing"])
+    for key in ("weights", "alternatives"):
+        fields[key] = tuple(Weight(**weight) for weight in table.get(key, ()))
+    return EncoderSpec(name, **fields)
 
 
 ENCODERS = _read_specs()

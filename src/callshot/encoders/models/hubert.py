@@ -252,7 +252,8 @@ class HubertModel:
                 signal = (signal - mean) / math.sqrt(variance + VARIANCE_FLOOR)
             prepared[row] = signal
         frames = self.encode(prepared)
-        expected = (1 if self.mean else (samples - FIELD) // STRIDE + 1, WIDTH)
+        frame_count = 1 if self.mean else (samples - FIELD) // STRIDE + 1
+        expected = (frame_count, WIDTH)
         if frames.shape != (count, *expected):
             raise InputError(
                 f"{self.path}: expected frames of shape {expected} for {samples} samples, "
