@@ -30,7 +30,7 @@ def test_inspection_counts_the_labels_that_folds_would_evaluate_and_writes_nothi
     write_corpus(tmp_path, 6, {"roar": 6, "rumble": 5, "blow": 2})
     before = sorted(tmp_path.iterdir())
     inspection = inspect_corpus(tmp_path)
-    assert inspection.possible == {2: 3, 3: 2, 4: 2, 5: 2, 6: 1}
+    assert inspection.labels_by_folds == {2: 3, 3: 2, 4: 2, 5: 2, 6: 1}
     assert {c.label: (c.eligible, c.complete_to_k) for c in inspection.classes} == {
         "roar": (True, 4),
         "rumble": (True, 4),
@@ -55,7 +55,7 @@ def test_folds_in_the_annotations_are_used(tmp_path):
 def test_too_few_recordings_for_the_folds_are_not_an_error(tmp_path):
     write_corpus(tmp_path, 3, {"roar": 3})
     inspection = inspect_corpus(tmp_path)
-    found = (inspection.folds, inspection.classes, inspection.possible)
+    found = (inspection.folds, inspection.classes, inspection.labels_by_folds)
     assert found == (None, [], {2: 1, 3: 1})
     assert inspect_corpus(tmp_path, folds=3).complete_shots == 2
 

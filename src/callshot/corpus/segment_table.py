@@ -268,11 +268,13 @@ def inspect_corpus(
         classes = count_classes(label, assignment, recording)
     pairs = set(zip(label, recording, strict=True))
     # A label can be in n folds if it is in n recordings.
-    counts = Counter(name for name, _ in pairs).values()
-    numbers = range(2, min(MAX_FOLDS, recording_count) + 1)
+    recordings_of_labels = Counter(name for name, _ in pairs).values()
+    labels_by_folds = {}
+    for n in range(2, min(MAX_FOLDS, recording_count) + 1):
+        labels_by_folds[n] = sum(count >= n for count in recordings_of_labels)
     return Inspection(
         segmentation=segmentation,
-        possible={n: sum(count >= n for count in counts) for n in numbers},
+        labels_by_folds=labels_by_folds,
         folds=assignment,
         classes=classes,
         complete_shots=complete_shots(classes),

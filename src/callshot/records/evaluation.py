@@ -235,12 +235,12 @@ class Episode:
 class Inspection:
     """What a folder holds before anything is decided, and what the protocol could do with it.
 
-    `possible` maps a number of folds to the number of labels in enough recordings; `folds` is None
-    where there are too few recordings.
+    `labels_by_folds` maps a number of folds to the number of labels in as many recordings or more,
+    which it can evaluate; `folds` is None where there are too few recordings.
     """
 
     segmentation: Segmentation
-    possible: Mapping[int, int]
+    labels_by_folds: Mapping[int, int]
     folds: Folds | None
     classes: Sequence[ClassCount]
     complete_shots: int

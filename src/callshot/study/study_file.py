@@ -576,8 +576,9 @@ def _choose_folds(inspection: Inspection) -> tuple[int, str]:
     That is the usual number, or the largest that evaluates most call types if the usual one
     evaluates fewer than two.
     """
-    most = max(inspection.possible.values(), default=0)
-    usual = inspection.possible.get(DEFAULT_FOLDS, 0)
+    labels_by_folds = inspection.labels_by_folds
+    most = max(labels_by_folds.values(), default=0)
+    usual = labels_by_folds.get(DEFAULT_FOLDS, 0)
     if most < 2:
         labels = set(inspection.segmentation.segments["label"])
         verb = "is" if most == 1 else "are"
@@ -588,9 +589,8 @@ def _choose_folds(inspection: Inspection) -> tuple[int, str]:
     best = DEFAULT_FOLDS
     reason = "no recording is on both sides of a fold"
     if usual < 2:
-        counts = [
-            count for count, found in inspection.possible.items() if found == most
-        ]
-        best = max(count for count in counts if count <= DEFAULT_FOLDS)
+        # No number of folds evaluates more labels than two do, so there is at least one.
+        numbers = [n for n, labels in labels_by_folds.items() if labels == most]
+        best = max(n for n in numbers if n <= DEFAULT_FOLDS)
         reason = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"
     return best, reason
