@@ -38,7 +38,7 @@ from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.scan import scan
 from callshot.encoders.embed import EmbedOptions
 from callshot.review.labelling import Labelling
-from callshot.review.results import learn_review_files
+from callshot.review.learning import learn_review_files
 from callshot.review.server import ServerOptions, open_labelling
 from callshot.review.similar import SearchOptions
 from field_rules import OTHER, judge

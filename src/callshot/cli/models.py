@@ -229,7 +229,7 @@ def learn(
     from callshot.detection.learn import LearningOptions, learn_examples
     from callshot.detection.model import check_model_path
     from callshot.detection.model_summary import describe_costly, describe_limits
-    from callshot.review.results import learn_review_files
+    from callshot.review.learning import learn_review_files
 
     review, add = _find_review(examples, add)
     reading = read_source(source)

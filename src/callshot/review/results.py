@@ -1,4 +1,4 @@
-"""What came of a review or of labels: calls for other programs and for models, and its files.
+"""What came of a review or of labels: calls for other programs, and its files.
 
 A call counts if all who decided it agree, or if the conflict was settled. The journal is enough:
 the scan, its index and its model may be gone.
@@ -6,17 +6,14 @@ the scan, its index and its model may be gone.
 
 import io
 import zipfile
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.corpus.recordings import Library
 from callshot.detection.events import RecordingFolder, open_recordings
 from callshot.detection.exports import EXPORTS, export_events
@@ -24,15 +21,12 @@ from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.errors import (
     CallshotError,
     InputError,
-    OptionError,
     RequestError,
     check_choice,
 )
-from callshot.files import is_inside, sha256_file
-from callshot.records import Finding, Progress, no_progress
+from callshot.files import is_inside
+from callshot.records import Finding
 from callshot.records.frames import EVENTS, Frame
-from callshot.records.table_files import format_csv
-from callshot.results import check_result
 from callshot.review.decisions import SPLIT, Decisions, apply_rows
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
 from callshot.review.labels import CHANGES, FOUND, LABELS, Labels, Span
@@ -40,7 +34,6 @@ from callshot.review.similar import INDEX_FOLDER
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import (
     PLACE,
-    SCAN_FACTS,
     VECTOR_FACTS,
     VECTORS,
     make_items,
@@ -48,16 +41,9 @@ from callshot.review.sources import (
 )
 from callshot.review.web_safety import ADDRESS, read_address
 
-if TYPE_CHECKING:
-    from callshot.detection.learn import LearningOptions, LearningResult
-    from callshot.encoders.embed import EmbedOptions
-
 # Beside the columns of EVENTS; `added` says that a person marked the call.
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String, "added": pl.String}
 ADDED = "yes"
-BOX_COLUMNS = (*PLACE, *FREQUENCIES)  # of a call that a person marked
-# A note on calls alone; the model has background.
-NO_BACKGROUND = "no windows without calls"
 
 
 @dataclass(frozen=True)
@@ -282,229 +268,6 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content)
     return f"{stem}-{format}.zip", packed.getvalue()
-
-
-def learn_review_files(
-    review: Path,
-    out: Path,
-    encoder: str | None,
-    embedding: "EmbedOptions",
-    *,
-    add: Path | None = None,
-    options: "LearningOptions | None" = None,
-    progress: Progress = no_progress,
-) -> "LearningResult":
-    """Make a model of the decisions of a review, or add them to one; write the result.
-
-    Confirmed calls are examples, embedded in the middle of a window. Rejected detections, embedded
-    in the same way, are kept apart: they sound like a call, and are no fair sample of background.
-
-    `add` is the model that they are added to: that of the review if it is the review itself. None
-    makes a model of these calls alone, with encoder and settings of the model of the review where
-    there is one.
-    """
-    # These import much that a page does not need.
-    from callshot.detection.learn import (
-        AUTO,
-        NONE,
-        LearningOptions,
-        LearningResult,
-        learn_examples,
-    )
-    from callshot.detection.model import (
-        check_fingerprint,
-        check_model_path,
-        load_model,
-        merge_models,
-        merge_rejected,
-    )
-    from callshot.encoders.joined_encoder import find_joined_encoder
-
-    check_model_path(out)
-    results = read_review(review, rejected=True)
-    facts = results.facts
-    if not results.events["confirmed"].any() and add is None:
-        raise InputError(
-            f"{review}: nothing was confirmed yet, so there is nothing to learn"
-        )
-    if len(results.events) == 0:
-        raise InputError(f"{review}: nothing was decided yet")
-    earlier = None
-    if add is not None:
-        path = _find_model(results, review) if add == review else add
-        if add == review and sha256_file(path) not in facts["model_checksums"]:
-            raise InputError(
-                f"{path}: has changed since the scan that {review} is about; to add its decisions "
-                f"to this model, name it: callshot learn {review} --add {path}"
-            )
-        earlier = load_model(path)
-    similar = earlier  # the model whose encoder and settings are used
-    review_model = facts.get("model")
-    has_model = review_model is not None and Path(str(review_model)).is_file()
-    if similar is None and has_model:
-        similar = load_model(_find_model(results, review))
-    if encoder is None and similar is not None:
-        encoder = similar.encoder
-    if encoder is None:
-        encoder = str(facts.get("encoder"))
-        try:
-            find_joined_encoder(encoder)  # a study may have given it another title
-        except OptionError:
-            raise OptionError(
-                f"encoder: {review} is a review without a model, so its encoder is not known; add "
-                "--encoder NAME, such as --encoder mfcc (callshot encoders shows all names)"
-            ) from None
-
-    options = options or LearningOptions()
-    is_labels = facts.get("kind") == LABELS
-    if options.background == AUTO and is_labels and results.heard_s:
-        options = replace(options, unknown_s=_find_unheard(results))
-    elif options.background == AUTO:
-        # Nobody listened, or an unconfirmed detection may be a call: no window is known to have
-        # no call.
-        options = replace(options, background=NONE)
-    if similar is not None:
-        options = options.on_top_of(similar.settings)
-    else:  # as the reviewed recordings were read
-        options = replace(
-            options,
-            channel=options.channel or facts.get("channel"),
-            source_rate_hz=options.source_rate_hz or facts.get("source_rate_hz"),
-        )
-
-    missing = set(results.events["recording"]) - results.roots.keys()
-    if missing:
-        raise InputError(f"{min(missing)}: the folder of this recording is not known")
-    model = earlier
-    rejects = []
-    notes = list(results.notes)
-    journal = (review / JOURNAL).absolute()
-    source = (journal.as_posix(), sha256_file(journal))  # of these calls
-    # Not in the folder of the review, which may be on a disk that cannot be written.
-    with TemporaryDirectory(prefix="callshot-") as folder:
-        table = Path(folder) / "decided.csv"
-        for group, rows in _group_decided(results):
-            root = group.root
-            columns = BOX_COLUMNS if group.is_box else PLACE
-            table.write_text(format_csv([columns, *rows]), encoding="utf-8")
-            if model is not None:
-                options = options.on_top_of(model.settings)
-                encoder = model.encoder  # with its band
-            options = replace(options, annotations=table)
-            try:
-                part = learn_examples(
-                    root, encoder, options, embedding, progress=progress
-                )
-            except InputError as error:  # which names a file that is soon gone
-                raise InputError(str(error).replace(str(table), str(review))) from error
-            inputs = [
-                (role, *source) if file == table.as_posix() else (role, file, checksum)
-                for role, file, checksum in part.model.inputs
-            ]
-            named = replace(part.model, inputs=tuple(sorted(inputs)))
-            if group.is_call:
-                # Boxes are no sample of what a model finds, so they calibrate nothing.
-                spans = named.examples.spans.with_columns(reviewed=not group.is_box)
-                named = replace(named, examples=replace(named.examples, spans=spans))
-                model = named if model is None else merge_models(model, named)
-            else:
-                # There are confirmed calls, or an earlier model.
-                assert model is not None
-                check_fingerprint(model, named.encoder, named.fingerprint)
-                spans = named.examples.spans.with_columns(root=str(root.resolve()))
-                named_spans = replace(named.examples, spans=spans)
-                rejected = merge_rejected(model.rejected, named_spans)
-                model = replace(model, rejected=rejected)
-            used = {str(root / row[0]) for row in rows}
-            for reject in part.rejects:
-                is_inside_root = Path(reject.file).is_relative_to(root)
-                if is_inside_root and reject.row is None and reject.file not in used:
-                    continue  # a recording without calls, which need not be readable
-                file = reject.file.replace(str(table), str(review))
-                rejects.append(replace(reject, file=file))
-            notes += [
-                note
-                for note in part.notes
-                if earlier is None or not note.startswith(NO_BACKGROUND)
-            ]
-    assert model is not None  # there are calls
-    known = 0 if earlier is None else len(earlier.examples)
-    result = LearningResult(model, len(model.examples) - known, rejects, notes)
-    result.write(out)
-    return result
-
-
-class _DecidedGroup(NamedTuple):
-    """Decided calls that are learned together.
-
-    root     the folder of their recordings
-    is_call  whether they were confirmed, or else rejected
-    is_box   whether a person marked them, or else a scan found them
-    """
-
-    root: Path
-    is_call: bool
-    is_box: bool
-
-
-def _group_decided(
-    results: ReviewResults,
-) -> list[tuple[_DecidedGroup, list[list[Any]]]]:
-    """Return the decided calls in groups, the confirmed ones first: a model has examples.
-
-    A call is a row with the values of BOX_COLUMNS if it is a box, otherwise of PLACE.
-    """
-    groups: dict[_DecidedGroup, list[list[Any]]] = defaultdict(list)
-    decided = results.events.select(*BOX_COLUMNS, "confirmed", "added")
-    for *box, is_call, added in decided.iter_rows():
-        is_box = added is not None
-        root = results.roots[box[0]]  # of its recording
-        row = box if is_box else box[: len(PLACE)]
-        groups[_DecidedGroup(root, is_call, is_box)].append(row)
-
-    def order(item: tuple[_DecidedGroup, Any]) -> tuple[bool, Path, bool]:
-        group, _ = item
-        return (not group.is_call, group.root, group.is_box)
-
-    return sorted(groups.items(), key=order)
-
-
-def _find_unheard(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
-    """Return the parts that nobody listened to, of recordings of which some part was heard."""
-    files = RecordingFiles(results.roots)
-    unheard = {}
-    for name, heard_s in results.heard_s.items():
-        with suppress(CallshotError):
-            # Before the first heard span, between each and the next, and after the last.
-            starts_s = [0.0, *(end_s for _, end_s in heard_s)]
-            ends_s = [
-                *(start_s for start_s, _ in heard_s),
-                files.describe(name).duration_s,
-            ]
-            gaps = zip(starts_s, ends_s, strict=True)
-            unheard[name] = tuple(gap for gap in gaps if gap[0] < gap[1])
-    return unheard
-
-
-def _find_model(results: ReviewResults, folder: Path) -> Path:
-    """Return the file of the model whose detections a review is about.
-
-    Raise OptionError if the review has no model, InputError if its file is gone or damaged.
-    """
-    model = results.facts.get("model")
-    if model is None:
-        raise OptionError(
-            f"add: {folder} is a review of {results.facts.get('kind')}, which has no model to add "
-            f"to; make one (callshot learn {folder}), or name one (callshot learn {folder} --add "
-            "MODEL)"
-        )
-    path = Path(str(model))
-    if not path.is_file():
-        raise InputError(
-            f"{path}: the model of the review {folder} is not there any more"
-        )
-    check_result(path, (SCAN_FACTS,))  # a scan may have written it
-    return path
 
 
 def verify_review(folder: Path) -> Iterator[Finding]:
