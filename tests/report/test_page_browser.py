@@ -337,6 +337,33 @@ def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(visit):
             assert are_apart(a, b, "x", "width") or are_apart(a, b, "y", "height")
 
 
+NAME_WIDTHS = """(lists) => lists.map((list) => {
+    const style = getComputedStyle(list);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const needed = pen.measureText(list.options[list.selectedIndex].text).width;
+    return list.clientWidth - parseFloat(style.paddingLeft) - needed;
+})"""
+LINE_COUNTS = """(cells) => cells.map((cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return new Set([...range.getClientRects()].map((box) => box.top)).size;
+})"""
+
+
+def test_a_phone_shows_whole_encoder_names_and_numbers(visit):
+    with visit(viewport=PHONE) as page:
+        name = "BirdNET 2.4 (at automatic speed)"
+        lists = page.locator(".field:has-text('Encoder') select")
+        lists.evaluate_all(
+            "(lists, name) => lists.forEach((list) => list.add(new Option(name, 0, true, true)))",
+            name,
+        )
+        assert min(lists.evaluate_all(NAME_WIDTHS)) > 0
+        lines = page.locator(".matrix td").evaluate_all(LINE_COUNTS)
+        assert set(lines) == {1}
+
+
 def are_apart(a, b, start, size):
     """Return whether two boxes do not overlap in one direction, by more than half a pixel."""
     return a[start] + a[size] <= b[start] + 0.5 or b[start] + b[size] <= a[start] + 0.5
