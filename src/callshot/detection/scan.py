@@ -42,6 +42,7 @@ from callshot.detection.index.index_files import (
     REJECTS,
     Index,
     IndexedRecording,
+    IndexSettings,
     is_index,
     open_index,
     read_span,
@@ -332,12 +333,8 @@ def scan(
     progress(CHOOSING, "examples and background")
     progress = scale_progress(progress, 1 - CHOOSING)
     detector = choice.detector
-    settings = opened.settings
     notes += choice.notes
     notes += check_precision(detector, precision)
-    lengths_s = find_medians(model, model.examples.spans.durations_s)
-    call_s = dict(zip(model.classes, lengths_s, strict=True))
-    spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
     found = _find_windows(
         opened,
         scanned,
@@ -347,20 +344,14 @@ def scan(
         cluster=cluster,
         progress=progress,
     )
-    labels = {label for columns in found.windows for label in columns["label"]}
-    find = partial(
-        find_events,
-        spacing=spacing,
-        shapes=describe_calls(model, labels),
+    detected, unread = _join_windows(
+        found,
+        model,
+        opened.settings,
+        gap_s=gap_s,
         by_sound=edges == SOUND,
-        channel=settings.channel,
+        threads=threads,
     )
-    with Pool(threads or default_threads()) as pool:
-        outcomes = pool.map(find, found.recordings, found.windows)
-        tables, unread = zip(*outcomes, strict=True)
-    columns = join_columns(tables)
-    lists = {name: column.tolist() for name, column in columns.items()}
-    detected = complete_events(pl.DataFrame(lists).fill_nan(None))
     events = drop_rejected(detected, model, find_folders(found.recordings))
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
@@ -381,7 +372,7 @@ def scan(
         windows=sum(recording.windows for recording in found.recordings),
         active=sum(len(columns["score"]) for columns in found.windows),
         rejects=[*rejects, *found.rejects],
-        notes=[*notes, *group_notes(found.silent), *group_notes(filter(None, unread))],
+        notes=[*notes, *group_notes(found.silent), *unread],
         false_alarms=choice.false_alarms,
         gap_s=gap_s,
         edges=edges,
@@ -461,6 +452,35 @@ def _find_windows(
             f"(the first: {found.rejects[0].reason})"
         )
     return found
+
+
+def _join_windows(
+    found: _FoundWindows,
+    model: Model,
+    settings: IndexSettings,
+    *,
+    gap_s: float,
+    by_sound: bool,
+    threads: int | None,
+) -> tuple[Frame, list[str]]:
+    """Return the events that windows with a call make, and notes on unreadable recordings."""
+    lengths_s = find_medians(model, model.examples.spans.durations_s)
+    call_s = dict(zip(model.classes, lengths_s, strict=True))
+    labels = {label for columns in found.windows for label in columns["label"]}
+    find = partial(
+        find_events,
+        spacing=Spacing(settings.window_s, settings.hop_s, call_s, gap_s),
+        shapes=describe_calls(model, labels),
+        by_sound=by_sound,
+        channel=settings.channel,
+    )
+    with Pool(threads or default_threads()) as pool:
+        outcomes = pool.map(find, found.recordings, found.windows)
+        tables, unread = zip(*outcomes, strict=True)
+    columns = join_columns(tables)
+    lists = {name: column.tolist() for name, column in columns.items()}
+    events = complete_events(pl.DataFrame(lists).fill_nan(None))
+    return events, group_notes(filter(None, unread))
 
 
 class _Choice(NamedTuple):

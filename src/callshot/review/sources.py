@@ -656,17 +656,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         raise InputError(
             f"{folder / SCAN_FACTS}: expected the facts of a scan of recordings"
         )
-    path = folder / (LABELS if has_labels else EVENTS_FILE)
-    check_result(path, (SCAN_FACTS,))
-    events = read_parquet(path)
-    if has_labels:
-        events = complete_events(events.drop("recording").rename({"path": "recording"}))
-    if not EVENTS.keys() <= set(events.columns):
-        raise InputError(f"{path}: expected the events of a scan")
-    if len(events) == 0:
-        raise InputError(
-            f"{path}: the scan found nothing, so there is nothing to review"
-        )
+    events = _read_found(folder, has_labels=has_labels)
     items = make_items(events)
     names = set(events["recording"])
     scanned = facts.get("index", facts)  # how recordings were read
@@ -683,9 +673,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         roots |= {one.path: Path(one.root) for one in kept}
 
     used = facts.get("model", {})
-    name = str(used.get("file"))
     model = options.model or _find_scan_model(folder, facts)
-
     checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
     load = None
     why_no_scores = ""
@@ -696,7 +684,8 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         )
         reading = {name: facts[name] for name in ("channel", "source_rate_hz")}
     elif model is None:
-        why_no_scores = f"the model {name} is not where it was; give --model"
+        file = used.get("file")
+        why_no_scores = f"the model {file} is not where it was; give --model"
     elif index is None:
         why_no_scores = "the index of the scan is not where it was; give --index"
     else:
@@ -725,6 +714,22 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
             **reading,
         },
     )
+
+
+def _read_found(folder: Path, *, has_labels: bool) -> pl.DataFrame:
+    """Return the events of a scan, or its labels of segments as events; check them."""
+    path = folder / (LABELS if has_labels else EVENTS_FILE)
+    check_result(path, (SCAN_FACTS,))
+    events = read_parquet(path)
+    if has_labels:
+        events = complete_events(events.drop("recording").rename({"path": "recording"}))
+    if not EVENTS.keys() <= set(events.columns):
+        raise InputError(f"{path}: expected the events of a scan")
+    if len(events) == 0:
+        raise InputError(
+            f"{path}: the scan found nothing, so there is nothing to review"
+        )
+    return events
 
 
 def _open_scanned_index(

@@ -17,7 +17,7 @@ from callshot.corpus.segment_table import (
 )
 from callshot.corpus.segments import audio_root
 from callshot.fewshot.differences import add_baselines
-from callshot.records import CorpusResults, Progress
+from callshot.records import CorpusResults, Evaluation, Progress
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.figures.figure_io import open_drawing_workers
 from callshot.report.summary import write_summary
@@ -129,8 +129,8 @@ def read_corpus_results(
         references = read_reference_scores(
             study.references, study.corpus_names, study.encoder_titles
         )
-        references = references.filter(corpus=corpus.name)
-        baselines = join_references(baselines, references)
+        own_references = references.filter(corpus=corpus.name)
+        baselines = join_references(baselines, own_references)
 
     # The curves of every classifier but the reference.
     reference = study.protocol.reference
@@ -154,12 +154,7 @@ def read_corpus_results(
     elif corpus.reading["corpus"] is not None:
         categories = corpus.reading["corpus"].categories_of(set(tables[0].label))
 
-    eligible = {count.label for count in evaluation.eligible_classes}
-    segments = evaluation.segments
-    columns = (segments["segment"], segments["label"], evaluation.folds.fold)
-    rows = zip(*columns, strict=True)
-    queries = {name for name, label, fold in rows if label in eligible and fold >= 0}
-    durations_s = read_segments(folder / SEGMENTS).only(queries).durations_s.tolist()
+    queries = read_segments(folder / SEGMENTS).only(_list_queries(evaluation))
 
     # Annotations that became no segment, and segments that were not embedded.
     lists = [embed.table.with_suffix(REJECTS_SUFFIX) for embed in embeds]
@@ -167,20 +162,30 @@ def read_corpus_results(
     for path in filter(Path.exists, lists):
         rejects += read_rejects(path)
 
+    overlapping = tables[0].spans  # the segments with the labels that overlap each
     stats, notes = read_stats(folder / SEGMENTS_INFO)
     equal = describe_equal_encoders(evaluations)
     return CorpusResults(
-        replace(evaluation, segments=tables[0].spans),  # with the overlapping labels
-        stats,
-        measure_durations(durations_s),
-        tables,
-        categories,
+        evaluation=replace(evaluation, segments=overlapping),
+        stats=stats,
+        evaluated=measure_durations(queries.durations_s.tolist()),
+        tables=tables,
+        categories=categories,
         rejects=rejects,
         notes=[*equal, *notes, *evaluation.notes],
         other_classifiers=others if has_others else None,
         baselines=baselines,
         refinement=concat_frames([one.refinement for one in trained], REFINEMENT),
     )
+
+
+def _list_queries(evaluation: Evaluation) -> set[str]:
+    """Return the segments of an evaluation that are queries of a class."""
+    eligible = {count.label for count in evaluation.eligible_classes}
+    segments = evaluation.segments
+    columns = (segments["segment"], segments["label"], evaluation.folds.fold)
+    rows = zip(*columns, strict=True)
+    return {name for name, label, fold in rows if label in eligible and fold >= 0}
 
 
 def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:

@@ -293,13 +293,9 @@ def generate_recording(
                 break
             waiting.popleft()
             length = round(call["end_s"] * rate_hz) - first
-            band_hz = (call["low_freq_hz"], call["high_freq_hz"])
             place = first - begin
             beside = noise[place : place + length]
-            noise_power = band_power(beside, rate_hz, band_hz)
-            call_power = band_power(samples[:length], rate_hz, band_hz)
-            ratio = 10 ** (call["snr_db"] / 10)
-            gain = np.sqrt(ratio * noise_power / call_power)
+            gain = _find_gain(call, samples[:length], beside, rate_hz)
             covered = calls[place : place + samples.size]
             covered += np.float32(gain) * samples[: covered.size]
         next_first = waiting[0][1] if waiting else size
@@ -309,6 +305,15 @@ def generate_recording(
         noise = noise[done:]
         calls = calls[done:]
         begin += done
+
+
+def _find_gain(call: Row, samples: Samples, background: Samples, rate_hz: int) -> float:
+    """Return the factor that gives the samples of a call its signal-to-noise ratio."""
+    band_hz = (call["low_freq_hz"], call["high_freq_hz"])
+    noise_power = band_power(background, rate_hz, band_hz)
+    call_power = band_power(samples, rate_hz, band_hz)
+    ratio = 10 ** (call["snr_db"] / 10)
+    return float(np.sqrt(ratio * noise_power / call_power))
 
 
 def _synthesise(
