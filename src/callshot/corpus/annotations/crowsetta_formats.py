@@ -29,6 +29,7 @@ MISSING = ("<NA>", "nan", "None")
 def make_format(
     name: str,
     read_calls: CallReader,
+    *,
     suffixes: tuple[str, ...] = (),
     pattern: str = "",
     reason: str = "",
@@ -101,7 +102,7 @@ def _list_notes(birdsong: Any) -> Calls:
             yield note.label, start, end, sequence.wav_file, in_frames
 
 
-def _list_columns(names: tuple[str, str, str], in_frames: bool, song: Any) -> Calls:
+def _list_columns(song: Any, *, names: tuple[str, str, str], in_frames: bool) -> Calls:
     """Yield the calls of one recording.
 
     `names` are the attributes of `song` that hold labels, starts and ends, an array each.
@@ -134,28 +135,35 @@ FORMATS = (
     make_format(
         "birdsong-recognition-dataset",
         _list_notes,
-        (".xml",),
-        r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",  # the first element
-        "it is XML that begins with <Sequences>",
+        suffixes=(".xml",),
+        # The first element is <Sequences>.
+        pattern=r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",
+        reason="it is XML that begins with <Sequences>",
     ),
     make_format(
         "notmat",
-        partial(_list_columns, ("labels", "onsets", "offsets"), False),
-        (".not.mat",),
-        "MATLAB",
-        "it is a MATLAB file called .not.mat",
+        partial(_list_columns, names=("labels", "onsets", "offsets"), in_frames=False),
+        suffixes=(".not.mat",),
+        pattern="MATLAB",
+        reason="it is a MATLAB file called .not.mat",
     ),
     make_format(
         "timit",
-        partial(_list_columns, ("text", "begin_samples", "end_samples"), True),
-        (".phn", ".wrd"),
-        r"[0-9]+ [0-9]+ \S",
-        "its lines are two samples and a text, and it is called .phn or .wrd",
+        partial(
+            _list_columns,
+            names=("text", "begin_samples", "end_samples"),
+            in_frames=True,
+        ),
+        suffixes=(".phn", ".wrd"),
+        pattern=r"[0-9]+ [0-9]+ \S",
+        reason="its lines are two samples and a text, and it is called .phn or .wrd",
     ),
     make_format("generic-seq", _list_sequences),
     make_format(
         "simple-seq",
-        partial(_list_columns, ("labels", "onsets_s", "offsets_s"), False),
+        partial(
+            _list_columns, names=("labels", "onsets_s", "offsets_s"), in_frames=False
+        ),
     ),
-    make_format("yarden", _list_sequences, (".mat",)),
+    make_format("yarden", _list_sequences, suffixes=(".mat",)),
 )
