@@ -262,9 +262,8 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     return errors
 
 
-Files = Sequence[
-    tuple[Path, str]
-]  # the folder of each recording, and its path in there
+# The folder of each recording, and its path in there.
+Files = Sequence[tuple[Path, str]]
 
 MIN_WINDOWS = 100
 MAX_WINDOWS = 4096  # of a scan, as background without labels

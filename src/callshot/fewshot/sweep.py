@@ -55,9 +55,8 @@ from callshot.fewshot.spreads import (
 from callshot.records import FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
-Evidence = Callable[
-    [slice], FloatArray
-]  # (draws, shots, classes, queries) of some draws
+# The evidence of some draws, (draws, shots, classes, queries).
+Evidence = Callable[[slice], FloatArray]
 Fill = Callable[[slice], None]  # fills in that of some queries
 
 MANY_ANCHORS = 512  # above, sorting every sample is faster than counting

@@ -322,9 +322,8 @@ class Evaluation:
         """
         classes = self.eligible_classes
         queries = np.array([count.per_fold for count in classes], np.float64)
-        shares = np.mean(
-            queries / queries.sum(axis=0), axis=1
-        )  # of each class, over folds
+        shares_of_fold = queries / queries.sum(axis=0)
+        shares = np.mean(shares_of_fold, axis=1)  # of each class, over folds
         largest = int(shares.argmax())
         return classes[largest].label, float(shares[largest])
 

@@ -206,9 +206,8 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
     with explain_errors(source, OPENED):
         model = onnx.load(source, load_external_data=False)
         graph = model.graph
-        made = [
-            name for node in graph.node for name in node.output if name
-        ]  # all tensors
+        # All tensors.
+        made = [name for node in graph.node for name in node.output if name]
         names = []  # of the new outputs
         for output in outputs:
             matches = [name for name in made if name.startswith(output)]

@@ -47,9 +47,8 @@ CELL_WITH_COUNT_PT = 21.0
 MAX_NAMES = 54  # more would touch
 
 
-MatrixGrid = tuple[
-    int, int, float
-]  # columns, rows of a page, side of a matrix in inches
+# Columns and rows of a page, and the side of a matrix in inches.
+MatrixGrid = tuple[int, int, float]
 
 
 @figure_of_report(

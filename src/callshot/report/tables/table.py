@@ -409,9 +409,8 @@ def to_csv(table: Table) -> str:
             value = (
                 cell.value if isinstance(cell.value, int | None) else float(cell.value)
             )
-            is_missing = cell.text == MISSING and bool(
-                values
-            )  # a label may look like it
+            is_label = not values  # the first cell, which may look like a missing one
+            is_missing = cell.text == MISSING and not is_label
             text = None if is_missing else cell.text
             values.append(text if value is None else value)
         rows.append(values)
