@@ -279,7 +279,8 @@ class CallFinder:
             middle_s = (start_s + end_s) / 2
             begun = np.searchsorted(starts_s, middle_s, "right")
             ended = np.searchsorted(ends_s, middle_s, "right")
-            if 2 * (begun - ended) > self.count_windows(middle_s):
+            active_windows = begun - ended  # that contain the middle
+            if 2 * active_windows > self.count_windows(middle_s):
                 calls.append(sound)
             else:
                 other_sounds.append(sound)
@@ -491,9 +492,11 @@ def merge_windows(
             overlapping = own[first:end]
             rows.append(int(overlapping[scores[overlapping].argmax()]))
             edges.append((round(start_s, DIGITS), round(end_s, DIGITS)))
-    events = {name: column[rows] for name, column in windows.items()}
-    events["start_s"] = np.array([start_s for start_s, _ in edges])
-    events["end_s"] = np.array([end_s for _, end_s in edges])
+    # Windows of two stretches may overlap, and the later one have the earlier call.
+    order = sorted(range(len(edges)), key=edges.__getitem__)
+    events = {name: column[rows][order] for name, column in windows.items()}
+    events["start_s"] = np.array([edges[number][0] for number in order])
+    events["end_s"] = np.array([edges[number][1] for number in order])
     return events
 
 
@@ -536,9 +539,8 @@ def _drop_parts_of_calls(
     scores: FloatArray,
 ) -> list[_Stretch]:
     """Drop stretches that are part of a stronger neighbour; return the others in order of time."""
-    kept: list[
-        _Stretch
-    ] = []  # in order of time, all stronger than the one that is compared
+    # In order of time, all stronger than the one that is compared.
+    kept: list[_Stretch] = []
     for stretch in sorted(run, key=lambda item: -scores[item.strongest]):
         rows = slice(stretch.first, stretch.last + 1)
         touches_kept = np.zeros(stretch.last + 1 - stretch.first, bool)  # windows
