@@ -198,7 +198,7 @@ def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
     """
     fill_sums(factors, bias)
     if not is_gram:
-        multiply(factors, columns, False, weight)
+        multiply(factors, columns, is_symmetric=False, out=weight)
     for n in range(weight.shape[0]):
         for i in range(weight.shape[1]):
             row_sum = factors[n, i] if is_gram else weight[n, i]
@@ -259,7 +259,7 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
     step[:] = 0.0
     for _ in range(MAX_INNER_STEPS):
         if not is_gram:
-            multiply(scaled_weight, rows, False, scaled_logits)
+            multiply(scaled_weight, rows, is_symmetric=False, out=scaled_logits)
         for i in range(search_values.size):
             search_values[i] = scaled_values[i] + beta * search_values[i]
         # C · the derivative of the probabilities along the search direction.
@@ -284,7 +284,7 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
         add(step, alpha, search_values)
         add(weight_and_bias, -alpha, hessian_values)
         if is_gram:
-            multiply(weight, rows, False, logits)
+            multiply(weight, rows, is_symmetric=False, out=logits)
         else:
             fill_quotients(weight_and_bias, curvature_values, scaled_values)
         previous = size
@@ -312,7 +312,7 @@ def solve(problem, tolerance, weight, bias):
     # Start at zeros where these are better.
     position.weight[:] = weight
     position.bias[:] = bias
-    multiply(position.weight, rows, False, position.logits)
+    multiply(position.weight, rows, is_symmetric=False, out=position.logits)
     value = value_at(problem, position, p)
     if not value <= c * label.size * np.log(classes):
         values[:] = 0.0
@@ -329,7 +329,7 @@ def solve(problem, tolerance, weight, bias):
         for n in range(classes):
             curvature.bias[n] = max(curvature.bias[n], TINY)
         if not is_gram:
-            multiply(factors, squares, False, curvature.weight)
+            multiply(factors, squares, is_symmetric=False, out=curvature.weight)
             curvature.weight[:] += 1.0
 
         # C · (truth − probability).
@@ -348,7 +348,7 @@ def solve(problem, tolerance, weight, bias):
             descent.bias,
         )
         if is_gram:
-            multiply(descent.weight, rows, False, descent.logits)
+            multiply(descent.weight, rows, is_symmetric=False, out=descent.logits)
         previous = gap
         gap = bound_gap(descent, curvature.bias, c)
         if gap <= tolerance:

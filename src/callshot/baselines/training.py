@@ -498,7 +498,7 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
         if best_epoch(losses) == 0:
             problem = "the loss of the held-out rows is not finite after any epoch"
             raise job.diverged(problem)
-    job.save(Checkpoint("searched", len(losses), losses), {}, pool)
+    job.save(Checkpoint("searched", len(losses), losses), tensors={}, pool=pool)
     return losses
 
 

@@ -24,7 +24,7 @@ from callshot.corpus.audio import LoadedAudio, load_audio, normalise_peak
 from callshot.corpus.audio_files import Signal
 from callshot.corpus.recordings import find_recordings, probe_recordings
 from callshot.errors import InputError
-from callshot.records import FloatArray, no_progress
+from callshot.records import FloatArray
 from callshot.spans import Row, Spans
 from callshot.storage import to_path
 
@@ -230,7 +230,7 @@ def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]
     first span of `like`.
     """
     library = find_recordings(folder)
-    readable, errors = probe_recordings(library, None, no_progress)
+    readable, errors = probe_recordings(library)
     durations_s = {
         path: recording.duration_s
         for path, recording in readable.items()

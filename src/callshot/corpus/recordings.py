@@ -250,7 +250,7 @@ def window_spans(
     check_range("hop_s", hop_s, window_s / MAX_OVERLAP, window_s, "s")
     check_channel_rule(channel)
     library = find_recordings(to_path(audio))
-    recordings, errors = probe_recordings(library, None, no_progress)
+    recordings, errors = probe_recordings(library)
     rows = []
     for path, recording in recordings.items():
         window = max(1, round(window_s * recording.rate_hz))
@@ -283,7 +283,9 @@ def warn_left_out(reasons: Sequence[str], noun: str, plural: str = "") -> None:
 
 
 def probe_recordings(
-    library: Library, source_rate_hz: float | None, progress: Progress
+    library: Library,
+    source_rate_hz: float | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[Recordings, Errors]:
     """Read the header of every recording; return those of readable ones, and errors, by path."""
     recordings = {}
@@ -496,7 +498,7 @@ def read_corpus_annotations(
     annotations: Path | None,
     format: str,
     annotation_options: AnnotationOptions,
-    progress: Progress,
+    progress: Progress = no_progress,
 ) -> CorpusAnnotations:
     """Read the annotations of a library from a file or folder.
 

@@ -38,7 +38,7 @@ from callshot.corpus.recordings import (
 )
 from callshot.corpus.segments import make_calls, to_seconds
 from callshot.errors import InputError
-from callshot.records import Recording, Reject, no_progress
+from callshot.records import Recording, Reject
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import read_parquet
 from callshot.results import check_result
@@ -115,7 +115,7 @@ def open_recordings(folder: Path) -> RecordingFolder:
     library = find_recordings(folder)
     if not library.paths:
         raise InputError(f"{folder}: no recordings found; give the folder they are in")
-    recordings, errors = probe_recordings(library, None, no_progress)
+    recordings, errors = probe_recordings(library)
     return RecordingFolder(library, recordings, errors)
 
 
@@ -145,7 +145,7 @@ def read_events(
             read = CorpusAnnotations(library)
             read.add(_read_parquet_rows(path, options), PurePosixPath(path.name))
         else:
-            read = read_corpus_annotations(library, path, "auto", options, no_progress)
+            read = read_corpus_annotations(library, path, "auto", options)
         rejects = [*read.rejects, *read.skipped_files]
         notes = sorted(read.notes)
         rows = []

@@ -390,7 +390,11 @@ def sample_index(index: Index) -> Background | None:
         return None
     windows = concat_vectors(sampled)
     recordings = [
-        BackgroundRecording(recording.path, recording.windows, (), UNLABELLED)
+        BackgroundRecording(
+            sha256=recording.path,  # which tells recordings of an index apart, too
+            windows=recording.windows,
+            origin=UNLABELLED,
+        )
         for recording in index.recordings
     ]
     return Background(

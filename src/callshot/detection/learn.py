@@ -650,7 +650,8 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
         table = read_call_table(examples)
         with explain_unreadable(examples):
             origin = ("segments", examples.name, sha256_file(examples))
-        return Calls(table, segment_settings(table), (), (origin,))
+        settings = segment_settings(table)
+        return Calls(spans=table, settings=settings, rejects=(), inputs=(origin,))
     segmentation = SegmentationOptions(
         min_length_s=0.0,
         channel=options.channel or "first",
@@ -740,8 +741,7 @@ def find_background(
         origin = UNLABELLED if is_automatic else WITHOUT_CALLS
         library = find_recordings(to_path(folder))
         root = library.root
-        rate_hz = settings.source_rate_hz
-        readable, errors = probe_recordings(library, rate_hz, no_progress)
+        readable, errors = probe_recordings(library, settings.source_rate_hz)
         recordings = list(readable.values())
         checksums = {}
         if not recordings:

@@ -428,7 +428,7 @@ def _find_windows(
     progress: Progress,
 ) -> _FoundWindows:
     """Find the windows with a call; of `best_windows`, where given, only these count."""
-    found = _FoundWindows([], [], [], [])
+    found = _FoundWindows(recordings=[], windows=[], silent=[], rejects=[])
     total_s = sum(recording.duration_s for recording in recordings)
     for recording, windows in find_active_windows(
         index, recordings, detector, threads=threads, cluster=cluster
@@ -566,7 +566,8 @@ def choose_detector(
             "calls may be missed; scan more recordings at once, also without these calls"
         )
     if false_alarms is None:
-        return _Choice(nearest, model, None, [NEAREST_MEAN, *warnings])
+        notes = [NEAREST_MEAN, *warnings]
+        return _Choice(nearest, model, false_alarms=None, notes=notes)
     assert known is not None  # otherwise thresholds decide
     assert limited.limits is not None  # by known background
     least_aim = 1 / known.hours

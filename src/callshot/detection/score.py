@@ -462,7 +462,10 @@ def _score_row(
     weights: FloatArray,
     threshold: float | None,
 ) -> Frame:
-    """Return the scores of some classes together, with the percentiles of the samples."""
+    """Return the scores of some classes together, with the percentiles of the samples.
+
+    `label` is the one that the row is about, None for all together.
+    """
     equal = np.ones((1, weights.shape[1]))
     values = measure(classes, equal, threshold)
     samples = measure(classes, weights, threshold)

@@ -168,19 +168,22 @@ def drop_rejected(events: Frame, model: Model, roots: Mapping[str, str]) -> Fram
         return events
     folder = pl.col("recording").replace_strict(roots, return_dtype=pl.String)
     numbered = events.with_row_index("number").with_columns(root=folder)
-    rejected = _find_met(numbered, model.rejected.spans.frame, ("root",))
+    rejected = _find_met(numbered, model.rejected.spans.frame, same=["root"])
     examples = model.examples.spans.frame
-    confirmed = _find_met(numbered, examples.filter("reviewed"), ())
+    confirmed = _find_met(numbered, examples.filter("reviewed"))
     dropped = rejected.join(confirmed, on="number", how="anti")
     return numbered.join(dropped, on="number", how="anti").drop("number", "root")
 
 
-def _find_met(events: Frame, spans: Frame, columns: Sequence[str]) -> Frame:
-    """Return the numbers of events of which at least half is in a span of the same label."""
+def _find_met(events: Frame, spans: Frame, same: Sequence[str] = ()) -> Frame:
+    """Return the numbers of events of which at least half is in a span of the same label.
+
+    Columns in `same` must be equal, too.
+    """
     places = spans.select(
-        "label", *columns, recording="path", first_s="start_s", last_s="end_s"
+        "label", *same, recording="path", first_s="start_s", last_s="end_s"
     )
-    pairs = events.join(places, on=["recording", "label", *columns])
+    pairs = events.join(places, on=["recording", "label", *same])
     ends_s = pl.min_horizontal("end_s", "last_s")
     shared_s = ends_s - pl.max_horizontal("start_s", "first_s")
     length_s = pl.col("end_s") - pl.col("start_s")

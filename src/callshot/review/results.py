@@ -74,7 +74,7 @@ class ReviewResults:
                 recordings[name] = files.describe(name)
         root = next(iter(self.roots.values()), Path())
         library = Library(root, tuple(recordings))
-        return RecordingFolder(library, recordings, {}, dict(self.roots))
+        return RecordingFolder(library, recordings, roots=dict(self.roots))
 
 
 def read_review(

@@ -50,7 +50,7 @@ from callshot.files import (
     sha256_file,
     write_atomic,
 )
-from callshot.records import FloatArray, IntArray, no_progress
+from callshot.records import FloatArray, IntArray
 from callshot.records.frames import EVENTS
 from callshot.records.table_files import read_parquet
 from callshot.results import (
@@ -625,7 +625,6 @@ def has_annotations(path: Path) -> bool:
             annotations=None,
             format="auto",
             annotation_options=AnnotationOptions(),
-            progress=no_progress,
         )
     except InputError:
         return False

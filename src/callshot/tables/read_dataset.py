@@ -112,8 +112,8 @@ Data = Vectors | Sequence[Vectors] | Any
 
 def collect_tables(
     X: Data,
-    y: Sequence[str] | None,
-    groups: Sequence[Any] | None,
+    y: Sequence[str] | None = None,
+    groups: Sequence[Any] | None = None,
     prefix: str = "",
 ) -> Sequence[Vectors]:
     """Return tables of embeddings from what a user passed: tables, or arrays as in scikit-learn.
@@ -143,7 +143,7 @@ def collect_queries(queries: Any) -> Sequence[Vectors]:
         X, y, groups = (*queries, None)[:3]
         return collect_tables(X, y, groups, prefix="query ")
     try:
-        return collect_tables(queries, None, None)
+        return collect_tables(queries)
     except InputError:
         raise InputError(
             "queries: expected embeddings, or arrays in a tuple: (X, y) or (X, y, groups)"
