@@ -731,10 +731,10 @@ def find_background(
     Windows are spans at the encoder's speed. `sha256` is the checksum of their recording,
     `window_start_s` the real time at which they start.
     """
-    calls_s: dict[str, set[Span]] = {}
-    checksums = {file: sha256 for _, file, sha256 in calls.inputs}
     is_automatic = options.background == AUTO
     folder = options.site if is_automatic else options.background
+    calls_s: Mapping[str, set[Span]] = {}
+    checksums: dict[str, str] = {}
     if options.background == NONE or (folder is None and calls.segmentation is None):
         return [], Spans.from_rows([])
     if folder is not None:
@@ -743,22 +743,14 @@ def find_background(
         root = library.root
         readable, errors = probe_recordings(library, settings.source_rate_hz)
         recordings = list(readable.values())
-        checksums = {}
         if not recordings:
             reason = next(iter(errors.values()), "no recordings in this folder")
             raise InputError(f"background: {folder}: {reason}")
     elif calls.segmentation is not None:
         origin = ANNOTATED
         root = calls.spans.root
-        calls_s = {path: set() for path in calls.segmentation.annotated}
-        annotated = calls.segmentation.calls.frame.select("path", "start_s", "end_s")
-        for path, start_s, end_s in annotated.iter_rows():
-            calls_s.setdefault(path, set()).add((start_s, end_s))
-        if options.unknown_s is not None:
-            calls_s = {
-                path: {*calls_s.get(path, ()), *spans}
-                for path, spans in options.unknown_s.items()
-            }
+        calls_s = _list_calls_s(calls.segmentation, options)
+        checksums = {file: sha256 for _, file, sha256 in calls.inputs}
         known = calls.segmentation.recordings
         recordings = [recording for recording in known if recording.path in calls_s]
 
@@ -790,6 +782,22 @@ def find_background(
         rate_hz=grid.rate_hz, channel_rule=settings.channel_rule
     )
     return descriptions, windows
+
+
+def _list_calls_s(
+    segmentation: Segmentation, options: LearningOptions
+) -> Mapping[str, set[Span]]:
+    """Return, for each recording that has background, the spans that may have calls."""
+    calls_s: dict[str, set[Span]] = {path: set() for path in segmentation.annotated}
+    annotated = segmentation.calls.frame.select("path", "start_s", "end_s")
+    for path, start_s, end_s in annotated.iter_rows():
+        calls_s.setdefault(path, set()).add((start_s, end_s))
+    if options.unknown_s is None:
+        return calls_s
+    return {
+        path: {*calls_s.get(path, ()), *spans}
+        for path, spans in options.unknown_s.items()
+    }
 
 
 def _list_windows(recording: Recording, grid: WindowGrid, sha256: str) -> pl.DataFrame:

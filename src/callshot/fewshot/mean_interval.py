@@ -153,7 +153,6 @@ def support_influence(
     episodes = engine.episodes
     distinct = engine.protocol.distinct
     draws = values.shape[2]
-    deviation = values - values.mean(axis=2, keepdims=True)
     group_key, group = group_recordings(episodes)
     sampling = Sampling(
         episodes.class_key,
@@ -163,33 +162,34 @@ def support_influence(
         episodes.class_start,
         np.empty(0, bool),
     )
-    pools, mean, expected = plan_pools(episodes, shots, distinct)
+    first_pools, mean, first_expected = plan_pools(episodes, shots, distinct)
     base = streams.purpose_key(engine.protocol.seed, "shared")
     # A class that always gives its whole pool has the influence at the k before.
-    last = pools.drawn.max(axis=1)
+    last = first_pools.drawn.max(axis=1)
     fixed = last[(last > 0) & (last < len(shots))]
     rows = np.concatenate([np.arange(len(shots)), fixed - 1])
-    deviation = deviation[rows]
+    deviation = (values - values.mean(axis=2, keepdims=True))[rows]
 
     def count(pools: Pools, span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the weights of groups in some draws, and the sums of squared weights."""
         counts = np.empty((span.stop - span.start, len(rows), len(group_key)))
-        power = np.zeros(expected.shape)
+        power = np.zeros(first_expected.shape)
         inputs = (sampling, episodes.class_start, group, base, span.start, pools)
         count_supports(*inputs, counts, power)
         return counts, power
+
+    first_draws = min(draws, DRAWS_OF_OVERLAP)
+    spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
+    counted = engine.run([partial(count, first_pools, span) for span in spans])
+    first_power = sum(power for _, power in counted) / first_draws
+    overlap = fold_overlap(first_power - first_expected, mean)
+    pools, _, expected = plan_pools(episodes, shots, distinct, overlap)
 
     def add(span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the sums over some draws: with the values, and of squared weights."""
         counts, power = count(pools, span)
         return deviation[:, :, span] @ counts.transpose(1, 0, 2), power
 
-    first_draws = min(draws, DRAWS_OF_OVERLAP)
-    spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
-    counted = engine.run([partial(count, pools, span) for span in spans])
-    power = sum(power for _, power in counted) / first_draws
-    overlap = fold_overlap(power - expected, mean)
-    pools, _, expected = plan_pools(episodes, shots, distinct, overlap)
     tasks = [partial(add, span) for span in blocks(draws, DRAWS_PER_TASK)]
     sums, power = (sum(parts) / draws for parts in zip(*engine.run(tasks), strict=True))
     influence = sums[: len(shots)]
@@ -197,10 +197,13 @@ def support_influence(
         influence[first:] += of_class
     # A covariance of independent numbers has the product of their variances, over the draws.
     variance = np.einsum("svd,svd->sv", deviation, deviation)[: len(shots)] / draws
-    noise = (power - expected).T[:, :, None] * variance[:, None] / draws
+    noise_of_class = (power - expected).T[:, :, None] * variance[:, None] / draws
     classes = np.arange(len(last))
     noise = np.stack(
-        [noise[np.minimum(s, last - 1), classes].sum(axis=0) for s in range(len(shots))]
+        [
+            noise_of_class[np.minimum(s, last - 1), classes].sum(axis=0)
+            for s in range(len(shots))
+        ]
     )
     if last.min() == 0:
         influence[:] = np.nan
