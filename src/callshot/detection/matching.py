@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, IntArray
@@ -344,38 +345,18 @@ class Task:
 def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     """Match the events of a class; return them ranked, and the outcome of each.
 
-    A call that could not be named is not a wrong name for the detection on it.
+    Outcomes are rows of OUTCOMES: first the detections, then the missed calls.
     """
     detections = task.detections.filter(label=label).sort(
         "score", descending=True, nulls_last=True, maintain_order=True
     )
     own = task.annotations.filter(label=label)
+    # The number of the annotation that each detection matches, or UNMATCHED.
     matches = match_events(find_partners(detections, own, task.min_iou))
-    left = np.flatnonzero(matches == UNMATCHED)
-    second = match_events(
-        find_partners(detections[left], task.unknown_events, task.min_iou)
-    )
-    outcomes = np.full(len(detections), "correct", object)
-    outcomes[left] = "unknown"
-    labels = np.full(len(detections), None, object)
-    wrong = left[second == UNMATCHED]
-    touched = find_partners(detections[wrong], task.annotations, ANY_OVERLAP)
-    known_labels = task.annotations["label"].to_list()
-    for row, annotations in zip(wrong, touched, strict=True):
-        names = [known_labels[number] for number in annotations]
-        outcomes[row] = "false_alarm"
-        if label in names or task.unknown in names:
-            outcomes[row] = "misplaced"
-        elif names:
-            outcomes[row] = "wrong_name"
-            labels[row] = names[0]
+    detected = _name_outcomes(task, label, detections, matches == UNMATCHED)
     is_missed = ~np.isin(np.arange(len(own)), matches)
     missed = own.filter(is_missed).with_columns(
         outcome=pl.lit("missed"), score=None, annotated_label=None
-    )
-    detected = detections.with_columns(
-        outcome=pl.Series(outcomes.tolist(), dtype=pl.String),
-        annotated_label=pl.Series(labels.tolist(), dtype=pl.String),
     )
     parts = [
         part.select(*OUTCOMES).cast(pl.Schema(OUTCOMES)) for part in (detected, missed)
@@ -394,6 +375,39 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
     ranked = task.rank(label, counted.with_columns(outcome=numbers), own, unreachable)
     return ranked, outcome
+
+
+def _name_outcomes(
+    task: Task, label: str, detections: Frame, is_unmatched: NDArray[np.bool_]
+) -> Frame:
+    """Return the detections of a class with two columns: outcome and annotated_label.
+
+    A detection that matches no annotation of the class is "unknown" if it matches one that could
+    not be named; "misplaced" if it touches one of these or of the class; "wrong_name" if it touches
+    only others, the first of which is the annotated label; otherwise "false_alarm".
+    """
+    outcomes = np.full(len(detections), "correct", object)
+    annotated_labels = np.full(len(detections), None, object)
+    unmatched = np.flatnonzero(is_unmatched)
+    outcomes[unmatched] = "unknown"
+    unknown_partners = find_partners(
+        detections[unmatched], task.unknown_events, task.min_iou
+    )
+    wrong = unmatched[match_events(unknown_partners) == UNMATCHED]
+    touched = find_partners(detections[wrong], task.annotations, ANY_OVERLAP)
+    labels = task.annotations["label"].to_list()
+    for row, annotations in zip(wrong, touched, strict=True):
+        names = [labels[number] for number in annotations]
+        outcomes[row] = "false_alarm"
+        if label in names or task.unknown in names:
+            outcomes[row] = "misplaced"
+        elif names:
+            outcomes[row] = "wrong_name"
+            annotated_labels[row] = names[0]
+    return detections.with_columns(
+        outcome=pl.Series(outcomes.tolist(), dtype=pl.String),
+        annotated_label=pl.Series(annotated_labels.tolist(), dtype=pl.String),
+    )
 
 
 def rank_windows(

@@ -459,9 +459,8 @@ def load_model(path: Path | str) -> Model:
         if facts["format"] != FORMAT or facts["version"] > VERSION:
             raise ValueError("another kind of file, or of a newer callshot")
         return _build_model(path, facts, arrays)
-    except (
-        Exception
-    ) as error:  # whatever numpy, zipfile and json raise for damaged files
+    # Whatever numpy, zipfile and json raise for damaged files.
+    except Exception as error:
         raise InputError(
             f"{path}: expected a model of callshot learn ({error_reason(error)})"
         ) from None
@@ -495,30 +494,14 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         parts = np.split(samples, np.cumsum(lengths)[:-1])
         clips = [part.tobytes() or None for part in parts]
         columns["clip"] = pl.Series(clips, dtype=pl.Binary)
+    dimension = vectors.shape[1]
     background = None
     if "background" in facts:
-        known = facts["background"]
-        recordings = []
-        for entry in known.pop("recordings"):
-            calls_s = tuple(map(tuple, entry["calls_s"]))
-            recordings.append(BackgroundRecording(**entry | {"calls_s": calls_s}))
-        matrix = arrays["background_vectors"]
-        start_s = arrays["background_start_s"]
-        number = arrays["background_recording"]
-        _check_vectors("background", matrix, len(start_s))
-        if not np.isin(number, np.arange(len(recordings))).all():
-            raise ValueError("background: a window is of no recording")
-        if matrix.shape[1] != vectors.shape[1]:
-            raise ValueError("background: of another dimension")
-        names = [recordings[n].sha256 for n in number]
-        windows = make_windows(names, start_s, known["window_s"], matrix)
-        background = Background(tuple(recordings), windows, **known)
+        background = _build_background(facts["background"], arrays, dimension)
     rejected = None
     if "rejected" in facts:
         matrix = arrays["rejected_vectors"]
-        _check_vectors("rejected", matrix, len(arrays["rejected_start_s"]))
-        if matrix.shape[1] != vectors.shape[1]:
-            raise ValueError("rejected: of another dimension")
+        _check_vectors("rejected", matrix, len(arrays["rejected_start_s"]), dimension)
         times = {name: arrays[f"rejected_{name}"] for name in ("start_s", "end_s")}
         frame = pl.DataFrame(facts["rejected"], schema_overrides=NAMES)
         spans = Spans(frame.with_columns(**times).select(REJECTED_COLUMNS))
@@ -537,10 +520,40 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     )
 
 
-def _check_vectors(name: str, vectors: NDArray[Any], count: int) -> None:
-    """Raise ValueError unless there are `count` vectors of finite float32 numbers."""
+def _build_background(
+    facts: Mapping[str, Any], arrays: Arrays, dimension: int
+) -> Background:
+    """Return the background of a model file, whose examples have `dimension` numbers.
+
+    `facts` are the lengths of windows and hops, and what is known of each recording.
+    """
+    recordings = []
+    for entry in facts["recordings"]:
+        calls_s = tuple(map(tuple, entry["calls_s"]))
+        recordings.append(BackgroundRecording(**entry | {"calls_s": calls_s}))
+    matrix = arrays["background_vectors"]
+    start_s = arrays["background_start_s"]
+    recording_numbers = arrays["background_recording"]
+    _check_vectors("background", matrix, len(start_s), dimension)
+    if not np.isin(recording_numbers, np.arange(len(recordings))).all():
+        raise ValueError("background: a window is of no recording")
+    checksums = [recordings[number].sha256 for number in recording_numbers]
+    windows = make_windows(checksums, start_s, facts["window_s"], matrix)
+    lengths = {name: value for name, value in facts.items() if name != "recordings"}
+    return Background(tuple(recordings), windows, **lengths)
+
+
+def _check_vectors(
+    name: str, vectors: NDArray[Any], count: int, dimension: int | None = None
+) -> None:
+    """Raise ValueError unless there are `count` vectors of finite float32 numbers.
+
+    With `dimension`, each must have so many.
+    """
     shape = vectors.shape
     if vectors.dtype != np.float32 or len(shape) != 2 or shape[0] != count:
         raise ValueError(f"{name}: {count} rows, vectors of shape {shape}")
+    if dimension not in (None, shape[1]):
+        raise ValueError(f"{name}: of another dimension")
     if not np.isfinite(vectors).all():
         raise ValueError(f"{name}: expected finite numbers")

@@ -295,14 +295,14 @@ class NearestMeanDetector:
     def search(
         self, parts: Sequence[FloatMatrix]
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the class of each window of a recording, or BACKGROUND, and scores.
+        """Return the class of each window of a recording, or BACKGROUND, and its scores, twice.
 
-        The vectors come in parts. Scores are windows × classes: those that decided, and those
+        The vectors come in parts. Scores are (windows, classes): those that decided, and those
         before a mean moved. What is found at first stays, with its score at that time, unless a
         mean that has moved is nearer.
         """
-        first, first_scores = self.search_once(parts, self.means)
-        found = first
+        first_found, first_scores = self.search_once(parts, self.means)
+        found = first_found
         scores = first_scores
         for _ in range(self.passes):
             present = np.unique(found[found != BACKGROUND])
@@ -311,14 +311,14 @@ class NearestMeanDetector:
             means = self.means.copy()
             for number in present:
                 vectors = select_rows(parts, np.flatnonzero(found == number))
-                here = self._find_mean(vectors)
-                means[number] = (self.means[number] + here) / 2
-            again, again_scores = self.search_once(parts, means)
-            is_found = np.isin(again, present)
-            earlier = found
-            found = np.where(is_found, again, first)
-            scores = np.where(is_found[:, None], again_scores, first_scores)
-            if (found == earlier).all():
+                mean_here = self._find_mean(vectors)
+                means[number] = (self.means[number] + mean_here) / 2
+            next_found, next_scores = self.search_once(parts, means)
+            is_by_moved_mean = np.isin(next_found, present)
+            previous = found
+            found = np.where(is_by_moved_mean, next_found, first_found)
+            scores = np.where(is_by_moved_mean[:, None], next_scores, first_scores)
+            if (found == previous).all():
                 break
         return found, scores, first_scores
 

@@ -186,9 +186,8 @@ class ReadyWindows:
         new: dict[str, tuple[str, Rows]] = {}
         for name in self.names:
             if name not in self.finished:
-                with suppress(
-                    InputError
-                ):  # the process that makes the index reports it
+                # The process that makes the index reports errors.
+                with suppress(InputError):
                     new |= self._find_new(name, settings)
         space, parts = self._state
         total = len(self) + sum(len(rows) for _, rows in new.values())

@@ -125,9 +125,10 @@ class Finding:
             self.job.stop()
 
     def describe(self) -> dict[str, Any]:
-        """Return how far the round is, and what the last one that ended found.
+        """Return how far the present round is, and what the last one that ended found.
 
-        Its number is None if there is nothing to review.
+        The latter is its number, None if there is nothing to review; the calls of each label; and
+        a sentence on what the search was based on.
         """
         answer: dict[str, Any] = {"state": "none", "found": None}
         if self.job is not None:

@@ -101,7 +101,7 @@ def import_index(
         hop_s=hop_s,
     )
     # Recordings are read twice, one at a time: all of them may be too many for the memory.
-    names = {}
+    names = {}  # in the source, by the path in the index
     dimensions = set()
     lengths_s = []
     steps_s = []
@@ -113,12 +113,7 @@ def import_index(
             continue
         if path in names:
             raise InputError(f"{source}: two recordings are called {path}")
-        for start_s, end_s in zip(windows["start_s"], windows["end_s"], strict=True):
-            if not 0 <= start_s < end_s:
-                raise InputError(
-                    f"{source}: {path}: a window from {start_s:g} to {end_s:g} s: "
-                    f"{IMPOSSIBLE_TIMES}"
-                )
+        _check_times(f"{source}: {path}", windows)
         names[path] = name
         dimensions.add(windows["vector"].shape[1])
         lengths_s.append(windows["end_s"] - windows["start_s"])
@@ -145,6 +140,15 @@ def import_index(
     for path, name in names.items():
         _write_recording(folder, settings, path, readers[name]())
     return open_index(folder), notes
+
+
+def _check_times(where: str, windows: Rows) -> None:
+    """Raise InputError, which begins with `where`, if a window has impossible times."""
+    for start_s, end_s in zip(windows["start_s"], windows["end_s"], strict=True):
+        if not 0 <= start_s < end_s:
+            raise InputError(
+                f"{where}: a window from {start_s:g} to {end_s:g} s: {IMPOSSIBLE_TIMES}"
+            )
 
 
 def clean_name(name: str) -> str:
