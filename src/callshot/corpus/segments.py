@@ -267,6 +267,15 @@ def audio_root(audio: Path) -> Path:
     return audio
 
 
+def _choose_groups(annotations: Sequence[Row]) -> dict[str, str]:
+    """Return the group of recordings that each file belongs to: the one that most rows name."""
+    pairs = [(row["path"], row["recording"]) for row in annotations if row["recording"]]
+    groups: dict[str, str] = {}
+    for (path, group), _ in Counter(sorted(pairs)).most_common():
+        groups.setdefault(path, group)
+    return groups
+
+
 def make_calls(
     annotations: Sequence[Row],
     recordings: Recordings,
@@ -280,17 +289,13 @@ def make_calls(
     recordings, and duplicates are rejects. `spell` returns the label of a call. Calls are sorted by
     path, start, end and label; they keep all cells of their annotations.
     """
-    # A file belongs to the group of recordings that most rows name; else it is its own group.
-    pairs = [(row["path"], row["recording"]) for row in annotations if row["recording"]]
-    groups: dict[str, str] = {}
-    for (path, name), _ in Counter(sorted(pairs)).most_common():
-        groups.setdefault(path, name)
+    groups = _choose_groups(annotations)
     rows = []
     rejects = []
     first_rows: dict[tuple[object, ...], Row] = {}
     for annotation in annotations:
         path = annotation["path"]
-        group = groups.get(path, path)
+        group = groups.get(path, path)  # a file without one is its own group
         try:
             if path in errors:
                 raise errors[path]

@@ -75,16 +75,16 @@ def measure_frames(
     """Return the levels of columns in dB, (height, columns), the highest frequencies first.
 
     `windows` has the samples of a frame in each row, `rows` says which of them are used; a column
-    is the mean of `frames` of these.
+    is the mean of `frames` of these. `edges_hz` (height + 1) are the edges of the frequencies of
+    each pixel, rising.
     """
     window = windows.shape[1]
     size = find_fast_length(2 * window)
     hann = np.hanning(window + 2)[1:-1]
     gain = 2 / hann.sum()  # a sine at full scale has 0 dB
     edges = edges_hz * size / rate_hz  # in bins
-    columns = max(
-        1, MAX_POINTS // (size * frames)
-    )  # at once, so that memory is bounded
+    # So many at once, so that memory is bounded.
+    columns = max(1, MAX_POINTS // (size * frames))
     parts = []
     step = columns * frames
     for some in np.split(rows, range(step, len(rows), step)):

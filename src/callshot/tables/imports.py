@@ -261,18 +261,26 @@ def _pool_rows(
         is_whole = ~np.isfinite(spans["end_s"].to_numpy())
         rows = rows.with_columns(segment=pl.Series(name_spans(spans, is_whole)))
     if "labels" not in rows.columns:
-        # Rows with impossible times are rejects, and overlap nothing.
-        start_s = pl.col("start_s")
-        is_possible = (start_s >= 0) & (start_s < pl.col("end_s"))
-        possible = spans.with_row_index("row").filter(is_possible)
-        found = overlapping_labels(Spans(possible.with_columns(recording="path")))
-        overlapping = dict(zip(possible["row"], found, strict=True))
-        labels = []
-        for row, label in enumerate(spans["label"]):
-            names = dict.fromkeys([label, *overlapping.get(row, ())])
-            labels.append(list(filter(None, names)))
+        labels = _find_labels(spans)
         rows = rows.with_columns(labels=pl.Series(labels, dtype=pl.List(pl.String)))
     return rows, outcomes
+
+
+def _find_labels(spans: pl.DataFrame) -> list[list[str]]:
+    """Return the labels of each span: its own first, then those of spans that overlap it.
+
+    Spans with impossible times are rejects, and overlap nothing.
+    """
+    start_s = pl.col("start_s")
+    is_possible = (start_s >= 0) & (start_s < pl.col("end_s"))
+    possible = spans.with_row_index("row").filter(is_possible)
+    found = overlapping_labels(Spans(possible.with_columns(recording="path")))
+    overlapping = dict(zip(possible["row"], found, strict=True))
+    labels = []
+    for row, label in enumerate(spans["label"]):
+        names = dict.fromkeys([label, *overlapping.get(row, ())])
+        labels.append(list(filter(None, names)))
+    return labels
 
 
 def _read_times(path: Path, rows: pl.DataFrame) -> dict[str, Any]:

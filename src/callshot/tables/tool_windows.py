@@ -110,32 +110,13 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
         )
     with _open_database(path) as database:
         tables = {str(name) for (name,) in database.execute(TABLE_QUERY)}
-        if OLD_TABLE in tables:
-            raise InputError(
-                f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
-                "perch-hoplite's notebook 99_migrate_db.ipynb"
-            )
-        if not tables >= TABLES:
-            listed = printable(", ".join(sorted(tables)[:8]))
-            expected = ", ".join(sorted(TABLES))
-            raise InputError(
-                f"{path}: expected the tables of perch-hoplite ({expected}), got "
-                f"{listed or 'none'}"
-            )
+        _check_tables(path, tables)
         recordings = database.execute(RECORDING_QUERY).fetchall()
         window_rows = database.execute(WINDOW_QUERY).fetchall()
         annotation_rows = database.execute(POSITIVE_QUERY).fetchall()
         (ignored,) = database.execute(IGNORED_QUERY).fetchone()
 
-    # Recordings that share a name get their deployment before it, and if that is not enough, their
-    # number after it.
-    names = {number: str(name) for number, name, _ in recordings}
-    for form in ("{site}/{name}", "{site}/{name}#{number}"):
-        counts = Counter(names.values())
-        for number, name, site in recordings:
-            if counts[names[number]] > 1:
-                names[number] = form.format(site=site, name=name, number=number)
-
+    names = _name_recordings(recordings)
     annotations = _read_spans(path, "annotation", annotation_rows, names)
     windows = _read_spans(path, "window", window_rows, names)
     index = open_usearch(path.with_name(USEARCH_NAME))
@@ -154,6 +135,37 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
     for part in windows.filter(has_vector).partition_by("path", maintain_order=True):
         readers[part["path"][0]] = partial(_read_vectors, path, index, part)
     return readers, annotations.with_columns(recording="path"), notes
+
+
+def _check_tables(path: Path, tables: set[str]) -> None:
+    """Raise InputError unless a database has the tables of this version of perch-hoplite."""
+    if OLD_TABLE in tables:
+        raise InputError(
+            f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
+            "perch-hoplite's notebook 99_migrate_db.ipynb"
+        )
+    if not tables >= TABLES:
+        listed = printable(", ".join(sorted(tables)[:8]))
+        expected = ", ".join(sorted(TABLES))
+        raise InputError(
+            f"{path}: expected the tables of perch-hoplite ({expected}), got "
+            f"{listed or 'none'}"
+        )
+
+
+def _name_recordings(recordings: Sequence[tuple[int, Any, Any]]) -> dict[int, str]:
+    """Return a name for each recording, by its number; `recordings` are number, name, deployment.
+
+    Recordings that share a name get their deployment before it, and if that is not enough, their
+    number after it.
+    """
+    names = {number: str(name) for number, name, _ in recordings}
+    for form in ("{site}/{name}", "{site}/{name}#{number}"):
+        counts = Counter(names.values())
+        for number, name, site in recordings:
+            if counts[names[number]] > 1:
+                names[number] = form.format(site=site, name=name, number=number)
+    return names
 
 
 @contextmanager

@@ -318,34 +318,43 @@ def add_rows(
                     raise RowError(f"no label, got {label}")
                 label = ""
             group = cells.get("recording") if "path" in cells else None
-            start_s = 0.0
-            end_s = None
+            start = 0.0
+            end = None
             if not allow_whole or any(cells[name].strip() for name in times):
-                start_s, end_or_duration_s, *offset_s = [
-                    parse_time(
+                values = {}
+                for name in times:
+                    values[name] = parse_time(
                         cells[name],
                         name,
                         allow_comma=table.allow_comma,
                         in_milliseconds=name in milliseconds,
                     )
-                    for name in times
-                ]
-                end_s = end_or_duration_s
-                if "duration_s" in times:
-                    end_s = add_times(start_s, end_or_duration_s)
-                if offset_s:  # it replaces the start; the length stays the same
-                    end_s = add_times(offset_s[0], end_s, -start_s)
-                    start_s = offset_s[0]
+                start, end = _find_span(values)
             file.add(
                 number,
                 label,
-                start_s,
-                end_s,
+                start,
+                end,
                 extra,
                 path=path,
                 recording=group or None,
                 in_frames="start_frame" in times,
             )
+
+
+def _find_span(times: Mapping[str, float]) -> tuple[float, float]:
+    """Return start and end of a call, in seconds or frames, from its times by column.
+
+    The columns are in the order of TIMES: start and end, start and duration, or frames; and maybe
+    `offset_s`, which replaces the start: the length stays the same.
+    """
+    start, end_or_duration, *offset_s = times.values()
+    end = end_or_duration
+    if "duration_s" in times:
+        end = add_times(start, end_or_duration)
+    if offset_s:
+        return offset_s[0], add_times(offset_s[0], end, -start)
+    return start, end
 
 
 def write(rows: Rows, path: Path) -> str:

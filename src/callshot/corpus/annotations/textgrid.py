@@ -11,9 +11,10 @@ left to the user.
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,16 +54,22 @@ LINE_END = re.compile(r"\r\n?|\n")
 COUNT = re.compile("[0-9]{1,9}")
 
 
+class Entry(NamedTuple):
+    """A labelled interval or a point, whose end is its start; `line` is where it is in the file."""
+
+    line: int
+    start_s: float
+    end_s: float
+    label: str
+
+
 @dataclass(frozen=True, eq=False)
 class Tier:
-    """A tier with its points or its labelled intervals; intervals without a label are gaps.
-
-    An entry is its line, start, end and label; the end of a point is its start.
-    """
+    """A tier with its points or its labelled intervals; intervals without a label are gaps."""
 
     kind: str
     name: str
-    entries: list[tuple[int, float, float, str]]
+    entries: list[Entry]
 
 
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
@@ -102,14 +109,14 @@ def read(file: AnnotationFile) -> None:
 
 def _find_overlaps(tier: Tier) -> Callable[[float, float], list[str]]:
     """Return a function of a start and an end: the labels of a tier that overlap this span."""
-    starts_s = np.array([entry[1] for entry in tier.entries])
+    starts_s = np.array([entry.start_s for entry in tier.entries])
     after_s = np.nextafter(starts_s, np.inf)  # a point overlaps what starts at it
-    ends_s = np.maximum([entry[2] for entry in tier.entries], after_s)
+    ends_s = np.maximum([entry.end_s for entry in tier.entries], after_s)
 
     def find_labels(start_s: float, end_s: float) -> list[str]:
         is_overlapping = (starts_s < end_s) & (ends_s > start_s)
         numbers = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
-        texts = [tier.entries[number][-1] for number in numbers]
+        texts = [tier.entries[number].label for number in numbers]
         return [text for text in texts if text.strip()]
 
     return find_labels
@@ -176,7 +183,7 @@ def _parse(path: Path, text: str) -> list[Tier]:
             end_s = float(take("number")) if kind == INTERVALS else start_s
             label = take("text")
             if kind == POINTS or label.strip():
-                tier.entries.append((first_line, start_s, end_s, label))
+                tier.entries.append(Entry(first_line, start_s, end_s, label))
         tiers.append(tier)
     take("end of the file")
     return tiers
@@ -191,35 +198,11 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
     """
     options = file.options
     if options.tiers:
-        names = {name.casefold() for name in options.tiers}
-        named = [tier for tier in tiers if tier.name.casefold() in names]
-        if not named:
-            available = [tier.name for tier in tiers]
-            nearest = suggest(options.tiers[0], available)
-            raise InputError(
-                f"{file.path}: line 1: no tier {list_names(options.tiers)}{nearest}; "
-                f"available: {list_names(available)}"
-            )
-        return named, ""
+        return _select_tiers(file, tiers, options.tiers), ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
     if options.is_known_label is not None:
-        votes = []  # known labels on each tier
-        for tier in intervals:
-            known = [
-                entry for entry in tier.entries if options.is_known_label(entry[3])
-            ]
-            votes.append(len(known))
-        most = max(votes, default=0)
-        if most > 0:
-            best = intervals[votes.index(most)]
-            chosen = []
-            for tier, vote in zip(intervals, votes, strict=True):
-                if tier is best or 2 * vote > len(tier.entries):
-                    chosen.append(tier)
-                    labels = f"{count_text(vote, 'label')} of {len(tier.entries)}"
-                    file.notes.append(
-                        f"{labels} on tier {quote(tier.name)} known to the corpus"
-                    )
+        chosen = _find_known_tiers(file, intervals, options.is_known_label)
+        if chosen:
             return chosen, ""
         file.notes.append("no tier has a known label")
     if len(intervals) <= 1:
@@ -254,6 +237,48 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         f"which are call types: {', '.join(descriptions)}; choose with --tiers {first}, for "
         f"example, or tiers = [{first}] in a study file"
     )
+
+
+def _select_tiers(
+    file: AnnotationFile, tiers: Sequence[Tier], names: Sequence[str]
+) -> list[Tier]:
+    """Return the tiers with some names, whatever their case; raise InputError if there is none."""
+    folded = {name.casefold() for name in names}
+    named = [tier for tier in tiers if tier.name.casefold() in folded]
+    if not named:
+        available = [tier.name for tier in tiers]
+        nearest = suggest(names[0], available)
+        raise InputError(
+            f"{file.path}: line 1: no tier {list_names(names)}{nearest}; "
+            f"available: {list_names(available)}"
+        )
+    return named
+
+
+def _find_known_tiers(
+    file: AnnotationFile, tiers: Sequence[Tier], is_known_label: Callable[[str], bool]
+) -> list[Tier]:
+    """Return the tier with most labels known to the corpus, and others where most labels are.
+
+    Empty if no label is known. A note says how many are.
+    """
+    known_counts = []
+    for tier in tiers:
+        known = [entry for entry in tier.entries if is_known_label(entry.label)]
+        known_counts.append(len(known))
+    most = max(known_counts, default=0)
+    if most == 0:
+        return []
+    best = tiers[known_counts.index(most)]
+    chosen = []
+    for tier, count in zip(tiers, known_counts, strict=True):
+        if tier is best or 2 * count > len(tier.entries):
+            chosen.append(tier)
+            labels = f"{count_text(count, 'label')} of {len(tier.entries)}"
+            file.notes.append(
+                f"{labels} on tier {quote(tier.name)} known to the corpus"
+            )
+    return chosen
 
 
 FORMATS = (

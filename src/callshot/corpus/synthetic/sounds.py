@@ -179,8 +179,27 @@ def _synthesise(
 ) -> Samples:
     """Make a call of `size` samples: a source with an envelope, filtered by the caller's tract."""
     source = _draw_source(call_type, caller, size, rate_hz, random)
+    envelope = _draw_envelope(call_type, size, rate_hz, random)
+    source *= envelope.astype(np.float32)
+    padded, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
+    gain = _draw_tract_gain(call_type, caller, frequency_hz, random)
+    call = apply_gain(source, gain, padded)
+    fade = min(round(CALL_FADE_S * rate_hz), size // 2)
+    angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
+    rising = np.sin(angle) ** 2
+    falling = rising[::-1]
+    call[:fade] *= rising
+    call[size - fade :] *= falling
+    return _unit_power(call)
 
-    # The amplitude rises, decays and shimmers, and pulses if the type does.
+
+def _draw_envelope(
+    call_type: CallType, size: int, rate_hz: int, random: Random
+) -> FloatArray:
+    """Draw the amplitude of a call at each sample.
+
+    It rises, decays and shimmers, and pulses if the type does.
+    """
     attack = call_type["attack"] * random.uniform(0.6, 1.4)
     decay = call_type["decay"] * random.uniform(0.6, 1.4)
     time = np.linspace(0, 1, size)
@@ -196,10 +215,17 @@ def _synthesise(
         cycles += random.random()
         pulse = np.sin(np.pi * cycles) ** 2
         envelope *= 0.1 + 0.9 * pulse
-    source *= envelope.astype(np.float32)
+    return envelope
 
-    # Parallel resonances, which fall above the highest, and a ripple: of the caller, and of the
-    # posture of head and trunk.
+
+def _draw_tract_gain(
+    call_type: CallType, caller: Caller, frequency_hz: Samples, random: Random
+) -> Spectrum:
+    """Draw the gain of the caller's vocal tract at each frequency.
+
+    It has parallel resonances, falls above the highest, and has a ripple: of the caller, and of
+    the posture of head and trunk.
+    """
     spread = 0.12 + 0.1 * call_type["rough"]
     deviation = spread * random.standard_normal(3)
     variation = np.exp(deviation)
@@ -207,7 +233,6 @@ def _synthesise(
     formants_hz = (call_type["formants_hz"] / tract).tolist()
     posture = RIPPLE * random.standard_normal(RIPPLE_POINTS)
     ripple = caller.ripple + posture
-    padded, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
     gain = np.full(frequency_hz.size, LEAK, np.complex64)
     for number, formant_hz in enumerate(formants_hz):
         width_hz = formant_hz / FORMANT_Q
@@ -220,16 +245,8 @@ def _synthesise(
     thirds = 3 * np.log2(1 + frequency_hz / 40)
     nepers = np.interp(thirds, np.arange(ripple.size), ripple)
     ripple_gain = np.exp(nepers)
-    gain *= ripple_gain.astype(np.float32)
-    call = apply_gain(source, gain, padded)
-
-    fade = min(round(CALL_FADE_S * rate_hz), size // 2)
-    angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
-    rising = np.sin(angle) ** 2
-    falling = rising[::-1]
-    call[:fade] *= rising
-    call[size - fade :] *= falling
-    return _unit_power(call)
+    shaped: Spectrum = gain * ripple_gain.astype(np.float32)
+    return shaped
 
 
 def _draw_source(
@@ -589,27 +606,37 @@ def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
         of_day_s = second - begin_s  # time of the day, of each second
         random = stream(seed, "showers", day)
         for _ in range(random.poisson(SHOWERS_PER_DAY)):
-            start_s = random.uniform(0, DAY_S)
-            end_s = start_s + random.uniform(*SHOWER_S)
-            shower_db = random.uniform(*SHOWER_DB)
-            inside_s = np.minimum(of_day_s - start_s, end_s - of_day_s)
-            ramp = (inside_s / SHOWER_RAMP_S).clip(0, 1)
-            shower = 10 ** (shower_db / 20) * ramp
-            shower = shower.astype(np.float32)
+            shower = _draw_shower(of_day_s, random)
             levels["rain"] = np.maximum(levels["rain"], shower)
         random = stream(seed, "engines", day)
         for _ in range(random.poisson(ENGINES_PER_DAY)):
-            engine = Engine(
-                peak_s=begin_s + 3600 * random.uniform(*ENGINE_HOURS),
-                length_s=random.uniform(*ENGINE_S),
-                pitch_hz=random.uniform(*ENGINE_HZ),
-                drift=random.uniform(0.01, 0.05),
-                level=10 ** (random.uniform(*ENGINE_DB) / 20),
-            )
+            engine = _draw_engine(begin_s, random)
             reach_s = ENGINE_REACH * engine.length_s
             if -reach_s < engine.peak_s < recording.duration_s + reach_s:
                 engines.append(engine)
     return Conditions(levels, birds_per_s, tuple(engines))
+
+
+def _draw_shower(of_day_s: FloatArray, random: Random) -> Samples:
+    """Draw a shower of a day; return its level at the times `of_day_s` since midnight."""
+    start_s = random.uniform(0, DAY_S)
+    end_s = start_s + random.uniform(*SHOWER_S)
+    shower_db = random.uniform(*SHOWER_DB)
+    inside_s = np.minimum(of_day_s - start_s, end_s - of_day_s)
+    ramp = (inside_s / SHOWER_RAMP_S).clip(0, 1)
+    level = 10 ** (shower_db / 20) * ramp
+    return level.astype(np.float32)
+
+
+def _draw_engine(midnight_s: float, random: Random) -> Engine:
+    """Draw an engine that passes; its day begins at `midnight_s` of the recording."""
+    return Engine(
+        peak_s=midnight_s + 3600 * random.uniform(*ENGINE_HOURS),
+        length_s=random.uniform(*ENGINE_S),
+        pitch_hz=random.uniform(*ENGINE_HZ),
+        drift=random.uniform(0.01, 0.05),
+        level=10 ** (random.uniform(*ENGINE_DB) / 20),
+    )
 
 
 @dataclass(frozen=True, slots=True)
