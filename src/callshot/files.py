@@ -207,9 +207,8 @@ def _machine_digits() -> str:
 
 def sync_file(path: Path) -> None:
     """Bring the content of a file to the disk."""
-    with path.open(
-        "rb+"
-    ) as stream:  # Windows syncs only files that are open for writing
+    # Windows syncs only files that are open for writing.
+    with path.open("rb+") as stream:
         os.fsync(stream.fileno())
 
 

@@ -189,9 +189,8 @@ class Descent(Objective):
         super().__init__(rows, label, classes, weight)
         self.c = c
         unknowns = weight
-        if (
-            self.in_span
-        ):  # the weights of each class are a row after the others, times 1
+        if self.in_span:
+            # The weights of each class are a further row, whose coefficient is 1.
             unknowns = np.eye(classes, len(self.all_rows), len(rows))
         self.start = self.multiply(unknowns, bias)
         # The residuals of the last gradient, and their sums over rows as unknowns and logits.

@@ -341,7 +341,8 @@ class PathSolver(Objective):
         # The same number added to every bias changes nothing: along it the scale is 0.
         is_flat = strength <= 1e-9 * strength[-1]
         strength = np.where(is_flat, 0.0, strength)
-        bias_scale = np.where(is_flat, 0.0, 1.0 / np.where(is_flat, 1.0, strength))
+        bias_scale = np.zeros_like(strength)
+        bias_scale[~is_flat] = 1.0 / strength[~is_flat]
         by_row = strength[:, None] / len(self.label)
         scale = 1.0 / (1.0 + by_row * self.variation)
         shrink = np.maximum(scale, MIN_SCALE) - 1.0

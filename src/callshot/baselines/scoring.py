@@ -167,18 +167,20 @@ def baseline_frame(
     if "shared" in protocol.spreads:
         keys, group = group_recordings(episodes)
         units = units_without(np.arange(len(keys)), group)
+        # Sample n is without recording n.
         without = sum_metrics(*inputs, units).values
-        for key, value in values.items():
-            influence = value[0] - without[key][0]
+        for metric_key, value in values.items():
+            influence = value[0] - without[metric_key][0]
             noise = np.zeros(())
             deviations = sample_deviations(influence, noise, keys, protocol)
-            mean_samples[key] = value[0, 0] + deviations
+            mean_samples[metric_key] = value[0, 0] + deviations
     # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
     inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
     rows = []
-    for (scoring, metric), (value,) in values.items():
+    for (scoring, metric), table in values.items():
         if metric not in RANKING_METRICS:
             continue
+        value = table[0]  # at the one shot
         row = {
             "corpus": encoder_data.dataset.corpus,
             "encoder": encoder,

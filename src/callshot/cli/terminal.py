@@ -364,12 +364,11 @@ def _show_labels(
         columns += ["mean"] if classes else ["mean", "min", "max"]
     if classes:
         columns.append("eligible")
-    eligibility = {
-        one.label: f"yes, to k = {one.complete_to_k}"
-        if one.eligible
-        else f"no: {one.reason}"
-        for one in classes
-    }
+    eligibility = {}
+    for count in classes:
+        eligibility[count.label] = f"no: {count.reason}"
+        if count.eligible:
+            eligibility[count.label] = f"yes, to k = {count.complete_to_k}"
     segments = segmentation.segments
     numbers = Counter(segments["label"])
     most = max(numbers.values(), default=1)

@@ -519,9 +519,8 @@ def embed_mixed_segments(
     mixed = mix_spans(segments, mix.recordings, mix.snr_db)
     table, rejects = embed(mixed, encoder, options, progress=progress)
     copies = len(mix.snr_db)  # of each segment, one after another
-    owner = np.array(
-        table.spans["mixed_from"]
-    )  # the row of the segment of each mixture
+    # The row of the segment of each mixture.
+    owner = np.array(table.spans["mixed_from"])
     embedded_copies = np.bincount(owner, minlength=len(segments))
     complete = np.flatnonzero(embedded_copies == copies)
     if len(complete) == 0:

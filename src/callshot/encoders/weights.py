@@ -207,9 +207,8 @@ def get_weight(
     if find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
-            if (
-                find_weight(encoder, weight) is None
-            ):  # no other process got it meanwhile
+            # Another process may have got it meanwhile.
+            if find_weight(encoder, weight) is None:
                 origin = weight.source
                 if not weight.member:
                     file = path.with_name(f"{path.name}.part")  # outlives this process

@@ -362,15 +362,9 @@ def evaluate_tables(
     if memory is None:
         memory = machine_memory() // 4
 
-    # The shots that are swept or tested, for progress.
     last = complete_shots(counts)
-    sweeps = len(protocol.classifiers) * len(protocol.spreads) + len(partitions)
-    if protocol.repeat_samples > 1:
-        sweeps += 1 + len(partitions)
-    if protocol.score == "softmax":
-        sweeps += len(set(protocol.spreads) - {"total"})
-    tested = len(shots_to_test(protocol, last))
-    total = max(len(tables) * (sweeps * len(protocol.shots) + tested), 1)
+    shots_of_table = _count_shots(protocol, len(partitions), last)
+    total = max(len(tables) * shots_of_table, 1)
 
     def report(encoder: str, shots: float) -> None:
         progress(shots / total, encoder)
@@ -409,6 +403,17 @@ def evaluate_tables(
         **frames,
         differences=compare_encoders(values, last),
     )
+
+
+def _count_shots(protocol: Protocol, other_partitions: int, last: int) -> int:
+    """Return how many shots are swept or tested for one table; `last` is the last complete one."""
+    sweeps = len(protocol.classifiers) * len(protocol.spreads) + other_partitions
+    if protocol.repeat_samples > 1:
+        sweeps += 1 + other_partitions
+    if protocol.score == "softmax":
+        sweeps += len(set(protocol.spreads) - {"total"})
+    tested = len(shots_to_test(protocol, last))
+    return sweeps * len(protocol.shots) + tested
 
 
 def machine_memory() -> int:

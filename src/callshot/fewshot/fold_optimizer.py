@@ -165,9 +165,8 @@ def _search_parts(
         part_fold, least[classes], part_obstacle = _search(part, fold[rows])
         obstacle = obstacle or part_obstacle
         # A part may number its folds freely: its largest goes to the fold that is least filled.
-        load = np.bincount(
-            part_fold, size[rows], problem.count
-        )  # segments in each fold
+        # The number of segments in each fold of the part.
+        load = np.bincount(part_fold, size[rows], problem.count)
         largest_first = np.argsort(-load, kind="stable")
         emptiest_first = np.argsort(filled, kind="stable")
         rank = np.argsort(largest_first)  # of each fold of the part by size

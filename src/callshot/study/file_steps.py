@@ -388,6 +388,25 @@ def evaluate_files(
     return result
 
 
+def _choose_same_folds(
+    folder: Path, evaluation: Evaluation, choice: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a choice of corpus and folds with those of an evaluation, which lies in `folder`.
+
+    Raise OptionError if the choice names others.
+    """
+    if choice.get("folds") or choice.get("fold_file"):
+        raise OptionError(
+            f"folds: the folds of {folder} are used; remove --folds or --fold-file"
+        )
+    if choice.get("corpus") not in (None, evaluation.corpus):
+        raise OptionError(
+            f"corpus: its name in {folder} is {evaluation.corpus!r}; remove --corpus"
+        )
+    folds = folder / "folds.csv"
+    return {**choice, "corpus": evaluation.corpus, "fold_file": folds}
+
+
 def train_baseline_files(
     paths: Sequence[Path],
     out: Path,
@@ -422,16 +441,7 @@ def train_baseline_files(
     if against is not None:
         categories = choice.get("categories")
         centroid = read_centroid_results(against, paths, protocol, categories)
-        if choice.get("folds") or choice.get("fold_file"):
-            raise OptionError(
-                f"folds: the folds of {against} are used; remove --folds or --fold-file"
-            )
-        if choice.get("corpus") not in (None, centroid.corpus):
-            raise OptionError(
-                f"corpus: its name in {against} is {centroid.corpus!r}; remove --corpus"
-            )
-        folds = against / "folds.csv"
-        choice = {**choice, "corpus": centroid.corpus, "fold_file": folds}
+        choice = _choose_same_folds(against, centroid, choice)
     with open_output_folder(out, ALL_FILES, PROVENANCE, owner=OWNER) as output:
         # Everything is read before anything is trained.
         dataset = read_dataset(paths, **choice)
