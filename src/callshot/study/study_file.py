@@ -276,32 +276,33 @@ def _read_section(table: str, content: Any, where: str, base: Path) -> dict[str,
 
 
 def _read_value(entry: Field[Any], value: Any, name: str, base: Path) -> Any:
-    """Return the value of a key, checked against its option: lists as tuples, paths resolved.
+    """Return the value of a key, checked against its option.
 
-    `entry` is the option, `name` is how errors name the key; paths are relative to `base`.
+    Lists become tuples, lists of numbers are sorted, each number once, and paths are resolved
+    relative to `base`. `entry` is the option, `name` is how errors name the key.
     """
-    kind, item = user_type(entry)
-    expected, types = TYPES[kind, item]
-    one = entry.metadata["option"]
-    if one.also is not None:
-        also, more = TYPES[one.also, None]
-        expected = f"{expected} or {also}"
-        types += more
-    is_right = type(value) in types
-    if is_right and item is int:
-        is_right = all(type(k) is int and k >= 1 for k in value)
-    elif is_right and item is str:
+    kind, item_kind = user_type(entry)
+    expected, types = TYPES[kind, item_kind]
+    option = entry.metadata["option"]
+    if option.also is not None:  # a second type
+        also_expected, also_types = TYPES[option.also, None]
+        expected = f"{expected} or {also_expected}"
+        types += also_types
+    is_valid = type(value) in types
+    if is_valid and item_kind is int:
+        is_valid = all(type(number) is int and number >= 1 for number in value)
+    elif is_valid and item_kind is str:
         texts = value.values() if kind is Mapping else value
-        is_right = all(isinstance(text, str) for text in texts)
-    if not is_right:
+        is_valid = all(isinstance(text, str) for text in texts)
+    if not is_valid:
         raise OptionError(f"{name}: expected {expected}, got {value!r}")
     if kind is Path:
         return _resolve_path(base, value, name)
-    if item is int:
+    if item_kind is int:
         return tuple(sorted(set(value)))
     if kind is tuple:
         return tuple(value)
-    one.check(name, value)
+    option.check(name, value)
     return value
 
 
