@@ -32,6 +32,7 @@ from callshot.corpus.options import (
     rename_label,
 )
 from callshot.corpus.recordings import (
+    CorpusAnnotations,
     Errors,
     Library,
     Recordings,
@@ -151,24 +152,12 @@ def segment_corpus(
         for path, error in errors.items()
         if path not in annotated
     ]
-    notes = []
-    for note, file_count in read.notes.items():
-        notes.append(note if file_count == 1 else f"{note} ({file_count} files)")
-    annotated_files = len(set(calls.paths))
-    annotated_recordings = len(set(calls["recording"]))
-    if annotated_recordings < annotated_files:
-        notes.append(
-            f"the annotations put {count_text(annotated_files, 'file')} into "
-            f"{count_text(annotated_recordings, 'recording')}; files of one recording are never "
-            "on both sides of a fold"
-        )
-    notes += describe_renaming([row["label"] for row in read.rows], renames)
-    notes += describe_doubts(calls, options, recordings, corpus)
-    if "fold" in segments.frame.columns:
-        empty = segments.frame["fold"].null_count()
-        if 0 < empty < len(segments):
-            count = f"{empty} of {len(segments)} segments"
-            notes.append(f"{count} without a fold: in the common fold")
+    notes = [
+        *_describe_reading(read, calls),
+        *describe_renaming([row["label"] for row in read.rows], renames),
+        *describe_doubts(calls, options, recordings, corpus),
+        *_describe_folds(segments),
+    ]
     segmentation = Segmentation(
         recordings=list(recordings.values()),
         annotated=frozenset(read.annotated),
@@ -186,6 +175,32 @@ def segment_corpus(
         return segmentation
     audio_progress = scale_progress(progress, 1 - 2 * share)
     return check_audio(segmentation, segments, threads, audio_progress)
+
+
+def _describe_reading(read: CorpusAnnotations, calls: Spans) -> list[str]:
+    """Return notes on files of annotations, and on recordings of several files."""
+    notes = []
+    for note, file_count in read.notes.items():
+        notes.append(note if file_count == 1 else f"{note} ({file_count} files)")
+    files = len(set(calls.paths))
+    recordings = len(set(calls["recording"]))
+    if recordings < files:
+        notes.append(
+            f"the annotations put {count_text(files, 'file')} into "
+            f"{count_text(recordings, 'recording')}; files of one recording are never "
+            "on both sides of a fold"
+        )
+    return notes
+
+
+def _describe_folds(segments: Spans) -> list[str]:
+    """Return a note if only some of the segments have a fold in the annotations."""
+    if "fold" not in segments.frame.columns:
+        return []
+    empty = segments.frame["fold"].null_count()
+    if empty in (0, len(segments)):
+        return []
+    return [f"{empty} of {len(segments)} segments without a fold: in the common fold"]
 
 
 def read_spans(

@@ -300,14 +300,7 @@ def scan(
         opened = result.index
         rejects = result.rejects
         notes = result.notes
-        # The index may have recordings of earlier runs that are gone, or failed now.
-        library = find_recordings(to_path(recordings), follow_links=follow_links)
-        readable = set(library.paths) - {reject.file for reject in rejects}
-        scanned = [one for one in opened.recordings if one.path in readable]
-        if not scanned:
-            raise InputError(
-                f"{recordings}: no recording could be scanned (the first: {rejects[0].reason})"
-            )
+        scanned = _list_readable(opened, recordings, rejects, follow_links=follow_links)
         progress = scale_progress(progress, 1 - INDEXING)
 
     is_imported = opened.settings.is_imported
@@ -400,6 +393,23 @@ def _check_limits(
         raise OptionError(f"best: expected 1 or more windows, got {best}")
     if best is not None and false_alarms is not None:
         raise OptionError("best: cannot be combined with --false-alarms; remove one")
+
+
+def _list_readable(
+    index: Index, folder: Path | str, rejects: Sequence[Reject], *, follow_links: bool
+) -> list[IndexedRecording]:
+    """Return the recordings of a folder in its index, without the rejects.
+
+    The index may have recordings of earlier runs that are gone, or failed now.
+    """
+    library = find_recordings(to_path(folder), follow_links=follow_links)
+    readable = set(library.paths) - {reject.file for reject in rejects}
+    scanned = [one for one in index.recordings if one.path in readable]
+    if not scanned:
+        raise InputError(
+            f"{folder}: no recording could be scanned (the first: {rejects[0].reason})"
+        )
+    return scanned
 
 
 class _FoundWindows(NamedTuple):
