@@ -11,6 +11,7 @@ A crop has at most 64 columns (10.24 s). Frames after the last whole column are 
 convolution over patches.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -395,7 +396,8 @@ def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
     crops = []
     for row in rows.tolist():
         columns = np.arange(lengths[row] // PATCH)
-        windows = np.array_split(columns, -(-len(columns) // MAX_COLUMNS))
+        window_count = math.ceil(len(columns) / MAX_COLUMNS)
+        windows = np.array_split(columns, window_count)
         crops += [(row, window[0] * PATCH, len(window)) for window in windows]
     return Crops(*np.array(crops).T)
 

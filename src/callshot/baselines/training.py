@@ -540,7 +540,9 @@ def run_trainings(
         tables.setdefault(job.number, []).append(job_scores)
         epochs.setdefault(job.number, []).append(job_epochs)
     fold = jobs[0].fold
-    scores = np.full((len(fold), tables[0][0].shape[1]), np.nan)
+    first_scores, _ = outcomes[0]
+    outputs = first_scores.shape[1]
+    scores = np.full((len(fold), outputs), np.nan)
     for number, of_fold in tables.items():
         scores[fold == number] = np.mean(of_fold, axis=0)
     metadata = {

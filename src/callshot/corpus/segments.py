@@ -546,10 +546,11 @@ def check_any_segments(segmentation: Segmentation) -> None:
     reason = "the annotation files have no calls"
     groups = group_rejects(segmentation.rejects or segmentation.skipped_files)
     if groups:
-        first = groups[0][0]
+        most_frequent = groups[0]
+        first = most_frequent[0]
         row = "" if first.row is None else f", row {first.row}"
         total = sum(map(len, groups))
-        count = f"{len(groups[0]):,} of {count_text(total, 'reject')}"
+        count = f"{len(most_frequent):,} of {count_text(total, 'reject')}"
         reason = f"{count} like {first.file}{row}: {first.reason}"
         if first.reason == NO_LABEL:
             reason += "; --label NAME labels rows that have none"

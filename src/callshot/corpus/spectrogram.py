@@ -9,6 +9,8 @@ Rows      Row y of H, from the top, stands for a band of frequencies. It is the 
           bins inside the band, or between the two nearest bins if there are none.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,7 +38,7 @@ def measure_spectrogram(
     samples = len(signal)
     window = count_window(window_s, rate_hz)
     # Each column is the mean of so many frames, at most half a window apart.
-    needed = -(-samples * 2 // (width * window))
+    needed = math.ceil(2 * samples / (width * window))
     frames = max(1, min(MAX_FRAMES, needed))
     count = width * frames
     odd_numbers = 2 * np.arange(count) + 1
@@ -61,8 +63,12 @@ def find_fast_length(length: int) -> int:
     >>> find_fast_length(2 * 769)
     1600
     """
-    odd: list[int] = [3**a * 5**b for a in range(12) for b in range(8)]
-    return min(one << max(0, (-(-length // one) - 1).bit_length()) for one in odd)
+    lengths: list[int] = []
+    for odd in (3**a * 5**b for a in range(12) for b in range(8)):
+        factor = math.ceil(length / odd)
+        power_of_two = 1 << (factor - 1).bit_length()  # the next from it on
+        lengths.append(odd * power_of_two)
+    return min(lengths)
 
 
 def measure_frames(

@@ -8,6 +8,7 @@ has their mean. A dot marks hours that were recorded for less than half as long 
 there may have been more calls than were detected.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
@@ -261,14 +262,15 @@ def _compose(
 
     is_wide = columns == 1
     columns = min(columns, len(maps))
-    rows = -(-len(maps) // columns)
+    rows = math.ceil(len(maps) / columns)
     width_in = PAGE_WIDTH_IN
     if not is_wide:
         width_in *= max(columns, 1.4) / COLUMNS
     figure.set_size_inches(width_in, rows * (panel_in + TITLE_IN) + ABOVE_IN)
     axes = add_panels(figure, len(maps), columns)[:, 0]
     room_pt = 72 * (width_in / columns - TITLE_ROOM_IN)
-    ticks = range(0, len(days), -(-len(days) // MAX_DATES))
+    days_per_tick = math.ceil(len(days) / MAX_DATES)
+    ticks = range(0, len(days), days_per_tick)
     for ax, (title, counts) in zip(axes, maps, strict=True):
         ax.patch.set(**NOT_RECORDED)
         image = ax.imshow(

@@ -367,7 +367,7 @@ def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
     >>> [part.tolist() for part in split_call(np.arange(5, dtype=np.float32), 3)]
     [[0.0, 1.0, 2.0], [2.0, 3.0, 4.0]]
     """
-    count = -(-len(signal) // window)
+    count = math.ceil(len(signal) / window)
     starts = np.linspace(0, len(signal) - window, count).astype(int)
     return [signal[start : start + window] for start in starts]
 
@@ -375,7 +375,7 @@ def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
 def sample_index(index: Index) -> Background | None:
     """Return windows of an index as background without labels; None if there are too few."""
     # Every n-th window, so that all are not too many.
-    step = -(-len(index) // MAX_WINDOWS)
+    step = math.ceil(len(index) / MAX_WINDOWS)
     sampled = []
     for recording in index.recordings:
         first = 0  # window of the next block to take

@@ -119,7 +119,7 @@ def measure_space(parts: Sequence[Rows]) -> Space:
     Background are the quietest windows of each file, as in a scan.
     """
     count = sum(map(len, parts))
-    step = -(-count // MAX_SAMPLE)
+    step = ceil(count / MAX_SAMPLE)
     samples = []
     quiet = []
     for rows in parts:

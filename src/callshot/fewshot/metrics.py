@@ -365,7 +365,8 @@ class MetricSums:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
         self.tied[rows] += self.like(tied)
         self.decisions[rows] += self.like(decisions)
-        self._folds[-1][2][rows] += self.like(decisions.sum(axis=1))
+        _, _, decided = self._folds[-1]
+        decided[rows] += self.like(decisions.sum(axis=1))
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over `draws` draws.

@@ -10,6 +10,7 @@ class for a query z, a_n in the paper, is 2 c·z − |c|² with the mean c of it
 another rule or a trained classifier gives in its place.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -408,7 +409,8 @@ def score_queries(
         count_decisions(span.start, span.stop, decided, split.truth, counts)
         return counts
 
-    queries_per_task = -(-queries // (8 * engine.threads.threads))
+    tasks_wanted = 8 * engine.threads.threads
+    queries_per_task = math.ceil(queries / tasks_wanted)
     tasks = [partial(score, span) for span in blocks(queries, queries_per_task)]
     counts = engine.run(tasks, SCORING_SHARE * len(shots) / engine.episodes.folds)
     return scores, decided, np.sum(counts, axis=0)

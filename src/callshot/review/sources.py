@@ -639,11 +639,12 @@ def open_corpus(path: Path) -> Source:
     durations_s = {one.path: one.duration_s for one in segmentation.recordings}
     table = replace(segmentation.segments, metadata={"audio": segmentation.audio})
     source = _make_source(table, path, SourceOptions())
+    format, *_ = segmentation.sources[0]
     return replace(
         source,
         title=path.absolute().name,
         durations_s=durations_s,
-        annotations=segmentation.sources[0][0],
+        annotations=format,
     )
 
 

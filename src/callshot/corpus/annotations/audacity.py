@@ -63,9 +63,8 @@ def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, s
 
 def read(file: AnnotationFile) -> None:
     """Read a label track; a row is a label and the frequencies on the line below it."""
-    entries: list[
-        tuple[str, str]
-    ] = []  # the line of a label, the line of its frequencies
+    # The line of each label, and the line of its frequencies, empty if there is none.
+    entries: list[tuple[str, str]] = []
     previous = FREQUENCY_MARK  # no label is before the first line
     for line in split_lines(read_text(file.path, file.notes)):
         if line.startswith(FREQUENCY_MARK) and not previous.startswith(FREQUENCY_MARK):
