@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import soundfile
 
+from callshot.jobs import Pool
 from callshot.report import calls as sounds
 from callshot.report.calls import (
     choose_sounds,
     find_calls,
     make_call_clip,
-    make_clips,
     pick_calls,
     place_calls,
     rank_confused,
     score_calls,
+    start_clips,
 )
 from corpus_results import make_corpus_results, make_tables
 from rows_of_spans import make_row, make_spans
@@ -82,6 +83,13 @@ def make_audio(folder, count=4):
     return make_spans(segments, folder)
 
 
+def make_clips(segments, names, **options):
+    """Return the clips of segments, made in the threads of a pool."""
+    with Pool() as pool:
+        finish = start_clips(segments, names, pool, **options)
+        return finish()
+
+
 def test_clips_are_those_of_the_segments(tmp_path):
     clips = make_clips(make_audio(tmp_path), ["a@3", "a@1", "unknown"])
     assert list(clips) == ["a@3", "a@1"]
@@ -104,7 +112,7 @@ def test_the_size_of_all_clips_is_bounded_and_the_first_ones_are_kept(tmp_path):
     whole = make_clips(audio, ["a@2", "a@0", "a@1"])
     sizes = [len(one.sound) + len(one.picture) for one in whole.values()]
     most_bytes = 0.75 * (sizes[0] + sizes[1]) + 1
-    kept = make_clips(audio, ["a@2", "a@0", "a@1"], most_bytes)
+    kept = make_clips(audio, ["a@2", "a@0", "a@1"], most_bytes=most_bytes)
     assert list(kept) == ["a@2", "a@0"]
 
 

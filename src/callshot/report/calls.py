@@ -4,7 +4,8 @@ import base64
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,15 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from callshot.corpus.audio import load_audio
+from callshot.corpus.audio_files import Signal
 from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import CallshotError
 from callshot.files import make_folder, sha256_text, write_atomic
+from callshot.jobs import Pool
 from callshot.records import CorpusResults, FloatArray, Folds
 from callshot.report.plane import principal_plane, scale_points
 from callshot.report.summary.context import is_random
 from callshot.report.templates import clean
 from callshot.results import content_key
-from callshot.spans import Spans
+from callshot.spans import Row, Spans
 from callshot.vectors import Vectors
 
 MAX_CALLS = 12  # that a cell of the heat map lists
@@ -151,14 +154,16 @@ class CallClip(NamedTuple):
     speed: int = 1
 
 
-def make_clips(
+def start_clips(
     segments: Spans,
     names: Sequence[str],
+    pool: Pool,
     most_bytes: float = MAX_BYTES,
     store: Path | None = None,
-) -> dict[str, CallClip]:
-    """Return the clips of the segments `names`, by name, as long as all fit `most_bytes`.
+) -> Callable[[], dict[str, CallClip]]:
+    """Begin to make the clips of the segments `names` in the threads of a pool.
 
+    Return a function that waits for them and returns them by name, as long as all fit `most_bytes`.
     The first names come first. Segments whose recording cannot be read have no clip. The file
     `store` keeps the clips: they are not made again if neither segments nor recordings changed.
     """
@@ -167,24 +172,31 @@ def make_clips(
     ordered = replace(named, frame=by_place)
     files = [_file_facts(segments.root / path) for path in ordered.paths]
     key = content_key(list(ordered.rows()), files)
-    clips = _read_clips(store, key)
-    if clips is None:
-        clips = dict(_load_clips(ordered))
-        if store is not None:
-            facts = {name: clip._asdict() for name, clip in clips.items()}
-            keys = [key, sha256_text(json.dumps(facts))]
-            make_folder(store.parent)
-            write_atomic(store, json.dumps({"key": keys, "clips": facts}))
-    kept = {}
-    size = 0
-    for name in dict.fromkeys(names):
-        if name in clips:
-            clip = clips[name]
-            size += len(clip.sound) + len(clip.picture) + len(clip.fast)
-            if size > most_bytes * BASE64:
-                break
-            kept[name] = clip
-    return kept
+    stored = _read_clips(store, key)
+    tasks = {} if stored is not None else _submit_clips(ordered, pool)
+
+    def finish() -> dict[str, CallClip]:
+        """Wait for the clips, store them, and return those that fit."""
+        clips = stored
+        if clips is None:
+            clips = {name: task.result() for name, task in tasks.items()}
+            if store is not None:
+                facts = {name: clip._asdict() for name, clip in clips.items()}
+                keys = [key, sha256_text(json.dumps(facts))]
+                make_folder(store.parent)
+                write_atomic(store, json.dumps({"key": keys, "clips": facts}))
+        kept = {}
+        size = 0
+        for name in dict.fromkeys(names):
+            if name in clips:
+                clip = clips[name]
+                size += len(clip.sound) + len(clip.picture) + len(clip.fast)
+                if size > most_bytes * BASE64:
+                    break
+                kept[name] = clip
+        return kept
+
+    return finish
 
 
 def _file_facts(path: Path) -> tuple[int, int]:
@@ -207,8 +219,8 @@ def _read_clips(store: Path | None, key: str) -> dict[str, CallClip] | None:
     return None
 
 
-def _load_clips(segments: Spans) -> Iterator[tuple[str, CallClip]]:
-    """Yield the name and the clip of each segment that can be read.
+def _submit_clips(segments: Spans, pool: Pool) -> dict[str, Future[CallClip]]:
+    """Load segments, and make the clips of those that can be read in the threads of a pool.
 
     A clip ends after MAX_LENGTH_S; a short call is played with some sound around it. All calls of a
     label are drawn up to the same frequency, which noise in one of them does not change.
@@ -223,14 +235,25 @@ def _load_clips(segments: Spans) -> Iterator[tuple[str, CallClip]]:
     rates_hz = segments["rate_hz"]
     signals = {}
     medians_hz = defaultdict[str, list[float]](list)
-    for row, signal in load_audio(spans):
-        if not isinstance(signal, CallshotError) and len(signal):
-            signals[row] = np.asarray(signal, float)
-            median_hz = median_frequency_hz(signals[row], rates_hz[row])
+    for row, loaded in load_audio(spans, prepare=_measure_median):
+        if not isinstance(loaded, CallshotError) and len(loaded[0]):
+            signals[row], median_hz = loaded
             medians_hz[labels[row]].append(median_hz)
+    tasks = {}
     for row, signal in signals.items():
         median_hz = float(np.median(medians_hz[labels[row]]))
-        yield names[row], make_call_clip(signal, rates_hz[row], median_hz)
+        task = pool.submit(make_call_clip, signal, rates_hz[row], median_hz)
+        tasks[names[row]] = task
+    return tasks
+
+
+def _measure_median(span: Row, signal: Signal) -> tuple[FloatArray, float]:
+    """Return the audio of a span as float64, and the median frequency of its energy."""
+    samples = np.asarray(signal, float)
+    median_hz = 0.0
+    if len(samples):
+        median_hz = median_frequency_hz(samples, span["rate_hz"])
+    return samples, median_hz
 
 
 def make_call_clip(

@@ -16,6 +16,7 @@ from typing import Any
 from callshot.corpus.segment_table import write_rejects
 from callshot.encoders.catalogue import list_citations
 from callshot.fewshot.protocol import Protocol
+from callshot.jobs import Pool
 from callshot.options import DisplayOptions
 from callshot.records import CorpusResults, Progress
 from callshot.records.frames import CURVE_KEY
@@ -24,7 +25,7 @@ from callshot.report.calls import (
     MAX_BYTES,
     choose_sounds,
     find_calls,
-    make_clips,
+    start_clips,
 )
 from callshot.report.choices import join_classifiers
 from callshot.report.encoder_names import with_names
@@ -95,8 +96,8 @@ def write_report(
     """Write all files of a report to a folder; return their names.
 
     Results, summaries and segments are by corpus; the page plays some of the segments. `provenance`
-    is shown on the page. `workers` draw figures beside this process, which meanwhile writes the
-    numbers. What did not change since the `earlier` report is copied.
+    is shown on the page. `workers` draw figures beside this process, and threads make sounds, while
+    it writes the numbers. What did not change since the `earlier` report is copied.
     """
     every = list(all_results.values())
     named = list(map(with_names, every))
@@ -111,33 +112,36 @@ def write_report(
         drawings[results.corpus] = start_drawing(
             pages, folder, place, options.formats, workers, earlier
         )
-    names = [
-        name for results in every for name in write_numbers(results, folder, earlier)
-    ]
-    tables = write_tables(build_tables(every, **options.of_tables), folder / "tables")
-    names += [f"tables/{name}" for name in tables]
     calls = {results.corpus: find_calls(results) for results in every}
-    clips = {}
-    for corpus, spans in segments.items():
-        if options.sounds:
-            store = earlier.beside(f"sounds-{corpus}.json")
-            sounds = choose_sounds(calls[corpus], all_results[corpus])
-            clips[corpus] = make_clips(spans, sounds, MAX_BYTES / len(every), store)
-    progress(0.3, "numbers and sounds")
+    with Pool(thread_name_prefix="callshot-sounds") as pool:
+        unfinished_clips = {}
+        for corpus, spans in segments.items():
+            if options.sounds:
+                store = earlier.beside(f"sounds-{corpus}.json")
+                sounds = choose_sounds(calls[corpus], all_results[corpus])
+                most_bytes = MAX_BYTES / len(every)
+                unfinished_clips[corpus] = start_clips(
+                    spans, sounds, pool, most_bytes, store
+                )
+        names = []
+        for results in every:
+            names += write_numbers(results, folder, earlier)
+        tables = build_tables(every, **options.of_tables)
+        for name in write_tables(tables, folder / "tables"):
+            names.append(f"tables/{name}")
+        progress(0.2, "numbers")
 
-    pictures = {}
-    for corpus, finish in drawings.items():
-        paths = finish()
-        names += [path.relative_to(folder).as_posix() for path in paths]
-        shown = []
-        for path in paths:
-            name, _, number = path.stem.partition("-")
-            figure = FIGURES[name]
-            if path.suffix == ".png" and figure.section != ON_CHART:
-                caption = f"{figure.caption}, {number}" if number else figure.caption
-                shown.append((figure.section, caption, path))
-        pictures[corpus] = shown
-        progress(0.5 / len(drawings), f"figures of {corpus}")
+        pictures = {}
+        for corpus, finish_figures in drawings.items():
+            paths = finish_figures()
+            names += [path.relative_to(folder).as_posix() for path in paths]
+            pictures[corpus] = list_pictures(paths)
+            progress(0.5 / len(drawings), f"figures of {corpus}")
+        clips = {
+            corpus: finish_clips() for corpus, finish_clips in unfinished_clips.items()
+        }
+        progress(0.1, "sounds")
+
     methods = {
         results.corpus: [
             *describe_methods(with_names(results), options.protocol),
@@ -161,6 +165,18 @@ def write_report(
     )
     progress(0.2, "the page")
     return [*names, PAGE]
+
+
+def list_pictures(paths: Iterable[Path]) -> list[tuple[str, str, Path]]:
+    """Return the figures that the page shows, by the paths of all: section, caption and path."""
+    pictures = []
+    for path in paths:
+        name, _, number = path.stem.partition("-")
+        figure = FIGURES[name]
+        if path.suffix == ".png" and figure.section != ON_CHART:
+            caption = f"{figure.caption}, {number}" if number else figure.caption
+            pictures.append((figure.section, caption, path))
+    return pictures
 
 
 def write_numbers(
