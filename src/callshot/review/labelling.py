@@ -445,6 +445,15 @@ class Labelling:
         self.finding.stop()
         return self.describe_tasks()
 
+    def _check_key(self, action: str, key: str) -> None:
+        """Raise RequestError if a new box has the id of another, or no box has the id to change."""
+        labels = self.labels
+        is_there = key in labels.boxes or key in labels.refused
+        if action in (ADD, NO) and is_there:
+            raise RequestError("box: there is one with this id already", 409)
+        if action in (CHANGE, DELETE) and key not in labels.boxes:
+            raise RequestError("this call was deleted, or never saved", 404)
+
     def change(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Add, change or delete a box, or save that a sound is not of a name; return what changed.
 
@@ -463,12 +472,7 @@ class Labelling:
         row = make_row(request, action, {"id": key})
         with self.lock:
             if row["uuid"] not in self.journal.by_uuid:
-                labels = self.labels
-                is_there = key in labels.boxes or key in labels.refused
-                if action in (ADD, NO) and is_there:
-                    raise RequestError("box: there is one with this id already", 409)
-                if action in (CHANGE, DELETE) and key not in labels.boxes:
-                    raise RequestError("this call was deleted, or never saved", 404)
+                self._check_key(action, key)
                 is_tight = action == ADD and request.get("tight") is True
                 if is_tight or action == NO:
                     box = self._guess_band(box)

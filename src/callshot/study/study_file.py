@@ -370,49 +370,21 @@ def _parse_encoders(
     Where options have lists of values, there is an encoder for each combination. All must have
     different titles, be ready to run, and have sequences if a baseline needs them.
     """
-    encoders = {}
+    encoders: dict[str, StudyEncoder] = {}
     for number, content in enumerate(contents, 1):
-        where = f"[[encoder]] {number}"
-        if not isinstance(content, dict) or not isinstance(content.get("name"), str):
-            raise OptionError(
-                f'{where}: expected name = "…"; callshot encoders lists them'
-            )
-        name = content["name"]
-        if name.startswith("onnx:"):
-            name = f"onnx:{_resolve_path(base, name.removeprefix('onnx:'), where)}"
-        options = {key: content[key] for key in content if key not in ("name", "title")}
-        values = {key: _choice_texts(value) for key, value in options.items()}
-        combinations = [*product(*values.values())]
-        titles = content.get("title", [None] * len(combinations))
-        if not isinstance(titles, list):
-            titles = [titles]
-        if len(titles) != len(combinations):
-            raise OptionError(
-                f"{where} title: expected a list of {len(combinations)} titles, one for each "
-                f"encoder that the lists of options make, got {len(titles)}"
-            )
-        for combination, title in zip(combinations, titles, strict=True):
-            choices = dict(zip(values, combination, strict=True))
-            if title is not None and not isinstance(title, str):
-                raise OptionError(
-                    f"{where} title: expected text in quotes, got {title!r}"
-                )
-            with name_errors(f"{where}:"):
-                joined_encoder = find_joined_encoder(name, choices)
-                if title is not None:
-                    check_title(title)
-            title = title or joined_encoder.name
+        for encoder in _parse_encoder(content, f"[[encoder]] {number}", base):
+            title = encoder.title
             if title in encoders:
                 raise OptionError(
                     f"[[encoder]]: {title} is given twice; remove one, or change an option of "
                     "it or its title"
                 )
-            if "recurrent" in baselines.train and joined_encoder.may_join:
+            if "recurrent" in baselines.train and encoder.joined_encoder.may_join:
                 raise OptionError(
                     f"[baselines] train: recurrent needs sequences, and {title} has none, "
                     "because it joins encoders or speeds (speed=auto may); remove one of the two"
                 )
-            encoders[title] = StudyEncoder(name, choices, joined_encoder, title)
+            encoders[title] = encoder
 
     if not encoders:
         raise OptionError('no encoder; add [[encoder]] with name = "mfcc", for example')
@@ -423,6 +395,38 @@ def _parse_encoders(
                 steps = "; then: ".join(needs)
                 raise InputError(f"encoder {spec.name}: cannot run yet; first: {steps}")
     return [*encoders.values()]
+
+
+def _parse_encoder(content: Any, where: str, base: Path) -> Iterator[StudyEncoder]:
+    """Yield the encoders of one table: one for each combination of the values of its options.
+
+    `where` is how errors name the table.
+    """
+    if not isinstance(content, dict) or not isinstance(content.get("name"), str):
+        raise OptionError(f'{where}: expected name = "…"; callshot encoders lists them')
+    name = content["name"]
+    if name.startswith("onnx:"):
+        name = f"onnx:{_resolve_path(base, name.removeprefix('onnx:'), where)}"
+    options = {key: content[key] for key in content if key not in ("name", "title")}
+    values = {key: _choice_texts(value) for key, value in options.items()}
+    combinations = [*product(*values.values())]
+    titles = content.get("title", [None] * len(combinations))
+    if not isinstance(titles, list):
+        titles = [titles]
+    if len(titles) != len(combinations):
+        raise OptionError(
+            f"{where} title: expected a list of {len(combinations)} titles, one for each "
+            f"encoder that the lists of options make, got {len(titles)}"
+        )
+    for combination, title in zip(combinations, titles, strict=True):
+        choices = dict(zip(values, combination, strict=True))
+        if title is not None and not isinstance(title, str):
+            raise OptionError(f"{where} title: expected text in quotes, got {title!r}")
+        with name_errors(f"{where}:"):
+            joined_encoder = find_joined_encoder(name, choices)
+            if title is not None:
+                check_title(title)
+        yield StudyEncoder(name, choices, joined_encoder, title or joined_encoder.name)
 
 
 def _choice_texts(value: Any) -> list[str]:

@@ -246,7 +246,7 @@ def _band_edges_hz(options: MfccOptions) -> FloatArray:
     """Return bands + 2 frequencies from 0 to half the rate, at equal steps in mel."""
     top_hz = options.rate_hz / 2
     count = options.bands + 2
-    if options.mel == "htk":
+    if options.mel == "htk":  # mel = 2595 log₁₀(1 + f / 700)
         return 700 * (np.geomspace(1, 1 + top_hz / 700, count) - 1)
     # Slaney's scale: 200/3 Hz per mel up to 1 kHz (mel 15), then a factor of 6.4 in 27 mels.
     top_mel = top_hz * 3 / 200
