@@ -57,6 +57,21 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     again = tmp_path / "again"
     run("scan", model, found / "index", "--out", again, "--quiet")
     assert (again / "events.csv").read_bytes() == (found / "events.csv").read_bytes()
+    run("convert", found, "--to", "kaleidoscope", "--out", tmp_path / "k", "--quiet")
+    converted = pl.read_csv(tmp_path / "k" / "kaleidoscope.csv")
+    assert len(converted) == len(events)
+    for number, detections in enumerate((found, found / "events.parquet")):
+        run(
+            "score",
+            detections,
+            site,
+            "--recordings",
+            site,
+            "--out",
+            tmp_path / f"{number}",
+        )
+    scores = [(tmp_path / name / "scores.csv").read_bytes() for name in "01"]
+    assert scores[0] == scores[1]
     shown = run("export", model, "--onnx", tmp_path / "model.onnx")
     assert "takes vectors of mfcc" in shown.out
     assert (tmp_path / "model.onnx").stat().st_size > 0

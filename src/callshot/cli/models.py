@@ -616,7 +616,8 @@ def score(
     detections: Path = argument(
         ...,
         "DETECTIONS",
-        "Detections with scores: a CSV or Parquet file, or any annotation format.",
+        "Detections with scores: a folder of callshot scan, a CSV or Parquet file, or any "
+        "annotation format.",
     ),
     out: Out,
     annotations: Path | None = argument(
@@ -703,7 +704,7 @@ def convert(
         ...,
         "EVENTS",
         "Detections or annotations to convert: a file or folder in CSV, Parquet or any "
-        "annotation format, or a folder of callshot label or callshot review.",
+        "annotation format, or a folder of callshot scan, label or review.",
     ),
     out: Out,
     to: str = option(

@@ -119,6 +119,13 @@ def open_recordings(folder: Path) -> RecordingFolder:
     return RecordingFolder(library, recordings, errors)
 
 
+def find_event_table(path: Path) -> Path:
+    """Return the table of events in the folder of a scan; any other path as it is."""
+    table = path / "events.parquet"
+    is_scan = (path / "scan.json").is_file() and table.is_file()
+    return table if is_scan else path
+
+
 def read_events(
     path: Path,
     recordings: RecordingFolder | None = None,
@@ -126,13 +133,14 @@ def read_events(
     *,
     check: bool = True,
 ) -> EventTable:
-    """Read detections or annotations, of one recording or of many.
+    """Read detections or annotations, of one recording or of many, or those of a scan's folder.
 
     Without `recordings`, every file must name the recordings of its rows. Results of callshot must
     be as they were written, except a text file that is given by its own path: people edit these.
     Without `check`, all that have a start, an end and a label are kept: events may begin before
     their recording or end after it, and may be there twice. They also have the columns of PLACE.
     """
+    path = find_event_table(path)
     is_parquet = path.suffix.lower() == PARQUET
     if is_parquet or path.is_dir():
         check_result(path, RESULT_LISTS)

@@ -40,6 +40,7 @@ from callshot.detection.events import (
     EventTable,
     RecordingFolder,
     complete_events,
+    find_event_table,
     open_recordings,
     read_events,
     rename_recordings,
@@ -314,7 +315,7 @@ def _read_classes(detections: Events) -> list[str] | None:
     """Return the classes of the model that found the detections, None if it is not known."""
     if isinstance(detections, pl.DataFrame):
         return None
-    path = to_path(detections)
+    path = find_event_table(to_path(detections))
     scan = path.parent / SCAN
     if not scan.is_file():
         return None
