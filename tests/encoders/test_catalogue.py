@@ -29,8 +29,8 @@ def test_names_are_unique_and_every_encoder_is_described():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("perch", "did you mean perch-v"),
-        ("birdnet", "did you mean birdnet-v"),
+        ("perch", r"did you mean perch-v1 or perch-v2\?"),
+        ("BirdNET", r"did you mean birdnet-v2.4 or .*birdnet-v3.0\?"),
         ("mfc", "did you mean mfcc"),
         ("hubert-base-l13", "did you mean hubert-base-l2"),
         ("x" * 40, "`callshot encoders` lists all"),

@@ -105,7 +105,11 @@ def find_encoder(name: str, options: Mapping[str, str] | None = None) -> Encoder
     if name not in specs:  # plugins are loaded only if callshot has none of that name
         specs = {spec.name: spec for spec in list_specs()}
     if name not in specs:
-        hint = suggest(name.lower(), specs, cutoff=0.4) or ";"
+        word = name.lower()
+        versions = [one for one in specs if word and one.startswith(word)]
+        hint = suggest(word, specs, cutoff=0.4) or ";"
+        if versions:
+            hint = f"; did you mean {' or '.join(versions)}?"
         raise OptionError(
             f"encoder: unknown name {name!r}{hint} `callshot encoders` lists all"
         )
