@@ -10,7 +10,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kern
 .PHONY: demo test check docs bench package test-lowest test-full clean
 
 demo: demo/study.toml demo/calls.npz
-	$(BIN)/callshot run demo/study.toml
+	$(DEMO_STUDY) run demo/study.toml
 	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --out demo/detections
 	@echo
 	@echo "demo/results/report.html                how good a classifier is with k examples"
@@ -28,10 +28,16 @@ demo: demo/study.toml demo/calls.npz
 # Every k up to 10, then some: the curve of 1-40 with fewer points, and less to train at large k.
 DEMO_SHOTS := 1-10,15,20,30,40
 
-# YAMNet comes through pip; where it cannot be had, the demo runs without it.
+# The study has its own folder of weights, so that it is the same on every machine: BirdNET, where it is installed, takes
+# longer than the rest of the demo. To study every installed encoder: make demo DEMO_HOME=~/.cache/callshot
+DEMO_HOME ?= $(CURDIR)/demo/home
+DEMO_STUDY = CALLSHOT_HOME="$(DEMO_HOME)" $(BIN)/callshot
+
+# YAMNet comes through pip; where it cannot be had, the demo runs without it. The review of the detections needs it too.
 demo/study.toml: demo/corpus/README.md
 	-$(BIN)/callshot encoders get yamnet
-	$(BIN)/callshot init demo/corpus/recordings --annotations demo/corpus/raven --min-length-s 1 --shots $(DEMO_SHOTS) --out $@
+	-$(DEMO_STUDY) encoders get yamnet
+	$(DEMO_STUDY) init demo/corpus/recordings --annotations demo/corpus/raven --min-length-s 1 --shots $(DEMO_SHOTS) --out $@
 
 demo/corpus/README.md: | $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus
