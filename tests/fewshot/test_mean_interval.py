@@ -12,12 +12,13 @@ from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.mean_interval import (
     draw_multipliers,
+    jackknife_factors,
     query_influence,
     sample_deviations,
     sample_means,
     support_influence,
 )
-from callshot.fewshot.spreads import MAX_GROUPS, group_recordings
+from callshot.fewshot.spreads import MAX_GROUPS, STEP, group_recordings
 from callshot.fewshot.sweep import sweep
 from corpora import episodes_of, folds_of, gaussian_corpus, random_corpus
 from literal import below, key, make_stream
@@ -41,7 +42,7 @@ def score_draw(episodes, protocol, k, draw, kept):
             a.append(reference.centroid(episodes, query, supports))
         scores = np.array([reference.log_odds(row) for row in a])
         relevant = episodes.relevant[queries]
-        weights = np.where(kept[queries], 1.0, 2.0**-20)
+        weights = np.where(kept[queries], 1.0, 1 - STEP)
         folds.append((scores, relevant, weights))
         is_hit = relevant[np.arange(len(a)), np.argmax(a, axis=1)]
         hits += np.mean(weights * is_hit)
@@ -50,7 +51,7 @@ def score_draw(episodes, protocol, k, draw, kept):
 
 
 def literal_influence(episodes, protocol, k):
-    """What mAP and accuracy lose without each recording: as queries, and as examples by class.
+    """How each recording moves mAP and accuracy: by its queries, and by examples of each class.
 
     The last result says which classes have a choice of examples in any fold.
     """
@@ -67,9 +68,20 @@ def literal_influence(episodes, protocol, k):
             value = score_draw(episodes, protocol, k, d, kept)
             lost[group].append(whole[d] - value)
     as_query = np.array([np.mean(rows, axis=0) for rows in lost])
+    is_query = episodes.fold >= 0
+    for group, name in enumerate(keys):
+        is_own = is_query & (own == name)
+        labels = set(episodes.label[is_own])
+        # Where a share s of the queries of a class weighs w less, a mean loses w / (1 - w s) of the
+        # influence.
+        shares = [is_own[is_query & (episodes.label == n)].mean() for n in labels]
+        as_query[group] *= 1 / STEP - sum(shares) / max(len(shares), 1)
     deviation = np.array(whole) - np.mean(whole, axis=0)
     by_class = np.zeros((len(episodes.classes), *as_query.shape))
-    variance, mean = np.zeros((2, len(episodes.classes)))
+    variance, mean, pools = np.zeros((3, len(episodes.classes)))
+    for n, f in np.ndindex(len(pools), episodes.folds):
+        inside = (episodes.label == n) & (episodes.fold != f)
+        pools[n] += inside.sum() / episodes.folds
     can_vary = np.zeros(len(episodes.classes), bool)
     for row, (n, fold) in enumerate(zip(episodes.label, episodes.fold, strict=True)):
         counts, expected, possible, varying = np.zeros(DRAWS), 0.0, 0, 0
@@ -92,7 +104,7 @@ def literal_influence(episodes, protocol, k):
         mean[n] += expected * scale
     # Supports of several folds are not quite the same, so that counts vary too little.
     overlap = np.where(can_vary, np.minimum(variance / np.maximum(mean, 1e-9), 1), 1)
-    return as_query, by_class / overlap[:, None, None], can_vary
+    return as_query, by_class * ((pools - 1) / pools / overlap)[:, None, None], can_vary
 
 
 @pytest.mark.parametrize("sampler_seed", [0, 1])
@@ -105,8 +117,8 @@ def test_influences_are_those_of_the_literal_twin(sampler_seed):
         names = [("all", "map"), ("all", "accuracy")]
         values = np.stack([sums.values[name] for name in names], axis=1)
         without = np.stack([sums.left_out.values[name] for name in names], axis=1)
-        groups = len(group_recordings(episodes)[0])
-        as_query, _ = query_influence(values, without, groups)
+        of_loss, _ = jackknife_factors(episodes)
+        as_query, _ = query_influence(values, without, of_loss)
         as_example, _ = support_influence(engine, np.array([1, 2]), values)
     before = np.nan
     for s, k in enumerate(protocol.shots):
@@ -175,14 +187,47 @@ def test_many_recordings_are_grouped_and_groups_do_not_depend_on_other_corpora()
         assert alone[0][alone[1][one]] == with_source[0][with_source[1][one]]
 
 
-def test_deviations_have_the_variance_of_the_influences_and_the_tails_of_few_groups():
-    keys = np.arange(5, dtype=np.uint64)
-    influence = np.array([0.1, -0.2, 0.0, 0.3, -0.1])
-    samples = sample_deviations(influence, np.zeros(()), keys, PROTOCOL)
+def recordings_with_two_calls(recordings):
+    """Episodes in which each recording has a call of both classes, and the group of each."""
+    names = [f"r{i:03}" for i in range(recordings) for _ in "ab"]
+    segments = [f"{i:04}" for i in range(len(names))]
+    matrix = np.random.default_rng(0).normal(size=(len(names), 2))
+    labels = ["a", "b"] * recordings
+    empty = [()] * len(names)
+    table = Vectors.from_columns("e", matrix, segments, names, labels, empty)
+    fold = [i // 2 % 4 for i in range(len(names))]
+    episodes = episodes_of(table.with_columns(fold=fold))
+    _, group = group_recordings(episodes)
+    return episodes, group[episodes.label == 0]
+
+
+def test_deviations_are_those_of_a_mean_with_the_tails_of_few_groups():
+    episodes, group = recordings_with_two_calls(5)
+    values = np.array([0.1, 0.9, 0.4, 0.3, 0.2])
+    losses = np.zeros(5)
+    for n in range(5):
+        weight = np.where(np.arange(5) == n, 1 - STEP, 1)
+        losses[group[n]] = values.mean() - np.average(values, weights=weight)
+    samples = sample_deviations(losses, episodes, PROTOCOL)
     t_over_normal = 3.746947 / 2.326348  # 99th percentiles, 4 degrees of freedom
-    expected = t_over_normal * np.sqrt(5 / 4 * np.sum(influence**2))
+    expected = t_over_normal * values.std(ddof=1) / np.sqrt(5)
     assert samples.std() == pytest.approx(expected, rel=0.1)
     assert samples.mean() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_groups_of_recordings_have_the_variance_of_single_ones():
+    recordings = 3 * MAX_GROUPS
+    episodes, group = recordings_with_two_calls(recordings)
+    of_loss, inflation = jackknife_factors(episodes)
+    counts = np.bincount(group)
+    rng = np.random.default_rng(0)
+    variances = []
+    for _ in range(2000):
+        values = rng.normal(size=recordings)
+        rest = values.sum() - STEP * np.bincount(group, values)
+        losses = values.mean() - rest / (recordings - STEP * counts)
+        variances.append(inflation * np.sum(np.square(of_loss * losses)))
+    assert np.mean(variances) == pytest.approx(1 / recordings, rel=0.03)
 
 
 def test_multipliers_are_normal_numbers_of_the_seed_and_the_recording():

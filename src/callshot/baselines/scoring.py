@@ -167,12 +167,11 @@ def baseline_frame(
     if "shared" in protocol.spreads:
         keys, group = group_recordings(episodes)
         units = units_without(np.arange(len(keys)), group)
-        # Sample n is without recording n.
+        # In sample n, the queries of group n weigh less.
         without = sum_metrics(*inputs, units).values
         for metric_key, value in values.items():
-            influence = value[0] - without[metric_key][0]
-            noise = np.zeros(())
-            deviations = sample_deviations(influence, noise, keys, protocol)
+            losses = value[0] - without[metric_key][0]
+            deviations = sample_deviations(losses, episodes, protocol)
             mean_samples[metric_key] = value[0, 0] + deviations
     # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
     inflation = float(small_sample_inflation(count_recordings(episodes)).mean())

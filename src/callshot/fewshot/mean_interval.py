@@ -5,11 +5,13 @@ question: it is about the mean over all labelled sets, and the only uncertainty 
 recordings. The mean depends on a recording in two ways, because its calls are queries, and
 examples of others. The influence of a recording is what the mean loses without it:
 
-queries   each draw is measured again without the queries of one recording, in turn
+queries   each draw is measured again with queries of one recording that weigh less, in turn
 examples  the mean of all draws, minus the mean of those whose supports lack its calls; an exemplar
           that is in a share p of the supports has the influence cov(count, score) / (1 − p)
 
-The sum of the squares of the influences is the jackknife estimate of the variance. Many recordings
+Both are scaled to the infinitesimal jackknife: exact for a mean over n recordings, where the sum of
+the squares of the influences, times n / (n − 1), is the estimate of the variance. Queries weigh an
+eighth less, not nothing: AP is far from linear, and without them it loses too much. Many recordings
 are put into groups at random, so that each group is left out in enough draws. Where a class gives
 its whole pool, no draw lacks its calls: its influence is the one at the largest k below.
 
@@ -30,7 +32,8 @@ from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import Pools, Sampling, count_supports
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import group_recordings
+from callshot.fewshot.spreads import STEP, group_recordings
+from callshot.fewshot.sweep import count_recordings
 from callshot.records import FloatArray, IntArray
 from callshot.records.frames import (
     VALUES,
@@ -74,10 +77,11 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     values = _stack(sums, rows)
     without = _stack(sums.left_out, rows)
     group_key, _ = group_recordings(episodes)
-    by_query, query_noise = query_influence(values, without, len(group_key))
+    of_loss, inflation = jackknife_factors(episodes)
+    by_query, query_noise = query_influence(values, without, of_loss)
     by_support, support_noise = support_influence(engine, shots, values)
     influence = by_query + by_support
-    by_group = scale_influence(influence, query_noise + support_noise)
+    by_group = scale_influence(influence, query_noise + support_noise, inflation)
     weights = np.concatenate([by_group, draw_errors(values)], axis=2)
     # Samples without deviations have no interval: nothing is known about other recordings.
     weights[np.isnan(weights).any(axis=2)] = 0.0
@@ -113,15 +117,41 @@ def _stack(sums: Any, rows: slice) -> FloatArray:
     return np.concatenate([*tables, sums.per_class["map"][rows]], axis=1)
 
 
+def jackknife_factors(episodes: Episodes) -> tuple[FloatArray, float]:
+    """Return factors that make losses the influences of groups, and one of their sum of squares.
+
+    A loss where queries of a group weigh less, times the first, (groups,), is the influence of the
+    group. It depends on the group's share of queries, a mean over the classes in it. The sum of
+    squares underestimates the variance by n / (n − 1), where n are the recordings of a class; in a
+    group of several, influences of one class partly cancel.
+    """
+    group_key, group = group_recordings(episodes)
+    groups = len(group_key)
+    queries = np.zeros((groups, len(episodes.classes)))
+    is_query = episodes.fold >= 0
+    np.add.at(queries, (group[is_query], episodes.label[is_query]), 1.0)
+    share_of_class = queries / np.maximum(queries.sum(axis=0), 1.0)
+    classes_in_group = np.count_nonzero(queries, axis=1)
+    share = share_of_class.sum(axis=1) / np.maximum(classes_in_group, 1)
+    of_loss = (1.0 - STEP * share) / STEP
+    of_class = count_recordings(episodes)
+    inflation = float(np.mean(of_class / np.maximum(of_class - 1, 1)))
+    recordings = len(np.unique(episodes.recording_key))
+    in_one_group = (recordings / groups - 1) / max(recordings - 1, 1)  # of all pairs
+    return of_loss, inflation / (1.0 - in_one_group)
+
+
 def query_influence(
-    values: FloatArray, without: FloatArray, groups: int
+    values: FloatArray, without: FloatArray, of_loss: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return what the mean loses without the queries of each group, and the noise of that.
+    """Return the influence of the queries of each group on the mean, and the noise of that.
 
     `values` is (shots, values, draws); `without` are the values of the same draws, of each in turn,
-    without the queries of one group. The result is (shots, values, groups), and the variance that
-    the limited number of draws adds to the sum of squares, (shots, values).
+    where the queries of one group weigh less; `of_loss` comes from `jackknife_factors`. The result
+    is (shots, values, groups), and the variance that the limited number of draws adds to the sum of
+    squares, (shots, values).
     """
+    groups = len(of_loss)
     repeats = without.shape[2] // values.shape[2]
     loss = np.repeat(values, repeats, axis=2) if repeats > 1 else values
     loss = loss - without
@@ -133,19 +163,19 @@ def query_influence(
     count[:more] += 1
     total = whole.sum(axis=2)
     total[:, :, :more] += rest
-    influence = total / count
-    whole -= influence[:, :, None]
-    rest -= influence[:, :, :more]
+    mean_loss = total / count
+    whole -= mean_loss[:, :, None]
+    rest -= mean_loss[:, :, :more]
     squares = np.einsum("svtg,svtg->svg", whole, whole)
     squares[:, :, :more] += np.square(rest)
     noise = squares / (count * np.maximum(count - 1, 1))
-    return influence, noise.sum(axis=2)
+    return of_loss * mean_loss, np.sum(np.square(of_loss) * noise, axis=2)
 
 
 def support_influence(
     engine: Engine, shots: IntArray, values: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return what the mean loses without each group in supports, and the noise of that.
+    """Return the influence of each group in supports on the mean, and the noise of that.
 
     `values` is (shots, values, draws), the results are as those of `query_influence`. They are NaN
     where a class gives its whole pool at every k up to there.
@@ -182,8 +212,12 @@ def support_influence(
     spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
     counted = engine.run([partial(count, first_pools, span) for span in spans])
     first_power = sum(power for _, power in counted) / first_draws
-    overlap = fold_overlap(first_power - first_expected, mean)
-    pools, _, expected = plan_pools(episodes, shots, distinct, overlap)
+    loss = fold_overlap(first_power - first_expected, mean)
+    if distinct:
+        # Without one call a mean loses pool / (pool − 1) of the influence of the call.
+        pool = np.mean([split.pool_sizes for split in make_splits(episodes)], axis=0)
+        loss *= (pool / np.maximum(pool - 1, 1))[:, None]
+    pools, _, expected = plan_pools(episodes, shots, distinct, loss)
 
     def add(span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the sums over some draws: with the values, and of squared weights."""
@@ -215,15 +249,16 @@ def plan_pools(
     episodes: Episodes,
     shots: IntArray,
     distinct: bool,
-    overlap: FloatArray | None = None,
+    loss: FloatArray | None = None,
 ) -> tuple[Pools, FloatArray, FloatArray]:
     """Return what can be drawn in each fold, and the weights that make influences of counts.
 
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
     calls. Folds are averaged over those in which the call can be drawn, and in which a support
-    leaves out some of the pool. `overlap` is what `fold_overlap` returns. The last results are the
-    sums of the mean weights of the calls of each class, and of their squares, (classes, shots): a
-    call is k / pool times in a support, on average.
+    leaves out some of the pool. `loss` is what counts show of each influence, (classes, shots): the
+    weights are divided by it. The last results are the sums of the mean weights of the calls of
+    each class, and of their squares, (classes, shots): a call is k / pool times in a support, on
+    average.
     """
     splits = make_splits(episodes)
     numbers = episodes.label * (len(splits) + 1) + episodes.fold
@@ -242,8 +277,8 @@ def plan_pools(
     varying = np.maximum(counts.sum(axis=0), 1)  # (shots, kinds)
     weight = scale[:, :, label] * outside[:, None]  # (folds, shots, kinds)
     weight *= outside.sum(axis=0) / varying**2
-    if overlap is not None:
-        weight /= overlap.T[:, label]
+    if loss is not None:
+        weight /= loss.T[:, label]
     mean_weight = np.sum(weight * mean_count[:, :, label], axis=0)
     is_class = label[:, None] == np.arange(len(episodes.classes))
     pools = Pools(
@@ -271,30 +306,33 @@ def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
 
 
 def sample_deviations(
-    influence: FloatArray, noise: FloatArray, group_key: Keys, protocol: Protocol
+    losses: FloatArray, episodes: Episodes, protocol: Protocol
 ) -> FloatArray:
-    """Return deviations from the mean with the variance of the influences less the noise.
+    """Return deviations of a value that loses so much where each group of queries weighs less.
 
-    `influence` is (…, groups), `noise` (…), the result (…, samples).
+    `losses` is (…, groups), the result (…, samples).
     """
+    group_key, _ = group_recordings(episodes)
+    of_loss, inflation = jackknife_factors(episodes)
     multipliers = draw_multipliers("mean", group_key, protocol)
-    return scale_influence(influence, noise) @ multipliers
+    return scale_influence(of_loss * losses, np.zeros(()), inflation) @ multipliers
 
 
-def scale_influence(influence: FloatArray, noise: FloatArray) -> FloatArray:
+def scale_influence(
+    influence: FloatArray, noise: FloatArray, inflation: float
+) -> FloatArray:
     """Return influences whose squares add up to the variance: without the noise, and widened.
 
-    The variance is an estimate by few groups, so it is widened to the 99th percentile of Student's
-    t.
+    `inflation` comes from `jackknife_factors`. The variance is an estimate by few groups, so it is
+    widened to the 99th percentile of Student's t.
     """
     from scipy.special import ndtri, stdtrit
 
     groups = influence.shape[-1]
     variance = np.square(influence).sum(axis=-1)
     share = 1.0 - noise / np.where(variance > 0, variance, 1.0)
-    jackknife = groups / max(groups - 1, 1)
     widening = stdtrit(max(groups - 1, 1), 0.99) / ndtri(0.99)
-    factor = widening * np.sqrt(jackknife * np.maximum(share, MIN_SIGNAL))
+    factor = widening * np.sqrt(inflation * np.maximum(share, MIN_SIGNAL))
     return influence * factor[..., None]
 
 
