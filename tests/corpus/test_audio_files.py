@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from callshot.corpus import audio_files
 from callshot.corpus.audio import load_audio, open_recording, probe
+from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.errors import InputError
@@ -265,6 +266,24 @@ def test_an_mp3_file_of_variable_bit_rate_is_read_whole(tmp_path, is_quiet_first
             assert np.array_equal(span, decoded[first : first + RATE_HZ // 2])
 
 
+@pytest.mark.parametrize(
+    ("absent", "is_estimate"), [(1, True), (2, False)], ids=["frames", "bytes"]
+)
+def test_an_mp3_header_is_believed_only_if_it_has_the_number_of_frames(
+    tmp_path, absent, is_estimate
+):
+    path = tmp_path / "a.mp3"
+    parts = [np.zeros(RATE_HZ * 10, np.float32), noise(RATE_HZ * 2)[:, 0]]
+    options = {"format": "MP3", "bitrate_mode": "VARIABLE", "compression_level": 0.5}
+    soundfile.write(path, np.concatenate(parts), RATE_HZ, **options)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"Xing") + 7] &= ~absent  # the flags of what it has
+    path.write_bytes(content)
+    recording = probe(path)
+    assert recording.duration_s == pytest.approx(12, abs=0.2)
+    assert recording.is_estimate == is_estimate
+
+
 def test_a_file_is_decoded_once_to_count_its_frames(tmp_path, monkeypatch):
     path = add_tag(write_mp3(tmp_path / "a.mp3", noise(RATE_HZ * 5)[:, 0]))
     frames = probe(path).frames
@@ -394,6 +413,23 @@ def test_a_call_that_reaches_into_damage_is_read_up_to_it_with_a_note(tmp_path):
     assert lengths_s[0] == lengths_s[3] == 2
     assert 1 < lengths_s[1] < 3
     assert lengths_s[2] == pytest.approx(lengths_s[1] - 0.5, abs=1e-3)
+
+
+def test_a_collar_that_reaches_into_damage_is_noted(tmp_path):
+    damage_middle(write_audio(tmp_path / "a.flac", noise(RATE_HZ * 20)[:, 0]))
+    table = tmp_path / "calls.csv"
+
+    def segment(start_s, end_s):
+        table.write_text(
+            f"recording,start_s,end_s,label\na.flac,{start_s},{end_s},roar\n"
+        )
+        return segment_corpus(tmp_path, table, options=SegmentationOptions(collar_s=1))
+
+    ((_, audio),) = load_audio(segment(8, 15).segments)
+    damage_s = 7 + len(audio) / RATE_HZ
+    for before_s, notes in ((0.5, 1), (1.5, 0)):
+        result = segment(damage_s - 3, damage_s - before_s)
+        assert len([note for note in result.notes if "damaged" in note]) == notes
 
 
 def test_published_field_recordings_are_all_used(tmp_path):

@@ -235,15 +235,19 @@ def test_a_copy_is_made_once_for_each_version(memory, monkeypatch):
             assert stream.read() == content
 
 
-def test_copies_that_were_not_used_for_longest_go_beyond_the_limit(memory, monkeypatch):
+@pytest.mark.parametrize(("limit_gb", "kept"), [("0.0000015", 2), ("0.000002", 3)])
+def test_copies_that_were_not_used_for_longest_go_beyond_the_limit(
+    memory, monkeypatch, limit_gb, kept
+):
     monkeypatch.setattr(remote_path, "CHECK_EVERY", 1)
-    monkeypatch.setenv("CALLSHOT_COPIES_GB", "0.0000015")
+    monkeypatch.setenv("CALLSHOT_COPIES_GB", limit_gb)
     copies = []
     for number in range(4):
         memory.pipe_file(f"/d/{number}", bytes(1000))
         copies.append(local_copy(to_path(f"memory://d/{number}")))
         os.utime(copies[-1], (number, number))  # long ago
-    assert [copy.exists() for copy in copies] == [False, False, True, True]
+    exist = [copy.exists() for copy in copies]
+    assert exist == [False] * (4 - kept) + [True] * kept
     monkeypatch.setenv("CALLSHOT_COPIES_GB", "many")
     memory.pipe_file("/d/x", b"1")
     with pytest.raises(OptionError, match="CALLSHOT_COPIES_GB: expected a number"):
