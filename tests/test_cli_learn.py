@@ -34,6 +34,7 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     model = tmp_path / "model.npz"
     shown = run("learn", site, "--encoder", "mfcc", "--out", model)
     assert "18 examples (18 new) of 3 labels" in shown.out
+    assert "mark every call in these recordings" in " ".join(shown.out.split())
     shown = run("learn", site, "--add", model, "--out", model)
     assert "18 examples (0 new) of 3 labels" in shown.out
     shown = run("model", model)
@@ -173,6 +174,7 @@ def test_a_scan_that_finds_nothing_says_so_and_what_to_do(
     text = " ".join(shown.out.split())
     assert "nothing was found" in text
     assert "learn EXAMPLES --background" in text
+    assert "are not marked" in text
 
 
 def test_a_model_of_one_class_has_no_accuracy(tmp_path, monkeypatch, run):

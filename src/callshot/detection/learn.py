@@ -343,7 +343,7 @@ def learn_examples(
         result = add_to_model(earlier, result)
     background = result.model.background
     if background is not None and len(background.vectors) > 0:
-        notes += say("few_windows", background)
+        notes += say("doubts_of_background", background)
     elif settings.source == RECORDING:
         notes.append(f"{NO_BACKGROUND}; --background names recordings without calls")
     return result
@@ -434,7 +434,7 @@ def learn_index(
     if background is None or len(background.vectors) == 0:
         notes.append(NO_BACKGROUND)
     else:
-        notes += say("few_windows", background)
+        notes += say("doubts_of_background", background)
     return LearningResult(model, len(model.examples), rejects, notes)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from callshot.detection.background import WITHOUT_CALLS
+from callshot.detection.background import ANNOTATED, WITHOUT_CALLS
 from callshot.detection.detector import HIGHEST_AIM
 from callshot.detection.model import SEGMENT
 from callshot.errors import count_text, join_names, printable
@@ -17,6 +17,7 @@ Adjust = Callable[[str, int], str]
 
 DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 CONSTANTS = {
+    "annotated": ANNOTATED,
     "default_aim": DEFAULT_AIM,
     "few_recordings": 5,
     "few_windows_of_background": 100,
