@@ -138,6 +138,18 @@ def test_where_the_level_says_nothing_events_have_the_edges_of_windows(tmp_path)
     assert times(find_in(tmp_path, sound, [6, 9], shapes=high)[0]) == whole
 
 
+def test_a_band_from_half_the_rate_on_is_not_looked_for(tmp_path):
+    sound = make_sound([])
+    call = slice(round(6.5 * RATE_HZ), round(7.1 * RATE_HZ))
+    sound[call] += np.resize([0.3, -0.3], len(sound[call]))  # a tone of half the rate
+    below = {"hoot": SHAPE._replace(low_hz=3900.0, high_hz=6000.0)}
+    events, _ = find_in(tmp_path, sound, [6], shapes=below)
+    assert times(events) == [pytest.approx((6.5, 7.1), abs=0.06)]
+    from_there = {"hoot": SHAPE._replace(low_hz=RATE_HZ / 2, high_hz=6000.0)}
+    events, _ = find_in(tmp_path, sound, [6], shapes=from_there)
+    assert times(events) == [(6.0, 9.0)]
+
+
 def test_digital_silence_is_no_noise_floor(tmp_path):
     sound = make_sound([(6.5, 7.1, 0.3)])
     sound[9 * RATE_HZ :] = 0
@@ -349,3 +361,11 @@ def test_where_no_sound_is_as_long_as_a_call_it_is_the_loudest_stretch(
     with open_recording(tmp_path / "a.wav", "a.wav") as reader:
         found = find_sound(reader, "first", (10.0, 13.0), 0.4, (900.0, 1100.0))
     assert found == pytest.approx((11.2, 11.6), abs=0.05)
+
+
+def test_edges_of_a_short_call_are_as_exact_as_its_length_allows(tmp_path):
+    signal = make_sound([(11.225, 11.325, 0.3)])
+    soundfile.write(tmp_path / "a.wav", signal, RATE_HZ, "FLOAT")
+    with open_recording(tmp_path / "a.wav", "a.wav") as reader:
+        found = find_sound(reader, "first", (10.0, 13.0), 0.1, (900.0, 1100.0))
+    assert found == pytest.approx((11.225, 11.325), abs=0.011)
