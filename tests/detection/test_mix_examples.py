@@ -10,7 +10,6 @@ import callshot
 from callshot.corpus.mixing import mix_example
 from callshot.detection.background import MAX_WINDOWS
 from callshot.detection.examples import (
-    mix_examples,
     read_quiet_windows,
     sample_index,
 )
@@ -260,35 +259,3 @@ def test_a_large_index_is_sampled_evenly(field, tmp_path, monkeypatch):
     assert sampled.hours == pytest.approx(120 * 0.5 / 3600)
     monkeypatch.setattr("callshot.detection.examples.MAX_WINDOWS", 50)
     assert sample_index(index) is None
-
-
-def test_examples_are_not_mixed_where_the_nearest_mean_surely_finds_more(
-    tmp_path, monkeypatch
-):
-    rng = np.random.default_rng(7)
-    (tmp_path / "clips" / "hoot").mkdir(parents=True)
-    (tmp_path / "site").mkdir()
-    for n in range(4):
-        clip = rng.normal(0, 1e-4, RATE_HZ // 2)
-        add_tone(clip, "hoot", 0.0, 0.5, RATE_HZ, rng)
-        sf.write(tmp_path / "clips" / "hoot" / f"{n}.wav", clip, RATE_HZ)
-    signal = rng.normal(0, 0.01, 60 * RATE_HZ)
-    for second in range(0, 60, 2):
-        add_tone(signal, "hoot", second, 0.5, RATE_HZ, rng)
-    sf.write(tmp_path / "site" / "busy.wav", signal, RATE_HZ)
-    model = learn(tmp_path / "clips", "mfcc", store=tmp_path / "store").model
-    mixed = []
-
-    def mix(*arguments):
-        mixed.append(arguments)
-        return mix_examples(*arguments)
-
-    monkeypatch.setattr("callshot.detection.scan.mix_examples", mix)
-    result = scan(model, tmp_path / "site", tmp_path / "index")
-    assert not mixed
-    assert isinstance(result.detector, NearestMeanDetector)
-    monkeypatch.setattr("callshot.detection.scan.QUANTILES", (0.5, -10.0))
-    compared = scan(model, tmp_path / "index")
-    assert len(mixed) == 1
-    assert compared.events.equals(result.events)
-    assert compared.notes == result.notes

@@ -24,7 +24,6 @@ from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
 from callshot.detection.background import WITHOUT_CALLS, Background
 from callshot.detection.detector import (
-    QUANTILES,
     Detector,
     check_aim,
     find_covariances,
@@ -62,7 +61,6 @@ from callshot.detection.model import (
 from callshot.detection.nearest import (
     BACKGROUND,
     NearestMeanDetector,
-    Site,
     make_nearest_detector,
     measure_site,
     select_rows,
@@ -528,17 +526,8 @@ def choose_detector(
     if known is not None and len(known.vectors) <= 1:
         known = None
     sample = sample_index(replace(index, recordings=tuple(recordings)))
-    notes: list[str] = []
-    nearest: NearestMeanDetector | None = None
-    if adapt == AUTO and known is None and false_alarms is None:
-        nearest = _make_nearest(model, index, recordings)
-        # Thresholds from recordings without labels are above the 0.9 quantile of the scores of each
-        # class. So they cannot find more than this, in whatever the examples are mixed into.
-        limit = (1 - QUANTILES[1]) * len(model.classes)
-        if sample is not None and _find_share(nearest, sample) > limit:
-            notes = [NEAREST_MEAN, *_warn_of_few(nearest.site)]
-            return _Choice(nearest, model, false_alarms=None, notes=notes)
     adapted = model
+    notes: list[str] = []
     if adapt == ALWAYS or (adapt == AUTO and known is None):
         adapted, notes = adapt_model(
             model, sample, recordings, spec, device=device, threads=threads
@@ -561,24 +550,31 @@ def choose_detector(
         is_short = is_listened and known.hours < MIN_QUIET_H
         if sample is None and not is_short:
             return by_thresholds
-    if nearest is None:
-        nearest = _make_nearest(model, index, recordings)
+    site = measure_site(index, recordings, model.examples.matrix)
+    curves = find_curves(site.transform_model(model), site)
+    nearest = replace(make_nearest_detector(model, site), curves=curves)
     if known is not None and false_alarms is not None:
         nearest = nearest.allow(known, allowed)
     limited = nearest
     if known is not None:
         limited = limit_alarms(nearest, model, known, allowed, covariances)
     if sample is not None:
+        by_mean, _ = limited.search_once([sample.vectors], limited.means)
         by_threshold, *_ = detector.search([sample.vectors])
-        share_by_mean = _find_share(limited, sample)
-        share_by_threshold = np.mean(by_threshold != BACKGROUND)
+        found_by_mean = np.count_nonzero(by_mean != BACKGROUND)
+        found_by_threshold = np.count_nonzero(by_threshold != BACKGROUND)
         if is_listened and false_alarms is not None:
-            share_by_mean *= CLOSER
-        if share_by_mean <= share_by_threshold and not is_short:
+            found_by_mean *= CLOSER
+        if found_by_mean <= found_by_threshold and not is_short:
             return by_thresholds
-    elif nearest.site.quiet < MIN_QUIET:
+    elif site.quiet < MIN_QUIET:
         return by_thresholds
-    warnings = _warn_of_few(nearest.site)
+    warnings = []
+    if site.quiet < FEW_QUIET:
+        warnings.append(
+            f"{count_text(site.quiet, 'quiet window')} show little of what is no call here, so "
+            "calls may be missed; scan more recordings at once, also without these calls"
+        )
     if false_alarms is None:
         notes = [NEAREST_MEAN, *warnings]
         return _Choice(nearest, model, false_alarms=None, notes=notes)
@@ -589,31 +585,6 @@ def choose_detector(
     aim_notes = _describe_aim(aim, reached_aim, known.hours, limited.limits.factor)
     notes = [LIMITED_MEAN, *warnings, *aim_notes]
     return _Choice(limited, model, reached_aim, notes)
-
-
-def _make_nearest(
-    model: Model, index: Index, recordings: Sequence[IndexedRecording]
-) -> NearestMeanDetector:
-    """Return the detector by the nearest mean, without an aim of false alarms."""
-    site = measure_site(index, recordings, model.examples.matrix)
-    curves = find_curves(site.transform_model(model), site)
-    return replace(make_nearest_detector(model, site), curves=curves)
-
-
-def _find_share(nearest: NearestMeanDetector, sample: Background) -> float:
-    """Return the share of the windows of a sample in which the nearest mean finds a call."""
-    found, _ = nearest.search_once([sample.vectors], nearest.means)
-    return float(np.mean(found != BACKGROUND))
-
-
-def _warn_of_few(site: Site) -> list[str]:
-    """Return a warning where few quiet windows are known."""
-    if site.quiet >= FEW_QUIET:
-        return []
-    return [
-        f"{count_text(site.quiet, 'quiet window')} show little of what is no call here, so "
-        "calls may be missed; scan more recordings at once, also without these calls"
-    ]
 
 
 def _describe_aim(
