@@ -360,12 +360,12 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
 
 
 def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
-    rows = [("x.wav", n, n + 0.3, "peep") for n in range(9)]
-    result = segment_rows(tmp_path, *rows, options=ONE_SECOND)
-    assert not result.segments
-    assert any(
-        "--min-length-s 0.2 would keep nearly all" in one for one in result.notes
-    )
+    for length_s, minimum in ((0.3, "0.2"), (0.0005, "0")):
+        rows = [("x.wav", n, n + length_s, "peep") for n in range(9)]
+        result = segment_rows(tmp_path, *rows, options=ONE_SECOND)
+        assert not result.segments
+        advice = f"--min-length-s {minimum} would keep nearly all"
+        assert any(advice in note for note in result.notes)
 
 
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from callshot.corpus.annotations import read_annotations
+from callshot.corpus.annotations import AnnotationOptions, read_annotations
 from callshot.corpus.synthetic import COUNTS, RARE, make_corpus, plan_corpus
 from callshot.corpus.synthetic.corpus import FOLDERS
 from callshot.corpus.synthetic.sounds import draw_caller, synthesise_call
@@ -125,6 +125,24 @@ def test_both_annotation_formats_have_the_calls_of_the_plan(corpus):
             assert sorted(found) == sorted(spans(plan))
             for row in file.rows if "raven" in name else []:
                 assert 0 < row["low_freq_hz"] < row["high_freq_hz"] <= RATE_HZ / 2
+
+
+def test_spoken_notes_are_no_calls_and_each_is_in_its_half_of_the_recording(corpus):
+    folder, _, plans = corpus
+    options = AnnotationOptions(tiers=("notes",))
+    most = 0
+    for plan in plans:
+        path = folder / f"textgrid/{plan.name}.TextGrid"
+        file = read_annotations(path, options=options)
+        halves = []
+        for row in file.rows:
+            half = int(row["start_s"] // (plan.duration_s / 2))
+            assert row["end_s"] <= (half + 1) * plan.duration_s / 2
+            assert row["label"] not in COUNTS | RARE
+            halves.append(half)
+        assert halves == [0, 1][: len(halves)]
+        most = max(most, len(halves))
+    assert most == 2
 
 
 def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(corpus):
