@@ -61,7 +61,7 @@ ABSENT = [
 ]
 
 
-@pytest.mark.parametrize("name", [*ABSENT, "../../etc/passwd", "a", "wav"])
+@pytest.mark.parametrize("name", [*ABSENT, "../../etc/passwd", "a", "wav", "y.2"])
 def test_a_name_of_no_recording_is_an_error(name):
     with pytest.raises(InputError, match="no recording"):
         SITES.find(name)

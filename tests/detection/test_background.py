@@ -8,7 +8,11 @@ import soundfile as sf
 
 import callshot
 from callshot.detection import background as background_module
-from callshot.detection.background import find_free, find_sampled
+from callshot.detection.background import (
+    find_event_threshold,
+    find_free,
+    find_sampled,
+)
 from callshot.detection.learn import learn
 from callshot.detection.model import load_model, merge_models, write_model
 from callshot.errors import InputError
@@ -157,6 +161,13 @@ def test_a_larger_corpus_keeps_a_subset_of_the_sample_of_a_smaller_one():
         assert sampled.mean() == pytest.approx(share, rel=0.5)
         assert len({*zip(start_s // 60, sampled, strict=True)}) == 5000  # whole minutes
         previous = sampled
+
+
+def test_no_threshold_is_needed_for_as_many_events_as_are_allowed():
+    for count in (1, 2, 20):
+        events = np.arange(count, 0, -1.0)
+        assert find_event_threshold(events, count) == -np.inf
+        assert find_event_threshold(events, count - 0.5) > -np.inf
 
 
 def test_a_file_whose_background_is_damaged_is_refused(tmp_path, site, store):

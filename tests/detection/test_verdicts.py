@@ -158,6 +158,22 @@ def test_confirmed_calls_are_scored_by_the_others_of_their_class(kind, monkeypat
     assert label == ["a", "a", "b", "a", "b"]
 
 
+def test_a_confirmed_call_that_is_alone_in_its_class_is_not_scored(monkeypatch):
+    model = make_small_model(np.random.default_rng(4), counts=(1, 4))
+    spans = model.examples.spans.with_columns(reviewed=np.ones(5, bool))
+    examples = replace(model.examples, spans=spans)
+    model = replace(model, examples=examples, rejected=examples.take(np.array([1])))
+    seen = []
+    monkeypatch.setattr(
+        "callshot.detection.detector.calibrate", lambda *facts: seen.append(facts) or {}
+    )
+    find_curves(model, None)
+    ((scores, is_right, label),) = seen
+    assert np.isfinite(scores).all()
+    assert is_right.tolist() == [True] * 4 + [False]
+    assert label == ["b"] * 5
+
+
 def test_events_that_are_at_least_half_in_a_rejected_detection_of_their_label_are_dropped():
     rng = np.random.default_rng(3)
     places = ("recording", "start_s", "end_s", "label")
