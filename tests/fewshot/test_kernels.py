@@ -68,6 +68,14 @@ def random_scores(rng, queries, draws, levels):
     return rng.normal(size=(queries, draws))
 
 
+@pytest.mark.parametrize("count", [2, 3, 40, 5000])
+def test_scores_that_differ_in_their_last_bits_only_are_sorted(count):
+    close = 1.0 + np.arange(count) * np.finfo(float).eps
+    scores = np.random.default_rng(0).permutation([*-close, *close])
+    index = ranks.sort_scores(scores) & np.uint64(2**32 - 1)
+    assert scores[index].tolist() == sorted(scores)
+
+
 tables = st.tuples(
     st.integers(2, 40),
     st.integers(1, 12),
