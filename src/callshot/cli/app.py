@@ -455,6 +455,9 @@ PARAMETER = re.compile(r"([A-Za-z]\w*): (.*)", re.DOTALL)
 def name_options(context: Any) -> Iterator[None]:
     """Let errors in a block begin with an option or an argument of a command, as it is typed.
 
+        collar_s: expected …        becomes  --collar-s: expected …
+        mfcc: speed: expected …     becomes  --set speed: expected …
+
     `context` is that of the command. An InputError may also begin with a file: if that exists, the
     error is left as it is.
     """
@@ -468,23 +471,36 @@ def name_options(context: Any) -> Iterator[None]:
         is_option_error = isinstance(error, OptionError)
         if not is_option_error and Path(name).exists():
             raise
-        values = context.params
-        typed = ""
-        for choice in values.get("choices") or ():
-            option = choice.partition("=")[0].strip()
-            is_named = text.startswith(f"{option}: ")  # after the name of the encoder
-            if name == option or is_named:
-                typed = f"--set {option}"
-                text = text.removeprefix(f"{option}: ")
-        for parameter in context.command.params:
-            if parameter.name != name:
-                continue
-            if parameter.param_type_name == "option":
-                typed = max(parameter.opts, key=len)
-            elif is_option_error or values.get(name) is None:
-                typed = parameter.metavar.strip("-. ")
-            else:
-                typed = values[name]
+        typed, text = _find_typed(context, name, text, is_option_error=is_option_error)
         if typed:
             error.args = (f"{typed}: {text}",)
         raise
+
+
+def _find_typed(
+    context: Any, name: str, text: str, *, is_option_error: bool
+) -> tuple[Any, str]:
+    """Return the option or argument that the error `name: text` is about, as typed, and the text.
+
+    An argument is named by its value, or by its metavar if the error is an OptionError or no value
+    was given. If the error is about none of them, the name is empty. The name of an option of
+    --set is removed from the text.
+    """
+    values = context.params
+    typed: Any = ""
+    for choice in values.get("choices") or ():  # of --set
+        option = choice.partition("=")[0].strip()
+        is_named = text.startswith(f"{option}: ")  # after the name of the encoder
+        if name == option or is_named:
+            typed = f"--set {option}"
+            text = text.removeprefix(f"{option}: ")
+    for parameter in context.command.params:
+        if parameter.name != name:
+            continue
+        if parameter.param_type_name == "option":
+            typed = max(parameter.opts, key=len)
+        elif is_option_error or values.get(name) is None:
+            typed = parameter.metavar.strip("-. ")
+        else:
+            typed = values[name]
+    return typed, text

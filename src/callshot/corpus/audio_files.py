@@ -322,15 +322,10 @@ class FrameReader:
                 f"expected a rate of {low_hz:,.0f} to {high_hz:,.0f} Hz, "
                 f"got {rate_hz:g} Hz {origin}"
             )
-        announced = None  # the number of frames in the header
-        if handle.frames < UNKNOWN_FRAMES:
-            announced = handle.frames
-            # libsndfile cuts it to the size of the file, and logs the number of bytes announced.
-            for expected, found in ANNOUNCED_BYTES.findall(handle.extra_info)[:1]:
-                if int(expected) < STREAMED_BYTES:
-                    scaled = handle.frames * int(expected) // max(1, int(found))
-                    announced = max(handle.frames, scaled)
-        missing: int | None = 0  # bytes of an MP3 file; None: its length is an estimate
+        announced = self._find_announced()
+        # Bytes that an MP3 file lacks: 0 if it is whole, or another format; None if its header does
+        # not say how long it is, so that the length is an estimate.
+        missing: int | None = 0
         if handle.format == "MP3":
             with self._open_apart(self._open_bytes) as file:
                 missing = count_missing_bytes(file)
@@ -354,6 +349,23 @@ class FrameReader:
             announced_s=announced_s,
             is_estimate=missing is None,
         )
+
+    def _find_announced(self) -> int | None:
+        """Return the number of frames that the header announces, None if it announces none.
+
+        That is so where libsndfile reports UNKNOWN_FRAMES or more. A number of bytes from
+        STREAMED_BYTES on is ignored: a program that writes to a pipe does not know the length.
+        """
+        handle = self._handle
+        if handle.frames >= UNKNOWN_FRAMES:
+            return None
+        announced: int = handle.frames
+        # libsndfile cuts it to the size of the file, and logs the number of bytes announced.
+        for expected, found in ANNOUNCED_BYTES.findall(handle.extra_info)[:1]:
+            if int(expected) < STREAMED_BYTES:
+                scaled = handle.frames * int(expected) // max(1, int(found))
+                announced = max(handle.frames, scaled)
+        return announced
 
     def _reopen(self, mend: Callable[[Any], Any]) -> None:
         """Open the file again through `mend`, such as MendedFile."""

@@ -477,7 +477,8 @@ def read_index_background(
     placed = []
     window_s = index.settings.window_s
     for one in recordings:
-        sha256 = sha256_text("\n".join(one.spans))  # the names contain checksums
+        # `spans` are the names of its files of windows, which contain checksums.
+        sha256 = sha256_text("\n".join(one.spans))
         inside = calls.frame.filter(path=one.path).select("start_s", "end_s")
         calls_s = tuple(sorted(set(inside.iter_rows())))
         place = find_place(one.path)
@@ -489,6 +490,7 @@ def read_index_background(
         placed.append(make_windows(names, rows["start_s"], window_s, rows["vector"]))
     together = concat_vectors(placed)
     hop_s = index.settings.hop_s
+    # Drops the windows that a call touches.
     return select_windows(sorted(descriptions), together, window_s, hop_s)
 
 

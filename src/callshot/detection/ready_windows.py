@@ -414,15 +414,16 @@ def choose_greedily(
     """
     rows: list[int] = []
     gains: list[float] = []
-    # The most that a row can add: what it added when it was last measured, for that only falls.
-    # Chosen rows have −1.
+    # Lazy greedy search: `limits` has the most that a row can add, which is what it added when it
+    # was last measured, for that only falls. Only the row with the highest limit is measured again;
+    # if its limit stays the highest, no other row adds more. Chosen rows have −1.
     limits = np.full(len(cover), np.inf)
     while len(rows) < min(count, len(cover)):
-        is_far = distance is not None and len(rows) % 2 == 1
-        if distance is not None and is_far:
+        row = int(limits.argmax())
+        is_far = False
+        if distance is not None and len(rows) % 2 == 1:
             row = int(np.where(limits >= 0, distance - covered, -np.inf).argmax())
-        else:
-            row = int(limits.argmax())
+            is_far = True
         more = np.maximum(cover[row] - covered, 0.0)
         limits[row] = more.sum(dtype=np.float64)
         if is_far or row == limits.argmax():

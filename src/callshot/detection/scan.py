@@ -271,36 +271,21 @@ def scan(
     encoder = encoder or model.encoder
     options = format_options(encoder_options)
     if isinstance(recordings, Index) or is_index(to_path(recordings)):
-        opened = recordings if isinstance(recordings, Index) else open_index(recordings)
-        _check_index(model, opened, hop_s)
-        rejects, notes = _read_index_rejects(opened)
-        scanned = list(opened.recordings)
+        opened, scanned, rejects, notes = _use_index(recordings, model, hop_s)
     else:
-        check_has_encoder(model)
-        if index is None:
-            raise OptionError(
-                "index: name the folder in which the windows of recordings are stored"
-            )
-        joined = find_joined_encoder(encoder, options)
-        check_fingerprint(model, joined.name, joined_fingerprint(joined, device))
-        result = index_recordings(
+        opened, scanned, rejects, notes = _make_index(
             recordings,
             index,
+            model,
             encoder,
-            encoder_options=options,
-            window_s=model.settings.window_s,
+            options,
             hop_s=hop_s,
-            channel=model.settings.channel_rule,
             follow_links=follow_links,
             device=device,
             threads=threads,
             cluster=cluster,
             progress=scale_progress(progress, INDEXING),
         )
-        opened = result.index
-        rejects = result.rejects
-        notes = result.notes
-        scanned = _list_readable(opened, recordings, rejects, follow_links=follow_links)
         progress = scale_progress(progress, 1 - INDEXING)
 
     is_imported = opened.settings.is_imported
@@ -346,11 +331,7 @@ def scan(
         threads=threads,
     )
     events = drop_rejected(detected, model, find_folders(found.recordings))
-    if precision is not None:
-        events = events.filter(pl.col("probability") >= precision)
-    elif best is None:  # events without a probability stay
-        is_wrong = pl.col("probability_high") < LIKELY_WRONG
-        events = events.filter(is_wrong.not_() | is_wrong.is_null())
+    events = _drop_improbable(events, precision, best)
     if len(events) < len(detected) and precision is None:
         dropped = count_text(len(detected) - len(events), "event")
         notes.append(
@@ -393,6 +374,67 @@ def _check_limits(
         raise OptionError(f"best: expected 1 or more windows, got {best}")
     if best is not None and false_alarms is not None:
         raise OptionError("best: cannot be combined with --false-alarms; remove one")
+
+
+class _ScannedIndex(NamedTuple):
+    """An open index, its recordings that are scanned, those that it left out, and notes."""
+
+    opened: Index
+    recordings: list[IndexedRecording]
+    rejects: list[Reject]
+    notes: list[str]
+
+
+def _use_index(
+    index: Path | str | Index, model: Model, hop_s: float | None
+) -> _ScannedIndex:
+    """Open an index, and check that it suits the model."""
+    opened = index if isinstance(index, Index) else open_index(index)
+    _check_index(model, opened, hop_s)
+    rejects, notes = _read_index_rejects(opened)
+    return _ScannedIndex(opened, list(opened.recordings), rejects, notes)
+
+
+def _make_index(
+    recordings: Path | str,
+    folder: Path | str | None,
+    model: Model,
+    encoder: str,
+    encoder_options: Mapping[str, str],
+    *,
+    hop_s: float | None,
+    follow_links: bool,
+    device: str,
+    threads: int | None,
+    cluster: Cluster | None,
+    progress: Progress,
+) -> _ScannedIndex:
+    """Index recordings in a folder, with the same settings as the model was learned."""
+    check_has_encoder(model)
+    if folder is None:
+        raise OptionError(
+            "index: name the folder in which the windows of recordings are stored"
+        )
+    joined = find_joined_encoder(encoder, encoder_options)
+    check_fingerprint(model, joined.name, joined_fingerprint(joined, device))
+    result = index_recordings(
+        recordings,
+        folder,
+        encoder,
+        encoder_options=encoder_options,
+        window_s=model.settings.window_s,
+        hop_s=hop_s,
+        channel=model.settings.channel_rule,
+        follow_links=follow_links,
+        device=device,
+        threads=threads,
+        cluster=cluster,
+        progress=progress,
+    )
+    scanned = _list_readable(
+        result.index, recordings, result.rejects, follow_links=follow_links
+    )
+    return _ScannedIndex(result.index, scanned, result.rejects, result.notes)
 
 
 def _list_readable(
@@ -491,6 +533,20 @@ def _join_windows(
     lists = {name: column.tolist() for name, column in columns.items()}
     events = complete_events(pl.DataFrame(lists).fill_nan(None))
     return events, group_notes(filter(None, unread))
+
+
+def _drop_improbable(events: Frame, precision: float | None, best: int | None) -> Frame:
+    """Return the events that are right with the probability `precision` at least.
+
+    Without `precision`, drop those that are clearly more likely wrong than right, and keep those
+    without a probability; with `best`, keep all.
+    """
+    if precision is not None:
+        return events.filter(pl.col("probability") >= precision)
+    if best is not None:
+        return events
+    is_wrong = pl.col("probability_high") < LIKELY_WRONG
+    return events.filter(is_wrong.not_() | is_wrong.is_null())
 
 
 class _Choice(NamedTuple):

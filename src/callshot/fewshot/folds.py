@@ -201,7 +201,8 @@ def _why_not_eligible(
     """Return why a class cannot be evaluated, or an empty text if it can.
 
     `per_fold` are its exemplars in each fold, `common` those in the common fold, and `recordings`
-    its number of recordings, if it is known.
+    its number of recordings, if it is known. If folds have `only_common`, all examples come from
+    the common fold, and the other folds have queries only.
     """
     empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
     if folds.only_common and common == 0:

@@ -157,7 +157,8 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
     # The rows in the true order: by fold, recording and segment id.
     calls = np.lexsort((segment, recording, episodes.fold))
     fold = episodes.fold[calls]
-    # One random number for each recording; for the true labels all are 0, which keeps the order.
+    # One random number for each recording. In the first row, for the true labels, all stay 0, which
+    # keeps the order; `recording_words` fills the other rows in place.
     keys = np.array([key(name) for name in names.tolist()], np.uint64)
     random_words = np.zeros((1 + count, len(keys)), np.uint64)
     recording_words(purpose_key(seed, "permutation"), keys, random_words[1:])

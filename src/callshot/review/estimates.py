@@ -63,6 +63,7 @@ def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Ans
             confirmed += verdict["label"] == label
             continue
         by_reviewer = decisions.find_all(item).values()
+        # Nobody has decided it, or reviewers only moved its start or end.
         is_undecided = all(decision["action"] == SPAN for decision in by_reviewer)
         if is_undecided:
             break

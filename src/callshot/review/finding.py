@@ -96,7 +96,7 @@ class Finding:
             )
 
     def find_reviews(self) -> dict[int, tuple[Path, int]]:
-        """Return the review of each round that has one: its folder, and how much is saved in it."""
+        """Return the review of each round that has one: its folder, and the size of its journal."""
         reviews = {}
         for number in self.find_rounds():
             folder = self.folder / str(number) / DETECTIONS / REVIEW
@@ -107,16 +107,18 @@ class Finding:
     def read_decisions(self) -> dict[str, dict[str, Any]]:
         """Return what was decided in the reviews of all rounds; InputError if one is damaged.
 
-        Keys are made of the round, the place and the label, and so stay the same. `confirmed` says
-        whether it is a call.
+        Keys are made of the round, the recording, start, end, label and `confirmed`, which says
+        whether it is a call. So a decision keeps its key, and a changed verdict is a new decision:
+        the old one is gone.
         """
         decided = {}
         for number, (folder, _) in self.find_reviews().items():
             events = read_review(folder, rejected=True).events
             for row in events.iter_rows(named=True):
                 names = ("recording", "start_s", "end_s", "label", "confirmed")
-                place = [number, *(row[name] for name in names)]
-                decided[str(uuid5(NAMESPACE_OID, json.dumps(place)))] = row
+                identity = [number, *(row[name] for name in names)]
+                key = uuid5(NAMESPACE_OID, json.dumps(identity))
+                decided[str(key)] = row
         return decided
 
     def stop(self) -> None:

@@ -103,8 +103,11 @@ class Labelling:
         for name in library.paths:
             clock = parse_name(name)
             self.clocks[name] = None if clock is None else clock.isoformat()
-        self._taken: dict[int, tuple[Path, int]] = {}  # reviews that are saved here
-        self._learned = (-1, 0)  # row and recordings at the start of the last search
+        # What `find_reviews` returned when the decisions of reviews were last saved here.
+        self._taken: dict[int, tuple[Path, int]] = {}
+        # At the start of the last search: `seq`, and how many recordings were ready.
+        self._learned = (-1, 0)
+        # What `suggest_presets` returned: all presets by name, and the name of the one that suits.
         self._presets: tuple[dict[str, Answer], str] | None = None
         self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
         self._curve = BackgroundCurve(self._curve_worker)

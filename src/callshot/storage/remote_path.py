@@ -442,7 +442,7 @@ def _store_options(protocol: str) -> Info:
     if protocol in WEB and "client_kwargs" not in conf.get(protocol, {}):
         from aiohttp import ClientTimeout
 
-        timeout = ClientTimeout(None, sock_connect=CONNECT_S, sock_read=ANSWER_S)
+        timeout = ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=ANSWER_S)
         return {"client_kwargs": {"timeout": timeout}}
     return {}
 

@@ -222,8 +222,10 @@ def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
         recordings = segments["recording"]
         folds = check_folds(recordings, read_folds(corpus.fold_file, segments))
         classes = count_classes(segments["label"], folds, recordings)
-    evaluated_classes(classes)
+    evaluated_classes(classes)  # raises InputError if fewer than two are eligible
 
+    # Logistic regression needs one exemplar. With categories, a network learns these instead of the
+    # classes, and its training counts their exemplars.
     networks = [kind for kind in study.baselines.train if kind != "logistic"]
     if not networks or corpus.categories is not None:
         return

@@ -344,6 +344,9 @@ RANGES = {
     "low_cut_hz": (8, 45),
 }
 NOISES_DB = ("wind_db", "floor_db", "insects_db")
+# All noise against a call from 10 m away, and its rise with every tenfold distance.
+NOISE_AT_10_M_DB = -17.0
+NOISE_PER_DECADE_DB = 8.0
 BLOCK_S = 31
 FADE_S = 1  # of one block into the next; both together are a fast size of a Fourier transform
 FLOOR_DB = -64.0
@@ -377,7 +380,8 @@ def draw_soundscape(random: Random) -> Soundscape:
     """Draw a soundscape; distant callers are closer to the level of the noise."""
     decades = random.uniform(0, 1)
     distance_m = 10 * 10**decades
-    noise_db = -17 + 8 * np.log10(distance_m / 10)
+    # The logarithm is `decades`, except for late digits, which recordings made so far depend on.
+    noise_db = NOISE_AT_10_M_DB + NOISE_PER_DECADE_DB * np.log10(distance_m / 10)
     soundscape = {"distance_m": distance_m}
     for name, limits in RANGES.items():
         soundscape[name] = random.uniform(*limits)

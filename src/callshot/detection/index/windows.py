@@ -142,11 +142,14 @@ class RecordingAtSpeed:
         self.recording = probe(path, name)
         self.spec = read_at_speed(spec)
         self.channel = channel
+        # The reader takes the recording as if made at this rate: its times are those at the
+        # encoder's speed, and the speed itself is 1 from here on.
         effective_rate_hz = self.recording.rate_hz * spec.speed
         self.reader = open_recording(path, name, effective_rate_hz)
         if end_frame is not None:
             self.recording = self.recording.shorten(end_frame)
             self.reader.recording = self.reader.recording.shorten(end_frame)
+        # After resampling to the rate of the encoder.
         self.samples = math.ceil(
             self.recording.frames * spec.rate_hz / effective_rate_hz
         )

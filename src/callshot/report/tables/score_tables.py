@@ -352,9 +352,11 @@ def interval_table(
     """Return the mean and the 98 % interval by k, for each encoder and spread."""
     curve = results.evaluation.curve.filter(IS_SHOWN, scoring="all")
     meanings = [f"{name} is {SPREADS[name]}" for name in unique_values(curve, "spread")]
+    # Nothing is underlined; the last column is the heading of the blocks.
+    points = curve.with_columns(clear=pl.lit(False), Encoder=pl.col("encoder"))
     return _make_comparison(
         results,
-        curve.with_columns(clear=False, Encoder="encoder"),
+        points,
         INTERVAL,
         shots,
         name="intervals",
