@@ -18,7 +18,7 @@ from callshot.fewshot.mean_interval import (
     sample_means,
     support_influence,
 )
-from callshot.fewshot.spreads import MAX_GROUPS, STEP, group_recordings
+from callshot.fewshot.spreads import MAX_GROUPS, group_recordings
 from callshot.fewshot.sweep import sweep
 from corpora import episodes_of, folds_of, gaussian_corpus, random_corpus
 from literal import below, key, make_stream
@@ -42,7 +42,7 @@ def score_draw(episodes, protocol, k, draw, kept):
             a.append(reference.centroid(episodes, query, supports))
         scores = np.array([reference.log_odds(row) for row in a])
         relevant = episodes.relevant[queries]
-        weights = np.where(kept[queries], 1.0, 1 - STEP)
+        weights = np.where(kept[queries], 1.0, 2.0**-20)
         folds.append((scores, relevant, weights))
         is_hit = relevant[np.arange(len(a)), np.argmax(a, axis=1)]
         hits += np.mean(weights * is_hit)
@@ -72,10 +72,9 @@ def literal_influence(episodes, protocol, k):
     for group, name in enumerate(keys):
         is_own = is_query & (own == name)
         labels = set(episodes.label[is_own])
-        # Where a share s of the queries of a class weighs w less, a mean loses w / (1 - w s) of the
-        # influence.
+        # Without a share s of the queries of a class, a mean loses 1 / (1 - s) of the influence.
         shares = [is_own[is_query & (episodes.label == n)].mean() for n in labels]
-        as_query[group] *= 1 / STEP - sum(shares) / max(len(shares), 1)
+        as_query[group] *= 1 - sum(shares) / max(len(shares), 1)
     deviation = np.array(whole) - np.mean(whole, axis=0)
     by_class = np.zeros((len(episodes.classes), *as_query.shape))
     variance, mean, pools = np.zeros((3, len(episodes.classes)))
@@ -117,8 +116,8 @@ def test_influences_are_those_of_the_literal_twin(sampler_seed):
         names = [("all", "map"), ("all", "accuracy")]
         values = np.stack([sums.values[name] for name in names], axis=1)
         without = np.stack([sums.left_out.values[name] for name in names], axis=1)
-        of_loss, _ = jackknife_factors(episodes)
-        as_query, _ = query_influence(values, without, of_loss)
+        kept, _ = jackknife_factors(episodes)
+        as_query, _ = query_influence(values, without, kept)
         as_example, _ = support_influence(engine, np.array([1, 2]), values)
     before = np.nan
     for s, k in enumerate(protocol.shots):
@@ -206,8 +205,7 @@ def test_deviations_are_those_of_a_mean_with_the_tails_of_few_groups():
     values = np.array([0.1, 0.9, 0.4, 0.3, 0.2])
     losses = np.zeros(5)
     for n in range(5):
-        weight = np.where(np.arange(5) == n, 1 - STEP, 1)
-        losses[group[n]] = values.mean() - np.average(values, weights=weight)
+        losses[group[n]] = values.mean() - np.delete(values, n).mean()
     samples = sample_deviations(losses, episodes, PROTOCOL)
     t_over_normal = 3.746947 / 2.326348  # 99th percentiles, 4 degrees of freedom
     expected = t_over_normal * values.std(ddof=1) / np.sqrt(5)
@@ -218,15 +216,15 @@ def test_deviations_are_those_of_a_mean_with_the_tails_of_few_groups():
 def test_groups_of_recordings_have_the_variance_of_single_ones():
     recordings = 3 * MAX_GROUPS
     episodes, group = recordings_with_two_calls(recordings)
-    of_loss, inflation = jackknife_factors(episodes)
+    kept, inflation = jackknife_factors(episodes)
     counts = np.bincount(group)
     rng = np.random.default_rng(0)
     variances = []
     for _ in range(2000):
         values = rng.normal(size=recordings)
-        rest = values.sum() - STEP * np.bincount(group, values)
-        losses = values.mean() - rest / (recordings - STEP * counts)
-        variances.append(inflation * np.sum(np.square(of_loss * losses)))
+        rest = values.sum() - np.bincount(group, values)
+        losses = values.mean() - rest / (recordings - counts)
+        variances.append(inflation * np.sum(np.square(kept * losses)))
     assert np.mean(variances) == pytest.approx(1 / recordings, rel=0.03)
 
 

@@ -167,7 +167,7 @@ def baseline_frame(
     if "shared" in protocol.spreads:
         keys, group = group_recordings(episodes)
         units = units_without(np.arange(len(keys)), group)
-        # In sample n, the queries of group n weigh less.
+        # Sample n is without recording n.
         without = sum_metrics(*inputs, units).values
         for metric_key, value in values.items():
             losses = value[0] - without[metric_key][0]

@@ -5,15 +5,15 @@ question: it is about the mean over all labelled sets, and the only uncertainty 
 recordings. The mean depends on a recording in two ways, because its calls are queries, and
 examples of others. The influence of a recording is what the mean loses without it:
 
-queries   each draw is measured again with queries of one recording that weigh less, in turn
+queries   each draw is measured again without the queries of one recording, in turn
 examples  the mean of all draws, minus the mean of those whose supports lack its calls; an exemplar
           that is in a share p of the supports has the influence cov(count, score) / (1 − p)
 
-Both are scaled to the infinitesimal jackknife: exact for a mean over n recordings, where the sum of
-the squares of the influences, times n / (n − 1), is the estimate of the variance. Queries weigh an
-eighth less, not nothing: AP is far from linear, and without them it loses too much. Many recordings
-are put into groups at random, so that each group is left out in enough draws. Where a class gives
-its whole pool, no draw lacks its calls: its influence is the one at the largest k below.
+Without one of n recordings a mean loses n / (n − 1) of the influence of this recording; both sides
+are scaled so that this is exact for a mean. The sum of the squares of the influences, times
+n / (n − 1), is the jackknife estimate of the variance. Many recordings are put into groups at
+random, so that each group is left out in enough draws. Where a class gives its whole pool, no draw
+lacks its calls: its influence is the one at the largest k below.
 
 A sample is the mean plus the influences times random numbers, which depend on the seed and the
 recording alone. So samples are paired over encoders, classifiers and baselines, and their
@@ -32,7 +32,7 @@ from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import Pools, Sampling, count_supports
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import STEP, group_recordings
+from callshot.fewshot.spreads import group_recordings
 from callshot.fewshot.sweep import count_recordings
 from callshot.records import FloatArray, IntArray
 from callshot.records.frames import (
@@ -77,8 +77,8 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     values = _stack(sums, rows)
     without = _stack(sums.left_out, rows)
     group_key, _ = group_recordings(episodes)
-    of_loss, inflation = jackknife_factors(episodes)
-    by_query, query_noise = query_influence(values, without, of_loss)
+    kept, inflation = jackknife_factors(episodes)
+    by_query, query_noise = query_influence(values, without, kept)
     by_support, support_noise = support_influence(engine, shots, values)
     influence = by_query + by_support
     by_group = scale_influence(influence, query_noise + support_noise, inflation)
@@ -118,40 +118,39 @@ def _stack(sums: Any, rows: slice) -> FloatArray:
 
 
 def jackknife_factors(episodes: Episodes) -> tuple[FloatArray, float]:
-    """Return factors that make losses the influences of groups, and one of their sum of squares.
+    """Return factors of losses without groups of recordings, and one of the sum of their squares.
 
-    A loss where queries of a group weigh less, times the first, (groups,), is the influence of the
-    group. It depends on the group's share of queries, a mean over the classes in it. The sum of
-    squares underestimates the variance by n / (n − 1), where n are the recordings of a class; in a
-    group of several, influences of one class partly cancel.
+    A loss times the share of queries that are kept without the group, (groups,), is the influence
+    of the group: the share is the mean over the classes in it. The sum of squares underestimates
+    the variance by n / (n − 1), where n are the recordings of a class; in a group of several,
+    influences of one class partly cancel.
     """
     group_key, group = group_recordings(episodes)
     groups = len(group_key)
     queries = np.zeros((groups, len(episodes.classes)))
     is_query = episodes.fold >= 0
     np.add.at(queries, (group[is_query], episodes.label[is_query]), 1.0)
-    share_of_class = queries / np.maximum(queries.sum(axis=0), 1.0)
+    left_out = queries / np.maximum(queries.sum(axis=0), 1.0)
     classes_in_group = np.count_nonzero(queries, axis=1)
-    share = share_of_class.sum(axis=1) / np.maximum(classes_in_group, 1)
-    of_loss = (1.0 - STEP * share) / STEP
+    kept = 1.0 - left_out.sum(axis=1) / np.maximum(classes_in_group, 1)
     of_class = count_recordings(episodes)
     inflation = float(np.mean(of_class / np.maximum(of_class - 1, 1)))
     recordings = len(np.unique(episodes.recording_key))
     in_one_group = (recordings / groups - 1) / max(recordings - 1, 1)  # of all pairs
-    return of_loss, inflation / (1.0 - in_one_group)
+    return kept, inflation / (1.0 - in_one_group)
 
 
 def query_influence(
-    values: FloatArray, without: FloatArray, of_loss: FloatArray
+    values: FloatArray, without: FloatArray, kept: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the influence of the queries of each group on the mean, and the noise of that.
 
     `values` is (shots, values, draws); `without` are the values of the same draws, of each in turn,
-    where the queries of one group weigh less; `of_loss` comes from `jackknife_factors`. The result
-    is (shots, values, groups), and the variance that the limited number of draws adds to the sum of
-    squares, (shots, values).
+    without the queries of one group; `kept` comes from `jackknife_factors`. The result is (shots,
+    values, groups), and the variance that the limited number of draws adds to the sum of squares,
+    (shots, values).
     """
-    groups = len(of_loss)
+    groups = len(kept)
     repeats = without.shape[2] // values.shape[2]
     loss = np.repeat(values, repeats, axis=2) if repeats > 1 else values
     loss = loss - without
@@ -169,7 +168,7 @@ def query_influence(
     squares = np.einsum("svtg,svtg->svg", whole, whole)
     squares[:, :, :more] += np.square(rest)
     noise = squares / (count * np.maximum(count - 1, 1))
-    return of_loss * mean_loss, np.sum(np.square(of_loss) * noise, axis=2)
+    return kept * mean_loss, np.sum(np.square(kept) * noise, axis=2)
 
 
 def support_influence(
@@ -308,14 +307,14 @@ def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
 def sample_deviations(
     losses: FloatArray, episodes: Episodes, protocol: Protocol
 ) -> FloatArray:
-    """Return deviations of a value that loses so much where each group of queries weighs less.
+    """Return deviations of a value that loses so much without each group of recordings.
 
     `losses` is (…, groups), the result (…, samples).
     """
     group_key, _ = group_recordings(episodes)
-    of_loss, inflation = jackknife_factors(episodes)
+    kept, inflation = jackknife_factors(episodes)
     multipliers = draw_multipliers("mean", group_key, protocol)
-    return scale_influence(of_loss * losses, np.zeros(()), inflation) @ multipliers
+    return scale_influence(kept * losses, np.zeros(()), inflation) @ multipliers
 
 
 def scale_influence(

@@ -28,11 +28,9 @@ Ranks = NDArray[np.uint32]
 
 # Weights are multiples of it, so that their sums are exact in any order.
 UNIT = 2.0**-20
-# The share of their weight that queries of a group lose: a small step, as AP is far from linear.
-STEP = 1 / 8
-# In multiples of UNIT: a weight of 1, and that of queries of a group that is left out.
+# In multiples of UNIT: a weight of 1, and nearly 0 for queries of a group that is left out.
 WEIGHT_ONE = round(1 / UNIT)
-WEIGHT_LEFT_OUT = round((1 - STEP) / UNIT)
+WEIGHT_LEFT_OUT = 1
 TASK_SAMPLES = 32  # of `total`, drawn in one task
 MIN_DRAWS = 50  # from which recordings are left out
 MAX_GROUPS = 60  # of recordings that are left out together
@@ -72,7 +70,7 @@ class Spread:
         return (np.arange(count) % (self.group.max() + 1))[samples]
 
     def left_out_units(self, rows: IntArray, samples: IntArray) -> IntArray:
-        """Return weights of queries, (samples, rows): lower for the group that is left out."""
+        """Return weights of queries, (samples, rows): nearly 0 for the group that is left out."""
         assert self.group is not None
         return units_without(self.left_out(samples), self.group[rows])
 
@@ -173,7 +171,7 @@ def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
 
 
 def units_without(left_out: IntArray, group: IntArray) -> IntArray:
-    """Return weights (samples, rows): lower for rows of the group that a sample leaves out."""
+    """Return weights (samples, rows): nearly 0 for rows of the group that a sample leaves out."""
     return np.where(left_out[:, None] == group, WEIGHT_LEFT_OUT, WEIGHT_ONE)
 
 
