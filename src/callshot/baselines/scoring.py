@@ -169,10 +169,10 @@ def baseline_frame(
         units = units_without(np.arange(len(keys)), group)
         # Sample n is without recording n.
         without = sum_metrics(*inputs, units).values
-        for metric_key, value in values.items():
-            losses = value[0] - without[metric_key][0]
-            deviations = sample_deviations(losses, episodes, protocol)
-            mean_samples[metric_key] = value[0, 0] + deviations
+        losses = np.stack([value[0] - without[key][0] for key, value in values.items()])
+        deviations = sample_deviations(losses, episodes, protocol)
+        for (key, value), of_metric in zip(values.items(), deviations, strict=True):
+            mean_samples[key] = value[0, 0] + of_metric
     # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
     inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
     rows = []

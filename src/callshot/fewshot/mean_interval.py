@@ -20,14 +20,21 @@ recording alone. So samples are paired over encoders, classifiers and baselines,
 differences have the influences of the difference.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from callshot.fewshot.episodes import Engine, Episodes, Keys, blocks, make_splits
+from callshot.fewshot.episodes import (
+    Engine,
+    Episodes,
+    Keys,
+    Split,
+    blocks,
+    make_splits,
+)
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import Pools, Sampling, count_supports
 from callshot.fewshot.metrics import MetricSums
@@ -191,7 +198,8 @@ def support_influence(
         episodes.class_start,
         np.empty(0, bool),
     )
-    first_pools, mean, first_expected = plan_pools(episodes, shots, distinct)
+    splits = make_splits(episodes)
+    first_pools, mean, first_expected = plan_pools(episodes, splits, shots, distinct)
     base = streams.purpose_key(engine.protocol.seed, "shared")
     # A class that always gives its whole pool has the influence at the k before.
     last = first_pools.drawn.max(axis=1)
@@ -214,9 +222,16 @@ def support_influence(
     loss = fold_overlap(first_power - first_expected, mean)
     if distinct:
         # Without one call a mean loses pool / (pool − 1) of the influence of the call.
-        pool = np.mean([split.pool_sizes for split in make_splits(episodes)], axis=0)
+        pool = np.mean([split.pool_sizes for split in splits], axis=0)
         loss *= (pool / np.maximum(pool - 1, 1))[:, None]
-    pools, _, expected = plan_pools(episodes, shots, distinct, loss)
+    label_of_kind = np.empty(len(first_pools.total), np.int64)
+    label_of_kind[first_pools.kind] = episodes.label
+    loss_of_kind = loss[label_of_kind]  # (kinds, shots)
+    pools = first_pools._replace(
+        weight=first_pools.weight / loss_of_kind[..., None],
+        total=first_pools.total / loss_of_kind,
+    )
+    expected = first_expected / np.square(loss)
 
     def add(span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the sums over some draws: with the values, and of squared weights."""
@@ -245,21 +260,16 @@ def support_influence(
 
 
 def plan_pools(
-    episodes: Episodes,
-    shots: IntArray,
-    distinct: bool,
-    loss: FloatArray | None = None,
+    episodes: Episodes, splits: Sequence[Split], shots: IntArray, distinct: bool
 ) -> tuple[Pools, FloatArray, FloatArray]:
     """Return what can be drawn in each fold, and the weights that make influences of counts.
 
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
     calls. Folds are averaged over those in which the call can be drawn, and in which a support
-    leaves out some of the pool. `loss` is what counts show of each influence, (classes, shots): the
-    weights are divided by it. The last results are the sums of the mean weights of the calls of
+    leaves out some of the pool. The last results are the sums of the mean weights of the calls of
     each class, and of their squares, (classes, shots): a call is k / pool times in a support, on
     average.
     """
-    splits = make_splits(episodes)
     numbers = episodes.label * (len(splits) + 1) + episodes.fold
     _, example, kind, size = np.unique(
         numbers, return_index=True, return_inverse=True, return_counts=True
@@ -276,8 +286,6 @@ def plan_pools(
     varying = np.maximum(counts.sum(axis=0), 1)  # (shots, kinds)
     weight = scale[:, :, label] * outside[:, None]  # (folds, shots, kinds)
     weight *= outside.sum(axis=0) / varying**2
-    if loss is not None:
-        weight /= loss.T[:, label]
     mean_weight = np.sum(weight * mean_count[:, :, label], axis=0)
     is_class = label[:, None] == np.arange(len(episodes.classes))
     pools = Pools(

@@ -301,8 +301,8 @@ def compose_panels(
     draw: Callable[..., None],
     limits: Sequence[Limits],
     legend: Legend,
-    labels: Sequence[str] = ("",),
-    y_label: str = "",
+    labels: Sequence[str],
+    y_label: str,
     write_titles: Callable[..., None] = write_encoder_names,
     options: Sequence[Any] = (),
 ) -> None:
