@@ -117,7 +117,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_first(
 
 
 def test_a_file_of_others_among_clips_is_found_before_the_scan(tmp_path, capsys):
-    write_results(tmp_path / "out", scan_files.PROVENANCE)
+    write_results(tmp_path / "out", scan_files.SCAN_FACTS)
     mine = tmp_path / "out" / "clips" / "clips.csv"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
@@ -189,7 +189,7 @@ def write_results(folder, provenance):
     [
         evaluation_files.PROVENANCE,
         score.PROVENANCE,
-        scan_files.PROVENANCE,
+        scan_files.SCAN_FACTS,
         activity.PROVENANCE,
         clips.PROVENANCE,
         file_steps.COVERAGE_PROVENANCE,

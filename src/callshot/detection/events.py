@@ -75,7 +75,10 @@ VERDICTS = {
 }
 NO_OPTIONS = AnnotationOptions()
 PARQUET = ".parquet"
-RESULT_LISTS = ("scan.json", "export.json")  # of callshot scan, of callshot convert
+# Of callshot scan: its list of results, and its table of events
+SCAN_FACTS = "scan.json"
+EVENTS_FILE = "events.parquet"
+RESULT_LISTS = (SCAN_FACTS, "export.json")  # of callshot scan, of callshot convert
 PLACE = {"file": pl.String, "row": pl.Int64}  # of a row in the files that were read
 
 
@@ -121,8 +124,8 @@ def open_recordings(folder: Path) -> RecordingFolder:
 
 def find_event_table(path: Path) -> Path:
     """Return the table of events in the folder of a scan; any other path as it is."""
-    table = path / "events.parquet"
-    is_scan = (path / "scan.json").is_file() and table.is_file()
+    table = path / EVENTS_FILE
+    is_scan = (path / SCAN_FACTS).is_file() and table.is_file()
     return table if is_scan else path
 
 

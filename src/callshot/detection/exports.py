@@ -12,7 +12,7 @@ import polars as pl
 from callshot.corpus.annotations import audacity, raven
 from callshot.corpus.annotations.rows import add_times
 from callshot.corpus.audio import SUFFIXES
-from callshot.detection.events import RecordingFolder
+from callshot.detection.events import EVENTS_FILE, RecordingFolder
 from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock
 from callshot.errors import InputError, OptionError, check_choice
 from callshot.files import is_inside
@@ -243,7 +243,7 @@ def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
     """Yield one file with all columns."""
     buffer = BytesIO()
     events.write_parquet(buffer, compression="zstd")
-    yield "events.parquet", buffer.getvalue()
+    yield EVENTS_FILE, buffer.getvalue()
 
 
 def _find_stems(names: Iterable[str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from callshot.detection.clips import (
     check_clips_folder,
     write_clips,
 )
-from callshot.detection.events import RecordingFolder
+from callshot.detection.events import EVENTS_FILE, SCAN_FACTS, RecordingFolder
 from callshot.detection.examples import embed_calls
 from callshot.detection.exports import (
     EXPORTS,
@@ -70,7 +70,6 @@ from callshot.spans import Spans
 from callshot.storage import is_remote, to_path
 from callshot.version import __version__
 
-PROVENANCE = "scan.json"
 ADAPTED_MODEL = "model.npz"
 SITE = "site.npz"
 LABELS_CSV = "labels.csv"
@@ -104,8 +103,8 @@ def scan_files(
             f"out: {out} is in the folder of the recordings, and the next scan would take "
             "clips for recordings; choose another folder"
         )
-    names = (EVENTS_CSV, "events.parquet", REJECTS)
-    with open_output_folder(out, names, PROVENANCE) as output:
+    names = (EVENTS_CSV, EVENTS_FILE, REJECTS)
+    with open_output_folder(out, names, SCAN_FACTS) as output:
         if clips is not None:
             check_clips_folder(out / CLIPS_FOLDER)
             if is_index(recordings):
@@ -336,7 +335,7 @@ def scan_segment_files(
 ) -> LabelledSegments:
     """Name the segments of a table; write labels as CSV and Parquet, and rejects."""
     names = (LABELS_CSV, LABELS, REJECTS)
-    with open_output_folder(out, names, PROVENANCE) as output:
+    with open_output_folder(out, names, SCAN_FACTS) as output:
         model = load_model(model_path)
         result = label_segments(
             model, segments, options, encoder=encoder, audio=audio, progress=progress

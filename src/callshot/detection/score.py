@@ -37,6 +37,7 @@ from callshot.corpus.options import make_annotation_options
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.events import (
     PLACE,
+    SCAN_FACTS,
     EventTable,
     RecordingFolder,
     complete_events,
@@ -107,7 +108,6 @@ DIGITS = 6  # of times in seconds: spans that differ by less are the same
 MAX_UNREACHABLE = 0.3
 INTERVAL = {"_p01": 1, "_p99": 99}
 PROVENANCE = "provenance.json"
-SCAN = "scan.json"  # beside the detections of a scan
 SET = "callshot score"
 FRAMES = {
     "scores.csv": "scores",
@@ -316,7 +316,7 @@ def _read_classes(detections: Events) -> list[str] | None:
     if isinstance(detections, pl.DataFrame):
         return None
     path = find_event_table(to_path(detections))
-    scan = path.parent / SCAN
+    scan = path.parent / SCAN_FACTS
     if not scan.is_file():
         return None
     facts = read_intact_provenance(scan)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_OID, uuid5
 from zipfile import ZIP_DEFLATED, ZipFile
 
+from callshot.detection.events import SCAN_FACTS
 from callshot.errors import InputError, RequestError
 from callshot.files import make_folder
 from callshot.results import read_intact_provenance
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 MODEL = "calls.npz"
 DETECTIONS = "detections"
 REVIEW = "review"
-PROVENANCE = "scan.json"
 SEGMENTS = "segments"
 STUDIES = (SEGMENTS, "study")  # what calls can be made into, beside EXPORTS
 COMMAND = re.compile(r"; --precision .*| \(callshot [^)]*\)")
@@ -67,7 +67,7 @@ class Finding:
 
     def find_rounds(self) -> list[int]:
         """Return the numbers of all rounds that ended."""
-        scans = self.folder.glob(f"*/{DETECTIONS}/{PROVENANCE}")
+        scans = self.folder.glob(f"*/{DETECTIONS}/{SCAN_FACTS}")
         names = [path.parents[1].name for path in scans]
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -139,7 +139,7 @@ class Finding:
         if not rounds:
             return answer
         number = rounds[-1]
-        path = self.folder / str(number) / DETECTIONS / PROVENANCE
+        path = self.folder / str(number) / DETECTIONS / SCAN_FACTS
         with suppress(InputError):  # it is damaged: look for calls again
             facts = read_intact_provenance(path)
             trust = ""

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from callshot.corpus.annotations.rows import FREQUENCIES
+from callshot.detection.events import SCAN_FACTS
 from callshot.detection.learn import (
     AUTO,
     NONE,
@@ -38,7 +39,7 @@ from callshot.review.journal import JOURNAL
 from callshot.review.labels import LABELS, Span
 from callshot.review.results import ReviewResults, read_review
 from callshot.review.sound import RecordingFiles
-from callshot.review.sources import PLACE, SCAN_FACTS
+from callshot.review.sources import PLACE
 
 BOX_COLUMNS = (*PLACE, *FREQUENCIES)  # of a call that a person marked
 # A note on calls alone; the model has background.

@@ -34,7 +34,7 @@ from callshot.corpus.recordings import (
 )
 from callshot.corpus.segment_table import SEGMENTS, read_segments
 from callshot.corpus.segments import check_any_segments, segment_corpus
-from callshot.detection.events import complete_events
+from callshot.detection.events import EVENTS_FILE, SCAN_FACTS, complete_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import (
     Index,
@@ -556,8 +556,6 @@ def _find_strongest(
             yield row["row"], windows[strongest]
 
 
-SCAN_FACTS = "scan.json"
-EVENTS_FILE = "events.parquet"
 LABELS = "labels.parquet"  # of callshot scan --segments
 INDEX_FOLDER = "index"
 ADAPTED_MODEL = "model.npz"

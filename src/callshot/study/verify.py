@@ -11,9 +11,9 @@ from typing import NamedTuple
 from callshot.corpus.recordings import DAMAGED_MANIFEST
 from callshot.corpus.segment_table import verify_inputs
 from callshot.corpus.segments import audio_root
+from callshot.detection.events import SCAN_FACTS
 from callshot.detection.exports import MANIFEST as EXPORT_INFO
 from callshot.detection.index.index_files import is_index, verify_index
-from callshot.detection.scan_files import PROVENANCE as SCAN_INFO
 from callshot.encoders.embed import default_store
 from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
@@ -34,7 +34,7 @@ MANIFESTS = (  # files that list the others
     PROVENANCE,
     SEGMENTS_INFO,
     FOLDS_INFO,
-    SCAN_INFO,
+    SCAN_FACTS,
     EXPORT_INFO,
 )
 NESTED = ("index", "review", "folder of results")  # kinds in a folder of results
