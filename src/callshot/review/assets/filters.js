@@ -52,8 +52,9 @@ async function setFilter(name, value) {
 }
 
 async function clearFilters() {
-  await changeQueue({ filters: { state: "undecided" } }).catch((error) => emit("note", error.message));
-  showFilters();
+  const loading = changeQueue({ filters: { state: "undecided" } });
+  showFilters(); // at once: what is typed while the calls are on their way stays
+  await loading.catch((error) => emit("note", error.message));
 }
 
 /** Say how many calls are shown, and which filters hide others. */
