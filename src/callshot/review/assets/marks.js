@@ -17,15 +17,17 @@ const FLAT_PX = 8; // a lower box gives times only
 
 let view = null; // what the picture shows
 let nearby = { id: null, items: [] };
+let asked = 0; // only the latest answer counts
 let draft = null; // a box that waits for its name
 let drag = null; // {x, y, area, item} while the pointer is down
 
 /** Ask what is around the item on the card. */
 async function loadNearby() {
   const item = currentItem();
+  const mine = ++asked;
   if (item === null) return;
   const answer = await getJson(`/api/items/${item.id}/nearby`).catch(() => null);
-  if (answer === null || item.id !== currentItem()?.id) return;
+  if (answer === null || mine !== asked || item.id !== currentItem()?.id) return;
   nearby = { id: item.id, items: answer.items };
   draw();
 }
@@ -39,7 +41,9 @@ function draw() {
   const marks = shown.map((other) => makeMark(other, other.decision ? "other known" : "other", makeTag(other)));
   if (item.low_freq_hz !== null) marks.push(makeMark(item, "own"));
   if (draft !== null) marks.push(makeMark(draft, "draft"));
+  const focused = byId("marks").contains(document.activeElement) ? document.activeElement.dataset.id : null;
   byId("marks").replaceChildren(...marks.filter((mark) => mark !== null));
+  if (focused) byId("marks").querySelector(`[data-id="${focused}"]`)?.focus();
 }
 
 /** Make the box of a call; null if it is outside the picture. */
