@@ -8,14 +8,18 @@ import { changeQueue } from "./queue.js";
 import { emit, on, state } from "./state.js";
 
 let rejected = false; // whether exports contain rejected calls too
+let asked = 0; // only the latest answer counts
 let every = true; // whether exports of annotations contain those that nobody reviewed
 
 const later = debounce(() => loadProgress(), 2000); // the curve takes the server a moment
 
 /** Fetch the figures anew. */
 export async function loadProgress() {
+  const mine = ++asked;
   try {
-    state.progress = await getJson("/api/progress");
+    const answer = await getJson("/api/progress");
+    if (mine !== asked) return;
+    state.progress = answer;
     emit("progress");
     if (state.progress.curve?.pending) later();
   } catch {
