@@ -11,17 +11,17 @@ const BUSY_MS = 1000;
 const IDLE_MS = 10000;
 let tasks = null;
 let timer = null;
+let asked = 0; // only the latest answer counts
 
 const isBusy = () => ["index", "find"].some((name) => tasks?.[name].state === "running");
 
 /** Ask how far everything is, again and again. */
 async function follow() {
+  const mine = ++asked;
   clearTimeout(timer);
-  try {
-    take(await getJson("/api/tasks"));
-  } catch {
-    // The banner says that the server does not answer.
-  }
+  const answer = await getJson("/api/tasks").catch(() => null); // the banner says why there is none
+  if (mine !== asked) return;
+  if (answer !== null) take(answer);
   timer = setTimeout(follow, isBusy() ? BUSY_MS : IDLE_MS);
 }
 
@@ -54,6 +54,7 @@ function describeFound({ calls }) {
 export const findAll = () => change(tasks?.find.state === "running" ? "/api/find/stop" : "/api/find");
 
 async function change(path) {
+  asked += 1;
   try {
     take(await postJson(path, { uuid: makeUuid() }));
   } catch (error) {
