@@ -4,7 +4,7 @@ import re
 from contextlib import contextmanager
 
 from callshot.review.results import read_review
-from review_pages import PATIENCE_MS, ReviewServer
+from review_pages import ReviewServer, open_window, settle
 
 LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
@@ -53,16 +53,12 @@ class Tab:
         page.on("console", lambda one: self.messages.append(one.text))
         page.on("pageerror", lambda one: self.messages.append(str(one)))
         page.on("dialog", lambda one: self.messages.append(one.message))
-        page.set_default_timeout(PATIENCE_MS)
         page.goto(address)
         self.settle()
 
     def settle(self):
-        """Wait until everything is saved and drawn."""
-        from playwright.sync_api import expect
-
-        expect(self.page.locator("#saved")).to_have_text("All saved")
-        expect(self.page.locator("#pane")).to_have_attribute("data-drawn", "true")
+        """Wait until everything is saved, loaded and drawn."""
+        settle(self.page)
 
     def wait_for_index(self):
         from playwright.sync_api import expect
@@ -106,7 +102,7 @@ def serve_label(browser, recordings, out, *options):
 
     def open_tab(context=None, **options):
         if context is None:
-            context = browser.new_context(**{"viewport": LAPTOP, **options})
+            context = open_window(browser, **{"viewport": LAPTOP, **options})
             contexts.append(context)
         tabs.append(Tab(context.new_page(), server.address))
         return tabs[-1]

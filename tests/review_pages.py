@@ -30,6 +30,110 @@ UNEVEN_S = 4.0  # length of a recording
 UNEVEN = {"at_start.wav": 0.0, "at_end.wav": 3.0}  # where the sound is
 START_LIMIT_S = 60
 PATIENCE_MS = 60_000  # of a browser on a busy machine
+REDRAW_MS = 100  # the longest wait after which a page draws what has changed
+PANEL_MS = 400  # the wait after which the panel of a review asks for new figures
+# The longest random wait before and after each request of a page: with 400, tests fail that
+# read a page before it has finished.
+SLOW_MS = int(os.environ.get("CALLSHOT_TEST_SLOW_PAGE", "0"))
+# Runs before the scripts of each page, and notes what the page still waits for.
+WATCH = r"""(() => {
+    const { fetch, setTimeout, clearTimeout } = window;
+    const FRAMES = 3;
+    const tasks = new Map(); // request or timer → {name, ms}
+    let known = 0; // number of the latest change that an answer named
+    let quiet = 0; // frames without anything to wait for
+    let followed = -1; // number after which the page asks for changes
+    const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    const pause = () => SLOW_MS && wait(SLOW_MS * Math.random());
+    // What follows from an answer starts in the same turn of the event loop.
+    const end = (task) => setTimeout(() => tasks.delete(task));
+
+    window.fetch = async (address, options) => {
+        const task = {};
+        const changes = String(address).match(/\/api\/changes\?after=(\d+)/);
+        if (changes) followed = Number(changes[1]);
+        else tasks.set(task, { name: address, ms: 0 });
+        try {
+            await pause();
+            const response = await fetch(address, options);
+            for (const name of ["arrayBuffer", "blob", "json", "text"]) {
+                const read = response[name].bind(response);
+                response[name] = async () => {
+                    try {
+                        const body = await read();
+                        await pause();
+                        known = Math.max(known, body.seq ?? 0);
+                        return body;
+                    } finally {
+                        end(task);
+                    }
+                };
+            }
+            return response;
+        } catch (error) {
+            end(task);
+            throw error;
+        }
+    };
+    window.setTimeout = (action, ms = 0) => {
+        const timer = setTimeout(() => {
+            end(timer);
+            action();
+        }, ms);
+        tasks.set(timer, { name: `timer of ${ms} ms`, ms });
+        return timer;
+    };
+    window.clearTimeout = (timer) => {
+        tasks.delete(timer);
+        clearTimeout(timer);
+    };
+    /** Return what the page waits for; longer timers do not count. */
+    window.listUnfinished = (longest_ms) => {
+        const waiting = [...tasks.values()].filter((one) => one.ms <= longest_ms);
+        const names = waiting.map((one) => one.name);
+        const sections = [...document.querySelectorAll("main > section")];
+        const pane = document.querySelector("#pane");
+        if (document.querySelector("#saved")?.textContent !== "All saved") names.push("saving");
+        if (sections.filter((one) => one.checkVisibility()).length !== 1) names.push("start");
+        if (pane?.checkVisibility() && pane.dataset.drawn !== "true") names.push("drawing");
+        if (followed < known) names.push("changes");
+        return names;
+    };
+    /** Return whether nothing was left in the last frames: dialogs tell late that they closed. */
+    window.isFinished = (longest_ms) => {
+        quiet = window.listUnfinished(longest_ms).length ? 0 : quiet + 1;
+        if (quiet < FRAMES) return false;
+        quiet = 0;
+        return true;
+    };
+})()""".replace("SLOW_MS", str(SLOW_MS))
+
+
+def open_window(browser, **options):
+    """Open a window whose pages note what they wait for."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    context.add_init_script(WATCH)
+    return context
+
+
+def settle(page, longest_ms=REDRAW_MS):
+    """Wait until a page has saved, drawn and loaded everything, and no short timer runs."""
+    from playwright.sync_api import TimeoutError
+
+    try:
+        page.wait_for_function("ms => window.isFinished(ms)", arg=longest_ms)
+    except TimeoutError as error:
+        left = page.evaluate("ms => window.listUnfinished(ms)", longest_ms)
+        raise AssertionError(f"the page still waits for {left}") from error
+
+
+def wait_until(page, condition):
+    """Wait until a condition holds that a page does not know."""
+    end_s = time.monotonic() + PATIENCE_MS / 1000
+    while not condition():
+        assert time.monotonic() < end_s
+        page.wait_for_timeout(20)
 
 
 def make_scan(folder: Path) -> Path:

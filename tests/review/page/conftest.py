@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from review_pages import PATIENCE_MS, ReviewServer, make_scan
+from review_pages import REDRAW_MS, ReviewServer, make_scan, open_window, settle
 
 LAPTOP = {"width": 1280, "height": 800}
 
@@ -36,7 +36,6 @@ class Visit:
         context.on("console", self._note_message)
         context.on("weberror", lambda one: self.messages.append(str(one.error)))
         page.on("dialog", lambda dialog: self.messages.append(dialog.message))
-        page.set_default_timeout(PATIENCE_MS)
 
     def _note_message(self, message):
         self.messages.append(f"{message.type}: {message.text} {message.location}")
@@ -84,19 +83,14 @@ class Visit:
         return int(self.page.locator("#pane").get_attribute("data-item"))
 
     def press(self, *keys):
-        """Press keys; wait after each until everything is saved and drawn."""
+        """Press keys; wait after each until everything is saved, loaded and drawn."""
         for key in keys:
             self.page.keyboard.press(key)
             self.settle()
 
-    def settle(self):
-        """Wait until everything is saved and drawn."""
-        from playwright.sync_api import expect
-
-        expect(self.page.locator("#saved")).to_have_text("All saved")
-        expect(self.page.locator("main > section:visible")).to_have_count(1)
-        if self.page.locator("#card").is_visible():
-            expect(self.page.locator("#pane")).to_have_attribute("data-drawn", "true")
+    def settle(self, longest_ms=REDRAW_MS):
+        """Wait until everything is saved, loaded and drawn; longer timers do not count."""
+        settle(self.page, longest_ms)
 
     def undo_all(self):
         """Take back what earlier tests decided."""
@@ -106,7 +100,7 @@ class Visit:
 @pytest.fixture(scope="session")
 def laptop(browser):
     """Keep one window for the tests that need no other: windows are slow to open."""
-    context = browser.new_context(viewport=LAPTOP)
+    context = open_window(browser, viewport=LAPTOP)
     yield context
     context.close()
 
@@ -119,7 +113,7 @@ def visit(browser, server, laptop):
     def open_page(reviewer=None, silent=True, **options):
         is_other = bool(options or reviewer)
         options = {"viewport": LAPTOP, **options}
-        context = browser.new_context(**options) if is_other else laptop
+        context = open_window(browser, **options) if is_other else laptop
         page = context.new_page()
         seen = Visit(page, server)
         seen.open(reviewer)
