@@ -29,23 +29,17 @@ def test_more_of_the_call_that_helps_most_is_one_click_away(browser, tmp_path):
         tab.drag((places[0], 0.9), (places[1], 0.98))
         page.keyboard.type(HOSTILE)
         tab.press("Enter")
-        tab.settle()
         tab.wait_for_index()
         expect(page.locator("#more-recommended")).to_have_count(0)
         boxes = page.evaluate(
             "fetch('/api/recording?recording=a.wav').then((r) => r.json())"
         )
         (box,) = boxes["boxes"]
-
-        def advise(route):
-            tasks = route.fetch().json()
-            route.fulfill(json={**tasks, "advice": box})
-
-        page.route("**/api/tasks", advise)
+        tasks = page.evaluate("fetch('/api/tasks').then((r) => r.json())")
+        answer = {**tasks, "advice": box}
+        page.route("**/api/tasks", lambda route: route.fulfill(json=answer))
         text = page.locator("#advice")
-        expect(text).to_contain_text(
-            f"One more example of {HOSTILE} improves", timeout=15000
-        )
+        expect(text).to_contain_text(f"One more example of {HOSTILE} improves")
         page.locator("#more-recommended").click()
         expect(page.locator("#similar-title")).to_have_text(f"More like {HOSTILE}")
         expect(page.locator(".found")).to_have_count(12)

@@ -65,6 +65,7 @@ def test_boxes_are_drawn_named_repeated_moved_deleted_and_undone(served):
     tab.press("Enter")
     assert tab.names == [HOSTILE, HOSTILE, RIGHT_TO_LEFT]
     tab.drag((0.55, 0.6), (0.55, 0.6))
+    tab.settle()
     tab.press("r")
     assert tab.names == [HOSTILE, RIGHT_TO_LEFT, RIGHT_TO_LEFT]
     # A box is moved as a whole, then by the handle at its right end.
@@ -99,6 +100,7 @@ def test_boxes_are_drawn_named_repeated_moved_deleted_and_undone(served):
     tab.drag((0.35, 0.2), (0.4, 0.3))
     expect(page.locator("#name")).to_be_focused()
     tab.press("Escape")
+    expect(page.locator("#name")).to_be_hidden()
     assert len(tab.names) == 4
     recording = page.locator(".recording", has_text="broken.wav")
     expect(recording).to_be_disabled()
@@ -180,9 +182,8 @@ def test_everything_can_be_done_by_keys(served):
     expect(page.locator(".recording[aria-current]")).to_contain_text("heard")
     tab.press("u", "w")
     assert tab.times() == pytest.approx([0, 60])  # it fills the width
-    page.keyboard.press("Shift+J")
+    tab.press("Shift+J")
     expect(page.locator("#file")).to_have_text(SECOND)
-    tab.settle()
     assert tab.names == []
     top = page.locator("#pane").get_attribute("data-top")
     page.keyboard.press("g")
@@ -207,7 +208,9 @@ def test_what_was_played_counts_as_heard(served):
     page = tab.page
     page.keyboard.press(" ")
     expect(page.locator("#play")).to_have_attribute("data-playing", "true")
-    page.wait_for_timeout(600)
+    page.wait_for_function(
+        "() => parseFloat(document.querySelector('#playhead').style.left) > 10"
+    )
     tab.press(" ")
     expect(page.locator("#play")).to_have_attribute("data-playing", "false")
     expect(page.locator("#overview .heard")).to_have_count(1)
@@ -223,8 +226,11 @@ def test_two_tabs_follow_each_other_and_a_killed_server_loses_nothing(served):
     tab.page.keyboard.type("hoot")
     tab.press("Enter")
     expect(other.page.locator(".box .name")).to_have_text(["hoot"])
+    other.settle()
     other.press("j", "Delete")
     expect(tab.page.locator(".box")).to_have_count(0)
+    tab.settle()
+    other.settle()
     server.kill()
     tab.drag((0.5, 0.5), (0.6, 0.75))
     tab.page.keyboard.type("late")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from review_pages import FILES, HOSTILE, HOSTILE_FILE
+from review_pages import FILES, HOSTILE, HOSTILE_FILE, PANEL_MS, wait_until
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -104,6 +104,7 @@ def test_fast_undos_are_answered_one_after_another(visit):
             page.keyboard.press("u")
         for number in reversed(order):
             # The next undo is not sent, and the card stays, until the answer is shown.
+            wait_until(page, lambda: held)
             page.wait_for_timeout(100)
             assert len(held) == 1
             assert seen.shown() == present
@@ -134,8 +135,8 @@ def test_the_span_can_be_dragged_moved_by_keys_split_and_taken_back(visit):
         width = seen.page.locator("#pane").bounding_box()["width"]
         shown_s = 5.5  # 2 s, the call, 2 s
         drag(seen.page, 3.5 / shown_s - 2 / width, 0.5 / shown_s * width)
-        expect(seen.page.locator("#where")).to_contain_text("limits changed")
         seen.settle()
+        expect(seen.page.locator("#where")).to_contain_text("limits changed")
         after = seen.item(number)
         assert after["start_s"] == pytest.approx(before["start_s"])
         assert after["end_s"] == pytest.approx(before["end_s"] + 0.5, abs=0.05)
@@ -205,18 +206,20 @@ def test_filters_hide_others_and_say_so_and_orders_are_those_of_the_server(visit
         expect(shown).to_contain_text("score ≥ 0.5")
         expect(shown).to_contain_text("9 calls")
         page.locator("#clear-filters").click()
-        expect(shown).to_have_text("24 calls: not reviewed")
         page.locator("#filter-from_hour").fill("12")
         page.locator("#filter-from_hour").press("Enter")
         expect(shown).to_have_text("12 calls: not reviewed, from 12 h")
         page.locator("#clear-filters").click()
         page.locator("#filter-button").click()
+        expect(shown).to_have_text("24 calls: not reviewed")
+        seen.settle()
         seen.press("y", "n", "s")
         page.locator("#filter-button").click()
         for state, count in (("decided", 2), ("skipped", 1), ("all", 24)):
             page.locator("#filter-state").select_option(state)
             expect(shown).to_contain_text(re.compile(f"^{count} call"))
         page.locator("#clear-filters").click()
+        seen.settle()
         for order in ("best", "uncertain", "novel", "sample", "time"):
             page.locator("#order").select_option(order)
             first = seen.get("/api/queue", order=order, state="undecided")["ids"][0]
@@ -232,6 +235,7 @@ def test_the_label_that_gains_most_is_named_and_its_calls_are_one_click_away(vis
         answer = {**progress, "curve": curve}
         page.route("**/api/progress", lambda route: route.fulfill(json=answer))
         seen.press("s")
+        seen.settle(PANEL_MS)
         panel = page.locator("#panel")
         expect(panel).to_contain_text(f"One more example of {HOSTILE} improves")
         page.locator("#review-recommended").click()
@@ -251,6 +255,7 @@ def test_labels_and_file_names_are_text(visit):
         seen.settle()
         page.locator("#mode-grid").click()
         expect(page.locator(".tile-label").first).to_have_text(HOSTILE)
+        seen.settle()
         foreign = "body script, img[onerror], body b script, [style*=onerror]"
         assert page.locator(foreign).count() == 0
 
@@ -289,6 +294,7 @@ def test_everything_has_a_name_and_the_focus_is_seen_and_left(visit):
         expect(page.locator("#live")).to_have_text("Saved: yes.")
         page.locator("#verdicts .yes").click()
         seen.settle()
+        seen.press("l")  # else the sound may have ended before a look at the page
         page.keyboard.press(" ")
         expect(page.locator("#play")).to_contain_text("Stop")
         assert seen.get("/api/progress")["done"] == 2

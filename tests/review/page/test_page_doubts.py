@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from review_pages import ReviewServer
+from review_pages import PANEL_MS, ReviewServer, open_window, settle
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -28,10 +28,11 @@ def corpus(browser, tmp_path):
 def test_annotations_are_filtered_corrected_and_exported(browser, corpus):
     server = ReviewServer(corpus, command="label")
     server.start()
-    page = browser.new_page()
+    context = open_window(browser)
+    page = context.new_page()
     try:
         page.goto(server.address)
-        expect(page.locator("#pane")).to_have_attribute("data-drawn", "true")
+        settle(page)
         page.keyboard.press("f")
         page.locator("#filter-doubt").select_option("overlapping")
         expect(page.locator("#shown")).to_contain_text("2 calls")
@@ -42,9 +43,10 @@ def test_annotations_are_filtered_corrected_and_exported(browser, corpus):
         expect(page.locator("#where .doubt")).to_have_text("annotated twice")
         expect(page.locator(".tag")).to_have_count(3)
         page.locator("#main").focus()
+        settle(page)
         page.keyboard.press("n")
         expect(page.locator("#shown")).to_contain_text("1 call:")
-        expect(page.locator("#saved")).to_have_text("All saved")
+        settle(page, PANEL_MS)
         expect(page.locator("#panel")).to_contain_text("Export corrected annotations")
         with page.expect_download() as download:
             page.locator("[data-format=csv]").click()
@@ -56,5 +58,5 @@ def test_annotations_are_filtered_corrected_and_exported(browser, corpus):
         assert ("3.0", "<script>hoot") in rows
         assert (corpus / "a.csv").read_text() == TABLE
     finally:
-        page.close()
+        context.close()
         server.kill()

@@ -12,7 +12,7 @@ OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clie
 
 
 def open_grid(seen):
-    seen.page.keyboard.press("g")
+    seen.press("g")
     expect(seen.page.locator(".tile")).to_have_count(24)
 
 
@@ -54,6 +54,7 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
         expect(
             page.locator(".tile[data-state=saved][data-action=reject]")
         ).to_have_count(3)
+        seen.settle()
         assert actions(seen).count("reject") == 3
         assert len(posts) == 1
         page.keyboard.press("Control+a")
@@ -65,19 +66,25 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
         expect(question).to_contain_text("24 calls will count as confirmed")
         page.keyboard.press("Escape")
         expect(question).to_be_hidden()
+        seen.settle()
         assert actions(seen).count("reject") == 3
         assert len(posts) == 1
-        for _ in range(3):
-            page.keyboard.press("y")
-            page.wait_for_timeout(100)
+        page.keyboard.press("y")
+        expect(question).to_contain_text("Say yes to 24 calls at once?")
+        page.keyboard.press("y")
+        expect(question).to_contain_text("24 calls will count as confirmed")
+        page.keyboard.press("y")
+        expect(question).to_be_hidden()
         expect(
             page.locator(".tile[data-state=saved][data-action=confirm]")
         ).to_have_count(24)
+        seen.settle()
         page.keyboard.press("u")
         expect(page.locator(".tile[data-action=confirm]")).to_have_count(0)
         expect(page.locator(".tile[data-action=reject]")).to_have_count(3)
         page.keyboard.press("u")
         expect(page.locator(".tile[data-state=none]")).to_have_count(24)
+        seen.settle()
         assert set(actions(seen)) == {None}
         ids = seen.get("/api/queue", order="best", state="undecided")["ids"]
         focused = page.locator(".tile.focused")
@@ -93,6 +100,7 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
         expect(page.locator("#chosen")).to_have_text("2 calls chosen")
         page.keyboard.press("m")
         expect(page.locator("#chosen")).to_have_text("1 call chosen")
+        seen.press("l")  # else the sound may have ended before a look at the page
         page.keyboard.press(" ")
         expect(page.locator(".tile[data-playing=true]")).to_have_count(1)
         page.keyboard.press(" ")
@@ -126,14 +134,19 @@ def test_a_phone_shows_the_card_and_a_finger_decides(visit):
         expect(page.locator("#pane")).not_to_have_attribute("data-item", str(first))
         seen.settle()
         assert seen.item(first)["decision"]["action"] == "confirm"
+        seen.press("l")  # else the sound may have ended before a look at the page
         page.locator("#play").tap()
         expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
         page.locator("#verdicts .undo").tap()
         expect(page.locator("#pane")).to_have_attribute("data-item", str(first))
+        seen.settle()
         page.locator("#mode-grid").tap()
+        seen.settle()
         page.locator(".tile").nth(0).tap()
         page.locator(".tile").nth(1).tap()
         expect(page.locator("#chosen")).to_have_text("2 calls chosen")
+        seen.settle()
         assert page.evaluate(OVERFLOW) <= 0
         page.locator("#help-button").tap()
+        expect(page.locator("#help")).to_be_visible()
         assert page.evaluate(OVERFLOW) <= 0

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from review_pages import HOSTILE
+from review_pages import HOSTILE, PANEL_MS
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -109,10 +109,12 @@ def test_an_event_is_split_by_dragging_and_a_missed_call_is_added(visit):
         seen.settle()
         page.locator("#filter-button").click()
         page.locator("#filter-state").select_option("all")
+        seen.settle()
         expect(page.locator("#pane")).to_have_attribute("data-item", "0")
         expect(page.locator(".mark.known")).to_have_count(3)
         page.locator("#clear-filters").click()
         page.locator("#filter-button").click()
+        seen.settle()
 
         for count in (2, 1):
             page.keyboard.press("u")
@@ -121,6 +123,7 @@ def test_an_event_is_split_by_dragging_and_a_missed_call_is_added(visit):
             assert len(added(seen)) == count
         page.keyboard.press("u")
         expect(page.locator("#verdict")).to_have_text("not reviewed")
+        seen.settle()
         assert read_export(seen) == []
         page.keyboard.press("r")
         expect(page.locator(".mark.known")).to_have_count(1)
@@ -159,9 +162,11 @@ def test_a_short_drag_plays_and_a_box_without_a_name_is_forgotten(visit):
         page.keyboard.press("Escape")
         expect(page.locator(".mark.draft")).to_have_count(0)
         page.locator("#speed").select_option("1")
+        seen.press("l")  # else the sound may have ended before a look at the page
         page.wait_for_timeout(400)  # the click that ends a drag plays nothing
         drag_box(page, 4.0, 4.01)
         expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
+        seen.settle()
         assert added(seen) == []
         assert seen.get("/api/progress")["done"] == 0
 
@@ -191,6 +196,7 @@ def test_a_picture_shows_the_band_of_its_label_and_a_key_shows_everything(visit)
         page = seen.page
         top = page.locator("#frequency-axis .tick").last
         expect(top).to_have_text("120")
+        expect(page.locator(".mark.own")).to_be_visible()
         box = page.locator(".mark.own").bounding_box()
         area = page.locator("#marks").bounding_box()
         assert box["height"] / area["height"] == pytest.approx(80 / 120, abs=0.02)
@@ -202,6 +208,7 @@ def test_a_picture_shows_the_band_of_its_label_and_a_key_shows_everything(visit)
         seen.settle()
         expect(top).to_have_text("250")
         seen.press("w")
+        expect(top).to_have_text("120")
         page.keyboard.press("f")
         page.locator("#filter-label").select_option("trumpet")
         expect(top).to_have_text("1.5k")
@@ -218,6 +225,7 @@ def test_the_end_says_what_came_of_it(visit):
         page.locator("#filter-min_score").press("Enter")
         expect(page.locator("#shown")).to_contain_text("2 calls")
         page.locator("#main").focus()
+        seen.settle()
         seen.press("y", "y")
         expect(page.locator("#confirmed")).to_have_text(
             "2 calls are confirmed, and saved."
@@ -236,6 +244,7 @@ def test_everything_can_be_read_on_any_screen(visit, width):
         name_box(seen, SNORT)
         page.locator(".more summary").click()
         expect(page.locator(".tag").first).to_be_visible()
+        seen.settle(PANEL_MS)
         check_contrast(page)
         overflow = "document.documentElement.scrollWidth - innerWidth"
         assert page.evaluate(overflow) <= 0
@@ -245,5 +254,7 @@ def test_everything_can_be_read_on_any_screen(visit, width):
         foreign = "body script, img[onerror]"
         assert page.locator(foreign).count() == 0
         page.keyboard.press("?")
+        expect(page.locator("#help")).to_be_visible()
+        seen.settle()
         check_contrast(page)
         seen.undo_all()  # other reviewers would see the call

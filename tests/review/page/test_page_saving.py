@@ -3,6 +3,8 @@
 import polars as pl
 import pytest
 
+from review_pages import PANEL_MS, settle, wait_until
+
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
 ).expect
@@ -19,9 +21,10 @@ def test_a_decision_is_saved_only_when_the_server_has_answered_yes(visit):
         page.keyboard.press("PageUp")
         expect(page.locator("#verdict")).to_have_text("yes · saving…")
         expect(page.locator("#verdict")).to_have_attribute("data-state", "pending")
+        wait_until(page, lambda: held)
         held.pop().continue_()
         expect(page.locator("#verdict")).to_have_text("yes · saved")
-        expect(page.locator("#saved")).to_have_text("All saved")
+        seen.settle()
         assert seen.item(number)["decision"]["action"] == "confirm"
         page.keyboard.press("PageDown")
         seen.settle()
@@ -39,7 +42,9 @@ def test_two_tabs_follow_each_other(visit):
         first = seen.page
         second = first.context.new_page()
         second.goto(seen.server.address)
+        settle(second)
         second.locator("#mode-grid").click()
+        settle(second)
         expect(second.locator(".tile")).to_have_count(24)
         number = seen.shown()
         seen.press("n")
@@ -47,13 +52,17 @@ def test_two_tabs_follow_each_other(visit):
             "data-action", "reject"
         )
         expect(second.locator("#done-count")).to_contain_text("1 of 24")
+        settle(second)
         second.locator(".tile").nth(1).click()
         second.keyboard.press("y")
         expect(first.locator("#done-count")).to_contain_text("2 of 24")
+        settle(second)
         second.keyboard.press("u")
         expect(first.locator("#done-count")).to_contain_text("1 of 24")
+        seen.settle()
         first.keyboard.press("PageUp")
         expect(first.locator("#verdict")).to_have_text("no · saved")
+        settle(second)
         second.keyboard.press("u")
         expect(first.locator("#verdict")).to_have_text("not reviewed")
 
@@ -62,11 +71,13 @@ def test_a_reload_in_the_middle_keeps_the_place_and_the_undo(visit):
     with visit() as seen:
         page = seen.page
         page.locator("#order").select_option("time")
+        seen.settle()
         page.keyboard.press("f")
         page.locator("#filter-label").select_option("trumpet")
         expect(page.locator("#shown")).to_contain_text("8 calls")
         page.keyboard.press("Escape")
         page.locator("#main").focus()
+        seen.settle()
         seen.press("y", "PageDown", "PageDown")
         number = seen.shown()
         page.reload()
@@ -83,11 +94,13 @@ def test_exports_are_downloaded_with_who_and_when(visit):
         page = seen.page
         seen.press("y", "n", "y")
         for count in (2, 3):
+            seen.settle(PANEL_MS)
             with page.expect_download() as waiting:
                 page.locator("[data-format=csv]").click()
             table = pl.read_csv(waiting.value.path())
             assert len(table) == count
             assert "reviewer" in table.columns
+            seen.settle(PANEL_MS)
             page.get_by_label("with rejected calls").check()
 
 
@@ -100,6 +113,7 @@ def test_reviewers_disagree_and_one_settles(visit):
         page = seen.page
         assert seen.shown() == number
         seen.press("n")
+        seen.settle(PANEL_MS)
         page.locator("#settle").click()
         expect(page.locator("#others")).to_contain_text("Ann: yes")
         expect(page.locator("#others")).to_have_class("conflict")
@@ -107,6 +121,7 @@ def test_reviewers_disagree_and_one_settles(visit):
         page.keyboard.press("y")
         expect(page.locator("#done")).to_be_visible()
         expect(page.locator("#settle")).to_have_count(0)
+        seen.settle()
         assert seen.get("/api/progress")["agreement"]["conflicts"] == []
         seen.undo_all()
         seen.open("Ann")
@@ -126,13 +141,15 @@ def test_a_killed_server_loses_nothing_and_the_page_goes_on(visit, server):
         page.keyboard.press("PageUp")
         expect(page.locator("#verdict")).to_have_text("yes · saving…")
         server.start()
-        expect(page.locator("#saved")).to_have_text("All saved", timeout=15_000)
+        expect(page.locator("#saved")).to_have_text("All saved")
         expect(page.locator("#banner")).to_be_hidden()
         expect(page.locator("#verdict")).to_have_text("yes · saved")
+        seen.settle()
         assert seen.item(order)["decision"]["action"] == "reject"
         assert seen.get("/api/progress")["done"] == 3
         server.kill()
         page.keyboard.press("PageDown")
+        expect(page.locator("#verdict")).to_have_text("not reviewed")
         page.keyboard.press("n")
         expect(page.locator("#saved")).to_have_text("1 decision not saved yet")
         context = page.context
@@ -140,8 +157,9 @@ def test_a_killed_server_loses_nothing_and_the_page_goes_on(visit, server):
         server.start()
         later = context.new_page()
         later.goto(server.address)
-        expect(later.locator("#done-count")).to_contain_text("4 of 24", timeout=15_000)
+        expect(later.locator("#done-count")).to_contain_text("4 of 24")
         seen.page = later
+        seen.settle()
         assert seen.get("/api/progress")["done"] == 4
         stopped = server.interrupt()
         assert f"everything is saved in {server.scan / 'review'}" in stopped

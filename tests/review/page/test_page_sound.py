@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from review_pages import RATE_HZ
+from review_pages import RATE_HZ, wait_until
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -38,19 +38,40 @@ def read_rate(seen, query):
 
 def wait_for_query(seen, requests, path, *names, **values):
     """Return the first query of a path that has these names and values."""
-    for _ in range(200):
-        for query in requests.take(path):
-            if set(names) <= query.keys() and values.items() <= query.items():
-                return query
-        seen.page.wait_for_timeout(20)
-    raise AssertionError(f"no request of {path} with {names} and {values}")
+    found = []
+
+    def is_wanted(query):
+        return set(names) <= query.keys() and values.items() <= query.items()
+
+    def look():
+        found.extend(filter(is_wanted, requests.take(path)))
+        return found
+
+    wait_until(seen.page, look)
+    return found[0]
+
+
+NOTE_PLAYING = """(element) => {
+    window.played = 0;
+    const note = (changes) => {
+        const begun = changes.filter((one) => one.target.dataset.playing === "true");
+        window.played += begun.length;
+    };
+    const options = { subtree: true, attributes: true, attributeFilter: ["data-playing"] };
+    new MutationObserver(note).observe(element, options);
+}"""
+
+
+def note_playing(page, selector):
+    """Count in `played` what begins to play: a sound may have ended before a look at the page."""
+    page.locator(selector).evaluate(NOTE_PLAYING)
 
 
 def test_space_plays_and_stops_and_a_click_plays_from_there(visit):
     with visit() as seen:
         page = seen.page
         play = page.locator("#play")
-        page.keyboard.press("l")
+        seen.press("l")
         page.keyboard.press(" ")
         expect(play).to_have_text(re.compile("^Stop"))
         expect(page.locator("#playhead")).to_be_visible()
@@ -59,16 +80,20 @@ def test_space_plays_and_stops_and_a_click_plays_from_there(visit):
         page.keyboard.press("l")
         page.locator("#speed").select_option("16")
         page.locator("#main").focus()
+        seen.settle()
+        note_playing(page, "#transport")
         page.keyboard.press(" ")
-        expect(play).to_have_text(re.compile("^Stop"))
+        page.wait_for_function("() => window.played > 0")
         expect(play).to_have_text(re.compile("^Play"))  # after a third of a second
         page.keyboard.press("l")
         page.keyboard.press(" ")
+        expect(play).to_have_text(re.compile("^Stop"))
         page.wait_for_timeout(600)
         expect(play).to_have_text(re.compile("^Stop"))
         seen.press("y")
         expect(play).to_have_text(re.compile("^Play"))
-        page.locator("#speed").select_option("1")
+        page.locator("#speed").select_option("0.0625")  # the rest lasts many seconds
+        seen.settle()
         box = page.locator("#pane").bounding_box()
         page.mouse.click(box["x"] + 0.8 * box["width"], box["y"] + 50)
         expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
@@ -87,7 +112,7 @@ def test_speed_gain_band_and_selection_are_made_by_the_server(visit):
         seen.settle()
         page.locator("#speed").select_option("1")
         page.locator("#main").focus()
-        page.keyboard.press("l")  # at 16 times the speed it ends at once
+        seen.press("l")  # at 16 times the speed it ends at once
         queries = []
         for key, speed in (("+", 2), ("+", 4), ("+", 8), ("+", 16), ("-", 8)):
             page.keyboard.press(key)
@@ -143,6 +168,7 @@ def test_settings_hold_for_all_pictures_and_keys_change_what_is_seen(visit):
         assert {query["colours"] for query in queries[-2:]} == {"cividis"}
         page.keyboard.press("g")
         expect(page.locator(".tile img[src]").first).to_be_visible()
+        seen.settle()
         queries = requests.take("/api/spectrogram")
         assert queries
         assert {query["max_hz"] for query in queries} == {"333"}
@@ -158,12 +184,12 @@ def test_settings_hold_for_all_pictures_and_keys_change_what_is_seen(visit):
         pane = page.locator("#pane")
         spans = {"c": ("0", "8.5"), "x": ("0", "5.5"), "z": ("1.88", "3.62")}
         for key, (start, end) in spans.items():
-            page.keyboard.press(key)
+            seen.press(key)
             expect(pane).to_have_attribute("data-from", start)
             expect(pane).to_have_attribute("data-to", end)
-        page.keyboard.press("z")
+        seen.press("z")
         expect(pane).to_have_attribute("data-to", "5.5")
-        page.keyboard.press("x")
+        seen.press("x")
         expect(pane).to_have_attribute("data-from", "1")
         times = page.locator("#time-axis .tick").all_inner_texts()
         assert times[0] == "0:01.0"
@@ -175,7 +201,6 @@ def test_the_next_cards_are_ready_before_they_are_asked_for(visit):
         requests = Requests(page)
         page.reload()
         seen.settle()
-        page.wait_for_timeout(300)
         first, *later = seen.get("/api/queue", order="best", state="undecided")["ids"]
         ready = requests.take("/api/spectrogram")
         assert {str(one) for one in (first, *later[:3])} == {
@@ -183,20 +208,8 @@ def test_the_next_cards_are_ready_before_they_are_asked_for(visit):
         }
         seen.press("y")
         assert seen.shown() == later[0]
-        page.wait_for_timeout(100)
         asked = {one["item"] for one in requests.take("/api/spectrogram")}
         assert str(later[0]) not in asked
-
-
-NOTE_EXAMPLES = """() => {
-    window.played = 0;
-    const note = (changes) => {
-        const begun = changes.filter((one) => one.target.dataset.playing === "true");
-        window.played += begun.length;
-    };
-    const options = { subtree: true, attributes: true, attributeFilter: ["data-playing"] };
-    new MutationObserver(note).observe(document.querySelector("#examples"), options);
-}"""
 
 
 def test_confirmed_calls_become_examples_to_compare_with(visit):
@@ -208,13 +221,9 @@ def test_confirmed_calls_become_examples_to_compare_with(visit):
         tile = page.locator("#examples .example").first
         expect(tile).to_be_visible()
         expect(tile.locator("img[src]")).to_be_visible()
-        # The sound may have ended before a look at the page.
-        page.evaluate(NOTE_EXAMPLES)
+        note_playing(page, "#examples")
         page.keyboard.press("e")
-        for _ in range(500):
-            if page.evaluate("window.played") > 0:
-                break
-            page.wait_for_timeout(20)
+        page.wait_for_function("() => window.played > 0")
         assert page.evaluate("window.played") == 1
 
 

@@ -48,6 +48,7 @@ def test_the_waveform_is_that_of_the_card(visit):
         first, last = count_pixels(seen)
         assert first > 3 * last
         seen.page.set_viewport_size({"width": 1000, "height": 700})
+        seen.settle()
         seen.press("y")
         first, last = count_pixels(seen)
         assert last > 3 * first

@@ -7,6 +7,7 @@ import pytest
 
 from field_recordings import index_site, write_site
 from label_pages import LAPTOP, PHONE, find_low_contrasts, serve_label
+from review_pages import PANEL_MS, settle
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -45,6 +46,7 @@ def open_similar(tab):
     tab.wait_for_index()
     tab.page.keyboard.press("m")
     expect(tab.page.locator(".found")).to_have_count(12)
+    tab.settle()
 
 
 def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site):
@@ -70,6 +72,7 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
     expect(page.locator("#counts")).to_have_text("2 calls")
     page.keyboard.press("n")
     expect(page.locator("#counts")).to_have_text("2 calls, 1 answered with no")
+    tab.settle()
     page.keyboard.press("o")
     page.keyboard.type("<b>growl")
     page.keyboard.press("Enter")
@@ -99,6 +102,7 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
     page.keyboard.press("x")  # without what was answered
     expect(page.locator("#counts")).to_have_text("2 calls")
     expect(card).to_have_attribute("data-answer", "")
+    tab.settle()
     assert page.locator(".found").first.get_attribute("aria-label") != before
     # By mouse: a list that is answered leads to the next one.
     for number in range(12):
@@ -141,7 +145,7 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     page = tab.page
     for span in site[1][0:4:3]:
         mark(tab, span, "hoot")
-    expect(page.locator("#ready")).to_have_text("Ready to search", timeout=60_000)
+    tab.wait_for_index()
     page.keyboard.press("Shift+F")
     expect(page.locator("#stop-finding")).to_be_visible()
     page.keyboard.press("Shift+F")  # stops
@@ -149,19 +153,19 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     page.keyboard.press("Shift+F")
     expect(page.locator("#found-calls")).to_contain_text("hoot", timeout=90_000)
     expect(page.locator("#finding")).to_contain_text("Based on 2 examples")
+    tab.settle()
     with page.expect_download() as download:
         page.locator('[data-format="raven"]').click()
     assert download.value.suggested_filename.startswith("labels")
+    tab.settle()
     page.locator('[data-format="study"]').click()
-    expect(page.locator("#notes")).to_contain_text(
-        "two such call types", timeout=30_000
-    )
+    expect(page.locator("#notes")).to_contain_text("two such call types")
     page.keyboard.press("Shift+R")
     expect(page.locator("#back")).to_be_visible()
-    expect(page.locator("#pane")).to_have_attribute("data-drawn", "true")
+    tab.settle()
     expect(page.locator("#panel")).to_contain_text("2 of")  # what was marked
-    page.keyboard.press("y")
-    expect(page.locator("#saved")).to_have_text("All saved")
+    tab.press("y")
+    settle(page, PANEL_MS)
     expect(page.locator("#panel")).to_contain_text("3 of")
     with page.expect_download() as download:
         page.locator('#panel [data-format="csv"]').click()
@@ -169,8 +173,8 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     assert download.value.suggested_filename == "labels.csv"
     assert len(download.value.path().read_text().splitlines()) == 4
     page.locator("#back").click()
-    tab.settle()
     expect(page.locator("#review-found")).to_be_visible()
+    tab.settle()
     expect(page.locator("#shown")).to_contain_text("3 calls")
     assert len(read_calls()) == 3
 
@@ -181,12 +185,12 @@ def test_it_fits_phones_and_can_be_read(served, site):
     for viewport in (LAPTOP, PHONE):
         tab = open_tab(viewport=viewport)
         page = tab.page
-        page.keyboard.press("j")
+        tab.press("j")
         tab.wait_for_index()
         page.locator("#more-like").click()
         expect(page.locator(".found")).to_have_count(12)
-        page.keyboard.press("y")
-        page.keyboard.press("n")
+        tab.settle()
+        tab.press("y", "n")
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= viewport["width"]
         inside = page.locator("#similar").evaluate(
