@@ -26,6 +26,9 @@ from callshot.fewshot.kernels import scores  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 SPREADS = ("per-query", "shared", "total")
 ON_GPU = [name for name, rule in CLASSIFIERS.items() if rule.rule in KERNELS]
+# Fitted vectors are no whole numbers: scores that are equal but for rounding are ties on one
+# device alone.
+WITHOUT_FIT = [name for name in ON_GPU if CLASSIFIERS[name].fit is None]
 # The interpreter is slow: each kernel and each spread once. The other rules change vectors.
 PAIRS = [("centroid", "per-query"), ("cosine", "shared"), ("centroid", "total")]
 if triton_device.HAS_GPU:
@@ -86,7 +89,7 @@ def assert_same(cpu, gpu, tolerance=1e-12):
 
 @on_gpu
 @FEW
-@given(corpora(), protocols, st.sampled_from(SPREADS), st.sampled_from(ON_GPU))
+@given(corpora(), protocols, st.sampled_from(SPREADS), st.sampled_from(WITHOUT_FIT))
 def test_values_are_those_of_the_cpu(table, protocol, spread, classifier):
     assert_same(*run_both(table, protocol, spread, classifier))
 
