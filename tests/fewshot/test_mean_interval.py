@@ -116,9 +116,10 @@ def test_influences_are_those_of_the_literal_twin(sampler_seed):
         names = [("all", "map"), ("all", "accuracy")]
         values = np.stack([sums.values[name] for name in names], axis=1)
         without = np.stack([sums.left_out.values[name] for name in names], axis=1)
-        kept, _ = jackknife_factors(episodes)
+        _, group = group_recordings(episodes)
+        kept, _ = jackknife_factors(episodes, group)
         as_query, _ = query_influence(values, without, kept)
-        as_example, _ = support_influence(engine, np.array([1, 2]), values)
+        as_example, _ = support_influence(engine, np.array([1, 2]), values, group)
     before = np.nan
     for s, k in enumerate(protocol.shots):
         golden_query, by_class, can_vary = literal_influence(episodes, protocol, k)
@@ -216,7 +217,8 @@ def test_deviations_are_those_of_a_mean_with_the_tails_of_few_groups():
 def test_groups_of_recordings_have_the_variance_of_single_ones():
     recordings = 3 * MAX_GROUPS
     episodes, group = recordings_with_two_calls(recordings)
-    kept, inflation = jackknife_factors(episodes)
+    _, group_of_row = group_recordings(episodes)
+    kept, inflation = jackknife_factors(episodes, group_of_row)
     counts = np.bincount(group)
     rng = np.random.default_rng(0)
     variances = []

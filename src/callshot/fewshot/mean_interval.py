@@ -83,10 +83,10 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     rows = slice(0, len(shots))
     values = _stack(sums, rows)
     without = _stack(sums.left_out, rows)
-    group_key, _ = group_recordings(episodes)
-    kept, inflation = jackknife_factors(episodes)
+    group_key, group = group_recordings(episodes)
+    kept, inflation = jackknife_factors(episodes, group)
     by_query, query_noise = query_influence(values, without, kept)
-    by_support, support_noise = support_influence(engine, shots, values)
+    by_support, support_noise = support_influence(engine, shots, values, group)
     influence = by_query + by_support
     by_group = scale_influence(influence, query_noise + support_noise, inflation)
     weights = np.concatenate([by_group, draw_errors(values)], axis=2)
@@ -124,16 +124,15 @@ def _stack(sums: Any, rows: slice) -> FloatArray:
     return np.concatenate([*tables, sums.per_class["map"][rows]], axis=1)
 
 
-def jackknife_factors(episodes: Episodes) -> tuple[FloatArray, float]:
+def jackknife_factors(episodes: Episodes, group: IntArray) -> tuple[FloatArray, float]:
     """Return factors of losses without groups of recordings, and one of the sum of their squares.
 
-    A loss times the share of queries that are kept without the group, (groups,), is the influence
-    of the group: the share is the mean over the classes in it. The sum of squares underestimates
-    the variance by n / (n − 1), where n are the recordings of a class; in a group of several,
-    influences of one class partly cancel.
+    `group` is the group of each row (`group_recordings`). A loss times the share of queries that
+    are kept without the group, (groups,), is the influence of the group: the share is the mean over
+    the classes in it. The sum of squares underestimates the variance by n / (n − 1), where n are
+    the recordings of a class; in a group of several, influences of one class partly cancel.
     """
-    group_key, group = group_recordings(episodes)
-    groups = len(group_key)
+    groups = int(group.max()) + 1
     queries = np.zeros((groups, len(episodes.classes)))
     is_query = episodes.fold >= 0
     np.add.at(queries, (group[is_query], episodes.label[is_query]), 1.0)
@@ -179,17 +178,17 @@ def query_influence(
 
 
 def support_influence(
-    engine: Engine, shots: IntArray, values: FloatArray
+    engine: Engine, shots: IntArray, values: FloatArray, group: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the influence of each group in supports on the mean, and the noise of that.
 
-    `values` is (shots, values, draws), the results are as those of `query_influence`. They are NaN
-    where a class gives its whole pool at every k up to there.
+    `values` is (shots, values, draws), `group` the group of each row; the results are as those of
+    `query_influence`. They are NaN where a class gives its whole pool at every k up to there.
     """
     episodes = engine.episodes
     distinct = engine.protocol.distinct
     draws = values.shape[2]
-    group_key, group = group_recordings(episodes)
+    groups = int(group.max()) + 1
     sampling = Sampling(
         episodes.class_key,
         shots,
@@ -209,7 +208,7 @@ def support_influence(
 
     def count(pools: Pools, span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the weights of groups in some draws, and the sums of squared weights."""
-        counts = np.empty((span.stop - span.start, len(rows), len(group_key)))
+        counts = np.empty((span.stop - span.start, len(rows), groups))
         power = np.zeros(first_expected.shape)
         inputs = (sampling, episodes.class_start, group, base, span.start, pools)
         count_supports(*inputs, counts, power)
@@ -319,8 +318,8 @@ def sample_deviations(
 
     `losses` is (…, groups), the result (…, samples).
     """
-    group_key, _ = group_recordings(episodes)
-    kept, inflation = jackknife_factors(episodes)
+    group_key, group = group_recordings(episodes)
+    kept, inflation = jackknife_factors(episodes, group)
     multipliers = draw_multipliers("mean", group_key, protocol)
     return scale_influence(kept * losses, np.zeros(()), inflation) @ multipliers
 
