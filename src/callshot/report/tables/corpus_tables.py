@@ -42,7 +42,10 @@ SEGMENT_NOTE = (
 
 @table_of_study
 def corpus_table(all_results: AllResults) -> Table:
-    """Return the recordings of each corpus, before segmentation: the paper's table 1."""
+    """Return the audio files of each corpus, before segmentation: the paper's table 1.
+
+    A recording may be in several files.
+    """
     unit, unit_s = _choose_unit([results.stats.recordings for results in all_results])
     columns = []
     for results in all_results:
@@ -54,15 +57,15 @@ def corpus_table(all_results: AllResults) -> Table:
             "Channels": stats.channels,
             "Format": ", ".join(stats.kinds),
             "Call types annotated": stats.labels,
-            "Recordings": recordings.count,
-            "Annotated recordings": annotated.count,
+            "Audio files": recordings.count,
+            "Annotated audio files": annotated.count,
             f"Total duration ({unit})": recordings.total_s / unit_s,
             f"Annotated duration ({unit})": annotated.total_s / unit_s,
             **_describe_lengths(recordings),
             "Cross-validation folds": results.evaluation.folds.count,
         }
         columns.append(facts)
-    title = "Corpora: their recordings, before segmentation"
+    title = "Corpora: their audio files, before segmentation"
     return _make_table("corpora", title, all_results, columns, FORMAT_ROWS)
 
 
