@@ -6,7 +6,10 @@ from itertools import combinations
 
 import pytest
 
+from callshot.report.encoder_names import name_encoders
 from callshot.report.page import format_change
+from callshot.report.summary import write_summary
+from corpus_results import make_corpus_results, make_tables
 from pages import HOSTILE, LONG, QUOTED, write_study
 
 LAPTOP = {"width": 1280, "height": 800}
@@ -284,6 +287,35 @@ def test_paired_differences_are_those_of_the_corpus(visit, study):
     point = pick(differences, k=k, metric="map", scoring="all", spread="per-query")
     assert rows[name][0] == format_change(point["mean"], 4)
     assert f"larger in {100 * point['wins']:.1f} % of the samples" in text
+
+
+def test_every_pair_can_be_compared_and_its_names_fit_on_a_phone(
+    browser, study, tmp_path
+):
+    encoders = ("birdnet-v2.4[speed=auto]", "birdnet-v2.4", "mfcc")
+    results = make_corpus_results(make_tables(("song", "call"), encoders, recordings=8))
+    one_corpus = study | {"all_results": [results], "tables": {}, "pictures": {}}
+    one_corpus["summaries"] = {results.corpus: write_summary(results)}
+    report = write_study(tmp_path / "report.html", one_corpus)
+    context = browser.new_context(offline=True, viewport=PHONE)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    page.locator("details.section").evaluate_all(OPEN)
+    first = page.get_by_test_id("differences-one")
+    second = page.get_by_test_id("differences-other")
+    compared = set()
+    for one in first.locator("option").all_inner_texts():
+        first.select_option(label=one)
+        for other in second.locator("option").all_inner_texts():
+            second.select_option(label=other)
+            _, rows = read_rows(page, "differences")
+            assert [*rows] == [f"{one} less {other}"]
+            compared.add(frozenset((one, other)))
+            lists = page.locator("#differences-panel select")
+            assert min(lists.evaluate_all(NAME_WIDTHS)) > 0
+    context.close()
+    names = name_encoders(encoders).values()
+    assert compared == {frozenset(pair) for pair in combinations(names, 2)}
 
 
 def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):

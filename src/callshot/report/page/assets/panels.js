@@ -55,7 +55,7 @@ class Panel {
         corpora.length > 1 ? this.makeSelect("Corpus", "corpus", corpora) : null,
         this.makeSelect("Metric", "metric", this.corpus.metrics.map((metric) => metric.name)),
         this.makeSelect("Spread", "spread", this.corpus.spreads),
-        this.lastSelect()),
+        ...this.lastSelects()),
       makeElement("div", { class: "ticks" }, ...this.checkboxes(),
         makeCheckbox("logarithmic k", `${this.name}-log`, this.state.log, setLog)),
       ...this.furtherControls());
@@ -106,9 +106,9 @@ class Curves extends Panel {
   firstCorpus() { return 0; }
   initialState() { return { label: 0, hidden: new Set(), classifiers: new Set() }; }
 
-  lastSelect() {
+  lastSelects() {
     this.classField = this.makeSelect("Class", "label", ["all classes", ...this.corpus.classes]);
-    return this.classField;
+    return [this.classField];
   }
 
   checkboxes() {
@@ -232,9 +232,24 @@ class Differences extends Panel {
   initialState() { return { pair: 0 }; }
   checkboxes() { return []; }
 
-  lastSelect() {
-    const names = this.corpus.pairs.map(([one, other]) => `${one} less ${other}`);
-    return this.makeSelect("Comparison", "pair", names);
+  /** Two lists: both names of a pair are wider than a phone. */
+  lastSelects() {
+    const names = [...new Set(this.corpus.pairs.map(([one]) => one))];
+    const choose = (number) => {
+      const pair = this.corpus.pairs.findIndex(([one]) => one === names[number]);
+      this.update({ pair });
+      this.others.replaceChildren(...this.makeOthers().children);
+    };
+    this.others = this.makeOthers();
+    return [makeSelect("Compare", "differences-one", names, choose), this.others];
+  }
+
+  /** Make the list of those that the first of the chosen pair is compared with. */
+  makeOthers() {
+    const { pairs } = this.corpus;
+    const numbers = [...pairs.keys()].filter((number) => pairs[number][0] === this.pair[0]);
+    const names = numbers.map((number) => pairs[number][1]);
+    return makeSelect("with", "differences-other", names, (index) => this.update({ pair: numbers[index] }));
   }
 
   get pair() { return this.corpus.pairs[this.state.pair] ?? ["", ""]; }
