@@ -31,6 +31,30 @@ def test_an_error_of_a_command_begins_with_the_option_as_typed(
         assert error.startswith(f"callshot: {option}: ")
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    {
+        "--clips": "scan m.npz audio --out o --clips",
+        "--max-hz": "scan m.npz audio --max-hz --out o",
+        "--out": "convert events.csv --to raven --out --quiet",
+        "--encoder": "learn audio --out m.npz -e",
+    }.items(),
+)
+def test_an_option_without_its_value_is_named_and_nothing_is_done(
+    option, words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "events.csv").write_text("recording,start_s,end_s,label\na.wav,0,1,x\n")
+    run(*words.split(), code=2)
+    assert capsys.readouterr().err.startswith(f"callshot: {option}: give a value")
+    assert [path.name for path in tmp_path.iterdir()] == ["events.csv"]
+
+
+def test_words_that_are_no_options_may_look_like_some(capsys):
+    run("batch", "slurm", "--", "scan", "m.npz", "--out")
+    assert "callshot scan m.npz --out " in capsys.readouterr().out
+
+
 OF_RECORDINGS = {
     "--best": "1",
     "--false-alarms": "1",

@@ -66,6 +66,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options and arguments; some are checked here."""
         with name_options(ctx):
+            check_values_follow(self.params, args)
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -110,6 +111,27 @@ def _for_help(parameters: list[Any]) -> list[Any]:
         if default is not None and default != "":
             parameter.help = f"{parameter.help} Default: {default}."
     return parameters
+
+
+def check_values_follow(parameters: Sequence[Any], args: Sequence[str]) -> None:
+    """Check that an option that takes a value is not the last word, or before another option.
+
+    The parser would say little about the former, and take the latter for the value.
+    """
+    options = {}
+    for parameter in parameters:
+        if parameter.param_type_name == "option" and not parameter.is_flag:
+            options |= dict.fromkeys(parameter.opts, parameter)
+    for word, value in zip(args, [*args[1:], "--"], strict=True):
+        if word == "--":  # what follows are no options
+            return
+        if word in options and value.startswith("--"):
+            option = options[word]
+            meaning, _, _ = fill_text(option.help).partition(". ")
+            raise OptionError(
+                f"{option.name}: give a value after it ({word} {option.metavar}): "
+                f"{meaning.removesuffix('.')}"
+            )
 
 
 def fill_help(command: Any) -> None:
