@@ -319,6 +319,9 @@ def test_calls_are_exported_with_their_frequencies(recordings, tmp_path):
         arguments = ["convert", folder, "--to", name, "--out", tmp_path / name]
         result = CliRunner().invoke(app, [str(one) for one in arguments])
         assert result.exit_code == 0, result.output
+    words = ["convert", recordings, "--to", "csv", "--out", tmp_path / "none"]
+    result = CliRunner().invoke(app, [str(one) for one in words])
+    assert f"callshot convert {folder} " in str(result.exception)
     (table,) = (tmp_path / "raven").rglob("*.txt")
     assert "500" in table.read_text()
     words = ["score", tmp_path / "csv", "--reviewed", folder, "--out", tmp_path / "s"]

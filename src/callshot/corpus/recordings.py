@@ -534,12 +534,7 @@ def read_corpus_annotations(
     is_empty_corpus = read.recognised and not read.skipped_files
     if read.rows or read.rejects or is_empty_corpus:
         return read
-    for folder in (path, library.root / "labels"):
-        if (folder / DECISIONS).is_file():
-            raise InputError(
-                f"{path}: no annotation files; the calls of callshot label are in {folder}: "
-                f"callshot learn {folder}, or callshot convert {folder} --to raven"
-            )
+    refuse_labels(path, library.root)
     has_folders = any("/" in name for name in library.paths)
     if annotations is None and format == "auto" and has_folders:
         origin = "no annotation files, and recordings in folders"
@@ -554,6 +549,19 @@ def read_corpus_annotations(
         f"{path}: no annotations found; give them with --annotations, or mark calls with "
         f"callshot label {library.root}"
     )
+
+
+def refuse_labels(annotations: Path, recordings: Path) -> None:
+    """Raise InputError if there are calls of callshot label, which are no annotation files.
+
+    They are in the folder of the annotations or in one beside the recordings.
+    """
+    for folder in (annotations, recordings / "labels"):
+        if (folder / DECISIONS).is_file():
+            raise InputError(
+                f"{annotations}: no annotation files; the calls of callshot label are in {folder}: "
+                f"callshot learn {folder}, or callshot convert {folder} --to raven"
+            )
 
 
 def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:

@@ -35,6 +35,7 @@ from callshot.corpus.recordings import (
     find_recordings,
     probe_recordings,
     read_corpus_annotations,
+    refuse_labels,
 )
 from callshot.corpus.segments import make_calls, to_seconds
 from callshot.errors import InputError
@@ -203,6 +204,7 @@ def _read_named(
             found = find_input_files(path)
             paths = [file for file in found if recognise(file, annotation_options)]
         if not paths:
+            refuse_labels(path, path)
             raise InputError(f"{path}: no file of events found")
         files = [read_annotations(file, options=annotation_options) for file in paths]
     rejects = []
