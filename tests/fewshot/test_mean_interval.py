@@ -11,10 +11,11 @@ from callshot.fewshot import reference
 from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.mean_interval import (
+    add_deviations,
     draw_multipliers,
     jackknife_factors,
     query_influence,
-    sample_deviations,
+    sample_constants,
     sample_means,
     support_influence,
 )
@@ -203,15 +204,35 @@ def recordings_with_two_calls(recordings):
 
 def test_deviations_are_those_of_a_mean_with_the_tails_of_few_groups():
     episodes, group = recordings_with_two_calls(5)
-    values = np.array([0.1, 0.9, 0.4, 0.3, 0.2])
+    values = np.array([0.4, 0.6, 0.5, 0.55, 0.45])
     losses = np.zeros(5)
     for n in range(5):
         losses[group[n]] = values.mean() - np.delete(values, n).mean()
-    samples = sample_deviations(losses, episodes, PROTOCOL)
+    samples = sample_constants(values.mean(), losses, episodes, PROTOCOL)
     t_over_normal = 3.746947 / 2.326348  # 99th percentiles, 4 degrees of freedom
     expected = t_over_normal * values.std(ddof=1) / np.sqrt(5)
     assert samples.std() == pytest.approx(expected, rel=0.1)
-    assert samples.mean() == pytest.approx(0.0, abs=1e-12)
+    assert samples.mean() == pytest.approx(values.mean())
+
+
+def test_samples_stay_between_0_and_1_and_reach_further_from_the_nearer_bound():
+    deviations = np.random.default_rng(0).normal(size=(3, 20_000))
+    deviations -= deviations.mean(axis=1, keepdims=True)
+    mean = np.array([0.5, 0.95, 0.05])
+    samples = add_deviations(mean, 0.03 * deviations)
+    np.testing.assert_allclose(samples.mean(axis=1), mean, rtol=1e-3)
+    np.testing.assert_allclose(samples.std(axis=1), 0.03, rtol=0.05)
+    low, high = np.percentile(samples, (1, 99), axis=1)
+    assert samples.min() >= 0
+    assert samples.max() <= 1
+    down, up = mean - low, high - mean
+    assert down[0] == pytest.approx(up[0], rel=0.05)
+    assert down[1] > 1.5 * up[1]
+    assert up[2] > 1.5 * down[2]
+    # A mean of 0 or 1 has no scale of its own.
+    np.testing.assert_array_equal(
+        add_deviations(np.array([0.0, 1.0]), np.zeros((2, 3))), [[0] * 3, [1] * 3]
+    )
 
 
 def test_groups_of_recordings_have_the_variance_of_single_ones():

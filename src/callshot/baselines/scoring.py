@@ -22,7 +22,7 @@ from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.kernels.ranks import ClassTables
-from callshot.fewshot.mean_interval import sample_deviations
+from callshot.fewshot.mean_interval import sample_constants
 from callshot.fewshot.metrics import MetricSums, by_sample, group_classes
 from callshot.fewshot.metrics import measure as measure_fold
 from callshot.fewshot.protocol import Protocol
@@ -169,10 +169,11 @@ def baseline_frame(
         units = units_without(np.arange(len(keys)), group)
         # Sample n is without recording n.
         without = sum_metrics(*inputs, units).values
-        losses = np.stack([value[0] - without[key][0] for key, value in values.items()])
-        deviations = sample_deviations(losses, episodes, protocol)
-        for (key, value), of_metric in zip(values.items(), deviations, strict=True):
-            mean_samples[key] = value[0, 0] + of_metric
+        constants = np.array([value[0, 0] for value in values.values()])
+        left_out = np.stack([without[key][0] for key in values])
+        losses = constants[:, None] - left_out
+        samples_of_all = sample_constants(constants, losses, episodes, protocol)
+        mean_samples = dict(zip(values, samples_of_all, strict=True))
     # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
     inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
     rows = []

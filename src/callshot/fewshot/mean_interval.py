@@ -17,7 +17,8 @@ lacks its calls: its influence is the one at the largest k below.
 
 A sample is the mean plus the influences times random numbers, which depend on the seed and the
 recording alone. So samples are paired over encoders, classifiers and baselines, and their
-differences have the influences of the difference.
+differences have the influences of the difference. They are added on a scale on which shares near 0
+and 1 vary like others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -97,8 +98,8 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     of_batches = draw_multipliers("mean draws", batches, engine.protocol)
     multipliers = np.concatenate([of_groups, of_batches])
     deviations = weights.reshape(-1, len(multipliers)) @ multipliers
-    samples = values.mean(axis=2, keepdims=True)
-    samples = samples + deviations.reshape(*values.shape[:2], -1)
+    deviations = deviations.reshape(*values.shape[:2], -1)
+    samples = add_deviations(values.mean(axis=2), deviations)
     keys = list(sums.values)
     by_key = {key: samples[:, v] for v, key in enumerate(keys)}
     return MeanSamples(by_key, samples[:, len(keys) :])
@@ -311,17 +312,34 @@ def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
     return np.where(share > MIN_OVERLAP, np.minimum(share, 1.0), 1.0)
 
 
-def sample_deviations(
-    losses: FloatArray, episodes: Episodes, protocol: Protocol
+def sample_constants(
+    values: FloatArray, losses: FloatArray, episodes: Episodes, protocol: Protocol
 ) -> FloatArray:
-    """Return deviations of a value that loses so much without each group of recordings.
+    """Return samples of values (…) that no labelled set varies, (…, samples).
 
-    `losses` is (…, groups), the result (…, samples).
+    `losses` (…, groups) are what they lose without each group of recordings.
     """
     group_key, group = group_recordings(episodes)
     kept, inflation = jackknife_factors(episodes, group)
     multipliers = draw_multipliers("mean", group_key, protocol)
-    return scale_influence(kept * losses, np.zeros(()), inflation) @ multipliers
+    influence = scale_influence(kept * losses, np.zeros(()), inflation)
+    return add_deviations(values, influence @ multipliers)
+
+
+def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
+    """Return samples between 0 and 1 around means (…), with about these deviations (…, samples).
+
+    Deviations are added to the angle arcsin √mean, the scale on which shares near 0 and 1 vary like
+    others. So samples near 1 reach further down than up. Their mean stays, but for those that are
+    cut at 0 or 1. A mean of 0 or 1 has no such scale: deviations are added to itself.
+    """
+    mean = mean[..., None]
+    is_inside = (mean > 0) & (mean < 1)
+    share = np.where(is_inside, mean, 0.5)
+    angle = np.arcsin(np.sqrt(share)) + deviations / (2 * np.sqrt(share * (1 - share)))
+    samples = np.square(np.sin(np.clip(angle, 0, np.pi / 2)))
+    samples += share - samples.mean(axis=-1, keepdims=True)
+    return np.where(is_inside, np.clip(samples, 0, 1), mean + deviations)
 
 
 def scale_influence(
