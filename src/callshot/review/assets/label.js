@@ -74,7 +74,12 @@ async function open(name, start_s = 0) {
   stop();
   draw();
   try {
-    const answer = await getJson("/api/recording", { recording: name });
+    let before;
+    let answer;
+    do {
+      before = seq;
+      answer = await getJson("/api/recording", { recording: name });
+    } while (before !== seq && asked === name); // boxes have changed meanwhile
     recordings.set(name, answer.recording);
     if (asked !== name) return;
     view.opening = false;
