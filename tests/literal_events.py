@@ -24,7 +24,15 @@ def literal_events(labels, scores, window_s, hop_s, gap_s, duration_s, call_s):
                 stretches.append([])
             stretches[-1].append(window)
         events += literal_run(stretches, window_s, hop_s, duration_s, call_s)
-    return events
+    merged = []
+    for start_s, end_s, label, score in events:
+        for n, one in enumerate(merged):
+            if one[2] == label and round(start_s, 6) < round(one[1], 6):
+                merged[n] = (one[0], max(one[1], end_s), label, max(one[3], score))
+                break
+        else:
+            merged.append((start_s, end_s, label, score))
+    return merged
 
 
 def literal_run(stretches, window_s, hop_s, duration_s, call_s):

@@ -1,5 +1,7 @@
 """The calls of a stretch of windows, and their edges, from the level of the sound."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import soundfile
@@ -199,6 +201,8 @@ def test_every_window_keeps_an_event_and_events_are_inside_windows(
         assert one < other
         assert any(start_s < other and one < start_s + WINDOW_S for start_s in windows)
     assert found == sorted(found)
+    for (_, end_s), (start_s, _) in pairwise(found):
+        assert end_s <= start_s
 
 
 def literal_calls(signal, windows, hop_s):
@@ -287,6 +291,13 @@ def test_calls_are_those_of_literal_loops(tmp_path, seed, hop_s):
                 all(one >= w + WINDOW_S or other <= w for one, other in expected)
                 for w in others
             )
+
+
+def test_a_call_that_two_stretches_have_is_one_event(tmp_path):
+    sound = make_sound([(11.4, 12.4, 0.3)])
+    events, _ = find_in(tmp_path, sound, [9, 9.5, 10, 11, 11.5], hop_s=0.5)
+    assert times(events) == [pytest.approx((11.4, 12.4), abs=0.06)]
+    assert events["score"].tolist() == [4.0]  # of the stronger stretch
 
 
 def test_long_stretches_are_read_in_blocks_with_the_same_levels(tmp_path, monkeypatch):

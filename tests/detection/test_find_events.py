@@ -76,6 +76,14 @@ def test_an_event_at_the_start_of_a_recording_begins_with_it():
     assert event[:2] == (0.0, 2.5)
 
 
+def test_events_of_one_class_that_would_overlap_are_one():
+    labels = [NONE] * 20
+    labels[8:12] = [2, NONE, 2, NONE]
+    assert merge(labels, hop_s=1.0) == [(8.0, 13.0, 2, 1.0)]
+    labels[8:14] = [2, NONE, NONE, NONE, 2, NONE]
+    assert len(merge(labels, hop_s=1.0)) == 2
+
+
 def test_no_windows_give_no_events():
     assert merge([NONE, NONE]) == []
 
@@ -98,8 +106,11 @@ def test_events_are_those_of_the_literal_rules(labels, hops, gap_s, tail_s, seed
         labels, scores, window_s, hop_s, gap_s, duration_s, CALL_S
     )
     rows = zip(*(column.tolist() for column in events.values()), strict=True)
+    ends_s = {}
     for event, wanted in zip(rows, expected, strict=True):
         start_s, end_s, label, score = event
+        assert start_s >= ends_s.get(label, 0.0)
+        ends_s[label] = end_s
         assert (start_s, end_s) == pytest.approx(wanted[:2])
         assert (label, score) == wanted[2:]
         assert 0 <= start_s < end_s <= duration_s

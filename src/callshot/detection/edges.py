@@ -12,6 +12,8 @@ Edges         Those of `refine_edges`, from windows alone.
 Calls         A window is often longer than a call. So the calls of a stretch, and their edges, come
               from the level of the sound in the band of the class (`find_calls`). All other columns
               of an event are those of its strongest window.
+Overlap       Events of one class that overlap are one: stretches that follow each other closely may
+              have windows with the same call.
 """
 
 import math
@@ -493,7 +495,19 @@ def merge_windows(
             rows.append(int(overlapping[scores[overlapping].argmax()]))
             edges.append((round(start_s, DIGITS), round(end_s, DIGITS)))
     # Windows of two stretches may overlap, and the later one have the earlier call.
-    order = sorted(range(len(edges)), key=edges.__getitem__)
+    order = []
+    latest: dict[Any, int] = {}  # event of each class
+    for number in sorted(range(len(edges)), key=edges.__getitem__):
+        start_s, end_s = edges[number]
+        label = labels[rows[number]]
+        earlier = latest.get(label)
+        if earlier is None or start_s >= edges[earlier][1]:
+            order.append(number)
+            latest[label] = number
+            continue
+        earlier_start_s, earlier_end_s = edges[earlier]
+        edges[earlier] = (earlier_start_s, max(earlier_end_s, end_s))
+        rows[earlier] = max(rows[earlier], rows[number], key=scores.__getitem__)
     events = {name: column[rows][order] for name, column in windows.items()}
     events["start_s"] = np.array([edges[number][0] for number in order])
     events["end_s"] = np.array([edges[number][1] for number in order])
