@@ -51,6 +51,7 @@ LITTER = (
     ".gitignore",
 )  # of programs that show folders
 DECISIONS = "decisions.jsonl"  # of a review
+FOUND = "found"  # folder beside a journal of callshot label: its searches for all calls
 # The files by which a folder of results is known, and what those in JSON have.
 MARKERS = {
     "provenance.json": "files",

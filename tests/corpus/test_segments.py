@@ -387,6 +387,10 @@ def test_without_annotations_the_error_names_the_labels_of_the_recordings(
     labels = tmp_path / "labels"
     labels.mkdir()
     (labels / "decisions.jsonl").write_text("{}\n")
+    found = labels / "found" / "1" / "detections"  # which nobody confirmed
+    found.mkdir(parents=True)
+    rows = f"recording,start_s,end_s,label\n{name},0,1,call\n"
+    (found / "events.csv").write_text(rows)
     said = f"calls of callshot label are in {labels}: callshot learn {labels},"
     for annotations in (None, labels):
         with pytest.raises(InputError, match=re.escape(said)):

@@ -35,7 +35,13 @@ from callshot.corpus.annotations.rows import reject_row
 from callshot.corpus.audio import SUFFIXES, probe
 from callshot.corpus.audio_files import check_channel_rule
 from callshot.errors import InputError, OptionError, check_range, count_text
-from callshot.files import DECISIONS, error_reason, explain_unreadable, sha256_file
+from callshot.files import (
+    DECISIONS,
+    FOUND,
+    error_reason,
+    explain_unreadable,
+    sha256_file,
+)
 from callshot.records import Progress, Recording, Reject, no_progress
 from callshot.spans import Row, Spans, name_spans
 from callshot.storage import is_remote, map_requests, to_path
@@ -718,7 +724,8 @@ def find_input_files(
     """Yield the files of a folder that a user may have put there, without output of callshot.
 
     Audio files are yielded only with `audio`. `exclude` lists files and folders to ignore. A file
-    is output if a manifest of callshot beside it lists its name with its checksum.
+    is output if a manifest of callshot beside it lists its name with its checksum, or if
+    callshot label found it.
     """
     ignored = {path.absolute() for path in exclude}
     visited = set()
@@ -728,6 +735,8 @@ def find_input_files(
             visited.add(parent)
             for name in MANIFESTS:
                 ignored |= _list_output(parent / name)
+            if (parent / DECISIONS).is_file():
+                ignored.add(parent / FOUND)
         absolute = path.absolute()
         is_ignored = not ignored.isdisjoint([absolute, *absolute.parents])
         is_wanted = audio or path.suffix.lower() not in SUFFIXES

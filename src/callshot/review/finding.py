@@ -24,11 +24,10 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from callshot.detection.events import SCAN_FACTS
 from callshot.errors import InputError, RequestError
-from callshot.files import make_folder
+from callshot.files import FOUND, make_folder
 from callshot.results import read_intact_provenance
 from callshot.review.children import DONE, RUNNING, Job
 from callshot.review.journal import JOURNAL, is_review
-from callshot.review.labels import FOUND
 from callshot.review.results import read_review
 from callshot.review.similar import NOT_READY, Search
 

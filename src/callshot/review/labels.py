@@ -23,7 +23,6 @@ from callshot.review.decisions import History
 from callshot.review.journal import Entry
 
 LABELS = "labels"  # kind of journal, and its folder
-FOUND = "found"  # folder beside the journal, of searches for all calls
 ADD = "add"
 CHANGE = "change"
 DELETE = "delete"

@@ -24,12 +24,12 @@ from callshot.errors import (
     RequestError,
     check_choice,
 )
-from callshot.files import is_inside
+from callshot.files import FOUND, is_inside
 from callshot.records import Finding
 from callshot.records.frames import EVENTS, Frame
 from callshot.review.decisions import SPLIT, Decisions, apply_rows
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
-from callshot.review.labels import CHANGES, FOUND, LABELS, Labels, Span
+from callshot.review.labels import CHANGES, LABELS, Labels, Span
 from callshot.review.similar import INDEX_FOLDER
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import (
