@@ -118,7 +118,7 @@ def check_values_follow(parameters: Sequence[Any], args: Sequence[str]) -> None:
 
     The parser would say little about the former, and take the latter for the value.
     """
-    options = {}
+    options: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.param_type_name == "option" and not parameter.is_flag:
             options |= dict.fromkeys(parameter.opts, parameter)
