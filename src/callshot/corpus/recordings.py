@@ -98,8 +98,8 @@ class Library:
         'a/x.wav'
         """
         text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/"))
-        _, _, inner = text.removeprefix("./").rpartition("../")
-        endings = _list_endings(inner)
+        _, _, below = text.removeprefix("./").rpartition("../")  # after the last ../
+        endings = _list_endings(below)
         # The name ends in the whole path of a recording: the longest such path.
         for ending in endings:
             stem = _drop_suffix(ending)
@@ -164,19 +164,20 @@ class Library:
         )
 
     def _choose(self, name: str, paths: Iterable[str]) -> str:
-        """Return the one path that a name means; raise InputError if it may mean several.
+        """Return the one of `paths` that a name means; raise InputError if it may mean several.
 
         A path that the name ends in as written, with case and suffix, goes before others.
         """
-        found = sorted(set(paths))
-        exact = [path for path in found if name.endswith(path)]
+        candidates = sorted(set(paths))
+        exact = [path for path in candidates if name.endswith(path)]
         if len(exact) == 1:
             return exact[0]
-        if len(found) > 1:
+        if len(candidates) > 1:
             raise InputError(
-                f"{name} may mean {found[0]} or {found[1]}; give its folder and suffix too"
+                f"{name} may mean {candidates[0]} or {candidates[1]}; "
+                "give its folder and suffix too"
             )
-        return found[0]
+        return candidates[0]
 
 
 def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
@@ -282,7 +283,10 @@ def window_spans(
 
 
 def warn_left_out(reasons: Sequence[str], noun: str, plural: str = "") -> None:
-    """Warn how many things were left out, with the reason of the first; `noun` names them."""
+    """Warn how many things were left out, with the first reason.
+
+    `noun` names one of them, `plural` several if that is not `noun` with an s.
+    """
     if reasons:
         count = count_text(len(reasons), noun, plural)
         warnings.warn(f"{count} left out, the first: {reasons[0]}", stacklevel=3)
@@ -293,7 +297,10 @@ def probe_recordings(
     source_rate_hz: float | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Recordings, Errors]:
-    """Read the header of every recording; return those of readable ones, and errors, by path."""
+    """Read the header of every recording; return the readable ones and the errors, by path.
+
+    `source_rate_hz` replaces the sample rate in the headers.
+    """
     recordings = {}
     errors = {}
 
@@ -304,8 +311,8 @@ def probe_recordings(
         except InputError as error:
             return error
 
-    together = is_remote(library.root)
-    headers = map_requests(read_header, library.paths, together=together)
+    is_parallel = is_remote(library.root)
+    headers = map_requests(read_header, library.paths, together=is_parallel)
     for path, header in zip(library.paths, headers, strict=True):
         if isinstance(header, InputError):
             errors[path] = header
@@ -418,7 +425,7 @@ def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str 
 
 
 def _normalise(name: str) -> str:
-    """Return a name without case and with composed accents; macOS stores them apart."""
+    """Return a name in lower case and with composed accents, which macOS stores apart."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
@@ -470,7 +477,7 @@ class CorpusAnnotations:
     notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, file: AnnotationFile, relative_path: PurePosixPath) -> set[str]:
-        """Add the rows of a file; return the recordings that it annotates.
+        """Add the rows of a file; return the paths of the recordings that it annotates.
 
         A row that names its recording belongs to that one. Other rows belong to the recording that
         fits `relative_path`, the path of the file in the folder of annotations. So does a file
@@ -480,11 +487,14 @@ class CorpusAnnotations:
         self.rejects += file.rejects
         self.notes.update(file.notes)
         library = self.library
-        found = set()
-        by_name = defaultdict[str | None, list[Row]](list)
+        annotated = set()
+        # By the name that rows give their recording; None: they give none.
+        rows_by_name = defaultdict[str | None, list[Row]](list)
         for row in file.rows:
-            by_name[row["path"]].append(row)
-        for name, rows in (by_name or {None: []}).items():
+            rows_by_name[row["path"]].append(row)
+        if not file.rows:
+            rows_by_name[None] = []
+        for name, rows in rows_by_name.items():
             try:
                 path = (
                     library.pair(relative_path) if name is None else library.find(name)
@@ -492,11 +502,11 @@ class CorpusAnnotations:
             except InputError as error:
                 self.rejects += [reject_row(row, error) for row in rows]
                 continue
-            place = {"path": path, "path_written": name}
-            self.rows += [row | place for row in rows]
-            found.add(path)
-        self.annotated |= found
-        return found
+            names = {"path": path, "path_written": name}
+            self.rows += [row | names for row in rows]
+            annotated.add(path)
+        self.annotated |= annotated
+        return annotated
 
 
 def read_corpus_annotations(
@@ -605,17 +615,14 @@ def _read_folder(
     annotation_options: AnnotationOptions,
     progress: Progress,
 ) -> None:
-    """Read those of `files` that hold annotations into `read`.
+    """Add those of `files` that hold annotations to `read`.
 
-    Files that are not read are noted with the reason, if their suffix is that of annotations.
-    Raise InputError if a recording is annotated in two formats.
+    Files that are not read become skipped files with a reason, if they have a suffix of
+    annotations. Raise InputError if a recording is annotated in two formats.
     """
     # By recording: the first file of each format that annotates it.
     formats = defaultdict[str, dict[str, Path]](dict)
-    likely = set()  # by their suffixes
-    for path in files:
-        if path.name.lower().endswith(ANNOTATION_SUFFIXES):
-            likely.add(path)
+    likely = {path for path in files if path.name.lower().endswith(ANNOTATION_SUFFIXES)}
     is_one_folder = len({path.parent for path in likely}) == 1
     for path in files:
         progress(1 / len(files), "reading annotations")
@@ -627,41 +634,43 @@ def _read_folder(
             if reason is None:
                 recognised = recognise(path, annotation_options)
                 name = recognised[0].name if recognised else ""
+                is_match = recognised is not None and format in ("auto", name)
+                is_other = format != "auto" and name not in ("", "csv", format)
                 # Some formats cannot be recognised by their content.
-                is_asked_for = format != "auto" and path in likely
-                is_other = name not in ("", "csv", format)
-                if is_other and format != "auto":
-                    reason = f"its format is {name}, not {format}"
-                elif is_asked_for or (name and format in ("auto", name)):
+                may_match = format != "auto" and not is_other and path in likely
+                if is_match or may_match:
                     file = read_annotations(path, format, annotation_options)
+                elif is_other:
+                    reason = f"its format is {name}, not {format}"
                 else:
                     reason = UNRECOGNISED
         except InputError as error:
             reason = str(error).removeprefix(f"{path}: ")
         if file is not None:
-            place = path.name if is_one_folder else path.relative_to(folder).as_posix()
-            for recording in read.add(file, PurePosixPath(place)):
+            name = path.name if is_one_folder else path.relative_to(folder).as_posix()
+            for recording in read.add(file, PurePosixPath(name)):
                 formats[recording].setdefault(file.format, path)
         elif path in likely:
             read.skipped_files.append(Reject(str(path), None, str(reason)))
     for recording, by_format in formats.items():
         if len(by_format) > 1:  # its calls would count twice
-            (first, one), (second, other), *_ = by_format.items()
+            (first, first_file), (second, second_file), *_ = by_format.items()
             raise InputError(
                 f"{recording} is annotated in two formats, "
-                f"{first} ({one}) and {second} ({other}); "
+                f"{first} ({first_file}) and {second} ({second_file}); "
                 "choose one with --format, or give one folder with --annotations"
             )
 
 
 def _reject_namesakes(read: CorpusAnnotations) -> None:
-    """Reject rows whose name has folders that the recording's path lacks, if they are ambiguous.
+    """Reject rows that may be of another recording with the same file name.
 
-    That is, if other rows name the same recording with other folders: `site1/x.wav` and
-    `site2/x.wav` are two recordings, even if the library has only one `x.wav`. The folder of the
-    library itself may be in a name. Recordings that were found by their file name alone are noted.
+    `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one `x.wav`:
+    rows are rejected if their name for a recording has folders that its path lacks, and other rows
+    name it with other folders. The folder of the library itself may be in a name. Recordings that
+    were found by their file name alone are noted.
     """
-    # By path of a recording: each name that rows give it → its folders that the path lacks.
+    # By path of a recording, and by each name that rows give it: folders that the path lacks.
     unmatched = defaultdict[str, dict[str, str]](dict)
     for row in read.rows:
         path = row["path"]

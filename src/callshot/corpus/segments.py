@@ -178,15 +178,15 @@ def segment_corpus(
 
 
 def _describe_reading(read: CorpusAnnotations, calls: Spans) -> list[str]:
-    """Return notes on files of annotations, and on recordings of several files."""
+    """Return the notes on annotation files, and one if files were put into one recording."""
     notes = []
     for note, file_count in read.notes.items():
         notes.append(note if file_count == 1 else f"{note} ({file_count} files)")
-    files = len(set(calls.paths))
+    audio_files = len(set(calls.paths))
     recordings = len(set(calls["recording"]))
-    if recordings < files:
+    if recordings < audio_files:
         notes.append(
-            f"the annotations put {count_text(files, 'file')} into "
+            f"the annotations put {count_text(audio_files, 'file')} into "
             f"{count_text(recordings, 'recording')}; files of one recording are never "
             "on both sides of a fold"
         )
@@ -197,10 +197,10 @@ def _describe_folds(segments: Spans) -> list[str]:
     """Return a note if only some of the segments have a fold in the annotations."""
     if "fold" not in segments.frame.columns:
         return []
-    empty = segments.frame["fold"].null_count()
-    if empty in (0, len(segments)):
+    missing = segments.frame["fold"].null_count()
+    if missing in (0, len(segments)):
         return []
-    return [f"{empty} of {len(segments)} segments without a fold: in the common fold"]
+    return [f"{missing} of {len(segments)} segments without a fold: in the common fold"]
 
 
 def read_spans(
@@ -283,9 +283,13 @@ def audio_root(audio: Path) -> Path:
 
 
 def _choose_groups(annotations: Sequence[Row]) -> dict[str, str]:
-    """Return the group of recordings that each file belongs to: the one that most rows name."""
+    """Map each audio file to its group of files: the one that most of its rows name.
+
+    Files of one group stay together in folds. Files whose rows name no group are left out.
+    """
     pairs = [(row["path"], row["recording"]) for row in annotations if row["recording"]]
     groups: dict[str, str] = {}
+    # Sorted, so that the order of rows does not decide between equal counts.
     for (path, group), _ in Counter(sorted(pairs)).most_common():
         groups.setdefault(path, group)
     return groups
@@ -300,14 +304,17 @@ def make_calls(
 ) -> tuple[Spans, list[Reject]]:
     """Turn rows of annotations into calls: spans in seconds on recordings that can be read.
 
-    Annotations beyond the end of a recording, on an unreadable one (in `errors`), in two groups of
-    recordings, and duplicates are rejects. `spell` returns the label of a call. Calls are sorted by
-    path, start, end and label; they keep all cells of their annotations.
+    `recordings` and `errors` are those of readable and unreadable recordings, by path. `spell`
+    returns the label of a call from the one that was written; `root` is the folder of recordings.
+
+    Annotations beyond the end of a recording, on an unreadable one, in two groups of files, and
+    duplicates are rejects. Calls are sorted by path, start, end and label; they keep all cells of
+    their annotations.
     """
     groups = _choose_groups(annotations)
     rows = []
     rejects = []
-    first_rows: dict[tuple[object, ...], Row] = {}
+    first_rows: dict[tuple[object, ...], Row] = {}  # by path, span and label
     for annotation in annotations:
         path = annotation["path"]
         group = groups.get(path, path)  # a file without one is its own group
@@ -343,6 +350,7 @@ def make_calls(
         if annotation["label"] != label:
             cells["label_written"] = annotation["label"]
         for name, value in cells.items():
+            # A column of the file must not replace one of ours.
             while name in row or name in SEGMENT_COLUMNS:
                 name += "_annotated"
             row[name] = value
@@ -378,11 +386,11 @@ def to_seconds(annotation: Row, recording: Recording) -> tuple[float, float]:
     Times of an annotation with `in_frames` are numbers of frames. Without an end it is on the whole
     recording.
     """
-    per_second = recording.rate_hz if annotation.get("in_frames") else 1.0
+    units_per_s = recording.rate_hz if annotation.get("in_frames") else 1.0
     end_s = recording.duration_s
     if annotation["end_s"] is not None:
-        end_s = annotation["end_s"] / per_second
-    return annotation["start_s"] / per_second, end_s
+        end_s = annotation["end_s"] / units_per_s
+    return annotation["start_s"] / units_per_s, end_s
 
 
 def cut_segments(
@@ -396,12 +404,11 @@ def cut_segments(
     """
     lengths_s = calls.durations_s
     recording_ends_s = np.array([recordings[path].duration_s for path in calls.paths])
-    times_s = calls.frame.select("start_s", "end_s")
-    starts_s, ends_s = times_s.to_numpy().T
+    starts_s, ends_s = calls.frame.select("start_s", "end_s").to_numpy().T
     if options.with_collar:
-        from_s = np.maximum(starts_s - options.collar_s, 0.0)
-        to_s = np.minimum(ends_s + options.collar_s, recording_ends_s)
-        lengths_s = to_s - from_s
+        collar_starts_s = np.maximum(starts_s - options.collar_s, 0.0)
+        collar_ends_s = np.minimum(ends_s + options.collar_s, recording_ends_s)
+        lengths_s = collar_ends_s - collar_starts_s
     is_long = lengths_s >= options.min_length_s - ROUNDING_S
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
@@ -413,12 +420,11 @@ def cut_segments(
             reason += f" ({call['path']}: {note})"
         rejects.append(reject_row(call, reason))
     # Before short calls are dropped, since their labels count too.
-    names = overlapping_labels(calls)
-    labels = pl.Series("labels", names, pl.List(pl.String))
-    frame = calls.frame.with_columns(labels)
-    long = replace(calls, frame=frame).take(np.flatnonzero(is_long))
-    segments = long.with_columns(
-        segment=name_spans(long.frame, long["is_whole"]),
+    labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))
+    labelled = replace(calls, frame=calls.frame.with_columns(labels))
+    long_calls = labelled.take(np.flatnonzero(is_long))
+    segments = long_calls.with_columns(
+        segment=name_spans(long_calls.frame, long_calls["is_whole"]),
         collar_s=options.collar_s,
         rate_hz=options.rate_hz,
         channel_rule=options.channel,
@@ -443,23 +449,24 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
     """
     groups = pl.DataFrame({"path": calls.paths}).with_row_index("row").group_by("path")
-    start_s, end_s = calls.frame.select("start_s", "end_s").to_numpy().T
-    own_label = np.array(calls["label"], object)
-    labels = [{name} for name in own_label]
+    starts_s, ends_s = calls.frame.select("start_s", "end_s").to_numpy().T
+    own_labels = np.array(calls["label"], object)
+    overlapping = [{label} for label in own_labels]
     for group in groups.agg("row")["row"]:
         rows = group.to_numpy()  # of the calls in one recording
         # Calls that only touch do not overlap, whatever rounding does.
-        lasts_s = end_s[rows] - ROUNDING_S
-        firsts_s = start_s[rows] + ROUNDING_S
-        for name in set(own_label[rows]):
-            same = rows[own_label[rows] == name]
-            starts_s = np.sort(start_s[same])
-            ends_s = np.sort(end_s[same])
-            started = np.searchsorted(starts_s, lasts_s, "left")
-            ended = np.searchsorted(ends_s, firsts_s, "right")
+        inner_starts_s = starts_s[rows] + ROUNDING_S
+        inner_ends_s = ends_s[rows] - ROUNDING_S
+        for label in set(own_labels[rows]):
+            with_label = rows[own_labels[rows] == label]
+            label_starts_s = np.sort(starts_s[with_label])
+            label_ends_s = np.sort(ends_s[with_label])
+            # For each call of the recording: how many calls with this label …
+            started = np.searchsorted(label_starts_s, inner_ends_s, "left")
+            ended = np.searchsorted(label_ends_s, inner_starts_s, "right")
             for row in rows[started > ended]:
-                labels[row].add(name)
-    return [tuple(sorted(names)) for names in labels]
+                overlapping[row].add(label)
+    return [tuple(sorted(labels)) for labels in overlapping]
 
 
 def check_audio(
@@ -470,41 +477,43 @@ def check_audio(
 ) -> Segmentation:
     """Read the audio of all segments; turn unreadable ones into rejects.
 
-    `segments` are those of the segmentation, still with the columns that rejects need. Silence,
+    `segments` are those of the segmentation, with ORIGIN_COLUMNS, which rejects need. Silence,
     clipping, damaged files, and audio that is also in another recording are noted.
     """
-    readable = []  # rows of segments; the peak and the checksum of each
-    peaks = []
+    readable = []  # rows of segments
+    peaks = []  # of each readable segment
     checksums = []
     rejects = [*segmentation.rejects]
-    lengths_s = {one.path: one.duration_s for one in segmentation.recordings}
-    damage: dict[str, None] = {}  # notes, each once and in order
+    lengths_s = {
+        recording.path: recording.duration_s for recording in segmentation.recordings
+    }
+    damage_notes: dict[str, None] = {}  # each once and in order
     # Clipping shows before scaling only.
     unscaled = segments.with_columns(peak_dbfs=None)
     rows = list(unscaled.rows())
     with closing(load_audio(unscaled, threads=threads)) as signals:
-        for number, signal in signals:
+        for row_number, signal in signals:
             progress(1 / len(segments), "reading segments")
-            row = rows[number]
+            row = rows[row_number]
             if isinstance(signal, InputError):
                 rejects.append(reject_row(row, signal))
                 continue
             path = row["path"]
             if _is_cut_short(signal, row, lengths_s[path]):
-                damage[f"{path}: {DAMAGED}"] = None
-            readable.append(number)
+                damage_notes[f"{path}: {DAMAGED}"] = None
+            readable.append(row_number)
             peaks.append(float(np.abs(signal).max()))
             checksums.append(hashlib.sha256(signal.tobytes()).digest())
     kept = segmentation.segments.take(readable)
     groups = find_duplicates(checksums, kept["recording"])
-    notes = [*segmentation.notes, *damage]
-    of_segments = f"of {count_text(len(segments), 'segment')}"
+    notes = [*segmentation.notes, *damage_notes]
+    total = count_text(len(segments), "segment")
     silent = sum(peak == 0 for peak in peaks)
     clipped = sum(peak >= 1 for peak in peaks)
     if silent:
-        notes.append(f"{silent:,} {of_segments} silent")
+        notes.append(f"{silent:,} of {total} silent")
     if clipped:
-        notes.append(f"{clipped:,} {of_segments} at full scale: may be clipped")
+        notes.append(f"{clipped:,} of {total} at full scale: may be clipped")
     notes += describe_duplicates(groups, kept["segment"], "audio")
     grouped = kept.frame.select(
         pl.Series("group", groups), "segment", "recording", "label"
@@ -528,7 +537,7 @@ def _is_cut_short(signal: Signal, segment: Row, recording_s: float) -> bool:
 
 
 def describe_minimum(segmentation: Segmentation) -> str:
-    """Describe the minimum length of a segmentation, and what the paper's would leave out."""
+    """Return a line on the minimum length of segments, and what the paper's would leave out."""
     if segmentation.min_length_s > 0:
         return f"minimum length: {segmentation.min_length_s:g} s (--min-length-s)"
     calls = segmentation.calls
@@ -546,11 +555,11 @@ def check_any_segments(segmentation: Segmentation) -> None:
     reason = "the annotation files have no calls"
     groups = group_rejects(segmentation.rejects or segmentation.skipped_files)
     if groups:
-        most_frequent = groups[0]
-        first = most_frequent[0]
+        largest = groups[0]
+        first = largest[0]
         row = "" if first.row is None else f", row {first.row}"
         total = sum(map(len, groups))
-        count = f"{len(most_frequent):,} of {count_text(total, 'reject')}"
+        count = f"{len(largest):,} of {count_text(total, 'reject')}"
         reason = f"{count} like {first.file}{row}: {first.reason}"
         if first.reason == NO_LABEL:
             reason += "; --label NAME labels rows that have none"
@@ -560,10 +569,13 @@ def check_any_segments(segmentation: Segmentation) -> None:
 
 
 def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:
-    """Group rejects by reason, the most frequent reason first; values in reasons do not count."""
+    """Group rejects by reason, the most frequent reason first.
+
+    Reasons that differ only in names and numbers of a row are the same.
+    """
     by_reason = defaultdict[str, list[Reject]](list)
     for reject in rejects:
-        # Without the values of a row: the first words without digits and quotes.
+        # Names and numbers have quotes and digits: only words of letters are compared.
         words = filter(str.isalpha, reject.reason.split()[:12])
         by_reason[" ".join(words)].append(reject)
     return sorted(by_reason.values(), key=len, reverse=True)
@@ -575,21 +587,22 @@ def describe_doubts(
     recordings: Recordings,
     corpus: Corpus | None,
 ) -> Iterator[str]:
-    """Yield notes about possible mistakes.
+    """Yield notes about possible mistakes of the user.
 
     They are a minimum length that most calls are below, labels that look alike, wrong headers, and
-    labels that a known corpus does not have.
+    labels that a known corpus does not have. `recordings` are by path.
     """
     minimum_s = options.min_length_s
     lengths_s = np.sort(calls.durations_s)
     if 2 * (lengths_s < minimum_s).sum() > len(lengths_s):
         # The largest round minimum that at most one call in 20 is below.
         limit_s = lengths_s[len(lengths_s) // 20]
-        lower = [minimum for minimum in ROUND_MINIMA_S if minimum <= limit_s]
-        round_s = max(lower, default=0.0)
+        suggested_s = max(
+            (round_s for round_s in ROUND_MINIMA_S if round_s <= limit_s), default=0.0
+        )
         yield (
             f"most calls are shorter than {minimum_s:g} s; "
-            f"--min-length-s {round_s:g} would keep nearly all"
+            f"--min-length-s {suggested_s:g} would keep nearly all"
         )
     counts = Counter(calls["label"])
     spellings = defaultdict[str, list[str]](list)  # of labels with the same letters
@@ -597,10 +610,11 @@ def describe_doubts(
         letters = re.sub(r"[\W_]+", "", label).casefold()
         name = f"{label!r} ({count_text(counts[label], 'call')})"
         spellings[letters or label].append(name)
-    for *first, last in spellings.values():
-        if first:
+    for names in spellings.values():
+        if len(names) > 1:
+            listed = f"{', '.join(names[:-1])} and {names[-1]}"
             yield (
-                f"labels {', '.join(first)} and {last} differ only in case, spacing or "
+                f"labels {listed} differ only in case, spacing or "
                 "punctuation and are kept apart; --rename joins them"
             )
     for recording in recordings.values():
@@ -614,5 +628,5 @@ def describe_doubts(
         if not corpus.has_label(label)
     ]
     if unknown:
-        names = ", ".join(unknown)
-        yield f"labels that are not in the list of {corpus.name} are kept: {names}"
+        listed = ", ".join(unknown)
+        yield f"labels that are not in the list of {corpus.name} are kept: {listed}"
