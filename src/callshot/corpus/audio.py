@@ -152,7 +152,7 @@ class Reader(FrameReader):
         begin_sample = _find_aligned_sample(first_sample - sample_margin, ratio)
         begin_frame = round(begin_sample * ratio)
         stop_frame = math.ceil(last_sample * ratio) + frame_margin
-        end_frame = min(stop_frame, recording.frames)
+        end_frame = min(stop_frame, recording.frames)  # of the file
         stream = soxr.ResampleStream(
             recording.rate_hz, rate_hz, 1, dtype="float32", quality="VHQ"
         )
@@ -207,9 +207,9 @@ class Reader(FrameReader):
 
 
 def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
-    """Return the last sample up to the given one that coincides with a frame of the file.
+    """Return the last sample, at most `sample`, that is at the time of a frame of the file.
 
-    `ratio` is how many frames a sample lasts. If no sample nearby coincides with a frame, return
+    `ratio` is how many frames a sample lasts. If no sample nearby is at the time of a frame, return
     the one that is nearest to a frame.
     """
     if sample <= 0:
@@ -228,7 +228,7 @@ def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
 
 
 def parse_band(text: str) -> tuple[float, float]:
-    """Return the edges of a band of frequencies in Hz; raise ValueError unless there are two.
+    """Return the lower and upper edge of a band in Hz; raise ValueError if these are no numbers.
 
     >>> parse_band("300-1000")
     (300.0, 1000.0)
@@ -239,9 +239,9 @@ def parse_band(text: str) -> tuple[float, float]:
 
 @cache
 def design_filter(low_hz: float, high_hz: float, rate_hz: int) -> NDArray[np.float64]:
-    """Return the taps of a filter for a band of frequencies, an odd number.
+    """Return the taps of a symmetric FIR filter for a band of frequencies, an odd number of them.
 
-    An edge at 0 Hz, or at half the rate and above, does not filter. The result is cached.
+    An edge at 0 Hz, or at half the rate and above, does not filter.
     """
     from scipy.signal import firwin, kaiserord  # its import takes a second
 
@@ -425,12 +425,12 @@ def load_audio(
             while pending and (
                 len(pending) >= ahead or pending_samples + samples > MAX_PENDING_SAMPLES
             ):
-                first, first_samples, future = pending.popleft()
-                pending_samples -= first_samples
-                yield first, future.result()
+                oldest_row, oldest_samples, future = pending.popleft()
+                pending_samples -= oldest_samples
+                yield oldest_row, future.result()
             pending.append((row, samples, pool.submit(read, span)))
             pending_samples += samples
-        for first, _, future in pending:
-            yield first, future.result()
+        for oldest_row, _, future in pending:
+            yield oldest_row, future.result()
     for _, reader in readers.values():
         reader.close()

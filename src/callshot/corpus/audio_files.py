@@ -173,7 +173,10 @@ def find_unfinished_data(file: BinaryIO) -> int | None:
 
 
 def _is_sound(file: BinaryIO, position: int, size: int) -> bool:
-    """Return whether the bytes from a position on are sound: no chunk, no tag, not only zeros."""
+    """Return whether the bytes from a position on are sound: no chunk, no tag, not only zeros.
+
+    `size` is that of the whole file.
+    """
     file.seek(position)
     start = file.read(9)
     # Chunks of odd length should be followed by a byte; some programs leave it out.
@@ -195,7 +198,7 @@ def count_missing_bytes(file: BinaryIO) -> int | None:
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    position = 0
+    position = 0  # of the first frame, after all tags
     while (tag := file.read(10))[:3] == b"ID3" and len(tag) == 10:
         # The size of a tag after its first 10 bytes is four times 7 bits.
         bits = "".join(f"{byte & 127:07b}" for byte in tag[6:])
@@ -257,19 +260,20 @@ class FrameReader:
         return InputError(f"{self._name}: {text}")
 
     def read_blocks(self, first: int, last: int) -> Iterator[Block]:
-        """Yield the frames from `first` up to `last` in blocks.
+        """Yield the frames from `first` up to `last` in blocks, each with its first frame.
 
         Raises DamagedAudio if they cannot be decoded to the end.
         """
         try:
+            # Take what the cache has; `first` moves on to the next frame that is needed.
             if self._cache and first >= self._cache[0][0]:
                 for position, block in [*self._cache]:
                     begin = max(0, first - position)
                     end = max(0, last - position)
-                    part = block[begin:end]
-                    if len(part) > 0:
-                        yield first, part
-                        first += len(part)
+                    cached = block[begin:end]
+                    if len(cached) > 0:
+                        yield first, cached
+                        first += len(cached)
             if first < last:
                 frames = 0  # a seek reads little, in some places
                 if self._is_sequential:  # all frames before the first are read too
@@ -303,12 +307,12 @@ class FrameReader:
         )
 
     def _expect(self, frames: int) -> None:
-        """Tell the reader of a remote file that so many frames will be read in order."""
+        """Tell the reader of a remote file how many frames will be read in order."""
         if self._stream is not None:
             self._stream.expect(frames / self.recording.frames)
 
     def _describe(self, source_rate_hz: float | None) -> Recording:
-        """Return what is known about the recording; `source_rate_hz` replaces its rate.
+        """Return length, rate, channels and format; `source_rate_hz` replaces the rate.
 
         If the length in the header is missing or wrong, find the true one, and open the file so
         that libsndfile reads all of it.
@@ -325,16 +329,16 @@ class FrameReader:
         announced = self._find_announced()
         # Bytes that an MP3 file lacks: 0 if it is whole, or another format; None if its header does
         # not say how long it is, so that the length is an estimate.
-        missing: int | None = 0
+        missing_bytes: int | None = 0
         if handle.format == "MP3":
             with self._open_apart(self._open_bytes) as file:
-                missing = count_missing_bytes(file)
+                missing_bytes = count_missing_bytes(file)
         elif handle.format in WAV_FORMATS:
             with self._open_apart(self._open_bytes) as file:
                 offset = find_unfinished_data(file)
             if offset is not None:
                 self._reopen(partial(MendedFile, size_offset=offset))
-        frames = self._measure(self._handle.frames, is_wrong=missing != 0)
+        frames = self._find_length(self._handle.frames, is_wrong=missing_bytes != 0)
         if frames <= 0:
             raise self.error("the file has no audio (0 frames)")
         announced_s = None
@@ -347,25 +351,23 @@ class FrameReader:
             channels=handle.channels,
             kind=f"{handle.format} {handle.subtype}",
             announced_s=announced_s,
-            is_estimate=missing is None,
+            is_estimate=missing_bytes is None,
         )
 
     def _find_announced(self) -> int | None:
         """Return the number of frames that the header announces, None if it announces none.
 
-        That is so where libsndfile reports UNKNOWN_FRAMES or more. A number of bytes from
-        STREAMED_BYTES on is ignored: a program that writes to a pipe does not know the length.
+        A number of bytes from STREAMED_BYTES on is ignored: a program that writes to a pipe does
+        not know the length.
         """
-        handle = self._handle
-        if handle.frames >= UNKNOWN_FRAMES:
+        frames: int = self._handle.frames
+        if frames >= UNKNOWN_FRAMES:
             return None
-        announced: int = handle.frames
         # libsndfile cuts it to the size of the file, and logs the number of bytes announced.
-        for expected, found in ANNOUNCED_BYTES.findall(handle.extra_info)[:1]:
-            if int(expected) < STREAMED_BYTES:
-                scaled = handle.frames * int(expected) // max(1, int(found))
-                announced = max(handle.frames, scaled)
-        return announced
+        match = ANNOUNCED_BYTES.search(self._handle.extra_info)
+        if match is None or int(match[1]) >= STREAMED_BYTES:
+            return frames
+        return max(frames, frames * int(match[1]) // max(1, int(match[2])))
 
     def _reopen(self, mend: Callable[[Any], Any]) -> None:
         """Open the file again through `mend`, such as MendedFile."""
@@ -373,11 +375,11 @@ class FrameReader:
         self._handle.close()
         self._handle = self._open()
 
-    def _measure(self, frames: int, is_wrong: bool) -> int:
-        """Return how many frames can be decoded, where a header says `frames`.
+    def _find_length(self, frames: int, is_wrong: bool) -> int:
+        """Return how many frames can be decoded; the header says `frames`.
 
-        If that number is missing or wrong (`is_wrong`), the file is decoded once. In a FLAC file
-        that was cut short, the last good frame is found by bisection. Numbers are kept for the
+        With `is_wrong`, or if the header has no length, the file is decoded once. In a FLAC file
+        that was cut short, the last good frame is found by bisection. Results are kept for the
         next time that the same version of a file is opened.
         """
         is_unknown = is_wrong or frames >= UNKNOWN_FRAMES
@@ -397,7 +399,10 @@ class FrameReader:
         return count
 
     def _count_frames(self, frames: int, *, is_unknown: bool) -> int:
-        """Return how many frames can be decoded; the header says `frames`."""
+        """Decode the file, if its length is unknown, or else look for damage, and count frames.
+
+        `frames` is what the header says.
+        """
         if is_unknown:
             # What follows damage counts as beyond the end of the recording.
             count = self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES)

@@ -60,9 +60,10 @@ def mix_example(
 
 
 def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
-    """Draw `count` of the numbers below `backgrounds`, without repeats while there are enough.
+    """Draw the numbers of `count` out of `backgrounds` backgrounds, for the call `name`.
 
-    The name of a call is the seed: the same name always has the same backgrounds.
+    None is drawn twice while there are enough. The name is the seed: the same name always has the
+    same backgrounds.
 
     >>> choose_backgrounds("a.wav at 1.00 s", 3, 100)
     [37, 34, 83]
@@ -164,9 +165,8 @@ def load_spans(
         for span, (row, call), (_, noise) in zip(
             spans.rows(), calls, backgrounds, strict=True
         ):
-            errors = [one for one in (call, noise) if isinstance(one, InputError)]
-            if errors:
-                yield row, errors[0]
+            if isinstance(call, InputError) or isinstance(noise, InputError):
+                yield row, call if isinstance(call, InputError) else noise
                 continue
             try:
                 mixed: Any = mix_call(call, noise, span[MIXED], span["rate_hz"])
@@ -181,8 +181,8 @@ def load_spans(
 
 def background_spans(spans: Spans) -> Spans:
     """Return the background of each mixed span as spans; its level is not changed."""
-    reading = [name for name in BACKGROUND_COLUMNS if name in spans.frame.columns]
-    frame = spans.frame.select(reading).with_columns(
+    shared = [name for name in BACKGROUND_COLUMNS if name in spans.frame.columns]
+    frame = spans.frame.select(shared).with_columns(
         recording=spans.frame["background_path"],
         start_s=spans.frame["background_start_s"],
         end_s=spans.frame["background_end_s"],
@@ -223,11 +223,11 @@ def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
     )
 
 
-def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]]:
+def find_quiet_spans(folder: Path, calls: Spans) -> tuple[Spans, dict[str, float]]:
     """Find background: the quieter half of spans that are spread over the recordings in a folder.
 
-    Return them, and the length of each recording by its path. Rate and channel are those of the
-    first span of `like`.
+    Return them, and the length of each recording in seconds, by path. They are read at the rate
+    and from the channel of the first of the `calls`.
     """
     library = find_recordings(folder)
     readable, errors = probe_recordings(library)
@@ -245,9 +245,9 @@ def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]
         {"recording": paths[number], "start_s": start_s, "end_s": start_s + SPAN_S}
         for number, start_s in starts
     ]
-    first = next(like.rows())
+    call = next(calls.rows())
     spans = Spans.from_rows(rows, root=library.root).with_columns(
-        rate_hz=first["rate_hz"], channel_rule=first["channel_rule"]
+        rate_hz=call["rate_hz"], channel_rule=call["channel_rule"]
     )
     powers = {}  # of the spans that can be read and are not silent
     with closing(load_audio(spans)) as signals:
@@ -281,16 +281,16 @@ def distribute_spans(
     lengths_s[lengths_s < length_s] = 0.0
     if not lengths_s.any():
         return []
-    # Equal steps through all recordings, one after the other.
+    # Times at equal steps through all recordings, one after the other.
     ends_s = np.cumsum(lengths_s)
     positions = (np.arange(SPANS) + 0.5) / SPANS
     times_s = positions * ends_s[-1]
-    numbers = np.searchsorted(ends_s, times_s, side="right")
+    recordings = np.searchsorted(ends_s, times_s, side="right")
     # A time at a share of its recording becomes the start at that share of the possible starts.
-    own_s = lengths_s[numbers]
-    shares = 1 - (ends_s[numbers] - times_s) / own_s
-    starts_s = shares * (own_s - length_s)
-    return list(zip(numbers.tolist(), starts_s.tolist(), strict=True))
+    recording_s = lengths_s[recordings]
+    shares = 1 - (ends_s[recordings] - times_s) / recording_s
+    starts_s = shares * (recording_s - length_s)
+    return list(zip(recordings.tolist(), starts_s.tolist(), strict=True))
 
 
 def choose_quieter(powers: Mapping[int, float]) -> list[int]:

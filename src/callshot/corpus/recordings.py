@@ -527,7 +527,7 @@ def read_corpus_annotations(
         find_format(format)  # an unknown name is an error before any work
     path = library.root if annotations is None else annotations
     check_exists(path, "a file or folder of annotations")
-    read = CorpusAnnotations(library)
+    result = CorpusAnnotations(library)
     if path.is_dir():
         follow_links = annotation_options.follow_links
         excluded = annotation_options.exclude
@@ -535,32 +535,33 @@ def read_corpus_annotations(
         if annotations is None and library.is_single:
             # One recording was given: keep the files beside it that belong to no other recording.
             neighbours = find_recordings(library.root, follow_links=follow_links)
-            beside = [file for file in files if file.parent == library.root]
+            beside = [path for path in files if path.parent == library.root]
             files = []
-            for file in beside:
+            for file_path in beside:
                 with suppress(InputError):  # of no recording, or of several
-                    if neighbours.pair(PurePosixPath(file.name)) == library.paths[0]:
-                        files.append(file)
-        _read_folder(read, path, files, format, annotation_options, progress)
+                    recording = neighbours.pair(PurePosixPath(file_path.name))
+                    if recording == library.paths[0]:
+                        files.append(file_path)
+        _read_folder(result, path, files, format, annotation_options, progress)
     else:
-        only_file = read_annotations(path, format, annotation_options)
-        read.add(only_file, PurePosixPath(path.name))
+        file = read_annotations(path, format, annotation_options)
+        result.add(file, PurePosixPath(path.name))
         progress(1.0, "reading annotations")
-    _reject_namesakes(read)
-    is_empty_corpus = read.recognised and not read.skipped_files
-    if read.rows or read.rejects or is_empty_corpus:
-        return read
+    _reject_namesakes(result)
+    is_without_calls = result.recognised and not result.skipped_files
+    if result.rows or result.rejects or is_without_calls:
+        return result
     refuse_labels(path, library.root)
     has_folders = any("/" in name for name in library.paths)
     if annotations is None and format == "auto" and has_folders:
         origin = "no annotation files, and recordings in folders"
         by_folder = _label_by_folder(library, origin)
-        by_folder.skipped_files += read.skipped_files
+        by_folder.skipped_files += result.skipped_files
         return by_folder
-    for first in read.skipped_files:
-        more = len(read.skipped_files) - 1
-        rest = f" (and {count_text(more, 'more file')})" if more else ""
-        raise InputError(f"{first.file}: {first.reason}{rest}")
+    if result.skipped_files:
+        first, *others = result.skipped_files
+        more = f" (and {count_text(len(others), 'more file')})" if others else ""
+        raise InputError(f"{first.file}: {first.reason}{more}")
     raise InputError(
         f"{path}: no annotations found; give them with --annotations, or mark calls with "
         f"callshot label {library.root}"
@@ -608,14 +609,14 @@ def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:
 
 
 def _read_folder(
-    read: CorpusAnnotations,
+    result: CorpusAnnotations,
     folder: Path,
     files: list[Path],
     format: str,
     annotation_options: AnnotationOptions,
     progress: Progress,
 ) -> None:
-    """Add those of `files` that hold annotations to `read`.
+    """Add the annotations in `files`, which are under `folder`, to `result`.
 
     Files that are not read become skipped files with a reason, if they have a suffix of
     annotations. Raise InputError if a recording is annotated in two formats.
@@ -648,10 +649,10 @@ def _read_folder(
             reason = str(error).removeprefix(f"{path}: ")
         if file is not None:
             name = path.name if is_one_folder else path.relative_to(folder).as_posix()
-            for recording in read.add(file, PurePosixPath(name)):
+            for recording in result.add(file, PurePosixPath(name)):
                 formats[recording].setdefault(file.format, path)
         elif path in likely:
-            read.skipped_files.append(Reject(str(path), None, str(reason)))
+            result.skipped_files.append(Reject(str(path), None, str(reason)))
     for recording, by_format in formats.items():
         if len(by_format) > 1:  # its calls would count twice
             (first, first_file), (second, second_file), *_ = by_format.items()
@@ -662,7 +663,7 @@ def _read_folder(
             )
 
 
-def _reject_namesakes(read: CorpusAnnotations) -> None:
+def _reject_namesakes(result: CorpusAnnotations) -> None:
     """Reject rows that may be of another recording with the same file name.
 
     `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one `x.wav`:
@@ -672,14 +673,14 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
     """
     # By path of a recording, and by each name that rows give it: folders that the path lacks.
     unmatched = defaultdict[str, dict[str, str]](dict)
-    for row in read.rows:
+    for row in result.rows:
         path = row["path"]
         name = row["path_written"] or ""
         unmatched[path][name] = unmatched_folders(name, path)
-    root_name = read.library.root.absolute().name.casefold()
+    root_name = result.library.root.absolute().name.casefold()
     rows = []
-    guesses: dict[str, str] = {}  # path of a recording → the first such name
-    for row in read.rows:
+    guesses: dict[str, str] = {}  # by path: the first name that has other folders
+    for row in result.rows:
         path = row["path"]
         name = row["path_written"] or ""
         folders = unmatched[path][name]
@@ -697,14 +698,14 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
                 f"{name} may be another recording than {path}, which other rows call "
                 f"{min(others)}"
             )
-            read.rejects.append(reject_row(row, reason))
+            result.rejects.append(reject_row(row, reason))
         else:
             rows.append(row)
-    read.rows = rows
+    result.rows = rows
     if guesses:
         first = next(iter(guesses.values()))
         count = count_text(len(guesses), "recording")
-        read.notes[f"{count} found by file name only, the first from {first}"] += 1
+        result.notes[f"{count} found by file name only, the first from {first}"] += 1
 
 
 def _list_output(manifest: Path) -> set[Path]:

@@ -188,10 +188,10 @@ def describe_inputs(
         *zip(calls["annotation_file"], calls["annotation_row"], strict=True),
         *((reject.file, reject.row) for reject in segmentation.rejects),
     ]
-    files = set()
     # A reject without a row is not of an annotation file.
-    names = {file for file, row in rows if row is not None}
-    for name in names:
+    annotation_files = {file for file, row in rows if row is not None}
+    files = set()
+    for name in annotation_files:
         path = to_path(name).absolute()
         if path.is_relative_to(root):
             path = path.relative_to(root)
@@ -202,14 +202,14 @@ def describe_inputs(
     inputs = []
     for file, role in roles.items():
         progress(0.0, f"checksum of {file}")
-        found = _find_input(root, file)
-        with explain_unreadable(found):
-            inputs.append({"role": role, "file": file, "sha256": sha256_file(found)})
+        path = _find_input(root, file)
+        with explain_unreadable(path):
+            inputs.append({"role": role, "file": file, "sha256": sha256_file(path)})
     return inputs
 
 
 def _find_input(root: Path, file: str) -> Path:
-    """Return the path of an input: a URL, absolute, or below the folder of the recordings."""
+    """Return the path of an input file, which may be relative to the folder of the recordings."""
     path = to_path(file)
     if is_remote(path) or path.is_absolute():
         return path
@@ -217,9 +217,10 @@ def _find_input(root: Path, file: str) -> Path:
 
 
 def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
-    """Yield for each file that segments were made from whether it is ok, missing or damaged.
+    """Yield the state of each file that segments were made from: ok, missing or damaged.
 
-    `provenance` lists their checksums under `inputs`; `root` is the folder of the recordings.
+    `provenance` has the entries of `describe_inputs` under `inputs`; `root` is the folder of the
+    recordings.
     """
     for entry in provenance.get("inputs", ()):
         path = _find_input(root, entry["file"])
@@ -244,34 +245,35 @@ def inspect_corpus(
     folds: int | None = None,
     **options: Any,
 ) -> Inspection:
-    """Read the headers and annotations of a folder, and find the labels that folds would evaluate.
+    """Read the headers and annotations of a folder, and count the labels that can be evaluated.
 
-    Folds in the annotations are used as they are; otherwise there are as many as given, or as the
-    corpus has. `options` are those of `segment_corpus`.
+    Folds in the annotations are used as they are; otherwise there are `folds` folds, by default as
+    many as the corpus has. `options` are those of `segment_corpus`.
     """
     segmentation = segment_corpus(
         audio, annotations, corpus=corpus, check=False, **options
     )
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
-    label = segmentation.segments["label"]
-    recording = segmentation.segments["recording"]
-    recording_count = len(set(recording))
-    assignment = None  # the fold of each recording
-    annotated = given_folds(segmentation.segments)
-    if annotated is not None:
-        assignment = check_folds(recording, annotated)
+    labels = segmentation.segments["label"]
+    recordings = segmentation.segments["recording"]
+    recording_count = len(set(recordings))
+    assignment = None  # the fold of each segment
+    annotated_folds = given_folds(segmentation.segments)
+    if annotated_folds is not None:
+        assignment = check_folds(recordings, annotated_folds)
     elif recording_count >= folds:
-        assignment = make_folds(label, recording, folds)
+        assignment = make_folds(labels, recordings, folds)
     classes = []
     if assignment is not None:
-        classes = count_classes(label, assignment, recording)
-    pairs = set(zip(label, recording, strict=True))
+        classes = count_classes(labels, assignment, recordings)
     # A label can be in n folds if it is in n recordings.
-    recordings_of_labels = Counter(name for name, _ in pairs).values()
+    pairs = set(zip(labels, recordings, strict=True))
+    recordings_by_label = Counter(label for label, _ in pairs)
     labels_by_folds = {}
     for n in range(2, min(MAX_FOLDS, recording_count) + 1):
-        labels_by_folds[n] = sum(count >= n for count in recordings_of_labels)
+        enough = [count >= n for count in recordings_by_label.values()]
+        labels_by_folds[n] = sum(enough)
     return Inspection(
         segmentation=segmentation,
         labels_by_folds=labels_by_folds,
@@ -306,21 +308,21 @@ def measure_corpus(
     recordings = segmentation.recordings
     annotated = [r for r in recordings if r.path in segmentation.annotated]
     return CorpusStats(
-        rates_hz=tuple(sorted({one.rate_hz for one in recordings})),
-        channels=tuple(sorted({one.channels for one in recordings})),
-        kinds=tuple(sorted({one.kind for one in recordings})),
+        rates_hz=tuple(sorted({r.rate_hz for r in recordings})),
+        channels=tuple(sorted({r.channels for r in recordings})),
+        kinds=tuple(sorted({r.kind for r in recordings})),
         labels=len(set(segmentation.calls["label"])),
         min_length_s=options.min_length_s,
         collar_s=options.collar_s,
-        recordings=measure_durations(one.duration_s for one in recordings),
-        annotated=measure_durations(one.duration_s for one in annotated),
+        recordings=measure_durations(r.duration_s for r in recordings),
+        annotated=measure_durations(r.duration_s for r in annotated),
         calls=measure_durations(segmentation.calls.durations_s.tolist()),
         segments=measure_durations(segmentation.segments.durations_s.tolist()),
     )
 
 
 def read_stats(path: Path) -> tuple[CorpusStats, list[str]]:
-    """Read the statistics and the notes in the `segments.json` of a step."""
+    """Return the statistics and the notes of a segmentation from its `segments.json`."""
     content = json.loads(path.read_text(encoding="utf-8"))
     values = content["facts"]
     for name in ("rates_hz", "channels", "kinds"):

@@ -40,19 +40,19 @@ def measure_spectrogram(
     # Each column is the mean of so many frames, at most half a window apart.
     needed = math.ceil(2 * samples / (width * window))
     frames = max(1, min(MAX_FRAMES, needed))
+    # The middles of as many equal parts of the signal as there are frames.
     count = width * frames
-    odd_numbers = 2 * np.arange(count) + 1
-    middles = odd_numbers * samples // (2 * count)
+    middles = (2 * np.arange(count) + 1) * samples // (2 * count)
     padded = np.pad(signal, window)  # with silence at both ends
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)
-    first_samples = middles - window // 2 + window
+    first_samples = middles - window // 2 + window  # in `padded`
     return measure_frames(windows, first_samples, rate_hz, edges_hz, frames)
 
 
 def count_window(window_s: float, rate_hz: float) -> int:
-    """Return how many samples a frame has."""
-    asked = round(window_s * rate_hz)
-    return min(max(asked, MIN_WINDOW), MAX_WINDOW)
+    """Return the length of a frame in samples, within MIN_WINDOW and MAX_WINDOW."""
+    samples = round(window_s * rate_hz)
+    return min(max(samples, MIN_WINDOW), MAX_WINDOW)
 
 
 def find_fast_length(length: int) -> int:
@@ -80,33 +80,32 @@ def measure_frames(
 ) -> FloatArray:
     """Return the levels of columns in dB, (height, columns), the highest frequencies first.
 
-    `windows` has the samples of a frame in each row, `rows` says which of them are used; a column
-    is the mean of `frames` of these. `edges_hz` (height + 1) are the edges of the frequencies of
-    each pixel, rising.
+    `windows` has the samples of a frame in each row, (windows, samples); `rows` says which of them
+    are used. A column is the mean of `frames` successive ones. `edges_hz` has the height + 1 edges
+    of the rows of pixels, rising.
     """
     window = windows.shape[1]
-    size = find_fast_length(2 * window)
+    size = find_fast_length(2 * window)  # of the Fourier transform
     hann = np.hanning(window + 2)[1:-1]
     gain = 2 / hann.sum()  # a sine at full scale has 0 dB
     edges = edges_hz * size / rate_hz  # in bins
-    # So many at once, so that memory is bounded.
+    # Some columns at a time, so that memory is bounded.
     columns = max(1, MAX_POINTS // (size * frames))
-    parts = []
     step = columns * frames
-    for some in np.split(rows, range(step, len(rows), step)):
-        signals = windows[some].astype(np.float64)
+    powers = []
+    for block in np.split(rows, range(step, len(rows), step)):
+        signals = windows[block].astype(np.float64)
         spectra = np.fft.rfft(signals * hann, size)
         squares = np.square(spectra.real) + np.square(spectra.imag)
         by_column = squares.reshape(-1, frames, squares.shape[1])
-        power = gain**2 * by_column.mean(axis=1)
-        parts.append(_to_rows(power.T, edges))
-    levels = np.concatenate(parts, axis=1)
-    audible = np.maximum(levels, SILENCE)
+        power = gain**2 * by_column.mean(axis=1)  # (columns, bins)
+        powers.append(_pool_bins(power.T, edges))
+    audible = np.maximum(np.concatenate(powers, axis=1), SILENCE)
     return 10 * np.log10(audible)
 
 
-def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
-    """Turn the power of bins into the power of rows, (height, width), the highest row first.
+def _pool_bins(bins: FloatArray, edges: FloatArray) -> FloatArray:
+    """Pool the power of FFT bins to that of rows of pixels: (height, width), the highest first.
 
     `bins` is (bins, width). `edges` has the height + 1 edges of rows from low to high, in bins. A
     row is the mean of the bins in it, or is interpolated between two bins if there are none.

@@ -56,7 +56,7 @@ def _find_formats() -> tuple[Format, ...]:
     formats: list[Format] = []
     for module in iter_modules(__path__):
         formats += getattr(import_module(f"{__name__}.{module.name}"), "FORMATS", ())
-    return tuple(sorted(formats, key=lambda one: one.order))
+    return tuple(sorted(formats, key=lambda format: format.order))
 
 
 FORMATS = _find_formats()

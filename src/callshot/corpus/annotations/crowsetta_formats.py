@@ -51,9 +51,10 @@ def make_format(
 
 
 def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
-    """Let crowsetta read a file in its format `name`, and add the calls to the file.
+    """Add the calls that crowsetta finds in a file of its format `name`.
 
-    All errors of crowsetta become InputError.
+    `read_calls` yields them from the object that crowsetta makes of the file. All errors of
+    crowsetta become InputError.
     """
     path = file.path
     with warnings.catch_warnings(action="ignore"):
@@ -68,10 +69,10 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
         if name == "birdsong-recognition-dataset":
             arguments["concat_seqs_into_songs"] = False
         try:
-            read = formats.by_name(name).from_file(local_copy(path), **arguments)
+            content = formats.by_name(name).from_file(local_copy(path), **arguments)
             rows = [
                 (label, float(start), float(end), audio, in_frames)
-                for label, start, end, audio, in_frames in read_calls(read)
+                for label, start, end, audio, in_frames in read_calls(content)
             ]
         except Exception as error:
             raise InputError(
@@ -82,14 +83,7 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
         if not isinstance(label, str) and text in MISSING:
             text = ""
         with file.rejecting(number):
-            file.add(
-                number,
-                text,
-                start,
-                end,
-                path=audio,
-                in_frames=in_frames,
-            )
+            file.add(number, text, start, end, path=audio, in_frames=in_frames)
 
 
 def _list_notes(birdsong: Any) -> Calls:
@@ -118,7 +112,7 @@ def _list_sequences(songs: Any) -> Calls:
     Times are in seconds if the file has them; the samples of SongAnnotationGUI derive from them.
     """
     if hasattr(songs, "annots"):  # crowsetta's own table
-        pairs = [(one.notated_path, one.seq) for one in songs.annots]
+        pairs = [(song.notated_path, song.seq) for song in songs.annots]
     else:
         sequences = songs.to_seq(round_times=False)
         pairs = list(zip(songs.audio_paths, sequences, strict=True))

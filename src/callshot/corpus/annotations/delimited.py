@@ -68,9 +68,9 @@ def normalize_name(name: str) -> str:
 def find_column(
     names: Sequence[str], synonyms: Iterable[str], exclude: Collection[int] = ()
 ) -> int | None:
-    """Return the index of the column with the first of the synonyms that there is, or None.
+    """Return the index of the column named by the first synonym that is in `names`, or None.
 
-    Names are compared exactly, or else normalised. Columns in `exclude` do not count.
+    Names are compared exactly, or else normalised. Columns with an index in `exclude` do not count.
     """
     columns: dict[str, int] = {}
     for index, name in enumerate(names):
@@ -259,11 +259,11 @@ def read(file: AnnotationFile) -> None:
     for name, column_name in options.columns.items():
         table.find_given(name, column_name)
     columns = _find_columns(table.names, options)
-    for one, other in TIME_PAIRS:
-        if one in columns and not columns.keys() & {other, "duration_s"}:
-            name = table.names[columns[one]]
+    for time, other in TIME_PAIRS:
+        if time in columns and not columns.keys() & {other, "duration_s"}:
+            name = table.names[columns[time]]
             raise table.error(
-                f"column {quote(name)} is {one}, but no column is {other}; "
+                f"column {quote(name)} is {time}, but no column is {other}; "
                 f"give it (--columns {other}=…); available: {list_names(table.names)}"
             )
     if "label" not in columns and options.label is None:
@@ -309,6 +309,7 @@ def add_rows(
     times = [name for name in TIMES if name in table.columns]
     for number, cells, extra in rows:
         with file.rejecting(number):
+            # Without a column `path`, `recording` names the audio file.
             path = cells.get("path", cells.get("recording"))
             if path is not None and not path.strip():
                 raise RowError("no recording named")

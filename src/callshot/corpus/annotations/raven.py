@@ -96,8 +96,8 @@ def read(file: AnnotationFile) -> None:
     table = Table(file.path, 1, header, rows)
     given_path = file.options.columns.get("path", "Begin Path")
     columns = find_columns(table.names, {"path": [given_path, *PATHS], **COLUMNS})
-    for name, other in (("start_s", ""), ("end_s", "duration_s")):
-        if columns.keys().isdisjoint([name, other]):
+    for name, substitute in (("start_s", ""), ("end_s", "duration_s")):
+        if columns.keys().isdisjoint([name, substitute]):
             listed = list_names(table.names)
             raise table.error(f"no column {COLUMNS[name][0]}; available: {listed}")
     if "end_s" in columns:
