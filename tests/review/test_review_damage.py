@@ -62,7 +62,7 @@ def test_the_browser_is_not_given_the_token_on_its_command_line(monkeypatch):
     monkeypatch.setattr(server, "Timer", Now)
     monkeypatch.setattr(server.webbrowser, "open", opened.append)
     access = Access("a-token", "127.0.0.1", 8420, "ada")
-    server._announce(access, ServerOptions(), print)
+    server._announce(access, ServerOptions())
     assert "a-token" not in opened[0]
 
 

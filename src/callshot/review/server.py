@@ -9,7 +9,7 @@ import socket
 import sys
 import uuid
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +73,7 @@ class ServerOptions:
 def open_review(
     path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> Iterator[Review]:
-    """Open the review of a scan, segments or study at `path`, with its journal in `out`.
+    """Open the review of a scan, segments or study at `path`, with its journal in the folder `out`.
 
     By default the journal is in the folder `review` beside the source. Only one process at a time
     can open a review. A journal about other items is an error.
@@ -178,12 +178,11 @@ def serve_review(
     sources: SourceOptions,
     options: ServerOptions,
     out: Path | None = None,
-    print_line: Callable[[str], None] = print,
 ) -> None:
     """Serve the page of a review until Ctrl-C; the arguments are those of `open_review`."""
     check_server(options)
     with open_review(path, sources, options, out) as review:
-        serve(review, options, print_line)
+        serve(review, options)
 
 
 def serve_labelling(
@@ -191,7 +190,6 @@ def serve_labelling(
     options: ServerOptions,
     searching: SearchOptions,
     out: Path | None = None,
-    print_line: Callable[[str], None] = print,
 ) -> None:
     """Serve the page to label recordings until Ctrl-C; see `open_labelling`.
 
@@ -205,10 +203,10 @@ def serve_labelling(
     files = [path / name for name in (STUDY_FILE, SEGMENTS)]
     is_table = path.suffix in (".toml", ".parquet") or any(map(Path.is_file, files))
     if not has_labels and (is_table or (path.is_dir() and has_annotations(path))):
-        serve_review(path, SourceOptions(), options, out, print_line)
+        serve_review(path, SourceOptions(), options, out)
         return
     with open_labelling(path, options, out, searching) as session:
-        serve(session, options, print_line)
+        serve(session, options)
 
 
 def check_server(options: ServerOptions) -> None:
@@ -223,11 +221,7 @@ def check_server(options: ServerOptions) -> None:
         check_reviewer(options.reviewer)
 
 
-def serve(
-    session: Review | Labelling,
-    options: ServerOptions,
-    print_line: Callable[[str], None],
-) -> None:
+def serve(session: Review | Labelling, options: ServerOptions) -> None:
     """Serve the page of an open review or labelling until Ctrl-C."""
     import uvicorn
 
@@ -239,9 +233,9 @@ def serve(
         port = listener.getsockname()[1]
         write_address(folder, port, token)
         access = Access(token, options.host or LOOPBACK, port, session.reviewer)
-        _announce(access, options, print_line)
+        _announce(access, options)
         for note in session.journal.notes:
-            print_line(f"note: {note}")
+            print(f"note: {note}")
         sys.stdout.flush()
         from callshot.review.web import make_app  # which takes a while
 
@@ -263,13 +257,11 @@ def serve(
         try:
             server.run(sockets=[listener])
         finally:  # after Ctrl-C too
-            print_line(f"stopped; everything is saved in {folder}")
-            print_line(f"next: {session.describe_learning()}")
+            print(f"stopped; everything is saved in {folder}")
+            print(f"next: {session.describe_learning()}")
 
 
-def _announce(
-    access: "Access", options: ServerOptions, print_line: Callable[[str], None]
-) -> None:
+def _announce(access: "Access", options: ServerOptions) -> None:
     """Print the address of the page with its token, and open it in the browser.
 
     The browser gets a code that works once instead of the token: other users see its arguments.
@@ -280,13 +272,13 @@ def _announce(
     if ":" in host:
         host = f"[{host}]"
     address = f"http://{host}:{access.port}/"
-    print_line(f"page at {address}?token={access.token}")
+    print(f"page at {address}?token={access.token}")
     if options.host is not None:
-        print_line(
+        print(
             "whoever has this address can listen and change things; add &reviewer=NAME for each "
             "person; the connection is not encrypted"
         )
-    print_line("stop with Ctrl-C")
+    print("stop with Ctrl-C")
     if options.browser:
         page = f"{address}?code={access.make_code()}"
         Timer(0.3, webbrowser.open, [page]).start()
