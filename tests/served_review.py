@@ -60,6 +60,11 @@ class Client:
     port: int
     reviewer: str | None = None
 
+    @property
+    def address(self):
+        """The address that opens the page."""
+        return f"http://{LOOPBACK}:{self.port}/?token={TOKEN}"
+
     def ask(self, method, path, body=None, headers=None):
         """Return the status, the headers and the content of an answer."""
         host = f"{LOOPBACK}:{self.port}"

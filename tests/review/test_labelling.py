@@ -175,7 +175,31 @@ ODD = [
     "/api/recording",
     "/api/export/exe",
     "/api/decisions",
+    "/api/similar",
+    "/api/similar?box=..%2f",
+    "/api/similar?box=<script>",
+    f"/api/similar?box={uuid.uuid4()}",
+    "/review/1/",
+    "/review/1/api/session",
+    "/review/..%2f/",
+    "/review/99999999999999999999/",
+    "/api/spectrogram?recording=..%2fx.wav",
+    f"/api/spectrogram?recording={NAME}&start_s=3&end_s=2",
+    f"/api/spectrogram?recording={NAME}&width=1e9",
 ]
+PATHS = (
+    "/",
+    "/api/recordings",
+    f"/api/recording?recording={NAME}",
+    *ODD[:2],
+    "/api/similar?box=x",
+    "/api/tasks",
+    "/review/1/",
+    "/api/kinds",
+    "/api/order",
+    "/pointmap.js",
+)
+FOREIGN = ({"Cookie": None}, {"Host": "evil"}, {"Origin": "http://evil"})
 
 
 def test_odd_addresses_get_one_sentence_and_strangers_nothing(recordings):
@@ -185,10 +209,11 @@ def test_odd_addresses_get_one_sentence_and_strangers_nothing(recordings):
             assert status in (400, 404), path
             assert headers["content-type"] == "application/json"
             assert list(json.loads(content)) == ["error"]
-        paths = ("/", "/api/recordings", f"/api/recording?recording={NAME}", *ODD[:2])
-        foreign = ({"Cookie": None}, {"Host": "evil"}, {"Origin": "http://evil"})
-        for path, headers in product(paths, foreign):
+        for path, headers in product(PATHS, FOREIGN):
             assert client.ask("GET", path, headers=headers)[0] == 403
+        posts = ("/api/find", "/api/find/stop", "/review/1/api/decisions")
+        for path, headers in product(posts, FOREIGN):
+            assert client.ask("POST", path, {}, headers)[0] == 403
         body = {"uuid": str(uuid.uuid4()), "action": "add", "box": make_box()}
         for headers in ({"Origin": None}, {"Cookie": None}):
             assert client.ask("POST", "/api/boxes", body, headers)[0] == 403
@@ -275,6 +300,24 @@ def test_labels_stay_open_beside_a_study_that_was_made_of_them(recordings, monke
     (recordings / "study.toml").rename(recordings.parent / "study.toml")
     with pytest.raises(InputError, match="no segments yet"):
         server.serve_labelling(recordings.parent, ServerOptions(), SearchOptions())
+
+
+def test_annotations_of_recordings_are_reviewed_instead(recordings, monkeypatch):
+    opened = []
+    monkeypatch.setattr(server, "serve", lambda session, *_: opened.append(session))
+    (recordings / "b.csv").write_text("start_s,end_s,label\n0.1,0.4,roar\n")
+    server.serve_labelling(recordings, ServerOptions(), SearchOptions())
+    assert opened[0].source.annotations == "csv"
+
+
+def test_options_of_the_command_are_those_of_the_search(recordings, monkeypatch):
+    opened = []
+    monkeypatch.setattr(server, "serve", lambda session, *_: opened.append(session))
+    words = ["--encoder", "mfcc", "--window", "0.5"]
+    arguments = ["label", str(recordings), *words, "--no-browser"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.exception
+    assert opened[0].search.arguments == words
 
 
 def test_recordings_may_be_moved_but_not_be_other_ones(recordings, tmp_path):

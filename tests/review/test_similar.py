@@ -1,7 +1,6 @@
 """More like this, and find all calls: searched, answered, undone, learned, reviewed."""
 
 import io
-import json
 import time
 import uuid
 import zipfile
@@ -13,6 +12,7 @@ from callshot.cli import app
 from callshot.corpus.segment_table import read_segments
 from callshot.detection.model import load_model
 from callshot.errors import OptionError
+from callshot.fewshot import label_budget
 from callshot.results import format_provenance
 from callshot.review.finding import Finding
 from callshot.review.results import read_review, verify_review
@@ -238,33 +238,6 @@ def test_an_index_that_is_there_is_used_and_another_encoder_is_refused(site, tmp
         pass
 
 
-def test_odd_requests_get_one_sentence_and_strangers_nothing(site):
-    folder, _ = site
-    with serve_labels(folder) as (client, _):
-        for path in (
-            "/api/similar",
-            "/api/similar?box=..%2f",
-            "/api/similar?box=<script>",
-            f"/api/similar?box={uuid.uuid4()}",
-            "/review/1/",
-            "/review/1/api/session",
-            "/review/..%2f/",
-            "/review/99999999999999999999/",
-            "/api/spectrogram?recording=..%2fx.wav",
-            "/api/spectrogram?recording=a.wav&start_s=3&end_s=2",
-            "/api/spectrogram?recording=a.wav&width=1e9",
-        ):
-            status, headers, content = client.ask("GET", path)
-            assert status in (400, 404), path
-            assert list(json.loads(content)) == ["error"]
-        foreign = ({"Cookie": None}, {"Host": "evil"}, {"Origin": "http://evil"})
-        for headers in foreign:
-            for path in ("/api/similar?box=x", "/api/tasks", "/review/1/"):
-                assert client.ask("GET", path, headers=headers)[0] == 403
-            for path in ("/api/find", "/api/find/stop", "/review/1/api/decisions"):
-                assert client.ask("POST", path, {}, headers)[0] == 403
-
-
 def test_all_calls_are_found_reviewed_and_count_in_the_next_round(site):
     folder, calls = site
     body = {"uuid": str(uuid.uuid4())}
@@ -401,3 +374,45 @@ def test_a_round_that_found_nothing_or_is_damaged_is_not_reviewed(tmp_path):
         assert (found["number"], found["calls"]) == (number, {"hüt": events})
     (folder / "scan.json").write_bytes(b"\xff")
     assert finding.describe() == {"state": "none", "found": None}
+
+
+def wait_for_advice(client, expected):
+    """Wait until the page advises on a box, given by its id, or on nothing if it is None."""
+    for _ in range(LIMIT_S * 10):
+        advice = client.get("/api/tasks")["advice"]
+        if (advice and advice["id"]) == expected:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"expected {expected}, got {advice}")
+
+
+def test_the_latest_call_of_the_name_that_gains_most_is_named(site, monkeypatch):
+    folder, calls = site
+    budgets = []
+
+    def recommend(budget):
+        budgets.append(budget)
+        rows = budget.filter(label="growl").rows(named=True)
+        return rows[0] if len(budgets) > 1 else None
+
+    monkeypatch.setattr(label_budget, "recommended_class", recommend)
+    names = ("hoot", "growl")
+    boxes = [
+        make_box(recording, span[:2], names[number % 2])
+        for recording in sorted(calls)
+        for number, span in enumerate(calls[recording])
+    ]
+    with serve_labels(folder, searching=SEARCH) as (client, _):
+        wait_for_index(client)
+        for box in boxes[:2]:
+            send(client, "add", box)
+        wait_for_advice(client, None)
+        assert budgets == []  # two calls are too few
+        for box in boxes[2:]:
+            send(client, "add", box)
+        while not budgets:
+            wait_for_advice(client, None)
+        assert set(budgets[0]["label"]) == set(names)
+        later = boxes[0] | {"label": "growl", "end_s": boxes[0]["end_s"] + 0.1}
+        send(client, "change", later)
+        wait_for_advice(client, later["id"])
