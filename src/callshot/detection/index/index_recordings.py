@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,8 +88,12 @@ MIN_TOP_SHARE = 0.75
 LOCK_S = 60.0  # all pieces of a recording write one after the other
 CHANGED = "{}: changed while it was read; index again when it is complete"
 
-Added = tuple[IndexedRecording, bool]
-"""A recording that the index has, and whether it was added now."""
+
+class Added(NamedTuple):
+    """A recording that the index has, and whether it was added now."""
+
+    entry: IndexedRecording
+    is_new: bool
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,18 @@ class Piece:
     count: int = 1
 
 
-Step = tuple[float, float, Added | Piece | None]
-"""A share of a piece that is in the index now, the seconds that were embedded for it, and the
-outcome: the recording, a damaged piece, or None if more of the piece follows."""
+class Step(NamedTuple):
+    """Progress with a piece.
+
+    share       of the piece that was added to the index since the step before
+    embedded_s  seconds of audio that were embedded for it; 0 if its file was there already
+    outcome     in the last step, the recording, or the piece to add instead as the audio file is
+                damaged; None if more steps follow
+    """
+
+    share: float
+    embedded_s: float
+    outcome: Added | Piece | None = None
 
 
 @dataclass(frozen=True)
@@ -118,12 +131,11 @@ class IndexTarget:
     def find_entry(
         self, path: str, stamp: str, files: Sequence[Path]
     ) -> IndexedRecording | None:
-        """Return what the index, which has `files` of a recording, has of it as it is now.
+        """Return the entry of a recording; None if there is none, or if the audio has changed.
 
-        Raises
-        ------
-        InputError
-            If the index has another recording of the same name, from another folder.
+        `stamp` is that of the audio file now (`find_stamp`); `files` are those that the index has
+        of the recording. Raise InputError if the entry is of another recording of the same name,
+        in another folder.
         """
         entry = read_indexed(self.out, path, files)
         if entry is None or entry.stamp == stamp:
@@ -173,12 +185,13 @@ class IndexTarget:
             raise TryLater from None
 
     def _add_whole(self, workers: Workers, piece: Piece) -> Iterator[Step]:
+        """Add a recording that is one piece; of a damaged file, what lies before the damage."""
         path = piece.path
         stamp = find_stamp(self.root / path)
         files = list_files(self.out, path)
         entry = self.find_entry(path, stamp, files)
-        if entry is not None:  # by another process
-            yield 1.0, 0.0, (entry, False)
+        if entry is not None:  # added by another process
+            yield Step(1.0, 0.0, Added(entry, is_new=False))
             return
         remove_unfinished(recording_folder(self.out, path))
         end_frame = None
@@ -186,13 +199,14 @@ class IndexTarget:
             try:
                 entry = yield from self._write(workers, piece, stamp, files, end_frame)
             except DamagedAudio as damage:
+                # Read up to the damage; this may show damage before it.
                 is_earlier = end_frame is None or damage.end_frame < end_frame
                 if damage.end_frame == 0 or not is_earlier:
                     raise
                 end_frame = damage.end_frame
                 files = list_files(self.out, path)
         self.enter(entry, files)
-        yield 1.0, 0.0, (entry, True)
+        yield Step(1.0, 0.0, Added(entry, is_new=True))
 
     def _add_piece(self, workers: Workers, piece: Piece, lock: Path) -> Iterator[Step]:
         """Write the missing files of a piece; the outcome is the recording with these files.
@@ -206,8 +220,8 @@ class IndexTarget:
         outcome: Added | Piece = Piece(piece.path)
         with suppress(DamagedAudio):
             entry = yield from self._write(workers, piece, stamp, files, lock=hold)
-            outcome = (entry, True)
-        yield 1.0, 0.0, outcome
+            outcome = Added(entry, is_new=True)
+        yield Step(1.0, 0.0, outcome)
 
     def _write(
         self,
@@ -218,9 +232,10 @@ class IndexTarget:
         end_frame: int | None = None,
         lock: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Generator[Step, None, IndexedRecording]:
-        """Write the files of a piece that are missing among `files`; return what to enter.
+        """Write the files of a piece that the index does not have; return the entry with its files.
 
-        The recording ends at `end_frame`, where its damage begins. `lock` is held while a file is
+        `files` are those that the index has of the recording, `stamp` that of its audio file. With
+        `end_frame` the recording ends there, before its damage. `lock` is held while a file is
         written.
         """
         path = piece.path
@@ -252,7 +267,7 @@ class IndexTarget:
                     with lock():
                         names[number] = write_span(folder, span_stamp, number, rows)
                     embedded_s = share * recording.duration_s
-                yield share * piece.count, embedded_s, None
+                yield Step(share * piece.count, embedded_s)
         if find_stamp(file) != stamp:
             raise InputError(CHANGED.format(path))
         return IndexedRecording(
@@ -309,7 +324,7 @@ class IndexTarget:
                 raise outcome
             if len(outcomes) == 1:  # entered already
                 return outcome
-            pieces.append(outcome[0])
+            pieces.append(outcome.entry)
         names = [name for piece in pieces for name in piece.spans]
         entry = replace(pieces[0], spans=names)
         folder = recording_folder(self.out, entry.path)
@@ -322,11 +337,11 @@ class IndexTarget:
             if is_new:  # otherwise another process added it
                 remove_unfinished(folder)
                 self.enter(entry, files)
-        return entry, is_new
+        return Added(entry, is_new)
 
 
 def _find_written(files: Sequence[Path], stamp: str, numbers: range) -> dict[int, str]:
-    """Return the names of the undamaged files with a stamp, by number, of those in `numbers`."""
+    """Return the names of undamaged files of windows with a stamp, by number, if in `numbers`."""
     names = {}
     for file in files:
         match = SPAN_NAME.fullmatch(file.name)
@@ -520,15 +535,7 @@ def index_recordings(
     sizes, errors = _measure_missing(
         target, library.paths, in_bytes=cluster is not None
     )
-    outcomes = _add_missing(
-        target,
-        spec,
-        sizes,
-        device,
-        threads,
-        cluster,
-        progress,
-    )
+    outcomes = _add_missing(target, spec, sizes, device, threads, cluster, progress)
     outcomes |= errors
 
     rejects = list(library.rejects)
@@ -540,12 +547,11 @@ def index_recordings(
         if isinstance(outcome, str):
             rejects.append(Reject(path, None, outcome))
         elif outcome is not None:
-            entry, is_new = outcome
-            if is_new or cluster is not None:
+            if outcome.is_new or cluster is not None:
                 added.append(path)
-                notes += entry.notes
-            if is_new and is_remote(folder):
-                entries[path] = entry
+                notes += outcome.entry.notes
+            if outcome.is_new and is_remote(folder):
+                entries[path] = outcome.entry
     with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
         write_rejects(rejects, temporary)
     check_settings(folder, settings)  # a store has no lock for two that begin
@@ -601,9 +607,13 @@ def check_settings(folder: Path, settings: IndexSettings) -> None:
 def _measure_missing(
     target: IndexTarget, paths: Sequence[str], *, in_bytes: bool
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the size of each recording that the index does not have as it is now, and errors."""
-    names = None
-    if is_remote(target.out):  # one listing of the index
+    """Return the size of each recording to embed, and the errors of those that cannot be read.
+
+    The size is the length in seconds, or that of the file in bytes. Recordings that the index has,
+    and that have not changed since, are in neither result.
+    """
+    names = None  # of the folders of indexed recordings, if known from one listing
+    if is_remote(target.out):
         with explain_unreadable(str(target.out)):
             entries = list(target.out.glob(f"{RECORDINGS}/*/{RECORDING}"))
         names = {entry.parent.name for entry in entries}
@@ -643,11 +653,12 @@ def _add_missing(
     cluster: Cluster | None,
     progress: Progress,
 ) -> dict[str, Added | str]:
-    """Add recordings of `sizes`; return what the index has of each, or why it has nothing.
+    """Add recordings; return what the index has of each, or why it has nothing.
 
-    On a cluster the pieces of a long recording are units of their own, so that several workers
-    embed it; when all are written, this process enters the recording. It opens none: a file that
-    crashes the decoder would end it.
+    `sizes`, by path, tell how much work each recording is (`_measure_missing`). On a cluster the
+    pieces of a long recording are units of their own, so that several workers embed it; when all
+    are written, this process enters the recording. It opens none: a file that crashes the decoder
+    would end it.
     """
     pace = Pace(target.settings.encoder, progress)
     total = max(sum(sizes.values()), 1e-9)
@@ -659,9 +670,14 @@ def _add_missing(
             )
     root = target.root.absolute()
     target = replace(target, root=root, out=target.out.absolute())
-    fingerprint = target.settings.fingerprint
-    work = EmbedWork("index", spec, fingerprint, device, target.add)
-    work = replace(work, check=target.check_on_worker)
+    work = EmbedWork(
+        "index",
+        spec,
+        target.settings.fingerprint,
+        device,
+        encode=target.add,
+        check=target.check_on_worker,
+    )
     units = []
     for path, size in sizes.items():
         count = max(1, int(size // PIECE_BYTES))
@@ -679,7 +695,7 @@ def _add_missing(
         outcomes |= ended
     for outcome in outcomes.values():
         if not isinstance(outcome, str):
-            cluster.add_audio(outcome[0].duration_s)
+            cluster.add_audio(outcome.entry.duration_s)
     return outcomes
 
 
@@ -689,28 +705,34 @@ def _enter_recordings(
     steps: Iterable[tuple[int, Step | InputError]],
     pace: Pace,
 ) -> dict[str, Added | str]:
-    """Enter each recording of which all pieces are written into the index; report progress.
+    """Add each recording to the index as soon as all its pieces are written; report progress.
 
-    `steps` are of the unit with a number, or its error. Return what the index has of each
-    recording, or why it has nothing; recordings with a damaged piece are left out.
+    Each of `steps` comes with the number of its unit; it is an error if the piece of that unit
+    failed. Return what the index has of each recording, or why it has nothing; recordings with a
+    damaged piece are left out.
     """
     unreported = [unit.size for unit in units]
-    outcomes_of_pieces: dict[str, dict[int, Any]] = {}  # by recording and number
+    outcomes_of_pieces: dict[str, dict[int, Any]] = {}  # by path, and number of piece
     outcomes: dict[str, Added | str] = {}
-    for number, step in steps:
-        failed = (1.0, 0.0, step)  # the whole piece, without audio
-        share, embedded_s, outcome = failed if isinstance(step, InputError) else step
-        piece = units[number].content
-        size = min(share * units[number].size, unreported[number])
-        unreported[number] -= size
+    for unit_number, step in steps:
+        unit = units[unit_number]
+        piece = unit.content
+        outcome: Any = step
+        size = unreported[unit_number]
+        embedded_s = 0.0
+        if not isinstance(step, InputError):
+            outcome = step.outcome
+            size = min(step.share * unit.size, size)
+            embedded_s = step.embedded_s
+        unreported[unit_number] -= size
         pace.report(size, embedded_s)
         if outcome is None:  # more of the piece follows
             continue
         ended = outcomes_of_pieces.setdefault(piece.path, {})
         ended[piece.number] = outcome
-        is_damaged = any(isinstance(one, Piece) for one in ended.values())
+        is_damaged = any(isinstance(ending, Piece) for ending in ended.values())
         if len(ended) == piece.count and not is_damaged:
-            in_order = [ended[piece_number] for piece_number in range(piece.count)]
+            in_order = [ended[number] for number in range(piece.count)]
             try:
                 outcomes[piece.path] = target.enter_pieces(in_order)
             except InputError as error:
