@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -137,12 +138,13 @@ class LearningOptions:
         """Return the options, with the settings of a model where none is given."""
         if settings.source == SEGMENT:
             return self
-        names = ("window_s", "source_rate_hz")
-        inherited = {name: getattr(settings, name) for name in names}
-        inherited["channel"] = settings.channel_rule
-        values = {name: getattr(self, name) for name in inherited}
-        changes = {name: value for name, value in values.items() if value is not None}
-        return replace(self, **inherited | changes)
+        inherited: dict[str, Any] = {
+            "window_s": settings.window_s,
+            "source_rate_hz": settings.source_rate_hz,
+            "channel": settings.channel_rule,
+        }
+        missing = [name for name in inherited if getattr(self, name) is None]
+        return replace(self, **{name: inherited[name] for name in missing})
 
 
 @dataclass(frozen=True)
@@ -383,14 +385,14 @@ def learn_index(
         raise OptionError(f"annotations: name those of {folder} (--annotations FILE)")
     # Lengths to a millisecond are enough for annotations.
     headers = {
-        one.path: Recording(
-            path=one.path,
-            frames=round(one.duration_s * 1000),
+        recording.path: Recording(
+            path=recording.path,
+            frames=round(recording.duration_s * 1000),
             rate_hz=1000.0,
             channels=1,
             kind="",
         )
-        for one in index.recordings
+        for recording in index.recordings
     }
     segmentation = segment_corpus(
         folder,
@@ -402,7 +404,11 @@ def learn_index(
         check=False,
     )
     check_any_segments(segmentation)
-    annotated = [one for one in index.recordings if one.path in segmentation.annotated]
+    annotated = [
+        recording
+        for recording in index.recordings
+        if recording.path in segmentation.annotated
+    ]
     vectors, unpooled = _pool_examples(index, annotated, segmentation.segments)
     rejects = [*segmentation.rejects, *segmentation.skipped_files, *unpooled]
     settings = AudioSettings(window_s=index.settings.window_s)
@@ -417,8 +423,10 @@ def learn_index(
                 f"background: {quiet.folder}: expected an index of {name} with the same windows "
                 f"as {folder}, got one of {quiet.settings.name}"
             )
-        every = quiet.recordings
-        background = read_index_background(quiet, every, calls.take([]), WITHOUT_CALLS)
+        no_calls = calls.take([])
+        background = read_index_background(
+            quiet, quiet.recordings, no_calls, WITHOUT_CALLS
+        )
     files = {to_path(name).absolute() for name in segmentation.calls["annotation_file"]}
     inputs = [("annotations", file.as_posix(), sha256_file(file)) for file in files]
     model = make_model(
@@ -446,7 +454,7 @@ def _pool_examples(
     The column `windows` says how many windows it is the mean of. `recordings` are those of the
     segments. Raise InputError if no segment has windows.
     """
-    windows = {one.path: index.read_rows(one) for one in recordings}
+    windows = {recording.path: index.read_rows(recording) for recording in recordings}
     matrix = []
     counts = []
     kept = []
@@ -472,26 +480,33 @@ def _pool_examples(
 def read_index_background(
     index: Index, recordings: Sequence[IndexedRecording], calls: Spans, origin: str
 ) -> Background:
-    """Return windows of some recordings of an index that no call touches."""
+    """Return the background of some recordings of an index: their windows that no call touches.
+
+    `origin` is that of `BackgroundRecording`.
+    """
     descriptions = []
-    placed = []
+    windows = []
     window_s = index.settings.window_s
-    for one in recordings:
+    for recording in recordings:
         # `spans` are the names of its files of windows, which contain checksums.
-        sha256 = sha256_text("\n".join(one.spans))
-        inside = calls.frame.filter(path=one.path).select("start_s", "end_s")
-        calls_s = tuple(sorted(set(inside.iter_rows())))
-        place = find_place(one.path)
-        descriptions.append(
-            BackgroundRecording(sha256, one.windows, calls_s, origin, place)
+        sha256 = sha256_text("\n".join(recording.spans))
+        own_calls = calls.frame.filter(path=recording.path)
+        times_s = own_calls.select("start_s", "end_s").iter_rows()
+        description = BackgroundRecording(
+            sha256=sha256,
+            windows=recording.windows,
+            calls_s=tuple(sorted(set(times_s))),
+            origin=origin,
+            place=find_place(recording.path),
         )
-        rows = index.read_rows(one)
+        descriptions.append(description)
+        rows = index.read_rows(recording)
         names = [sha256] * len(rows)
-        placed.append(make_windows(names, rows["start_s"], window_s, rows["vector"]))
-    together = concat_vectors(placed)
-    hop_s = index.settings.hop_s
+        windows.append(make_windows(names, rows["start_s"], window_s, rows["vector"]))
     # Drops the windows that a call touches.
-    return select_windows(sorted(descriptions), together, window_s, hop_s)
+    return select_windows(
+        sorted(descriptions), concat_vectors(windows), window_s, index.settings.hop_s
+    )
 
 
 @dataclass(frozen=True)
@@ -558,15 +573,15 @@ def embed_examples(
             progress=scale_progress(progress, 1 - share),
         )
         grid = find_grid(spec, settings)
-        kept = windows.frame[rows]
-        placed = make_windows(
-            kept["sha256"].to_list(),
-            kept["window_start_s"].to_numpy(),
+        embedded = windows.frame[rows]
+        window_vectors = make_windows(
+            embedded["sha256"].to_list(),
+            embedded["window_start_s"].to_numpy(),
             grid.window_s,
             matrix,
         )
         background = select_windows(
-            sorted(recordings), placed, grid.window_s, grid.hop_s
+            sorted(recordings), window_vectors, grid.window_s, grid.hop_s
         )
     return EmbeddedExamples(joined_encoder, vectors, background, rejects, notes)
 
@@ -594,16 +609,14 @@ def _embed_in_better_band(
         half_progress = scale_progress(progress, 0.5)
         unfiltered = embed(unfiltered_encoder, half_progress)
         in_band = embed(joined_encoder.at_band(band), half_progress)
-        overlaps = [
-            measure_overlap(one.vectors, one.background)
-            for one in (unfiltered, in_band)
-        ]
-        note = describe_choice(band, *overlaps)
-        better = in_band if is_better(*overlaps) else unfiltered
+        overlap = measure_overlap(unfiltered.vectors, unfiltered.background)
+        overlap_in_band = measure_overlap(in_band.vectors, in_band.background)
+        better = in_band if is_better(overlap, overlap_in_band) else unfiltered
+        note = describe_choice(band, overlap, overlap_in_band)
         return replace(better, notes=[*better.notes, note])
     unfiltered = embed(unfiltered_encoder, progress)
-    was_asked_for = (embedding.encoder_options or {}).get("band") == AUTO
-    if not was_asked_for:
+    is_auto_given = (embedding.encoder_options or {}).get("band") == AUTO
+    if not is_auto_given:  # the default, which needs no note
         return unfiltered
     note = (
         "band=auto needs one encoder, and recordings whose annotations all have a low and a "
@@ -728,10 +741,11 @@ def _choose_window(
 def find_background(
     calls: Calls, spec: EncoderSpec, settings: AudioSettings, options: LearningOptions
 ) -> tuple[list[BackgroundRecording], Spans]:
-    """Return the recordings that options ask for, and their windows that may be background.
+    """Return the recordings that options ask for, and their windows to embed as background.
 
-    Windows are spans at the encoder's speed. `sha256` is the checksum of their recording,
-    `window_start_s` the real time at which they start.
+    These windows are touched by no call, and in the sample that a model keeps (`find_kept`). They
+    are spans at the encoder's speed, with two columns more: `sha256` is the checksum of their
+    recording, `window_start_s` the real time at which they start.
     """
     is_automatic = options.background == AUTO
     folder = options.site if is_automatic else options.background
@@ -775,11 +789,12 @@ def find_background(
         descriptions.append(description)
         tables.append(table)
 
-    total = sum(map(len, tables))
+    windows_of_all = sum(map(len, tables))
     kept = []
-    for found, table in zip(descriptions, tables, strict=True):
+    for description, table in zip(descriptions, tables, strict=True):
         starts_s = table["window_start_s"].to_numpy()
-        kept.append(table.filter(find_kept(found, starts_s, grid.window_s, total)))
+        is_kept = find_kept(description, starts_s, grid.window_s, windows_of_all)
+        kept.append(table.filter(is_kept))
     windows = Spans(pl.concat(kept), root, source=str(root)).with_columns(
         rate_hz=grid.rate_hz, channel_rule=settings.channel_rule
     )
@@ -789,7 +804,10 @@ def find_background(
 def _list_calls_s(
     segmentation: Segmentation, options: LearningOptions
 ) -> Mapping[str, set[Span]]:
-    """Return, for each recording that has background, the spans that may have calls."""
+    """Return start and end of all that may be a call, for each recording that has background.
+
+    These are the annotations, and the parts of recordings that nobody listened to (`unknown_s`).
+    """
     calls_s: dict[str, set[Span]] = {path: set() for path in segmentation.annotated}
     annotated = segmentation.calls.frame.select("path", "start_s", "end_s")
     for path, start_s, end_s in annotated.iter_rows():
@@ -797,8 +815,8 @@ def _list_calls_s(
     if options.unknown_s is None:
         return calls_s
     return {
-        path: {*calls_s.get(path, ()), *spans}
-        for path, spans in options.unknown_s.items()
+        path: {*calls_s.get(path, ()), *unknown}
+        for path, unknown in options.unknown_s.items()
     }
 
 
