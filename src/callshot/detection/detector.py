@@ -93,11 +93,11 @@ class Detector:
     def search(
         self, parts: Sequence[FloatMatrix]
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the class of each window of a recording, or BACKGROUND, and its scores, twice.
+        """Return the number of the class of each window, or BACKGROUND, and the scores, twice.
 
-        The vectors come in parts. The class of a window is the one with the highest score, if this
-        reaches the threshold. Scores are (windows, classes): those that are reported, and those by
-        which the class is chosen, which are the same here.
+        `parts` are the vectors of the windows of a recording, a matrix for each file of them. The
+        class of a window is the one with the highest score, if this reaches the threshold. Scores
+        are (windows, classes), and there twice because a `NearestMeanDetector` has two kinds.
         """
         blocks = split_blocks(parts)
         scores = np.concatenate(
@@ -105,8 +105,8 @@ class Detector:
         )
         best = scores.argmax(axis=1)
         best_scores = scores[np.arange(len(scores)), best]
-        reached = best_scores >= self.thresholds[best]
-        return np.where(reached, best, BACKGROUND), scores, scores
+        is_call = best_scores >= self.thresholds[best]
+        return np.where(is_call, best, BACKGROUND), scores, scores
 
     def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""
@@ -128,6 +128,7 @@ def make_detector(
     check_aim(false_alarms_per_h)
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return _make_detector_of_examples(model)
+    # Scores are those of all windows of the background, (windows, classes).
     chosen, scores = choose_covariances(model, background, covariances)
     weights, bias = chosen.whole.find_discriminants(model.means)
     medians = find_median_scores(model, chosen)
@@ -154,23 +155,26 @@ def limit_alarms(
     false_alarms_per_h: float,
     covariances: Covariances | None = None,
 ) -> NearestMeanDetector:
-    """Limit the events of each class that the nearest mean finds in known background.
+    """Give a nearest-mean detector limits, so that it meets an aim of false alarms.
 
-    Windows must also exceed a score, which depends on the covariance of the background. At least
-    one event of each class is allowed in all of it. `covariances` as in `make_detector`.
+    Windows must also exceed a score of their class, which depends on the covariance of the
+    background. It is chosen so that in all of the background, about as many events of a class are
+    found as the aim allows, at least one. `covariances` as in `make_detector`.
     """
+    # Scores are those of all windows of the background, (windows, classes).
     covariances, scores = choose_covariances(model, background, covariances)
-    found, _ = nearest.search_held_out(background)
-    allowed = max(1.0, false_alarms_per_h * background.hours)
+    class_of_window, _ = nearest.search_held_out(background)
+    allowed_events = max(1.0, false_alarms_per_h * background.hours)
     thresholds = np.zeros(len(model.classes))
-    is_alarm = np.zeros(len(found), bool)
+    is_alarm = np.zeros(len(class_of_window), bool)
     for number in range(len(model.classes)):
-        found_scores = np.where(found == number, scores[:, number], -np.inf)
+        is_found = class_of_window == number
+        found_scores = np.where(is_found, scores[:, number], -np.inf)
         event_scores = find_event_scores(found_scores, background)
-        thresholds[number] = find_event_threshold(event_scores, allowed)
+        thresholds[number] = find_event_threshold(event_scores, allowed_events)
         is_alarm |= found_scores > thresholds[number]
-    alarms = np.where(is_alarm, found, BACKGROUND)
-    factor = find_factor(alarms, background, allowed, len(thresholds))
+    class_of_alarm = np.where(is_alarm, class_of_window, BACKGROUND)
+    factor = find_factor(class_of_alarm, background, allowed_events, len(thresholds))
     weights, bias = covariances.whole.find_discriminants(model.means)
     return replace(nearest, limits=Limits(weights, bias, thresholds, factor))
 
@@ -178,45 +182,46 @@ def limit_alarms(
 def find_curves(
     model: Model, background: Covariance | Site | None
 ) -> dict[str, Calibration]:
-    """Return the curve of each class, from scores to probabilities, by the verdicts of a model.
+    """Return for each class the curve from the score of a detection to how likely it is right.
 
-    A confirmed call is scored by the mean of the other examples of its class. With a site, the
-    vectors of the model are scaled roots.
+    The curves are fitted to the scores of detections that reviewers confirmed or rejected, each
+    for its own class. A confirmed call is scored by the mean of the other examples of its class.
+    With a site, the vectors of the model are scaled roots.
     """
     if model.rejected is None:
         return {}
-    count = model.counts[model.label]  # of the examples of the class of each example
+    examples_of_class = model.counts[model.label]  # for each example
     is_reviewed = model.examples.spans.frame["reviewed"].to_numpy()
-    confirmed_rows = np.flatnonzero(is_reviewed & (count > 1))
-    is_known = np.isin(model.rejected.label, model.classes)
-    rejected_rows = np.flatnonzero(is_known)
+    confirmed_rows = np.flatnonzero(is_reviewed & (examples_of_class > 1))
+    rejected_rows = np.flatnonzero(np.isin(model.rejected.label, model.classes))
     if len(confirmed_rows) == 0 or len(rejected_rows) == 0:
         return {}
+
     confirmed = model.examples.matrix[confirmed_rows].astype(np.float64)
     confirmed_class = model.label[confirmed_rows]
-    examples = count[confirmed_rows, None]
-    sums = model.means[confirmed_class] * examples
-    means_of_others = (sums - confirmed) / (examples - 1)
-    # Row and column n are confirmed call n, and the mean of the others of its class.
-    every_score = make_scorer(means_of_others, background).score(confirmed)
-    confirmed_scores = np.diagonal(every_score)
+    count = examples_of_class[confirmed_rows, None]
+    sums = model.means[confirmed_class] * count
+    means_of_others = (sums - confirmed) / (count - 1)
+    # Row n is confirmed call n, column n the mean of the others of its class: (calls, calls).
+    scores = make_scorer(means_of_others, background).score(confirmed)
+    confirmed_scores = np.diagonal(scores)
+
     rejected = model.rejected.take(rejected_rows)
     rejected_class = np.searchsorted(model.classes, rejected.label)
-    every_score = make_scorer(model.means, background).score(rejected.matrix)
-    rejected_scores = every_score[np.arange(len(rejected)), rejected_class]
-    is_confirmed = [*[True] * len(confirmed), *[False] * len(rejected)]
-    numbers = [*confirmed_class, *rejected_class]
-    return calibrate(
-        np.append(confirmed_scores, rejected_scores),
-        np.array(is_confirmed),
-        [model.classes[number] for number in numbers],
-    )
+    scores = make_scorer(model.means, background).score(rejected.matrix)
+    rejected_scores = scores[np.arange(len(rejected)), rejected_class]
+
+    scores = np.append(confirmed_scores, rejected_scores)
+    is_right = np.repeat([True, False], [len(confirmed), len(rejected)])
+    class_of_score = np.append(confirmed_class, rejected_class)
+    names = [model.classes[number] for number in class_of_score]
+    return calibrate(scores, is_right, names)
 
 
 def make_scorer(
     means: FloatArray, background: Covariance | Site | None
 ) -> Detector | ShareScorer:
-    """Return a detector without labels and thresholds, which only scores windows.
+    """Return a detector without labels and thresholds, which only scores windows for `means`.
 
     With a site, means and windows are scaled roots.
     """
@@ -259,11 +264,11 @@ def choose_covariances(
     if covariances is not None:
         scores = score_held_out(model.means, background, covariances)
         thresholds = find_thresholds(scores, USUAL_AIM * background.hours)
-        scores_of_calls = LIKE_CALLS * find_median_scores(model, covariances)
+        like_calls = LIKE_CALLS * find_median_scores(model, covariances)
         may_have_calls = ANNOTATED in background.origins
-        if not may_have_calls or (thresholds <= scores_of_calls).all():
+        if not may_have_calls or (thresholds <= like_calls).all():
             return covariances, scores
-    without_calls = trim_background(model.means, background)
+    without_calls = trim_background(model.means, background)  # mask of windows
     covariances = measure_covariances(background, without_calls)
     return covariances, score_held_out(model.means, background, covariances)
 
@@ -278,11 +283,11 @@ def check_aim(false_alarms_per_h: float) -> None:
 
 
 def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
-    """Return a mask (windows,) of those to keep: the lower 60 % of those that may have calls.
+    """Return a mask of the windows to keep: all but the 40 % that score highest for a class.
 
-    They are ordered by the highest of their scores for the classes. The covariance behind the
-    scores is that of the windows kept so far, so this is repeated a few times. `means` (classes,
-    dimensions) are those of the examples.
+    Windows of recordings without calls are all kept. The covariance behind the scores is that of
+    the windows kept so far, so this is repeated a few times. `means` (classes, dimensions) are
+    those of the examples.
     """
     is_certain = background.origins == WITHOUT_CALLS  # has no calls, so it is kept
     keep = np.ones(len(is_certain), bool)
@@ -309,7 +314,7 @@ def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
 
 
 def find_median_scores(model: Model, covariances: Covariances) -> FloatArray:
-    """Score examples for their own class; return the median of each class."""
+    """Score examples for their own class; return the median score of each class."""
     weights, bias = covariances.whole.find_discriminants(model.means)
     label = model.label
     scores = np.einsum("nd,nd->n", model.examples.matrix, weights[label])
@@ -317,7 +322,7 @@ def find_median_scores(model: Model, covariances: Covariances) -> FloatArray:
 
 
 def find_medians(model: Model, values: FloatArray) -> FloatArray:
-    """Return the median of each class; there is one value for each example of the model."""
+    """Return the median of each class, given a value for each example of the model."""
     numbers = range(len(model.classes))
     return np.array([np.median(values[model.label == number]) for number in numbers])
 
@@ -328,11 +333,12 @@ def choose_thresholds(
     background: Background,
     median_example_score: FloatArray,
 ) -> FloatArray:
-    """Return the threshold of each class; the highest scores count only if they are background.
+    """Return the threshold of each class that meets an aim of false alarms in background.
 
-    In annotated recordings they are, unless half of the examples would not reach the threshold of
-    the usual aim: then calls were missed. `scores` are those of the windows of the background,
-    (windows, classes), `median_example_score` that of the examples of each class.
+    `scores` are those of the windows of the background, (windows, classes), and
+    `median_example_score` that of the examples of each class. The highest scores count only if
+    they are background. In annotated recordings they are, unless half of the examples would not
+    reach the threshold of the usual aim: then annotators missed calls.
     """
     origins = set(background.origins)
     allowed = aim_per_h * background.hours
@@ -371,7 +377,8 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     because of a few loud sounds, the threshold is above all windows that are too many.
     """
     thresholds = []
-    for falling in -np.sort(-scores, axis=0).T:
+    falling_scores = -np.sort(-scores, axis=0)
+    for falling in falling_scores.T:  # of a class, the highest first
         if len(falling) <= allowed:
             thresholds.append(-np.inf)
             continue
@@ -380,7 +387,8 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
         if allowed < count:
             base = falling[count]
             mean_excess = float((falling[:count] - base).mean())
-            # Of the `count` windows above the base, exp(−excess / mean_excess) exceed a score.
+            # Of the `count` windows above the base, a share exp(−excess / mean_excess) is more than
+            # `excess` above it.
             extrapolated = base + mean_excess * np.log(count / allowed)
             threshold = max(threshold, float(extrapolated))
         thresholds.append(threshold)

@@ -388,10 +388,15 @@ class _ScannedIndex(NamedTuple):
 def _use_index(
     index: Path | str | Index, model: Model, hop_s: float | None
 ) -> _ScannedIndex:
-    """Open an index, and check that it suits the model."""
+    """Open an index, and check that it suits the model; a damaged list of rejects is a note."""
     opened = index if isinstance(index, Index) else open_index(index)
     _check_index(model, opened, hop_s)
-    rejects, notes = _read_index_rejects(opened)
+    rejects = list(opened.rejects)
+    notes = []
+    try:
+        rejects = [*read_rejects(opened.folder / REJECTS), *rejects]
+    except InputError as error:
+        notes.append(str(error))
     return _ScannedIndex(opened, list(opened.recordings), rejects, notes)
 
 
@@ -446,7 +451,9 @@ def _list_readable(
     """
     library = find_recordings(to_path(folder), follow_links=follow_links)
     readable = set(library.paths) - {reject.file for reject in rejects}
-    scanned = [one for one in index.recordings if one.path in readable]
+    scanned = [
+        recording for recording in index.recordings if recording.path in readable
+    ]
     if not scanned:
         raise InputError(
             f"{folder}: no recording could be scanned (the first: {rejects[0].reason})"
@@ -529,8 +536,11 @@ def _join_windows(
     with Pool(threads or default_threads()) as pool:
         outcomes = pool.map(find, found.recordings, found.windows)
         tables, unread = zip(*outcomes, strict=True)
-    columns = join_columns(tables)
-    lists = {name: column.tolist() for name, column in columns.items()}
+    # tables: the columns of the events of each recording
+    lists = {
+        name: np.concatenate([table[name] for table in tables]).tolist()
+        for name in tables[0]
+    }
     events = complete_events(pl.DataFrame(lists).fill_nan(None))
     return events, group_notes(filter(None, unread))
 
@@ -538,8 +548,8 @@ def _join_windows(
 def _drop_improbable(events: Frame, precision: float | None, best: int | None) -> Frame:
     """Return the events that are right with the probability `precision` at least.
 
-    Without `precision`, drop those that are clearly more likely wrong than right, and keep those
-    without a probability; with `best`, keep all.
+    Without `precision`, drop the events that are clearly more likely wrong than right, and keep
+    those without a probability; with `best`, keep all.
     """
     if precision is not None:
         return events.filter(pl.col("probability") >= precision)
@@ -550,7 +560,10 @@ def _drop_improbable(events: Frame, precision: float | None, best: int | None) -
 
 
 class _Choice(NamedTuple):
-    """A detector, the model it was made from (perhaps adapted), and its aim per hour, if any."""
+    """A detector, and the model that it was made from, which may have been adapted.
+
+    false_alarms  aim per hour and class; None if the detector has none
+    """
 
     detector: AnyDetector
     model: Model
@@ -569,11 +582,12 @@ def choose_detector(
     device: str,
     threads: int | None,
 ) -> _Choice:
-    """Return thresholds, or the nearest mean if it finds calls in more windows of a sample.
+    """Return a detector with thresholds, or one of nearest means if it finds more calls.
 
-    Both are compared at the same number of false alarms in the known background. Without an aim,
-    the nearest mean is then used as it is; with an aim and no known background, never. With an aim
-    and recordings without calls, it is used unless thresholds find more than twice as much, for its
+    They are compared by the windows of a sample in which they find calls, at the same number of
+    false alarms in the known background. Without an aim (`false_alarms`, per hour and class), the
+    nearest mean is then used as it is; with an aim and no known background, never. With an aim and
+    recordings without calls, it is used unless thresholds find more than twice as much, for its
     false alarms are closer to the aim. It is also used where there is too little for thresholds: a
     folder of less than half an hour without calls, or too few windows in recordings of which
     nothing is known.
@@ -582,6 +596,8 @@ def choose_detector(
     if known is not None and len(known.vectors) <= 1:
         known = None
     sample = sample_index(replace(index, recordings=tuple(recordings)))
+
+    # A detector with thresholds, of a model that may be adapted to the recordings.
     adapted = model
     notes: list[str] = []
     if adapt == ALWAYS or (adapt == AUTO and known is None):
@@ -599,13 +615,15 @@ def choose_detector(
     by_thresholds = _Choice(detector, adapted, aim, notes)
     if adapt != AUTO or (known is None and false_alarms is not None):
         return by_thresholds
-    is_listened = False
-    is_short = False
+    has_no_calls = False  # the known background
+    is_too_short = False  # for thresholds
     if known is not None:
-        is_listened = bool((known.origins == WITHOUT_CALLS).all())
-        is_short = is_listened and known.hours < MIN_QUIET_H
-        if sample is None and not is_short:
+        has_no_calls = bool((known.origins == WITHOUT_CALLS).all())
+        is_too_short = has_no_calls and known.hours < MIN_QUIET_H
+        if sample is None and not is_too_short:
             return by_thresholds
+
+    # The nearest mean; `limited` has no more false alarms in known background than are allowed.
     site = measure_site(index, recordings, model.examples.matrix)
     curves = find_curves(site.transform_model(model), site)
     nearest = replace(make_nearest_detector(model, site), curves=curves)
@@ -614,14 +632,16 @@ def choose_detector(
     limited = nearest
     if known is not None:
         limited = limit_alarms(nearest, model, known, allowed, covariances)
+
+    # Compare in how many windows of the sample both find a call.
     if sample is not None:
-        by_mean, _ = limited.search_once([sample.vectors], limited.means)
-        by_threshold, *_ = detector.search([sample.vectors])
-        found_by_mean = np.count_nonzero(by_mean != BACKGROUND)
-        found_by_threshold = np.count_nonzero(by_threshold != BACKGROUND)
-        if is_listened and false_alarms is not None:
+        label_by_mean, _ = limited.search_once([sample.vectors], limited.means)
+        label_by_threshold, *_ = detector.search([sample.vectors])
+        found_by_mean = np.count_nonzero(label_by_mean != BACKGROUND)
+        found_by_threshold = np.count_nonzero(label_by_threshold != BACKGROUND)
+        if has_no_calls and false_alarms is not None:
             found_by_mean *= CLOSER
-        if found_by_mean <= found_by_threshold and not is_short:
+        if found_by_mean <= found_by_threshold and not is_too_short:
             return by_thresholds
     elif site.quiet < MIN_QUIET:
         return by_thresholds
@@ -646,10 +666,10 @@ def choose_detector(
 def _describe_aim(
     aim: float, reached_aim: float, hours: float, factor: float
 ) -> list[str]:
-    """Return notes on what `hours` of background can show of an aim of false alarms per hour.
+    """Return notes on how well an aim, in false alarms per hour and class, can be met.
 
-    `reached_aim` is the one that is used instead, if the aim is lower than they can show; `factor`
-    is by how much it can be missed.
+    Thresholds come from `hours` of background. `reached_aim` is used instead of `aim` if this is
+    lower than so few hours can show; `factor` is by how much it can be missed.
     """
     notes = []
     if aim < reached_aim:
@@ -681,27 +701,28 @@ def find_best(
     Only these windows, and others with the same score as the lowest of them, reach the thresholds.
     Windows that a reviewer rejected do not count. Of equal scores, the first windows count.
     """
-    everything = np.full(len(detector.classes), -np.inf)
-    detector = replace(detector, thresholds=everything)
+    no_thresholds = np.full(len(detector.classes), -np.inf)
+    detector = replace(detector, thresholds=no_thresholds)
     if isinstance(detector, NearestMeanDetector):
         detector = replace(detector, passes=0)
-    types = ("recording", "start_s", "end_s", "label", "score")
-    highest = pl.DataFrame(schema={name: EVENTS[name] for name in types})
+    columns = ["start_s", "end_s", "label", "score"]
+    order = ["recording", *columns]
+    highest = pl.DataFrame(schema={name: EVENTS[name] for name in order})
     roots = find_folders(recordings)
     for recording, windows in find_active_windows(
         index, recordings, detector, threads=threads
     ):
         if isinstance(windows, InputError):  # which the scan reports
             continue
-        lists = {name: windows.columns[name].tolist() for name in types[1:]}
+        lists = {name: windows.columns[name].tolist() for name in columns}
         frame = pl.DataFrame(lists, schema_overrides={"label": pl.String})
-        frame = frame.select(pl.lit(recording.path).alias("recording"), *types[1:])
-        both = pl.concat([highest, drop_rejected(frame, model, roots)])
-        falling = both.sort(
+        frame = frame.with_columns(recording=pl.lit(recording.path)).select(order)
+        candidates = pl.concat([highest, drop_rejected(frame, model, roots)])
+        falling = candidates.sort(
             "score", "recording", "start_s", descending=[True, False, False]
         )
         highest = falling.group_by("label", maintain_order=True).head(best)
-        highest = highest.select(types)
+        highest = highest.select(order)
     lowest = dict(highest.group_by("label").agg(pl.col("score").min()).iter_rows())
     scores = np.array([lowest.get(label, np.inf) for label in detector.classes])
     # A score must exceed a threshold of the nearest mean.
@@ -717,7 +738,7 @@ def find_folders(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
 
 
 def check_precision(detector: AnyDetector, precision: float | None) -> list[str]:
-    """Return notes on classes whose precision is not known, or not well.
+    """Return notes on classes whose precision is not known, or not well; none without `precision`.
 
     Raise OptionError if it is known for no class.
     """
@@ -799,14 +820,6 @@ def _check_index(model: Model, index: Index, hop_s: float | None) -> None:
         raise InputError(
             f"{index.folder}: the index has no recordings; run callshot index"
         )
-
-
-def _read_index_rejects(index: Index) -> tuple[list[Reject], list[str]]:
-    """Return the recordings that an index left out, and a note if the list of them is damaged."""
-    try:
-        return [*read_rejects(index.folder / REJECTS), *index.rejects], []
-    except InputError as error:
-        return list(index.rejects), [str(error)]
 
 
 def adapt_model(
@@ -922,39 +935,35 @@ def decide_recording(work: Work, recording: IndexedRecording) -> ActiveWindows:
 def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
     """Return the active windows of a recording with their class, score and second class.
 
-    The windows come in parts.
+    `parts` are the files of windows of the recording, in order of time.
     """
     vectors = [part["vector"] for part in parts]
-    found, scores, plain_scores = detector.search(vectors)
+    # Number of the class of each window; scores are (windows, classes).
+    class_of_window, scores, plain_scores = detector.search(vectors)
     levels = np.concatenate([part["rms_dbfs"] for part in parts])
     is_silent = levels <= SILENCE_DBFS
-    active = np.flatnonzero((found != BACKGROUND) & ~is_silent)
-    label = found[active]
+    active = np.flatnonzero((class_of_window != BACKGROUND) & ~is_silent)
+    best = class_of_window[active]
     names = np.array(detector.classes, object)
     probability = find_probabilities(
-        detector.curves, names[label], plain_scores[active, label]
+        detector.curves, names[best], plain_scores[active, best]
     )
-    number = np.arange(len(active))
+    rows = np.arange(len(active))
     distances = detector.distances(select_rows(vectors, active))
     columns = {
         "start_s": np.concatenate([part["start_s"] for part in parts])[active],
         "end_s": np.concatenate([part["end_s"] for part in parts])[active],
-        "label": names[label],
-        "score": scores[active, label],
+        "label": names[best],
+        "score": scores[active, best],
         "probability": probability[:, 0],
         "probability_low": probability[:, 1],
         "probability_high": probability[:, 2],
-        "distance": distances[number, label],
+        "distance": distances[rows, best],
     }
     if len(names) > 1:
         other_scores = scores[active]
-        other_scores[number, label] = -np.inf
+        other_scores[rows, best] = -np.inf
         second = other_scores.argmax(axis=1)
         columns["runner_up"] = names[second]
-        columns["runner_up_score"] = other_scores[number, second]
+        columns["runner_up_score"] = other_scores[rows, second]
     return ActiveWindows(columns, int(is_silent.sum()))
-
-
-def join_columns(parts: Sequence[Columns]) -> Columns:
-    """Concatenate parts that have the same columns."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
