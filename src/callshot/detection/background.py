@@ -88,8 +88,9 @@ class Background:
 
     @cached_property
     def number(self) -> IntArray:
-        """The number of the recording of each window."""
-        numbers = {one.sha256: n for n, one in enumerate(self.recordings)}
+        """The number of the recording of each window, its position in `recordings`."""
+        checksums = [recording.sha256 for recording in self.recordings]
+        numbers = {checksum: number for number, checksum in enumerate(checksums)}
         return np.array([numbers[name] for name in self.windows.recording], np.int64)
 
     @property
@@ -112,21 +113,23 @@ def find_free(
     >>> find_free(np.array([0.0, 3.0, 6.0]), 3.0, [(2.0, 3.0)])
     array([False,  True,  True])
     """
-    free = np.ones(len(start_s), bool)
+    is_free = np.ones(len(start_s), bool)
     for call_start_s, call_end_s in calls_s:
         starts_before_end = start_s < call_end_s
         ends_after_start = start_s + window_s > call_start_s
-        free &= ~(starts_before_end & ends_after_start)
-    return free
+        is_free &= ~(starts_before_end & ends_after_start)
+    return is_free
 
 
 def find_sampled(
     sha256: str, start_s: FloatArray, windows_of_all: int
 ) -> NDArray[np.bool_]:
-    """Return a mask of the windows of a recording that are in the sample.
+    """Return a mask of the windows of a recording that are in the sample that a model keeps.
 
     The sample has all windows while all recordings together have at most MAX_WINDOWS, then about
     every second minute, every fourth, …, by a hash of the recording and the minute.
+    `windows_of_all` is how many windows all recordings have, `start_s` are the starts of those of
+    this recording.
     """
     keep_one_in = 1
     while windows_of_all > MAX_WINDOWS * keep_one_in:
@@ -134,8 +137,8 @@ def find_sampled(
     minutes, minute_of_window = np.unique(start_s // SAMPLED_S, return_inverse=True)
     hashes = [streams.key(f"background {sha256} {minute:.0f}") for minute in minutes]
     limit = np.uint64((2**64 - 1) // keep_one_in)
-    is_sampled = np.array(hashes, np.uint64) <= limit  # minutes
-    return is_sampled[minute_of_window]
+    is_sampled_minute = np.array(hashes, np.uint64) <= limit
+    return is_sampled_minute[minute_of_window]
 
 
 def merge_backgrounds(
@@ -163,7 +166,7 @@ def merge_backgrounds(
 def make_windows(
     recording: Sequence[str], start_s: FloatArray, window_s: float, matrix: FloatMatrix
 ) -> Vectors:
-    """Make Vectors of windows from their recordings, starts and vectors."""
+    """Make Vectors of windows from the recording, start and vector of each."""
     frame = pl.DataFrame(
         {
             "recording": pl.Series(recording, dtype=pl.String),
@@ -213,62 +216,63 @@ def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
 
     Parts are whole places or recordings; what has more than half of all windows is divided.
     """
-    recording = background.number
     if UNLABELLED in background.origins:
         # Whole recordings; stretches if there are fewer than five recordings
-        part = recording % MAX_PARTS
-        if len(np.unique(part)) < MAX_PARTS:
-            part = _number_stretches(len(part))
+        part_of_window = background.number % MAX_PARTS
+        if len(np.unique(part_of_window)) < MAX_PARTS:
+            part_of_window = _number_stretches(len(part_of_window))
     else:
-        part = _assign_parts(_number_units(background))
-    for one_part in np.unique(part):
-        yield part == one_part
+        part_of_window = _assign_parts(_number_units(background))
+    for part in np.unique(part_of_window):
+        yield part_of_window == part
 
 
 def _number_units(background: Background) -> IntArray:
-    """Return the number of the unit of each window, whose windows stay together in one part.
+    """Return the number of the unit of each window; the windows of a unit stay in one part.
 
     A unit is a place; a recording of a place that has more than half of all windows; a stretch of
     a recording that has more than half.
     """
-    recording = background.number
-    places = np.array([one.place for one in background.recordings])
-    _, place = np.unique(places[recording], return_inverse=True)
-    unit = _divide_majority(place, recording)
+    recording_of_window = background.number
+    places = np.array([recording.place for recording in background.recordings])
+    _, place = np.unique(places[recording_of_window], return_inverse=True)
+    unit = _divide_majority(place, recording_of_window)
     stretch = np.zeros(len(unit), np.int64)
-    for one_recording in np.unique(recording):
-        inside = recording == one_recording
+    for number in np.unique(recording_of_window):
+        inside = recording_of_window == number
         stretch[inside] = _number_stretches(int(inside.sum()))
     return _divide_majority(unit, stretch)
 
 
 def _assign_parts(unit: IntArray) -> IntArray:
-    """Return the number of the part of each window: the largest unit first, to the smallest part.
+    """Return the number of the part of each window, so that parts have about the same size.
 
-    `unit` is the number of the unit of each window.
+    `unit` is the number of the unit of each window. Units come by falling size, each into the part
+    that is the smallest so far.
     """
-    counts = np.bincount(unit)
-    part_of_unit = np.zeros(len(counts), np.int64)
-    sizes = np.zeros(MAX_PARTS, np.int64)
-    for largest in np.argsort(-counts, kind="stable"):
-        smallest = sizes.argmin()
-        part_of_unit[largest] = smallest
-        sizes[smallest] += counts[largest]
+    unit_sizes = np.bincount(unit)
+    part_of_unit = np.zeros(len(unit_sizes), np.int64)
+    part_sizes = np.zeros(MAX_PARTS, np.int64)
+    for number in np.argsort(-unit_sizes, kind="stable"):
+        smallest_part = part_sizes.argmin()
+        part_of_unit[number] = smallest_part
+        part_sizes[smallest_part] += unit_sizes[number]
     return part_of_unit[unit]
 
 
 def _divide_majority(unit: IntArray, finer: IntArray) -> IntArray:
     """Divide the unit that has more than half of all windows, if one does, by finer units.
 
-    Both arrays have the number of the unit of each window.
+    Both arrays have the number of the unit of each window, and so has the result.
     """
     counts = np.bincount(unit)
     largest = counts.argmax()
     if 2 * counts[largest] <= len(unit):
         return unit
-    divided = np.where(unit == largest, finer + 1, 0)  # 0: not divided
-    pairs = np.column_stack([unit, divided])
-    return np.unique(pairs, axis=0, return_inverse=True)[1]
+    finer_inside = np.where(unit == largest, finer + 1, 0)  # 0 outside the largest
+    pairs = np.column_stack([unit, finer_inside])
+    _, number_of_pair = np.unique(pairs, axis=0, return_inverse=True)
+    return number_of_pair
 
 
 def _number_stretches(count: int) -> IntArray:
@@ -334,20 +338,21 @@ def measure_covariances(
 
 
 def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
-    """Return the score at which each further event appears, the highest first.
+    """Return the thresholds at which the windows of background have 1, 2, 3, … events.
 
-    Windows of a recording that follow each other and reach a score are one event. `scores` has one
-    score for each window; those of −inf are never part of an event. As a lower score is asked for,
-    events also merge: only the first time counts that there are so many.
+    `scores` has one score for each window. Windows of a recording that follow each other and reach
+    the threshold are one event; those of −inf never are. The thresholds fall. Events also merge as
+    a threshold falls, so the number of events may fall again: only the first time counts that
+    there are so many.
     """
     order, follows_previous = _order_windows(background)
     ordered = scores[order]
-    # From these scores down, two windows that follow each other are one event.
+    # From these thresholds down, two windows that follow each other are one event.
     merged_at = np.minimum(ordered[1:], ordered[:-1])[follows_previous]
-    falling = -np.sort(-scores[scores > -np.inf])
-    windows = np.arange(1, len(falling) + 1)  # that reach each falling score
+    falling = -np.sort(-scores[scores > -np.inf])  # each a threshold
+    windows = np.arange(1, len(falling) + 1)  # that reach each threshold
     merged = np.searchsorted(np.sort(-merged_at), -falling, side="right")
-    most_events = np.maximum.accumulate(windows - merged)
+    most_events = np.maximum.accumulate(windows - merged)  # down to each threshold
     is_further_event = np.diff(most_events, prepend=0) > 0
     return np.asarray(falling[is_further_event])
 
@@ -355,8 +360,8 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
 def find_event_threshold(events: FloatArray, allowed: float) -> float:
     """Return the score that about `allowed` events exceed; −inf if there are no more of them.
 
-    `events` are scores, the highest first, from `find_event_scores`. The highest are taken to fall
-    off exponentially, so that the threshold does not depend on one or two of them.
+    `events` are the falling scores of `find_event_scores`. The highest are taken to fall off
+    exponentially, so that the threshold does not depend on one or two of them.
     """
     if len(events) <= allowed:
         return -np.inf
@@ -365,26 +370,29 @@ def find_event_threshold(events: FloatArray, allowed: float) -> float:
     count = min(max(TAIL_EVENTS, math.ceil(TAIL * allowed)), len(events) - 1)
     base = events[count]
     mean_excess = float((events[:count] - base).mean())
-    # Of the `count` events above the base, exp(−excess / mean_excess) exceed a score.
+    # Of the `count` events above the base, a share exp(−excess / mean_excess) is more than `excess`
+    # above it.
     return float(base + mean_excess * np.log(count / allowed))
 
 
 def find_factor(
-    found: IntArray, background: Background, allowed: float, classes: int
+    class_of_alarm: IntArray, background: Background, allowed: float, classes: int
 ) -> float:
     """Return by which factor the number of false alarms can miss the `allowed` one, with 95 %.
 
-    `found` has the class of each window of the background that is a false alarm, otherwise −1. The
-    number varies as it does between recordings, and at least as `allowed` random events of each
-    class do.
+    `class_of_alarm` has the class of each window of the background that is a false alarm, −1 for
+    all others. `allowed` is the number of events of each class. It varies as the number of events
+    does between recordings, and at least as a random (Poisson) number does.
     """
     order, follows_previous = _order_windows(background)
-    label = found[order]
+    label = class_of_alarm[order]
     continues_event = (label[1:] == label[:-1]) & follows_previous
     begins_event = (label >= 0) & np.append(True, ~continues_event)
     windows = np.bincount(background.number)  # of each recording
     recording_of_event = background.number[order][begins_event]
-    events = np.bincount(recording_of_event, minlength=len(windows))
+    events = np.bincount(
+        recording_of_event, minlength=len(windows)
+    )  # of each recording
     total = events.sum()
     variance = 1 / (allowed * classes)  # of the logarithm of the number of events
     recordings = np.count_nonzero(windows)
@@ -396,9 +404,10 @@ def find_factor(
 
 
 def _order_windows(background: Background) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return the rows of n windows in order of recording and time, and which follow the previous.
+    """Return the rows of windows in order of recording and time, and which follow the one before.
 
-    The second is a mask of n − 1 windows, from the second of the order on.
+    Of n windows, the second result is a mask of n − 1: from the second window of that order on,
+    whether it is of the same recording as the one before, and starts one hop later.
     """
     start_s = background.windows.spans.frame["start_s"].to_numpy()
     order = np.lexsort((start_s, background.number))
@@ -410,9 +419,10 @@ def _order_windows(background: Background) -> tuple[IntArray, NDArray[np.bool_]]
 def score_held_out(
     means: FloatArray, background: Background, covariances: Covariances
 ) -> FloatArray:
-    """Score each window with the covariance of the other parts; return (windows, classes).
+    """Score each window of background for each class by the covariance of the other parts.
 
-    A window scores lower with a covariance that it is part of, and thresholds would be too low.
+    `means` are (classes, dimensions), the scores (windows, classes). A window scores lower with a
+    covariance that it is part of, and thresholds would be too low.
     """
     vectors = background.vectors
     scores = np.empty((len(vectors), len(means)))

@@ -67,11 +67,12 @@ BLOCK_WINDOWS = 64  # that are scored at once: they stay in the processor's cach
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """What is known of the sounds of a site, apart from calls; vectors are (dimensions,).
+    """How windows of some recordings are compared, and the mean of their quiet windows.
 
-    scale       standard deviation of the root of each value; where windows are few, that of the
-                examples has a share in it
-    background  mean of the scaled roots of quiet windows, or of all if levels are not known
+    scale       (dimensions,), the standard deviation of the root of each value of a vector; where
+                windows are few, that of the examples has a share in it
+    background  (dimensions,), mean of the scaled roots of quiet windows, or of all if levels are
+                not known
     quiet       how many windows that is the mean of
     """
 
@@ -111,7 +112,7 @@ def measure_site(
     Silent windows do not count. Recordings that cannot be read are left out.
     """
     total = max(1, sum(recording.windows for recording in recordings))
-    # Every so many windows, one is in the sample; and of the quiet ones.
+    # The sample has every `step`-th window, and every `quiet_step`-th quiet window.
     step = math.ceil(total / MAX_SAMPLE)
     quiet_step = math.ceil(round(total * QUIET_SHARE + 1) / MAX_SAMPLE)
     count = 0
@@ -147,7 +148,10 @@ def measure_site(
 
 
 def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
-    """Return the quietest sixth of the windows in some rows; all if levels are not known."""
+    """Return the quietest sixth of some rows of windows; all of these if levels are not known.
+
+    `levels` (windows,) are in dB, NaN where not known; `rows` are row numbers.
+    """
     if np.isnan(levels).all():
         return rows
     count = max(1, round(len(rows) * QUIET_SHARE))
@@ -156,19 +160,19 @@ def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
 
 
 def split_blocks(parts: Iterable[FloatMatrix]) -> Iterator[FloatMatrix]:
-    """Yield the rows of a matrix that comes in parts, in blocks of BLOCK_WINDOWS or fewer."""
+    """Yield the rows of matrices one after another, in blocks of BLOCK_WINDOWS or fewer."""
     for part in parts:
         for start in range(0, len(part), BLOCK_WINDOWS):
             yield part[start : start + BLOCK_WINDOWS]
 
 
 def select_rows(parts: Sequence[FloatMatrix], rows: IntArray) -> FloatMatrix:
-    """Return some rows of a matrix that comes in parts; rows of earlier parts come first."""
+    """Return `np.concatenate(parts)[rows]` for rising `rows`, without concatenating all parts."""
     chosen = []
-    first = 0
+    first = 0  # row of the part
     for part in parts:
-        inside = rows[(rows >= first) & (rows < first + len(part))]
-        chosen.append(part[inside - first])
+        rows_in_part = rows[(rows >= first) & (rows < first + len(part))]
+        chosen.append(part[rows_in_part - first])
         first += len(part)
     return np.concatenate(chosen)
 
@@ -193,9 +197,12 @@ def read_site(path: Path) -> Site:
 
 @dataclass(frozen=True, eq=False)
 class ShareScorer:
-    """Scores of scaled roots: 0 at the background, 1 at a mean.
+    """Scores windows by how far they are on the way from the background, 0, to a mean, 1.
 
-    means  of scaled roots, means × dimensions
+    All vectors are scaled roots.
+
+    means       means × dimensions
+    background  (dimensions,)
     """
 
     means: FloatArray
@@ -217,8 +224,9 @@ class ShareScorer:
         return np.asarray(np.maximum(squares, smallest))
 
     def find_nearest(self, scores: FloatArray) -> IntArray:
-        """Return the nearest mean of each window, given its scores."""
-        # |z − b|² − |z − c|² of a window z
+        """Return the number of the nearest mean of each window, given its scores."""
+        # |z − b|² − |z − c|² of a window z, the background b and a mean c: highest where the
+        # distance |z − c| is shortest.
         gains = (2 * scores - 1) * self._squares
         return np.asarray(gains.argmax(axis=1))
 
@@ -233,9 +241,11 @@ class ShareScorer:
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Scores, weights · z + bias of a window z, and those that a window of each class must exceed.
+    """What the score of a window of each class must exceed, apart from the rule of nearest means.
 
-    weights     classes × dimensions; `bias` and `thresholds` are of each class
+    weights     classes × dimensions, and `bias` of each class: the score of a window z is
+                weights · z + bias
+    thresholds  of each class
     factor      by which the number of false alarms can miss its aim
     """
 
@@ -244,14 +254,20 @@ class Limits:
     thresholds: FloatArray
     factor: float
 
-    def apply(self, parts: Sequence[FloatMatrix], found: IntArray) -> IntArray:
-        """Return the classes that were found, BACKGROUND where a score is too low."""
-        rows = np.flatnonzero(found != BACKGROUND)
-        label = found[rows]
+    def apply(
+        self, parts: Sequence[FloatMatrix], class_of_window: IntArray
+    ) -> IntArray:
+        """Return the class of each window, set to BACKGROUND where its score is too low.
+
+        `parts` are the vectors of the windows of a recording, a matrix for each file of them.
+        """
+        rows = np.flatnonzero(class_of_window != BACKGROUND)
+        label = class_of_window[rows]
         vectors = select_rows(parts, rows).astype(np.float64)
         scores = np.einsum("nd,nd->n", vectors, self.weights[label]) + self.bias[label]
-        limited = found.copy()
-        limited[rows[scores <= self.thresholds[label]]] = BACKGROUND
+        is_too_low = scores <= self.thresholds[label]
+        limited = class_of_window.copy()
+        limited[rows[is_too_low]] = BACKGROUND
         return limited
 
 
@@ -260,7 +276,8 @@ class NearestMeanDetector:
     """What decides whether a window has a call, and of which class.
 
     means       of the scaled roots of the examples of each class, classes × dimensions
-    others      means of the scaled roots of sounds that are no calls, sounds × dimensions
+    others      means of the scaled roots of what is no call, means × dimensions: of the known
+                background, and of rejected detections, where the model has them
     thresholds  the score that a window of each class must exceed
     curves      from scores to probabilities, by class, where there are verdicts
     known       how many windows are known to have no calls
@@ -295,14 +312,16 @@ class NearestMeanDetector:
     def search(
         self, parts: Sequence[FloatMatrix]
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the class of each window of a recording, or BACKGROUND, and its scores, twice.
+        """Return the number of the class of each window, or BACKGROUND, and two kinds of scores.
 
-        The vectors come in parts. Scores are (windows, classes): those that decided, and those
-        before a mean moved. What is found at first stays, with its score at that time, unless a
-        mean that has moved is nearer.
+        `parts` are the vectors of the windows of a recording, a matrix for each file of them. The
+        mean of each class that is found moves half-way to the windows that were found, and the
+        recording is searched again. What is found at first stays, with its score at that time,
+        unless a mean that has moved is nearer. Scores are (windows, classes): those that decided,
+        and those before a mean moved.
         """
         first_found, first_scores = self.search_once(parts, self.means)
-        found = first_found
+        found = first_found  # class of each window
         scores = first_scores
         for _ in range(self.passes):
             present = np.unique(found[found != BACKGROUND])
@@ -311,7 +330,10 @@ class NearestMeanDetector:
             means = self.means.copy()
             for number in present:
                 vectors = select_rows(parts, np.flatnonzero(found == number))
-                mean_here = self._find_mean(vectors)
+                total = np.zeros(self.means.shape[1])
+                for block in split_blocks([vectors]):  # to save memory
+                    total += self.site.transform(block).sum(axis=0)
+                mean_here = total / len(vectors)
                 means[number] = (self.means[number] + mean_here) / 2
             next_found, next_scores = self.search_once(parts, means)
             is_by_moved_mean = np.isin(next_found, present)
@@ -322,21 +344,15 @@ class NearestMeanDetector:
                 break
         return found, scores, first_scores
 
-    def _find_mean(self, vectors: FloatMatrix) -> FloatArray:
-        """Return the mean of the scaled roots of windows, a block at a time to save memory."""
-        total = np.zeros(self.means.shape[1])
-        for block in split_blocks([vectors]):
-            total += self.site.transform(block).sum(axis=0)
-        return total / len(vectors)
-
     def search_once(
         self, parts: Sequence[FloatMatrix], means: FloatArray
     ) -> tuple[IntArray, FloatArray]:
         """Return the class of each window, or BACKGROUND, and the scores (windows, classes).
 
-        `means` (classes, dimensions) take the place of those of the detector. The vectors come in
-        parts.
+        `means` (classes, dimensions) take the place of those of the detector; `parts` as for
+        `search`.
         """
+        # Columns of scores are the classes, then the other sounds, which are never a class.
         scorer = ShareScorer(np.vstack([means, self.others]), self.site.background)
         scaled_blocks = map(self.site.transform, split_blocks(parts))
         scores = np.concatenate([scorer.score(scaled) for scaled in scaled_blocks])
@@ -344,51 +360,55 @@ class NearestMeanDetector:
         best_scores = scores[np.arange(len(nearest)), nearest]
         never = np.full(len(self.others), np.inf)
         thresholds = np.append(self.thresholds, never)
-        reached = best_scores > thresholds[nearest]
-        found = np.where(reached, nearest, BACKGROUND)
+        is_call = best_scores > thresholds[nearest]
+        class_of_window = np.where(is_call, nearest, BACKGROUND)
         if self.limits is not None:
-            found = self.limits.apply(parts, found)
-        return found, scores[:, : len(means)]
+            class_of_window = self.limits.apply(parts, class_of_window)
+        return class_of_window, scores[:, : len(means)]
 
     def search_held_out(self, background: Background) -> tuple[IntArray, FloatArray]:
         """Return the class of each window of known background, or BACKGROUND, and scores.
 
-        Each part of the background is searched with the mean of the others.
+        Each part of the background is searched by a detector whose mean of known background, the
+        first of `others`, is that of the other parts. Scores are (windows, classes).
         """
         vectors = background.vectors
-        found = np.full(len(vectors), BACKGROUND)
+        class_of_window = np.full(len(vectors), BACKGROUND)
         scores = np.empty((len(vectors), len(self.classes)))
-        known, *rejected = self.others
+        background_mean, *rejected = self.others
         for inside in split_background(background):
             if not inside.all():
-                known = self.site.transform(vectors[~inside]).mean(axis=0)
-            held_out = replace(self, others=np.array([known, *rejected]))
-            part = held_out.search_once([vectors[inside]], self.means)
-            found[inside], scores[inside] = part
-        return found, scores
+                outside = self.site.transform(vectors[~inside])
+                background_mean = outside.mean(axis=0)
+            held_out = replace(self, others=np.array([background_mean, *rejected]))
+            class_of_window[inside], scores[inside] = held_out.search_once(
+                [vectors[inside]], self.means
+            )
+        return class_of_window, scores
 
     def allow(
         self, background: Background, false_alarms_per_h: float
     ) -> "NearestMeanDetector":
-        """Lower thresholds to what the allowed number of events of known background exceeds.
+        """Lower the thresholds as far as an aim of false alarms in known background allows.
 
         They are halved at most, and stay as they are if too few events are allowed to count them.
         """
-        allowed = false_alarms_per_h * background.hours
+        allowed = false_alarms_per_h * background.hours  # events of a class
         if allowed < MIN_ALLOWED:
             return self
         lowered = replace(self, thresholds=self.thresholds / 2)
-        found, scores = lowered.search_held_out(background)
+        class_of_window, scores = lowered.search_held_out(background)
         thresholds = []
         for number, lowest in enumerate(lowered.thresholds):
-            own = np.where(found == number, scores[:, number], -np.inf)
-            events = find_event_scores(own, background)
+            is_found = class_of_window == number
+            found_scores = np.where(is_found, scores[:, number], -np.inf)
+            events = find_event_scores(found_scores, background)
             thresholds.append(max(lowest, find_event_threshold(events, allowed)))
         return replace(self, thresholds=np.minimum(self.thresholds, thresholds))
 
 
 def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
-    """Return the detector of a model at a site."""
+    """Return the detector of a model at a site, with the means of what is known to be no call."""
     scaled = site.transform(model.examples.matrix)
     numbers = range(len(model.classes))
     means = np.array([scaled[model.label == number].mean(axis=0) for number in numbers])
