@@ -94,9 +94,10 @@ def predict_rate(count: int, hours: float) -> Interval:
 
 @dataclass(frozen=True)
 class LabelledVectors:
-    """Vectors with the numbers of their classes and recordings, from 0; all in one order.
+    """Examples, (examples, dimensions), with the numbers of their classes and recordings, from 0.
 
-    variance  of the examples of a class, by which the mean of fewer is given an advantage
+    classes   the number of classes
+    variance  of the examples of a class around its mean, over all dimensions
     """
 
     vectors: FloatArray
@@ -118,18 +119,22 @@ class LabelledVectors:
     @cached_property
     def evidence(self) -> FloatArray:
         """The evidence for each class by other recordings, examples × classes."""
-        numbers = range(self.classes)
-        return np.concatenate([self.evidence_for(number) for number in numbers], 1)
+        columns = [self.evidence_for(number) for number in range(self.classes)]
+        return np.concatenate(columns, axis=1)
 
     def evidence_for(
         self, number: int, left_out: Sequence[int] | IntArray = ()
     ) -> FloatArray:
-        """Return the evidence for a class by other recordings, if one example is left out.
+        """Return how much each example looks like a class, by its mean in other recordings.
 
-        `left_out` are rows of this class. The result is (examples, left out), with one column if
-        there are none to leave out. It is 2 x·c − |c|² for a vector x and a class mean c: the
-        larger, the nearer. −inf: there are no other examples. |c|² is larger by variance / n for a
-        mean of n examples; what it gains with a recording left out is subtracted.
+        `number` is that of the class. The evidence is 2 x·c − |c|² for an example x and a mean c:
+        the larger, the nearer. It is −inf if no other recording has the class. With `left_out`,
+        rows of examples of the class, the result is (examples, left out): in each column the mean
+        is without one of these examples. Otherwise it has one column.
+
+        |c|² is expected to be larger by variance / n for a mean of n examples. So that classes in
+        the recording of an example, whose mean is without it, are not at a disadvantage, that
+        difference is added.
         """
         rows = np.flatnonzero(self.label == number)
         count = len(rows)
@@ -139,7 +144,8 @@ class LabelledVectors:
             count -= 1
         evidence = np.empty((len(self.vectors), len(sums)))
         recording_of_row = self.recording[rows]
-        # First all examples, as if no recording had the class; then those that do again.
+        # First all examples by the mean of all (None); then those of each recording that has the
+        # class again, without the examples of this recording.
         for recording in (None, *np.unique(recording_of_row)):
             inside = np.ones(len(self.vectors), bool)
             own_rows = rows[:0]
@@ -153,8 +159,8 @@ class LabelledVectors:
                 means = (sums - own_sum) / remaining
                 squares = np.einsum("nd,nd->n", means, means)
                 doubled = 2 * self.vectors[inside]
-                gained = self.variance * (1 / remaining - 1 / count)
-                evidence[inside] = doubled @ means.T - squares + gained
+                added = self.variance * (1 / remaining - 1 / count)
+                evidence[inside] = doubled @ means.T - squares + added
         return evidence
 
 
@@ -169,34 +175,35 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     if not data.testable.any():
         return gains
     # What each example adds to the mean recall of all classes if it is named right
-    totals = np.bincount(data.label[data.testable], minlength=data.classes)
-    weights = 1 / (np.maximum(totals, 1) * np.count_nonzero(totals))
-    weight = np.where(data.testable, weights[data.label], 0.0)
-    decided = data.evidence.argmax(axis=1)
-    is_right = decided == data.label
+    testable_of_class = np.bincount(data.label[data.testable], minlength=data.classes)
+    testable_classes = np.count_nonzero(testable_of_class)
+    share_of_class = 1 / (np.maximum(testable_of_class, 1) * testable_classes)
+    share = np.where(data.testable, share_of_class[data.label], 0.0)
+    named = data.evidence.argmax(axis=1)
+    is_right = named == data.label
     for number in range(data.classes):
         rows = np.flatnonzero(data.label == number)
         count = len(rows)
         if count < 3:
             continue
-        places = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
-        left_out = rows[np.unique(places).astype(np.int64)]
-        # The evidence for the other classes stays as it was.
+        positions = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
+        left_out = rows[np.unique(positions).astype(np.int64)]
+        # The evidence for the other classes stays as it was; (examples, 1).
         others = data.evidence.copy()
         others[:, number] = -np.inf
         other_class = others.argmax(axis=1)[:, None]
-        best = others.max(axis=1)[:, None]
-        # From here on, tables are (examples, left out).
-        without = data.evidence_for(number, left_out)
+        best_of_others = others.max(axis=1)[:, None]
+        # How each example is named without each that is left out, (examples, left out).
+        evidence = data.evidence_for(number, left_out)
         wins_ties = number < other_class
-        wins = (without > best) | ((without == best) & wins_ties)
-        predicted = np.where(wins, number, other_class)
+        wins = (evidence > best_of_others) | ((evidence == best_of_others) & wins_ties)
+        named_without = np.where(wins, number, other_class)
         # An example never supports a class in its own recording: nothing changes there.
-        same = data.recording[:, None] == data.recording[left_out]
-        predicted = np.where(same, decided[:, None], predicted)
-        stays_right = predicted == data.label[:, None]
+        is_same_recording = data.recording[:, None] == data.recording[left_out]
+        named_without = np.where(is_same_recording, named[:, None], named_without)
+        stays_right = named_without == data.label[:, None]
         changes = is_right[:, None].astype(int) - stays_right
-        losses = weight @ changes
+        losses = share @ changes  # of mean recall, for each that is left out
         gains[number] = losses.mean() * (count - 1) / (count + 1)
     return gains
 
@@ -205,11 +212,12 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
 class Expectation:
     """What a scan by thresholds is expected to find.
 
-    testable, hits  of each class, examples with a class in another recording, and those found
-    tested          in how many recordings the testable ones of each class are
-    alarms          false alarms per hour without calls, of all classes together
-    costs           of each class, false alarms per hour at which half of its calls are found;
-                    None where nothing can be tested, or without background
+    testable  of each class, examples whose class is in another recording too
+    hits      of each class, testable examples that are found and named right
+    tested    of each class, in how many recordings the testable examples are
+    alarms    false alarms per hour without calls, of all classes together
+    costs     of each class, false alarms per hour at which half of its calls are found; None where
+              nothing can be tested, or without background
     """
 
     detector: Detector
@@ -226,12 +234,15 @@ class Expectation:
 
     def find_costly(self, model: Model) -> list[tuple[str, Interval]]:
         """Return the labels whose calls are found only with many false alarms, and how many."""
-        rows = zip(model.classes, self.costs, self.tested, strict=True)
-        return [
-            (label, cost)
-            for label, cost, count in rows
-            if cost is not None and cost.low >= MANY_ALARMS and count >= MIN_TESTED
-        ]
+        costly = []
+        for label, cost, recordings in zip(
+            model.classes, self.costs, self.tested, strict=True
+        ):
+            if cost is None or recordings < MIN_TESTED:
+                continue
+            if cost.low >= MANY_ALARMS:
+                costly.append((label, cost))
+        return costly
 
 
 class ExampleTests(NamedTuple):
@@ -248,12 +259,12 @@ class ExampleTests(NamedTuple):
 
 
 def expect_scan(
-    model: Model, false_alarms_per_h: float, most_parts: int = MAX_PARTS
+    model: Model, false_alarms_per_h: float, max_parts: int = MAX_PARTS
 ) -> Expectation:
     """Return the detector of a model, what it finds in other recordings, and false alarms.
 
-    Recordings are left out in at most `most_parts` parts: fewer take less time, and are more
-    pessimistic.
+    Recordings of examples are left out in at most `max_parts` parts: fewer parts take less time,
+    and give more pessimistic results.
 
     Raises
     ------
@@ -265,10 +276,11 @@ def expect_scan(
     detector = make_detector(model, background, false_alarms_per_h, covariances)
     classes = len(model.classes)
     recording = np.unique(model.examples.recording, return_inverse=True)[1]
-    parts = FEW_PARTS if classes > MANY_CLASSES else most_parts
+    parts = FEW_PARTS if classes > MANY_CLASSES else max_parts
     tests = _test_examples(model, recording % parts, false_alarms_per_h, covariances)
-    # The class and the recording of each testable example.
-    pairs = np.column_stack([model.label, recording])[tests.is_testable]
+    tested_class = model.label[tests.is_testable]
+    tested_recording = recording[tests.is_testable]
+    pairs = np.unique(np.column_stack([tested_class, tested_recording]), axis=0)
     alarms = None
     costs: list[Interval | None] = [None] * classes
     if detector.weights is not None:
@@ -278,15 +290,15 @@ def expect_scan(
         alarms = _predict_alarms(
             detector, background, window_scores, medians, false_alarms_per_h
         )
-        for number in np.unique(pairs[:, 0]):
+        for number in np.unique(tested_class):
             median_score = np.nanmedian(tests.scores[model.label == number])
             count = int(np.sum(window_scores[:, number] >= median_score))
             costs[number] = predict_rate(count, background.hours)
     return Expectation(
         detector=detector,
-        testable=np.bincount(pairs[:, 0], minlength=classes),
+        testable=np.bincount(tested_class, minlength=classes),
         hits=np.bincount(model.label[tests.is_hit], minlength=classes),
-        tested=np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=classes),
+        tested=np.bincount(pairs[:, 0], minlength=classes),
         alarms=alarms,
         costs=costs,
     )
@@ -302,7 +314,7 @@ def _test_examples(
 
     `part` is the number of the part of each example; a part has whole recordings.
     """
-    names = np.array(model.classes)[model.label]
+    names = np.array(model.classes)[model.label]  # of the class of each example
     is_testable = np.zeros(len(names), bool)
     is_hit = np.zeros(len(names), bool)
     own_scores = np.full(len(names), np.nan)
@@ -318,8 +330,9 @@ def _test_examples(
         except InputError:  # a class of one example, and no background
             continue
         rows = np.flatnonzero(inside & np.isin(names, detector.classes))
+        # Classes of this detector are numbered without those that only this part has.
         own_class = np.searchsorted(detector.classes, names[rows])
-        scores = detector.score(model.examples.matrix[rows])
+        scores = detector.score(model.examples.matrix[rows])  # (rows, classes)
         own_scores[rows] = scores[np.arange(len(rows)), own_class]
         is_best = scores.argmax(axis=1) == own_class
         is_hit[rows] = is_best & (own_scores[rows] >= detector.thresholds[own_class])
@@ -336,9 +349,10 @@ def _predict_alarms(
 ) -> Interval:
     """Return the false alarms per hour, of all classes together, to expect in other background.
 
-    `scores` are those of the windows of the background, (windows, classes). Thresholds that were
-    chosen on these windows give too few alarms; those chosen on the other parts, which are fewer
-    windows, give too many. The result is half-way between both, and its limits contain both.
+    `scores` are those of the windows of the background, (windows, classes), and
+    `median_example_score` that of the examples of each class. Thresholds that were chosen on these
+    windows give too few alarms; thresholds chosen on the other parts, which are fewer windows,
+    give too many. The result is half-way between both, and its limits contain both.
     """
     best = scores.argmax(axis=1)
     best_scores = scores[np.arange(len(best)), best]
@@ -369,9 +383,9 @@ def class_table(model: Model) -> pl.DataFrame:
     vectors = model.examples.matrix.astype(np.float64)
     vectors -= vectors.mean(axis=0)  # near the origin, for fewer rounding errors
     recording = np.unique(model.examples.recording, return_inverse=True)[1]
-    repeated = len(vectors) - len(model.classes)
+    degrees_of_freedom = len(vectors) - len(model.classes)
     squares = (model.examples.matrix - model.means[model.label]) ** 2
-    variance = float(squares.sum()) / max(1, repeated)
+    variance = float(squares.sum()) / max(1, degrees_of_freedom)
     data = LabelledVectors(
         vectors, model.label, recording, len(model.classes), variance
     )
@@ -449,7 +463,11 @@ def expect_accuracy(classes: pl.DataFrame) -> Interval | None:
 
 
 def _average(recalls: FloatArray, recordings: IntArray) -> Interval | None:
-    """Return the mean recall of classes to expect in as many new recordings of each."""
+    """Return the mean recall to expect in new recordings; None if too few were tested.
+
+    `recalls` and `recordings`, in how many it was measured, are of each class. As many new
+    recordings of each class are expected.
+    """
     count = int(recordings.sum())
     if count < MIN_TESTED:
         return None
@@ -524,7 +542,7 @@ def describe_limits(model: Model) -> list[str]:
     """Return a line for each weakness of a model: few labels, single or identical examples."""
     classes = np.array(model.classes)
     single = classes[model.counts == 1].tolist()
-    groups: dict[bytes, list[int]] = {}
+    groups: dict[bytes, list[int]] = {}  # rows of examples with the same vector
     for row, vector in enumerate(model.examples.matrix):
         groups.setdefault(vector.tobytes(), []).append(row)
     identical = []
