@@ -71,13 +71,13 @@ class CallSpectra:
 
         It is the geometric mean over calls; silent ones do not count.
         """
-        middles = []  # logarithms
+        log_middles = []
         for power in self.power[self.power.any(axis=1)]:
-            below = np.concatenate([[0.0], np.cumsum(power)])
-            middles.append(np.interp(0.5, below, np.log(EDGES_HZ)))
-        if not middles:
+            power_below = np.concatenate([[0.0], np.cumsum(power)])  # each edge
+            log_middles.append(np.interp(0.5, power_below, np.log(EDGES_HZ)))
+        if not log_middles:
             raise InputError("segments: all are silent; give a speed instead of auto")
-        return float(np.exp(np.mean(middles)))
+        return float(np.exp(np.mean(log_middles)))
 
     def up_to(self, high_hz: float) -> "CallSpectra":
         """Return the spectra without the bins above a frequency, scaled to a sum of 1 again."""
@@ -88,15 +88,15 @@ class CallSpectra:
     def share(self, low_hz: float, high_hz: float) -> float:
         """Return the mean share of the power of calls between two frequencies."""
         log_edges = np.log(EDGES_HZ)
-        limits = np.log([low_hz, high_hz]).clip(log_edges[0], log_edges[-1])
+        log_limits = np.log([low_hz, high_hz]).clip(log_edges[0], log_edges[-1])
         mean_power = self.power.mean(axis=0)
-        total = np.concatenate([[0.0], np.cumsum(mean_power)])
-        below_low, below_high = np.interp(limits, log_edges, total)
+        power_below = np.concatenate([[0.0], np.cumsum(mean_power)])  # each edge
+        below_low, below_high = np.interp(log_limits, log_edges, power_below)
         return float(max(0.0, below_high - below_low))
 
 
 def measure_spectra(spans: Spans, threads: int | None = None) -> CallSpectra:
-    """Return the spectra of spans; those that cannot be read are left out."""
+    """Read spans, and return the spectra of those that can be read."""
     powers = []
     durations_s = []
     labels = []
@@ -169,7 +169,7 @@ def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
 
 
 def sample_spans(spans: Spans) -> Spans:
-    """Return 500 spans at equal steps, or all if there are no more."""
+    """Return 500 of the spans, at equal steps, or all if there are no more."""
     count = min(len(spans), MAX_SPANS)
     return spans.take(np.linspace(0, len(spans) - 1, count).round().astype(int))
 
@@ -197,9 +197,8 @@ def resolve_speeds(
 def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> tuple[float, float]:
     """Return how many windows a call has, on average, and the share of the windows that is padding.
 
-    `duration_s` are the lengths of the calls, before the encoder's change of speed.
-
-    A model of whole segments has one window for each, without padding.
+    `duration_s` has the lengths of the calls, before the encoder's change of speed. A model of
+    whole segments has one window for each, without padding.
 
     >>> from callshot.encoders.catalogue import find_encoder
     >>> count_windows(find_encoder("birdnet-v2.4", {"speed": "2"}), np.array([6.0, 9.0]))
@@ -311,16 +310,16 @@ def _coverage_rows(
     band_low_hz, band_high_hz = parse_band(spec.band or f"0-{rate_hz / 2}")
     for speed in sorted({*speeds, *auto_speeds}):
         # The band that the encoder gets, in frequencies of the recording.
-        low = max(low_hz / speed, band_low_hz)
-        high = min(high_hz / speed, band_high_hz, rate_hz / 2)
+        lowest_hz = max(low_hz / speed, band_low_hz)
+        highest_hz = min(high_hz / speed, band_high_hz, rate_hz / 2)
         windows, padding = count_windows(spec.at_speed(speed), spectra.duration_s)
         yield {
             "encoder": spec.name,
             "speed": speed,
             "auto": speed in auto_speeds,
-            "low_hz": low,
-            "high_hz": high,
-            "energy": spectra.share(low, high),
+            "low_hz": lowest_hz,
+            "high_hz": highest_hz,
+            "energy": spectra.share(lowest_hz, highest_hz),
             "windows": windows,
             "padding": padding,
         }

@@ -106,7 +106,7 @@ def find_encoder(name: str, options: Mapping[str, str] | None = None) -> Encoder
         specs = {spec.name: spec for spec in list_specs()}
     if name not in specs:
         word = name.lower()
-        versions = [one for one in specs if word and one.startswith(word)]
+        versions = [other for other in specs if word and other.startswith(word)]
         hint = suggest(word, specs, cutoff=0.4) or ";"
         if versions:
             hint = f"; did you mean {' or '.join(versions)}?"

@@ -73,14 +73,7 @@ class _SafeRedirects(HTTPRedirectHandler):
                 f"{req.host}: redirects to {printable(newurl[:200])}, which is not https; "
                 "not followed"
             )
-        return super().redirect_request(
-            req,
-            fp,
-            code,
-            msg,
-            headers,
-            newurl,
-        )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def download(
@@ -237,10 +230,10 @@ def download_kaggle_file(handle: str, member: str, folder: Path) -> Path:
 def _run_program(
     command: Sequence[str], folder: Path, **variables: str
 ) -> tuple[str, str]:
-    """Run a program that downloads to a folder, with further environment variables.
+    """Run a program that downloads to a folder, with more environment variables.
 
-    Return its output, empty if it failed, and the reason why there may be no file: the last error
-    line that it printed.
+    Return its output, empty if it failed, and the last error that it printed, which may say why
+    there is no file.
     """
     program = subprocess.run(
         command,

@@ -113,8 +113,8 @@ def find_source_keys(spans: Spans) -> list[str]:
     """
     files = {}  # by absolute path: size, mtime and ctime
 
-    def find_key(root: Path, row: Row) -> str:
-        """Return the hash of one span; that of a missing file is a hash as well."""
+    def hash_source(root: Path, row: Row) -> str:
+        """Return the hash of one span, also if its file is missing."""
         path = root / row["path"]
         absolute = str(path.absolute())
         if absolute not in files:
@@ -126,13 +126,13 @@ def find_source_keys(spans: Spans) -> list[str]:
         parts = (absolute, *files[absolute], *(row[name] for name in AUDIO_COLUMNS))
         return sha256_text(repr(parts))[:32]
 
-    sources = [find_key(spans.root, row) for row in spans.rows()]
+    sources = [hash_source(spans.root, row) for row in spans.rows()]
     if MIXED not in spans.frame.columns:
         return sources
     background = background_spans(spans)
-    noises = [find_key(background.root, row) for row in background.rows()]
-    parts = zip(sources, noises, spans[MIXED], strict=True)
-    return [sha256_text(repr(part))[:32] for part in parts]
+    backgrounds = [hash_source(background.root, row) for row in background.rows()]
+    mixtures = zip(sources, backgrounds, spans[MIXED], strict=True)
+    return [sha256_text(repr(mixture))[:32] for mixture in mixtures]
 
 
 def embed(
@@ -176,7 +176,7 @@ def embed(
             "embed each of them by itself, or remove sequences"
         )
     tables = []
-    rejects: dict[int | None, Reject] = {}
+    rejects: dict[int | None, Reject] = {}  # by row of `spans`, with the first reason
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
         rows, vectors, rejected = embed_rows(
@@ -208,7 +208,7 @@ def replace_auto_speed(
 ) -> JoinedEncoder:
     """Return an encoder with numbers in place of speed=auto, chosen from some of the spans.
 
-    See `resolve_speeds` for `can_join`.
+    Without `can_join`, each encoder gets one speed only, as `resolve_speeds` says.
     """
     if not any("speed" in spec.auto for spec in joined_encoder.specs):
         return joined_encoder
@@ -271,10 +271,10 @@ def embed_spans(
     *,
     threads: int | None = None,
 ) -> tuple[list[str | None], list[Reject]]:
-    """Encode the spans that the store does not have in this process, and add them to the store.
+    """Encode spans in this process, and add the vectors of new audio to the store.
 
-    Return the key of each span, by which the store has its vector, None for rejects; and the
-    rejects. `threads` is the number of threads that read audio.
+    Return the key of each span in the store, None for rejects; and the rejects. `threads` is the
+    number of threads that read audio.
     """
     encode = partial(encode_spans, threads=threads, is_known=store.has)
     with Workers(encoder) as workers:
@@ -292,15 +292,15 @@ def _embed_missing(
 ) -> tuple[list[str | None], list[Reject]]:
     """Encode the spans that the store does not have, and add their vectors to it.
 
-    `name` is the encoder, for progress. `run` encodes units of work and yields the number of a unit
-    with each of its results, here or on a cluster. A unit has up to `max_spans` of one recording;
-    without a limit, there is one unit of all spans. Return the key of each span, None for rejects,
-    and the rejects.
+    `name` is the encoder, for progress. `run` is `run_here` or `run_on_cluster`: it encodes units
+    of work, and yields the number of a unit with each of its results. A unit has up to `max_spans`
+    of one recording; without a limit, there is one unit of all spans. Return the key of each span
+    in the store, None for rejects; and the rejects.
     """
     sources = find_source_keys(spans)
     stored_keys = store.find(sources)
     keys = [stored_keys.get(source) for source in sources]  # None: to be encoded
-    missing = [n for n, key in enumerate(keys) if key is None]
+    missing = [row for row, key in enumerate(keys) if key is None]
     paths = spans.paths
     durations_s = spans.durations_s
     total = max(1, len(spans))
@@ -315,31 +315,31 @@ def _embed_missing(
         units.append(Unit(paths[rows[0]], size, spans.take(rows)))
 
     def list_results() -> Results:
-        """Yield the rows of all spans with their results; an error of a unit is one of each."""
-        for number, result in run(units):
-            rows = groups[number]
+        """Yield each span's row and result; an error of a unit is the result of all its spans."""
+        for unit, result in run(units):
+            rows = groups[unit]
             if isinstance(result, InputError):
                 yield from ((row, result) for row in rows)
             else:
-                position, embedded = result  # of the span in its unit
+                position, embedded = result  # position of the span in its unit
                 yield rows[position], embedded
 
     rejects = []
     pace = Pace(name, progress)
     try:
         with closing(list_results()) as results:
-            for n, result in results:
+            for row, result in results:
                 if isinstance(result, InputError):
-                    rejects.append(Reject(paths[n], n + 1, str(result)))
+                    rejects.append(Reject(paths[row], row + 1, str(result)))
                 else:
                     key, vector, sequence = result
-                    keys[n] = key
+                    keys[row] = key
                     if vector is None and not store.keeps_sequences:
                         # Known audio from another source: added, so that it is not read again.
                         vector = store.vectors([key])[0]
                     if vector is not None:
-                        store.add(sources[n], key, vector, sequence)
-                pace.report(1 / total, durations_s[n])
+                        store.add(sources[row], key, vector, sequence)
+                pace.report(1 / total, durations_s[row])
     except BaseException:
         with suppress(OutputError):  # the first error is what the user must see
             store.flush()
@@ -351,12 +351,13 @@ def _embed_missing(
 def _group_by_recording(
     rows: Sequence[int], paths: Sequence[str], max_rows: int
 ) -> list[list[int]]:
-    """Return groups of up to `max_rows` rows of one recording; `paths` has that of each row."""
+    """Split rows into groups of up to `max_rows` of one recording; `paths` are by row."""
     groups = []
-    for _, group in groupby(sorted(rows, key=paths.__getitem__), paths.__getitem__):
-        of_recording = list(group)
-        starts = range(0, len(of_recording), max_rows)
-        groups += [of_recording[start : start + max_rows] for start in starts]
+    ordered = sorted(rows, key=paths.__getitem__)
+    for _, same_path in groupby(ordered, paths.__getitem__):
+        recording_rows = list(same_path)
+        starts = range(0, len(recording_rows), max_rows)
+        groups += [recording_rows[start : start + max_rows] for start in starts]
     return groups
 
 
@@ -371,12 +372,12 @@ def encode_spans(
 
     A result is the error of the span, or the key of its audio, its vector, and its sequence if the
     model gives sequences. Audio that occurs several times is encoded once; later results have the
-    key alone. So have those whose key the store has already, by `is_known`. `threads` is the number
-    of threads that read audio.
+    key alone. So has audio with a key that `is_known`, in the store. `threads` is the number of
+    threads that read audio.
     """
     encoder = workers.encoder
     order = np.arange(len(spans))
-    if encoder.batches_segments:  # those of one length one after another
+    if encoder.batches_segments:  # spans of one length one after another
         order = np.argsort(spans.durations_s, kind="stable")
     ordered = spans.take(order).with_columns(passband_hz=encoder.spec.band)
     longest_s = 1.0
@@ -384,7 +385,9 @@ def encode_spans(
         length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
         longest_s = max(longest_s, length_s)
     samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
-    ahead = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)  # few, if one is long
+    ahead = min(
+        MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1
+    )  # few if a span is long
     outputs = {}  # by key: a function that waits for the output of the model
     encoded = set()  # keys that were yielded with a vector
 
@@ -398,7 +401,7 @@ def encode_spans(
     ]:
         """Yield the row of each span with its key and input, or its error.
 
-        Before it is yielded, audio that is new is given to the threads of the model.
+        New audio is given to the threads of the model before its row is yielded.
         """
         loaded = load_spans(ordered, threads=threads, ahead=ahead, prepare=prepare)
         with closing(loaded):
@@ -507,9 +510,9 @@ def embed_mixed_segments(
     options: EmbedOptions,
     progress: Progress = no_progress,
 ) -> tuple[Vectors, list[Reject]]:
-    """Embed segments, mixed into background: each gets the mean of its mixtures.
+    """Embed segments mixed into background; the vector of a segment is the mean of its mixtures.
 
-    Each is mixed into background of a site once at each signal-to-noise ratio, scaled as the
+    Each is mixed into background of a site once at each signal-to-noise ratio, and scaled as the
     segment is. A segment of which a mixture fails is a reject.
     """
     if options.cluster is not None:
@@ -519,15 +522,16 @@ def embed_mixed_segments(
     mixed = mix_spans(segments, mix.recordings, mix.snr_db)
     table, rejects = embed(mixed, encoder, options, progress=progress)
     copies = len(mix.snr_db)  # of each segment, one after another
-    # The row of the segment of each mixture.
-    owner = np.array(table.spans["mixed_from"])
-    embedded_copies = np.bincount(owner, minlength=len(segments))
+    segment_rows = np.array(
+        table.spans["mixed_from"]
+    )  # the row in segments, by mixture
+    embedded_copies = np.bincount(segment_rows, minlength=len(segments))
     complete = np.flatnonzero(embedded_copies == copies)
     if len(complete) == 0:
         raise InputError(f"{table.source}: no segment could be embedded in background")
-    vectors = table.matrix[np.isin(owner, complete)]
-    grouped = vectors.reshape(-1, copies, vectors.shape[1])
-    means = grouped.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
+    vectors = table.matrix[np.isin(segment_rows, complete)]
+    by_segment = vectors.reshape(len(complete), copies, vectors.shape[1])
+    means = by_segment.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
     name = f"{table.encoder}, at site"
     levels = ", ".join(f"{value:g}" for value in mix.snr_db)
     note = (

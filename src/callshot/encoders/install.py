@@ -88,7 +88,7 @@ def list_encoders() -> pl.DataFrame:
 
 
 def list_needs(spec: EncoderSpec) -> list[str]:
-    """Return the commands that make an encoder ready, in order; nothing if it is ready."""
+    """Return the commands that make an encoder ready, in order; none if it is ready."""
     present = {  # weights on this machine
         weight
         for weight in (*spec.weights, *spec.alternatives)
@@ -201,7 +201,7 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
         names = [
             name for name in weights if name == file.name or (file / name).is_file()
         ]
-        if not names:
+        if not names:  # the first weight with this suffix
             names = [name for name in weights if Path(name).suffix == file.suffix][:1]
         if not names:
             raise InputError(
@@ -263,9 +263,10 @@ def _install(
 
 
 def _check_first_use(name: str, weight: Weight, source: Path, target: Path) -> None:
-    """Raise InputError if a new weight in `source` differs from that of its first use, in `target`.
+    """Raise InputError if a new weight differs from the one that was used first.
 
-    Their records have the checksums. A weight that comes from another place may differ.
+    The record of the new one is in the folder `source`, that of the first in `target`. A weight
+    that comes from another place may differ.
     """
     old = read_record(target / weight.file)
     new = read_record(source / weight.file)

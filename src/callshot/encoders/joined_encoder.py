@@ -51,14 +51,14 @@ class JoinedEncoder:
     def name(self) -> str:
         """The name in results, by which `find_joined_encoder` finds the same specs again."""
         encoders = []
-        groups = groupby(self.specs, key=lambda spec: spec.at_speed(1.0))
-        for spec, group in groups:
-            specs = [*group]  # which differ in speed alone
+        # Neighbours that differ in speed alone have one name, with all their speeds.
+        for _, group in groupby(self.specs, key=lambda spec: spec.at_speed(1.0)):
+            specs = [*group]
             options = changed_options(specs[0])
             if len(specs) > 1:
-                speeds = [format_option(one.all_options()["speed"]) for one in specs]
+                speeds = [format_option(spec.all_options()["speed"]) for spec in specs]
                 options["speed"] = JOIN.join(speeds)
-            encoders.append((spec.name, options))
+            encoders.append((specs[0].name, options))
         if self.scale != default_scale(self.specs):
             _, options = encoders[-1]
             options["scale"] = self.scale
@@ -138,7 +138,7 @@ def find_joined_encoder(
             specs.append(find_encoder(encoder, chosen))
             continue
         speeds = [speed.strip() for speed in chosen["speed"].split(JOIN)]
-        specs += [find_encoder(encoder, chosen | {"speed": one}) for one in speeds]
+        specs += [find_encoder(encoder, {**chosen, "speed": speed}) for speed in speeds]
     for spec in specs:
         if specs.count(spec) > 1:
             raise OptionError(

@@ -125,8 +125,8 @@ def expose_tensor(
         names = [graph.Tensors(n).Name() for n in range(graph.TensorsLength())]
         index = names.index(tensor.encode())
         operators = [graph.Operators(n) for n in range(graph.OperatorsLength())]
-        makes_it = [index in operator.OutputsAsNumpy() for operator in operators]
-        last = makes_it.index(True)
+        computes_it = [index in operator.OutputsAsNumpy() for operator in operators]
+        last = computes_it.index(True)  # the operator that computes the tensor
         graph.OutputsAsNumpy()[0] = index
         _shorten(graph, GRAPH_OUTPUTS, 1)
         _shorten(graph, GRAPH_OPERATORS, last + 1)

@@ -216,7 +216,7 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
 
 
 def check_band(spec: EncoderSpec) -> EncoderSpec:
-    """Return an encoder; raise OptionError unless its band is one that it can get."""
+    """Return the encoder as it is; raise OptionError if it cannot get its band of frequencies."""
     if spec.band is None:
         return spec
     option = f"{spec.name}: band"

@@ -214,33 +214,36 @@ class Store:
         self._buffer_bytes = 0
 
     def vectors(self, keys: Sequence[str]) -> Vector:
-        """Return the vectors of keys, (keys, dimension), shard by shard or from the buffer."""
+        """Return the vectors of keys, (keys, dimension), read shard by shard."""
         places = np.array([self._places[key] for key in keys], np.int64).reshape(-1, 2)
-        shards, rows = places.T
-        vectors = np.empty((len(keys), 0), np.float32)
-        for number in np.unique(shards).tolist():
-            in_shard = shards == number
-            if number == len(self._shards):  # not written yet
+        shards, rows = places.T  # the shard of each key, and the row in it
+        vectors = np.empty(
+            (len(keys), 0), np.float32
+        )  # made when the dimension is known
+        for shard in np.unique(shards).tolist():
+            in_shard = shards == shard
+            if shard == len(self._shards):  # the buffer, which is not written yet
                 buffered = [self._buffer[row] for row in rows[in_shard].tolist()]
                 block = np.stack([vector for _, _, vector, _ in buffered])
             else:
-                block = self._read(number)["vector"][rows[in_shard]]
+                block = self._read(shard)["vector"][rows[in_shard]]
             if vectors.shape[1] == 0:
                 vectors = np.empty((len(keys), block.shape[1]), np.float32)
             vectors[in_shard] = block
         return vectors
 
     def sequences(self, keys: Sequence[str]) -> Iterator[Vector]:
-        """Yield the sequence of each key, frames × dimension, read when it is needed."""
+        """Yield the sequence of each key, (frames, dimension), read when it is needed."""
         places = [self._places[key] for key in keys]
         for number, group in groupby(places, itemgetter(0)):
             shard = self._read(number)
             for _, row in group:
+                # The frames of a sequence are in the rows after its vector.
                 end = row + 1 + shard["frames"][row]
                 yield np.array(shard["vector"][row + 1 : end])
 
     def _append_shard(self, shard: Path, rows: Rows) -> None:
-        """Add a shard: the key of each source, and the place (shard, row) of each key.
+        """Enter the rows of a shard: the key of each source, and the shard and row of each key.
 
         If a source or a key is there already, the earlier one counts.
         """
@@ -284,9 +287,9 @@ class Store:
         return rows
 
     def _map_shard(self, shard: Path, damage: str = "") -> Rows | None:
-        """Map the rows of a verified shard into memory.
+        """Map the rows of a shard into memory; add a note and return None if it cannot be used.
 
-        Return None, and add a note, if it is gone or damaged; `damage` is what was found before.
+        `damage` is what verifying the shard has found; a damaged shard is set aside.
         """
         if not damage:
             try:

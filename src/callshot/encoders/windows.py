@@ -161,7 +161,7 @@ def find_spans(samples: int, options: WindowOptions) -> list[slice]:
 
 
 def _window_starts(samples: int, options: WindowOptions) -> list[int]:
-    """Return the first sample of each window of a segment that is `samples` long."""
+    """Return where each window begins, in samples, in a segment that is `samples` long."""
     last_start = max(0, samples - options.window)  # of a window without padding
     if options.remainder == "centre-crop":
         return [last_start // 2]
@@ -175,7 +175,7 @@ def _window_starts(samples: int, options: WindowOptions) -> list[int]:
 
 
 def _normalise(window: Float32Array, normalisation: str) -> None:
-    """Normalise a window in place."""
+    """Normalise a window in place: subtract its mean (hoplite), and scale it to a peak of 0.25."""
     if normalisation == "none":
         return
     # In float64 the mean of a constant is that constant: no rounding error is left to amplify.

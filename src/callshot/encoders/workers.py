@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -81,20 +80,20 @@ class Workers:
         """Give a segment to the threads; return a function that waits for its output.
 
         If several threads may call the model, each window is a call of its own. Otherwise segments
-        are collected to a batch, which starts when it is full, or when an output of it is needed.
+        are collected into a batch, which starts when it is full, or when an output of it is needed.
         """
         if self.encoder.runs_in_parallel:
             parts = [segment.input]
             if self.encoder.spec.windowing is not None:
                 parts = [window[np.newaxis] for window in segment.input]
-            futures = [self.executor.submit(self._run_part, part) for part in parts]
+            futures = [self.executor.submit(self._run, part) for part in parts]
             return lambda: np.concatenate([future.result() for future in futures])
 
         batch = self.batch
         position = len(batch.segments)
         batch.segments.append(segment)
-        windows = sum(one.windows for one in batch.segments)
-        samples = sum(one.input.size for one in batch.segments)
+        windows = sum(collected.windows for collected in batch.segments)
+        samples = sum(collected.input.size for collected in batch.segments)
         is_long = self.encoder.batches_segments and samples >= MAX_BATCH_SAMPLES
         if windows >= self.batch_size or is_long:
             self._start_batch()
@@ -137,25 +136,20 @@ class Workers:
         rows = np.concatenate([split_windows(window, whole) for window in windows])
         return self.submit(PreparedSegment(rows, np.ones(len(rows))))
 
-    def _run_part(self, part: Float32Array) -> Float32Array:
-        """Run the model on one window, or on a whole segment when there is room for it."""
-        samples = part.size if self.encoder.spec.windowing is None else 0
-        with self._reserve(samples):
-            return self.encoder.run(part)
+    def _run(self, batch: Float32Array) -> Float32Array:
+        """Run the model on one window, (1, samples), or on a whole segment, (samples,).
 
-    @contextmanager
-    def _reserve(self, samples: int) -> Iterator[None]:
-        """Count samples as in the model during the block; wait first if it has too many already.
-
-        This limits memory. A single thread may hold any number, so that long segments run too.
+        To limit memory, a whole segment waits while the other threads have too many samples in the
+        model. When they have none, a segment of any length runs.
         """
+        samples = batch.size if self.encoder.spec.windowing is None else 0
         with self.changed:
             self.changed.wait_for(
                 lambda: self.samples == 0 or self.samples + samples <= MAX_SAMPLES
             )
             self.samples += samples
         try:
-            yield
+            return self.encoder.run(batch)
         finally:
             with self.changed:
                 self.samples -= samples
@@ -181,10 +175,10 @@ def _encode_each(
     except InputError as error:
         if len(batch) == 1:
             return [error]
-    results = []
+    outputs = []
     for segment in batch:
-        results += _encode_each([segment], encoder)
-    return results
+        outputs += _encode_each([segment], encoder)
+    return outputs
 
 
 # Units of work: here, or on a cluster

@@ -283,16 +283,19 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
         config.mask_feature_prob = 0.0
         model = transformers.HubertModel(config)
         if weights.suffix == ".safetensors":
-            read = import_package("safetensors.torch", TORCH_EXTRA).load_file(weights)
+            content = import_package("safetensors.torch", TORCH_EXTRA).load_file(
+                weights
+            )
         else:  # a pickle, which may hold tensors only
-            read = torch.load(weights, map_location="cpu", weights_only=True)
-        tensors = {name.removeprefix("hubert."): read[name] for name in read}
+            content = torch.load(weights, map_location="cpu", weights_only=True)
+        tensors = {
+            name.removeprefix("hubert."): tensor for name, tensor in content.items()
+        }
         missing = model.load_state_dict(tensors, strict=False).missing_keys
     if missing:
         raise InputError(
             f"{weights}: {count_text(len(missing), 'tensor')} of HuBERT missing, the first is "
-            f"{missing[0]}; "
-            "is the file complete?"
+            f"{missing[0]}; is the file complete?"
         )
     return torch, model.float().eval()
 

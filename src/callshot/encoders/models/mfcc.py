@@ -175,14 +175,14 @@ def _log_mel(
     """
     window = _hann_window(options).astype(precision)
     filters = _mel_filters(options)
-    count = options.count_frames(len(signal))
-    mel = np.empty((options.bands, count), np.float32)
-    step = max(1, BLOCK_BYTES // window.nbytes)
-    for start in range(0, count, step):
-        block = mel[:, start : start + step]
+    frame_count = options.count_frames(len(signal))
+    mel = np.empty((options.bands, frame_count), np.float32)
+    block_frames = max(1, BLOCK_BYTES // window.nbytes)
+    for start in range(0, frame_count, block_frames):
+        block = mel[:, start : start + block_frames]
         frames = _frame(signal, options, start, block.shape[1], window.dtype)
         spectrum = scipy.fft.rfft(frames * window)
-        power = np.square(spectrum.real) + np.square(spectrum.imag)
+        power = np.square(spectrum.real) + np.square(spectrum.imag)  # (frames, bins)
         block[:] = filters @ power.T.astype(np.float32, order="C")
     floor = POWER_FLOOR
     if options.top_db is not None:
@@ -204,7 +204,7 @@ def _frame(
 
     They share the memory of a copy of the signal, which has zeros beyond its ends.
     """
-    start = first * options.hop - options.pad
+    start = first * options.hop - options.pad  # in the signal; below 0 is padding
     length = (count - 1) * options.hop + options.n_fft
     samples = np.zeros(length, dtype)
     first_inside = max(0, start)
@@ -243,7 +243,7 @@ def _mel_filters(options: MfccOptions) -> Any:
 
 
 def _band_edges_hz(options: MfccOptions) -> FloatArray:
-    """Return bands + 2 frequencies from 0 to half the rate, at equal steps in mel."""
+    """Return the edges and centres of the mel filters in Hz: bands + 2, at equal steps in mel."""
     top_hz = options.rate_hz / 2
     count = options.bands + 2
     if options.mel == "htk":  # mel = 2595 log₁₀(1 + f / 700)

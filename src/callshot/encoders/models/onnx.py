@@ -176,9 +176,9 @@ def run(
     signal: Float32Array,
     outputs: Sequence[str],
 ) -> list[Float32Array]:
-    """Run a session on one input, and return copies of the named outputs as float32.
+    """Run a session on one input, and return the named outputs as float32.
 
-    `name` is the input that gets `signal`. Without copies, the next run could change an output.
+    `name` is the input that gets `signal`. Outputs are copies, which the next run cannot change.
     """
     batch = np.ascontiguousarray(signal, np.float32)
     with explain_errors(path, f"run on an input of shape {signal.shape}"):
@@ -206,13 +206,12 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
     with explain_errors(source, OPENED):
         model = onnx.load(source, load_external_data=False)
         graph = model.graph
-        # All tensors.
-        made = [name for node in graph.node for name in node.output if name]
+        computed = [name for node in graph.node for name in node.output if name]
         names = []  # of the new outputs
         for output in outputs:
-            matches = [name for name in made if name.startswith(output)]
+            matches = [name for name in computed if name.startswith(output)]
             if not matches:
-                message = f"{source}: no tensor {output!r}{suggest(output, made)}"
+                message = f"{source}: no tensor {output!r}{suggest(output, computed)}"
                 raise InputError(printable(message))
             names.append(output if output in matches else matches[-1])
 
