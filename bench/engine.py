@@ -167,7 +167,7 @@ def numpy_loop(episodes: Episodes) -> float:
 
 def pool_rows(episodes: Episodes, split: Split) -> list[IntArray]:
     """Return the rows of each class outside a fold."""
-    outside = np.flatnonzero(episodes.fold != split.number)
+    outside = np.flatnonzero(episodes.fold != split.fold)
     return np.split(outside, split.pool_start[1:-1])
 
 

@@ -281,7 +281,7 @@ def kernel_work(episodes: Episodes) -> dict[str, tuple[float, float]]:
     return {
         "_draw_supports": (12 * chosen, 2 * pairs),
         "_fill_squares": (8 * pairs, pairs),
-        "_fill_evidence": (12 * chosen + 16 * scores, 4 * scores),
+        "_fill_logits": (12 * chosen + 16 * scores, 4 * scores),
         "_to_scores": (16 * scores, 60 * scores),
         "_measure": (8 * picked, comparisons),
     }

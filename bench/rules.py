@@ -14,7 +14,7 @@ weigh exemplars as `total` asks for: use --rules centroid root-cl2n ridge.
 Beside the classifiers of callshot there are rules that it does not have, all on the vectors of
 root-cl2n unless said otherwise:
 
-    sharper         root-cl2n with evidence times 10, as ridge has it
+    sharper         root-cl2n with logits times 10, as ridge has it
     ridge 0.1       ridge with a tenth of the penalty
     power 0.25      signed fourth roots instead of square roots (Tukey's power; cl2n has power 1)
     root-whitened   square roots, whitened by all vectors on the support side (LDA with the
@@ -51,7 +51,7 @@ from callshot.fewshot.folds import check_tables, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.ridge import TARGET, score_support, support_rows
 from callshot.fewshot.spreads import Spread
-from callshot.fewshot.sweep import Evidence, Scorer, sweep
+from callshot.fewshot.sweep import ComputeLogits, Scorer, sweep
 from callshot.records import FloatArray, IntArray
 from callshot.tables.embedding_tables import read_table
 from callshot.vectors import Vectors
@@ -67,7 +67,7 @@ HOUR_S = 3600
 WIDTH = 2.33  # standard deviations to each side of a 98 % interval
 EQUAL = 0.005  # a smaller difference counts as none
 
-# Evidence (classes, queries) by exemplars, their class numbers, and the queries
+# Logits (classes, queries) by exemplars, their class numbers, and the queries
 Rule = Callable[[FloatArray, IntArray, FloatArray], FloatArray]
 
 
@@ -82,7 +82,7 @@ def score_by_means(means: FloatArray, queries: FloatArray) -> FloatArray:
 
 
 def sharpen(vectors: FloatArray, label: IntArray, queries: FloatArray) -> FloatArray:
-    """Score by class means; evidence that lies farther apart changes only rankings."""
+    """Score by class means; logits that lie farther apart changes only rankings."""
     return TARGET * score_by_means(find_means(vectors, label), queries)
 
 
@@ -172,8 +172,8 @@ def tie_covariances(
 
 def score_by_rule(
     rule: Rule, engine: Engine, split: Split, shots: IntArray, spread: Spread
-) -> Evidence:
-    """Return the function that computes the evidence by some draws, as `Scorer.shared`."""
+) -> ComputeLogits:
+    """Return the function that computes the logits by some draws, as `Scorer.shared`."""
     episodes = engine.for_split(split).episodes
     queries = episodes.vectors[split.rows]
 
@@ -182,7 +182,7 @@ def score_by_rule(
             (span.stop - span.start, len(shots), len(episodes.classes), len(queries))
         )
         for d, draw in enumerate(range(span.start, span.stop)):
-            rows, sizes = support_rows(spread, split.number, draw, shots)
+            rows, sizes = support_rows(spread, split.fold, draw, shots)
             for s, size in enumerate(sizes):
                 chosen = rows[:size]
                 out[d, s] = rule(

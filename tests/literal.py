@@ -132,7 +132,7 @@ def centroids(vectors, query, supports, weights):
 
 
 def ridge(vectors, query, supports, weights):
-    """The weights w of each class solve (X' V X + I) w = X' V t; its evidence is w·z."""
+    """The weights w of each class solve (X' V X + I) w = X' V t; its logit is w·z."""
     rows = np.concatenate(supports).astype(int)
     x = vectors[rows]
     v = np.diag(np.ones(len(rows)) if weights is None else weights[rows])

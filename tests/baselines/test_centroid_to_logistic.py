@@ -55,7 +55,7 @@ def test_at_the_end_it_is_logistic_regression_and_the_gap_gets_smaller(table):
         golden, _ = score_logistic(episodes, c=c)
         queries = episodes.fold == fold
         np.testing.assert_allclose(
-            log_odds(path.evidence[-1]), golden[queries], atol=0.02
+            log_odds(path.logits[-1]), golden[queries], atol=0.02
         )
         assert -1e-9 < path.gap[-1] < 1e-4
         assert (np.diff(path.gap) < 1e-9).all()

@@ -203,7 +203,7 @@ def first_query_scores(episodes, fold, c=1.0):
 
 
 def refined_scores(episodes, fold):
-    return [one[0] for one in refine_split(episodes, fold, 1.0).evidence]
+    return [one[0] for one in refine_split(episodes, fold, 1.0).logits]
 
 
 FITS = {

@@ -21,7 +21,7 @@ from callshot.fewshot.classifiers import (
 from callshot.fewshot.episodes import make_split, make_splits, open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.spreads import make_spread
-from callshot.fewshot.sweep import score_queries, shared_evidence, sweep
+from callshot.fewshot.sweep import score_queries, shared_logits, sweep
 from callshot.spans import concat_spans
 from callshot.vectors import Vectors
 from corpora import both_ways, episodes_of, random_corpus, repeat_vectors, reverse_rows
@@ -53,14 +53,14 @@ def scores_of(table, name, number, protocol=SMALL, **options):
         return score_queries(engine.for_split(split), split, shots)[0]
 
 
-def shared_evidence_of(table, name, number, protocol=SMALL, **options):
+def shared_logits_of(table, name, number, protocol=SMALL, **options):
     """a[draw, shot, n, q] of one fold."""
     with engine_for(table, name, protocol, **options) as engine:
         split = make_split(engine.episodes, number)
         fitted = engine.for_split(split)
         spread = make_spread("shared", fitted.episodes, protocol)
-        evidence = shared_evidence(fitted, split, np.array(protocol.shots), spread)
-        return evidence(slice(0, protocol.shared_draws))
+        logits = shared_logits(fitted, split, np.array(protocol.shots), spread)
+        return logits(slice(0, protocol.shared_draws))
 
 
 def check_values(sums, shot, golden):
@@ -83,14 +83,14 @@ def test_scores_and_values_are_those_of_the_slow_rule(name, memory, sampler):
     rule = literal.RULES[name]
     for f in range(2):
         scores = scores_of(table, name, f, protocol, memory=memory)
-        evidence = shared_evidence_of(table, name, f, protocol, memory=memory)
+        logits = shared_logits_of(table, name, f, protocol, memory=memory)
         for s, k in enumerate(protocol.shots):
             golden = reference.score_fold(episodes, protocol, "per-query", k, f, rule)
             np.testing.assert_allclose(
                 scores[s].transpose(1, 2, 0), golden[:, :, :-1], rtol=1e-9, atol=1e-9
             )
             golden = reference.score_fold(episodes, protocol, "shared", k, f, rule)
-            assert evidence[:, s].argmax(axis=1).T.tolist() == golden[:, :, -1].tolist()
+            assert logits[:, s].argmax(axis=1).T.tolist() == golden[:, :, -1].tolist()
     for spread in SPREADS:
         sums = run(table, name, protocol, spread, memory=memory)
         check_values(
@@ -186,8 +186,8 @@ def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
     table = Vectors.from_columns(
         "e", vectors, "uvwxyz", "uvwxyz", "aaabbb", [()] * 6, fold
     )
-    evidence = shared_evidence_of(table, "cosine", 0, memory=memory)
-    assert evidence[:, 1:, 0].tolist() == [[[0.0, 0.0]] * 3] * 4
+    logits = shared_logits_of(table, "cosine", 0, memory=memory)
+    assert logits[:, 1:, 0].tolist() == [[[0.0, 0.0]] * 3] * 4
     scores = scores_of(table, "cosine", 0, memory=memory)[1, :, :, 0]
     np.testing.assert_allclose(scores[0], -scores[1])
     golden = literal.cosine(episodes_of(table), 0, [4, 5])

@@ -267,7 +267,7 @@ def test_metrics_of_decisions_and_their_chance_are_means_over_classes_then_folds
     for s, shots in enumerate(k.tolist()):
         f1, recall, chance, balanced_chance = [], [], [], []
         for split in make_splits(episodes):
-            samples, of_draws = sampled_decisions(episodes, spread, shots, split.number)
+            samples, of_draws = sampled_decisions(episodes, spread, shots, split.fold)
             queries = np.arange(len(split.rows))
             inputs = (split.label, split.relevant.T, np.ones(len(queries)))
             f1.append([f1_of_classes(decided, *inputs) for decided in samples])

@@ -15,7 +15,7 @@ from corpora import episodes_of, random_corpus
 
 @pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize("dimensions", [2, 30])
-def test_the_evidence_at_every_size_is_that_of_scikit_learn(dimensions, is_weighted):
+def test_the_logits_at_every_size_are_those_of_scikit_learn(dimensions, is_weighted):
     rng = np.random.default_rng(dimensions)
     vectors = rng.normal(size=(13, dimensions))
     vectors[7] = vectors[2]  # the sampler `replacement` draws one exemplar twice

@@ -16,7 +16,7 @@ from callshot.fewshot.episodes import make_split, make_splits, open_engine
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
-from callshot.fewshot.sweep import query_evidence, score_queries, sweep
+from callshot.fewshot.sweep import query_logits, score_queries, sweep
 from corpora import (
     SMALL,
     both_ways,
@@ -142,14 +142,14 @@ def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypat
         check_bootstrap(engine, split)
 
 
-def evidence_of(engine, split):
+def logits_of(engine, split):
     """a_n (shots, classes, queries, draws), before any score is taken."""
     shots = np.array(engine.protocol.shots)
     classes = len(engine.episodes.classes)
     queries = len(split.rows)
-    evidence = np.empty((len(shots), classes, queries, engine.protocol.draws))
-    query_evidence(engine, split, shots, evidence)(slice(0, queries))
-    return evidence
+    logits = np.empty((len(shots), classes, queries, engine.protocol.draws))
+    query_logits(engine, split, shots, logits)(slice(0, queries))
+    return logits
 
 
 @both_ways
@@ -164,16 +164,16 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
         episodes = engine.episodes
         given = dataclasses.replace(episodes, vectors=table.matrix[episodes.rows])
         for split in make_splits(episodes):
-            evidence = evidence_of(engine, split)
+            logits = logits_of(engine, split)
             for s, q, r in np.ndindex(
                 len(protocol.shots), len(split.rows), protocol.draws
             ):
                 check_bound(
-                    given, protocol, evidence[s, :, q, r], s, int(split.rows[q]), r
+                    given, protocol, logits[s, :, q, r], s, int(split.rows[q]), r
                 )
 
 
-def check_bound(episodes, protocol, evidence, s, query, number):
+def check_bound(episodes, protocol, logits, s, query, number):
     exact = []
     distance = []
     for n in range(len(episodes.classes)):
@@ -185,7 +185,7 @@ def check_bound(episodes, protocol, evidence, s, query, number):
         distance.append(np.sum((episodes.vectors[query] - centre) ** 2))
     # A common shift is free: it cancels in every score.
     golden = [float(a - exact[0]) for a in exact]
-    assert np.abs(evidence - evidence[0] - golden).max() <= 2e-6 * max(distance)
+    assert np.abs(logits - logits[0] - golden).max() <= 2e-6 * max(distance)
 
 
 def test_more_shots_more_bootstraps_and_more_draws_leave_the_earlier_values_alone():
@@ -252,7 +252,7 @@ def test_ties_are_those_of_positives_with_other_queries(spread):
             protocol,
             spread,
             1,
-            split.number,
+            split.fold,
             literal.by_class(literal.exact_centroid),
         )
         for n, q in np.argwhere(split.relevant):
@@ -280,7 +280,7 @@ def test_per_class_values_and_reduced_scoring_are_the_literal_ones():
         for metric in reference.METRICS
     }
     for split in make_splits(episodes):
-        f = split.number
+        f = split.fold
         scores = reference.score_fold(episodes, protocol, "shared", 2, f)
         for draw in range(protocol.shared_draws):
             sample = scores[:, draw]

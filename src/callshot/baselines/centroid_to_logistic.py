@@ -38,18 +38,18 @@ EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 class Path(NamedTuple):
     """The path of one split: its reported steps, and what was reached at each of them.
 
-    `evidence` is (queries, classes), `gap` how far J is above its optimum. Before the first step,
+    `logits` is (queries, classes), `gap` how far J is above its optimum. Before the first step,
     the scores of the centroid are divided by `temperature`.
     """
 
     temperature: float
     steps: list[int]
-    evidence: list[FloatArray]
+    logits: list[FloatArray]
     gap: list[float]
 
-    def evidence_at(self, step: int) -> FloatArray:
-        """Return the evidence at the last reported step up to `step`."""
-        return self.evidence[bisect_right(self.steps, step) - 1]
+    def logits_at(self, step: int) -> FloatArray:
+        """Return the logits at the last reported step up to `step`."""
+        return self.logits[bisect_right(self.steps, step) - 1]
 
 
 class Refinement(NamedTuple):
@@ -87,7 +87,7 @@ def refine_centroid(
     longest = max(paths, key=lambda path: path.steps[-1])
     rows = []
     for step in longest.steps:
-        scores = gather(episodes, [path.evidence_at(step) for path in paths])
+        scores = gather(episodes, [path.logits_at(step) for path in paths])
         rows.append(measure(episodes, scores, categories))
     values = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     temperatures = np.array([path.temperature for path in paths])
@@ -140,7 +140,7 @@ def refine_split(
             weight = descent.weight(point) / deviation
             layer = LinearLayer(weight, point.bias)
             path.steps.append(step)
-            path.evidence.append(layer(queries)[place])
+            path.logits.append(layer(queries)[place])
             path.gap.append(descent.evaluate(point)[0] - optimum)
         if is_last:
             break

@@ -117,7 +117,7 @@ def score_end_to_end(
             name="aerd",
             kind=encoder.title,
             fold=fold,
-            number=number,
+            query_fold=number,
             facts=facts,
             context=context,
         )

@@ -34,11 +34,11 @@ Tensor = Any
 
 
 class GpuTrainer(SupportDrawer):
-    """Fills in the evidence for queries of a split by fits on a GPU, as a `SplitScorer` does.
+    """Fills in the logits for queries of a split by fits on a GPU, as a `SplitScorer` does.
 
     label, turn     of each row of a draw: its class, and its number within the class
     sizes           rows of a draw at each k, as far as that is not the whole support side
-    whole           evidence by the whole support side; None if no k needs it
+    whole           logits by the whole support side; None if no k needs it
     fits_at_a_time  as many as the memory of the GPU holds
     """
 
@@ -81,7 +81,7 @@ class GpuTrainer(SupportDrawer):
         return distinct[number]
 
     def shared(self, span: slice) -> Tensor:
-        """Return the evidence by some draws that all queries share.
+        """Return the logits by some draws that all queries share.
 
         It is (shots, classes, queries · draws).
         """
@@ -98,7 +98,7 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def per_query(self, draws: int) -> Tensor:
-        """Return the evidence (shots, classes, queries · draws) by each query's own draws."""
+        """Return the logits (shots, classes, queries · draws) by each query's own draws."""
         queries = self.vectors[upload(self.split.rows, self.gpu)]
         out = self._new_table(draws)
         for span in blocks(len(queries), self.fits_at_a_time // draws):
@@ -112,7 +112,7 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return memory for the evidence (shots, classes, queries, draws).
+        """Return memory for the logits (shots, classes, queries, draws).
 
         It is filled in at the shots where a draw is the whole support side.
         """

@@ -41,8 +41,8 @@ from callshot.fewshot.ridge import support_rows
 from callshot.fewshot.spreads import Spread, make_spread
 from callshot.fewshot.sweep import (
     Categories,
-    Evidence,
-    Fill,
+    ComputeLogits,
+    FillLogits,
     Scorer,
     sweep,
     widen_total,
@@ -146,7 +146,7 @@ def score_each(
     c_values: tuple[float, ...],
     tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
-    """Train on the other folds with each C; yield the evidence (queries, classes) for a fold.
+    """Train on the other folds with each C; yield the logits (queries, classes) for a fold.
 
     Each distinct query is multiplied once, so that equal ones tie.
     """
@@ -162,7 +162,7 @@ def score_each(
 def score_whole_support(
     engine: Engine, split: Split, shots: IntArray, c: float
 ) -> FloatArray | None:
-    """Train on the whole support side; return the evidence, (classes, queries).
+    """Train on the whole support side; return the logits, (classes, queries).
 
     None if no draw is the whole support side: the largest k leaves exemplars of a class out, or
     exemplars are drawn with replacement.
@@ -170,13 +170,13 @@ def score_whole_support(
     reaches_all = shots[-1] >= split.largest_pool
     if not (reaches_all and engine.protocol.distinct):
         return None
-    return next(score_each(engine.episodes, split.number, (c,))).T
+    return next(score_each(engine.episodes, split.fold, (c,))).T
 
 
 def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
     """Return the log-odds of every query, (rows, classes); NaN in the common fold.
 
-    `a` has the evidence (queries, classes) of each split, in the order of the folds.
+    `a` has the logits (queries, classes) of each split, in the order of the folds.
     """
     scores = np.full(episodes.relevant.shape, np.nan)
     for number, table in enumerate(a):
@@ -317,7 +317,7 @@ def standardise(vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray
 
 
 DRAWS = 100
-ENGINE_BYTES = 2**28  # no matrices are built; this limits the evidence of a task
+ENGINE_BYTES = 2**28  # no matrices are built; this limits the logits of a task
 
 Layers = tuple[FloatArray, FloatArray]  # weight (fits, classes, dimensions) and bias
 
@@ -353,7 +353,7 @@ def sweep_logistic(
         shared_draws=min(draws, protocol.shared_draws),
         total_samples=min(draws, protocol.total_samples),
     )
-    scorer = Scorer(partial(shared_evidence, c), partial(query_evidence, c))
+    scorer = Scorer(partial(shared_logits, c), partial(query_logits, c))
     if gpu is not None:
         from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
 
@@ -374,12 +374,12 @@ def sweep_logistic(
     return k, sums
 
 
-def shared_evidence(
+def shared_logits(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
-) -> Evidence:
-    """Return the function that trains on some draws that all queries share.
+) -> ComputeLogits:
+    """Return a function that trains at every k on draws that all queries of a split share.
 
-    It gets a slice of the draws, trains at each draw and k, and returns the evidence.
+    It gets a slice of the draws, and returns the logits (draws, shots, classes, queries).
     """
     whole, fit = draw_fitter(c, engine, split, shots, spread)
     # Each distinct query is multiplied once, so that equal ones tie.
@@ -387,26 +387,25 @@ def shared_evidence(
     classes = len(engine.episodes.classes)
 
     def compute(span: slice) -> FloatArray:
-        """Train on the draws in `span`; return the evidence, (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
-        evidence = np.empty((len(draws), len(shots), classes, len(split.rows)))
-        for draw, out in zip(draws, evidence, strict=True):
-            weight, bias = fit(split.number, draw)  # of the first shots
-            logits = np.empty((bias.size, len(queries)))
+        logits = np.empty((len(draws), len(shots), classes, len(split.rows)))
+        for draw, out in zip(draws, logits, strict=True):
+            weight, bias = fit(split.fold, draw)  # of the first shots
             weight_rows = weight.reshape(bias.size, -1)  # one for each k and class
-            multiply(weight_rows, queries, is_symmetric=False, out=logits)
-            by_class = logits.reshape(*bias.shape, -1)
+            products = np.empty((bias.size, len(queries)))
+            multiply(weight_rows, queries, is_symmetric=False, out=products)
+            by_class = products.reshape(*bias.shape, -1)
             with_bias = by_class + bias[..., None]
             out[: len(bias)] = with_bias[..., place]
             out[len(bias) :] = whole
-        return evidence
+        return logits
 
     return compute
 
 
-def query_evidence(
+def query_logits(
     c: float, engine: Engine, split: Split, shots: IntArray, out: FloatArray
-) -> Fill:
+) -> FillLogits:
     """Return the function that trains on the own draws of some queries.
 
     It gets a slice of the queries, and fills `out` (shots, classes, queries, draws).
@@ -415,7 +414,7 @@ def query_evidence(
     whole, fit = draw_fitter(c, engine, split, shots, spread)
 
     def fill(span: slice) -> None:
-        """Train on the draws of the queries in `span`, and fill in their evidence."""
+        """Train on the draws of the queries in `span`, and fill in their logits."""
         for position in range(span.start, span.stop):
             query = int(split.rows[position])
             for draw in range(engine.protocol.draws):
@@ -431,11 +430,11 @@ def query_evidence(
 def draw_fitter(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> tuple[FloatArray | None, Callable[[int, int], Layers]]:
-    """Return the evidence by the whole support side, and a function to train on a draw.
+    """Return the logits by the whole support side, and a function to train on a draw.
 
     The function gets the query or fold, as `support_rows` does, and the number of a draw. It trains
     at every k at which the draw is not the whole support side. For the other k, the first result is
-    the evidence, (classes, queries); it is None if there is no such k.
+    the logits, (classes, queries); it is None if there is no such k.
     """
     episodes = engine.episodes
     whole = score_whole_support(engine, split, shots, c)

@@ -136,7 +136,7 @@ def choose_cell(
     all_cells = [tuple(CELLS)] * episodes.folds
     inputs = (episodes, groups, sequences)
     jobs = plan_jobs(*inputs, all_cells, hidden, networks, context)
-    searched = {job.number for job in jobs if job.held_out.any()}
+    searched = {job.query_fold for job in jobs if job.held_out.any()}
     for fold in set(range(episodes.folds)) - searched:
         raise InputError(
             f"fold {fold}: no class has two recordings on its support side, so nothing can "
@@ -219,7 +219,7 @@ def plan_jobs(
                 name=name,
                 kind=CELLS[name],
                 fold=episodes.fold,
-                number=fold,
+                query_fold=fold,
                 facts=facts,
                 context=context,
             )

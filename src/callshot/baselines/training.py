@@ -311,7 +311,7 @@ class TrainingJob:
     name: str
     kind: str
     fold: IntArray
-    number: int
+    query_fold: int
     facts: Metadata
     context: TrainingContext
     saved: Checkpoint = field(init=False)
@@ -323,7 +323,7 @@ class TrainingJob:
     @property
     def title(self) -> str:
         """What messages call it."""
-        return f"{self.kind}, fold {self.number}, seed {self.config.member}"
+        return f"{self.kind}, fold {self.query_fold}, seed {self.config.member}"
 
     @property
     def parameters(self) -> int:
@@ -337,7 +337,7 @@ class TrainingJob:
     @cached_property
     def rows(self) -> IntArray:
         """The rows on the support side."""
-        return np.flatnonzero(self.fold != self.number)
+        return np.flatnonzero(self.fold != self.query_fold)
 
     @cached_property
     def held_out(self) -> BoolArray:
@@ -366,7 +366,7 @@ class TrainingJob:
         """The path of the file."""
         text = json.dumps(self.key, sort_keys=True)
         digest = sha256_text(text)[:16]
-        place = f"fold{self.number}-seed{self.config.member}"
+        place = f"fold{self.query_fold}-seed{self.config.member}"
         folder = Path(self.context.folder or "")
         return folder / f"{place}-{self.name}-{digest}.safetensors"
 
@@ -521,7 +521,7 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
         if not all(tensor.isfinite().all() for tensor in weights.values()):
             raise job.diverged(f"its weights are not finite after {epochs} epochs")
         job.save(Checkpoint("finished", epochs, losses), weights, pool)
-    queries = np.flatnonzero(job.fold == job.number)
+    queries = np.flatnonzero(job.fold == job.query_fold)
     return network.predict(queries), epochs
 
 
@@ -537,8 +537,8 @@ def run_trainings(
     tables: dict[int, list[FloatArray]] = {}
     epochs: dict[int, list[int]] = {}
     for job, (job_scores, job_epochs) in zip(jobs, outcomes, strict=True):
-        tables.setdefault(job.number, []).append(job_scores)
-        epochs.setdefault(job.number, []).append(job_epochs)
+        tables.setdefault(job.query_fold, []).append(job_scores)
+        epochs.setdefault(job.query_fold, []).append(job_epochs)
     fold = jobs[0].fold
     first_scores, _ = outcomes[0]
     outputs = first_scores.shape[1]

@@ -217,12 +217,12 @@ class CentroidClassifier:
 
     def predict(self, X: ArrayLike) -> Labels:
         """Return the label of the nearest class mean for each row of X."""
-        numbers = self._evidence(X).argmax(axis=1)
+        numbers = self._logits(X).argmax(axis=1)
         return self.classes_[numbers]
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return softmax(a), (n_samples, n_classes)."""
-        return softmax(self._evidence(X))
+        return softmax(self._logits(X))
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return log-odds, which rank as the probabilities do and do not saturate.
@@ -230,14 +230,14 @@ class CentroidClassifier:
         The shape is (n_samples, n_classes); for two classes it is (n_samples,), and the log-odds
         are those of the second.
         """
-        scores = log_odds(self._evidence(X))
+        scores = log_odds(self._logits(X))
         return scores[:, 1] if len(self.classes_) == 2 else scores
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the share of rows whose label is predicted."""
         return float(np.mean(self.predict(X) == np.asarray(y)))
 
-    def _evidence(self, X: ArrayLike) -> FloatArray:
+    def _logits(self, X: ArrayLike) -> FloatArray:
         """Return a_n = 2 c_n·z − |c_n|² of each row z of X, (n_samples, n_classes)."""
         vectors, _ = _validate(self, X)
         return vectors @ self._weight.T + self._bias

@@ -46,13 +46,14 @@ LARGEST = 1e100  # of values that are squared and summed
 
 @dataclass(frozen=True)
 class Episodes:
-    """Everything that does not change from draw to draw, one row per segment.
+    """The labelled vectors that classifiers are evaluated on, one row per segment.
 
-    `rows` are the rows of the table, `segment` and `recording` their names. `vectors` (rows,
-    dimensions) are centred: the table's minus `origin`. Class n begins at row class_start[n].
-    `fold` is the fold of each row, `folds` their number. `relevant` (rows, classes) says which
-    classes are among the labels of a row. Random numbers depend on the keys alone.
-    `joined_dimensions` are the dimensions of each of several joined encoders, which each split
+    Only segments of the evaluated classes are rows, ordered by class; class n begins at row
+    class_start[n]. `rows` are their rows in the table of embeddings, `segment` and `recording`
+    their names. `vectors` (rows, dimensions) are centred: the table's minus `origin`. `fold` is
+    the fold of each row, `folds` the number of folds. `relevant` (rows, classes) says which classes
+    are among the labels of a row. Random numbers depend on the keys, hashes of names, alone. If
+    several encoders were joined, `joined_dimensions` are the columns of each, which each split
     scales to equal distances. With `only_common`, supports come from the common fold alone.
     """
 
@@ -94,16 +95,16 @@ class Episodes:
         return distinct_rows(self.vectors)
 
     def distinct_at(self, rows: IntArray | slice) -> tuple[FloatArray, IntArray]:
-        """Return the distinct vectors of some rows, and for each row the number of its vector."""
+        """Return each distinct vector of some rows once, and its place there for each row."""
         vectors, index = self.distinct
         numbers, place = np.unique(index[rows], return_inverse=True)
         return vectors[numbers], place
 
-    def is_support(self, number: int) -> Mask:
-        """Return whether each row is on the support side of a fold."""
+    def is_support(self, query_fold: int) -> Mask:
+        """Return whether each row may be an example for the queries in a fold."""
         if self.only_common:
             return self.fold == COMMON_FOLD
-        return self.fold != number
+        return self.fold != query_fold
 
     def transformed(self, transform: Transform) -> "Episodes":
         """Return the episodes on transformed vectors; equal vectors stay equal."""
@@ -122,7 +123,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Split:
-    """One fold of queries, and the pools of its supports.
+    """One fold of queries, and the pools from which their supports are drawn.
 
     `rows` are the queries, as rows of the episodes, `label` their class numbers, and `relevant`
     (classes, queries) says which classes are among their labels. `outside` is whether each row of
@@ -131,7 +132,7 @@ class Split:
     inside the class.
     """
 
-    number: int
+    fold: int
     rows: IntArray
     label: IntArray
     relevant: Mask
@@ -167,13 +168,14 @@ def plan_episodes(
 ) -> Episodes:
     """Select the segments of eligible classes, in order of class and segment id, and centre them.
 
-    Raises InputError, with the file of the embeddings, if fewer than two classes are eligible or
-    values are too large or too small to compute with.
+    `folds` are of each row of the embeddings, `counts` say which classes are eligible. Raises
+    InputError, with the file of the embeddings, if fewer than two classes are eligible or values
+    are too large or too small to compute with.
     """
     try:
         classes = evaluated_classes(counts)
-        number = {name: n for n, name in enumerate(classes)}
-        class_of_row = [number.get(name, -1) for name in embeddings.label]
+        class_number = {name: n for n, name in enumerate(classes)}
+        class_of_row = [class_number.get(name, -1) for name in embeddings.label]
         eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
         eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
         rows = np.array(eligible, np.int64)
@@ -203,13 +205,13 @@ def plan_episodes(
     )
 
 
-def make_split(episodes: Episodes, number: int) -> Split:
-    """Return the queries of one fold and the pools of its support side."""
-    outside = episodes.is_support(number)
-    rows = np.flatnonzero(episodes.fold == number)
+def make_split(episodes: Episodes, fold: int) -> Split:
+    """Return the queries of one fold and the pools of examples for them."""
+    outside = episodes.is_support(fold)
+    rows = np.flatnonzero(episodes.fold == fold)
     label = episodes.label[outside]
     return Split(
-        number=number,
+        fold=fold,
         rows=rows,
         label=episodes.label[rows],
         relevant=np.ascontiguousarray(episodes.relevant[rows].T),
@@ -221,20 +223,20 @@ def make_split(episodes: Episodes, number: int) -> Split:
 
 def make_splits(episodes: Episodes) -> list[Split]:
     """Return every split, in the order of the folds."""
-    return [make_split(episodes, number) for number in range(episodes.folds)]
+    return [make_split(episodes, fold) for fold in range(episodes.folds)]
 
 
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return each distinct row once, by first occurrence, and for each row its number there.
+    """Return each distinct row once, by first occurrence, and for each row its place there.
 
     Where the first few columns already differ between all rows, the other columns are not read.
     """
-    first_columns = rows[:, :FEW_COLUMNS] + 0.0
+    first_columns = rows[:, :FEW_COLUMNS] + 0.0  # −0.0 becomes 0.0
     if len(np.unique(first_columns, axis=0)) == len(rows):
         return rows, np.arange(len(rows))
     numbers: dict[bytes, int] = {}
     index = np.empty(len(rows), np.int64)
-    for i, row in enumerate(rows + 0.0):  # −0.0 is 0.0
+    for i, row in enumerate(rows + 0.0):
         index[i] = numbers.setdefault(row.tobytes(), len(numbers))
     if len(numbers) == len(rows):
         return rows, index
@@ -260,6 +262,7 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
             "too large or too small to compute with; multiply or divide all vectors by a constant"
         )
     _, exponent = np.frexp(spread)
+    # Steps of 1/16 to 1/8 of the range, at least the smallest normal float.
     grid = np.ldexp(1.0, np.maximum(exponent - 4, -1022))
     rounded = np.rint(table.mean(axis=0) / grid) * grid
     origin = np.where(spread > 0, rounded, table[0])
@@ -275,10 +278,12 @@ BLOCK_ROWS = 64  # queries in one multiplication
 
 @dataclass(frozen=True)
 class Engine:
-    """Episodes under a protocol; `memory` is in bytes. With a GPU, sweeps run on it.
+    """What a sweep works on: episodes, a protocol, a classifier, and the resources of the machine.
 
-    `notes` get a line where the GPU cannot do its work. With a classifier that is fitted to splits,
-    or joined encoders that are scaled, only the engine that `for_split` returns can run.
+    `memory` limits the tables of products, in bytes. `step` is called with progress in shots. With
+    a `gpu`, sweeps run on it; `notes` get a line where it cannot do its work. With a classifier
+    that is fitted to splits, or joined encoders that are scaled, only the engine that `for_split`
+    returns can run.
     """
 
     episodes: Episodes
@@ -342,9 +347,8 @@ class Engine:
         """Return the engine on the vectors that its classifier makes from a split."""
         if self.classifier.fit is None and not self.episodes.joined_dimensions:
             return self
-        return replace(
-            self, episodes=transform_split(self.episodes, self.classifier, split.number)
-        )
+        episodes = transform_split(self.episodes, self.classifier, split.fold)
+        return replace(self, episodes=episodes)
 
     def run(
         self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0
@@ -395,28 +399,28 @@ def open_engine(
 
 
 def transform_split(
-    episodes: Episodes, classifier: Classifier, number: int
+    episodes: Episodes, classifier: Classifier, query_fold: int
 ) -> Episodes:
-    """Return the episodes on the vectors that a classifier makes from a split's support side.
+    """Return the episodes with the vectors that a classifier reads when it scores one fold.
 
-    Joined encoders are scaled first.
+    The transform of the classifier is fitted to the support side of the fold. Joined encoders are
+    scaled first.
     """
-    outside = episodes.is_support(number)
+    is_support = episodes.is_support(query_fold)
     if episodes.joined_dimensions:
-        transform = equalise_encoders(
-            episodes.vectors[outside], episodes.joined_dimensions
-        )
+        support = episodes.vectors[is_support]
+        transform = equalise_encoders(support, episodes.joined_dimensions)
         episodes = replace(episodes.transformed(transform), joined_dimensions=())
     if classifier.fit is None:
         return episodes
-    return episodes.transformed(classifier.fit(episodes.vectors[outside]))
+    return episodes.transformed(classifier.fit(episodes.vectors[is_support]))
 
 
 def gram_bytes(episodes: Episodes, rule: str) -> int:
-    """Return the bytes that the products inside each class and those of the largest fold take.
+    """Return the bytes of the tables of products of vectors that a rule looks up.
 
-    The products of a fold's queries with all rows exist twice, once transposed. Ridge regression
-    needs the products of all rows instead.
+    They are the products inside each class, and those of the largest fold's queries with all rows;
+    these exist twice, once transposed. Ridge regression needs the products of all rows instead.
     """
     if rule == "ridge":
         return 8 * len(episodes.rows) ** 2
@@ -429,9 +433,9 @@ def gram_bytes(episodes: Episodes, rule: str) -> int:
 
 
 def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]:
-    """Return one matrix per class, one after another, and where that of each class begins.
+    """Return a square matrix per class, flat, one after another, and where each one begins.
 
-    A matrix has the products of the vectors of a class, for the medoid their distances.
+    It has the products of all pairs of vectors of the class, for the rule `medoid` their distances.
     """
     sizes = np.diff(episodes.class_start)
     start = np.concatenate([[0], np.cumsum(sizes**2)])
@@ -454,9 +458,9 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
 
 
 def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
-    """Return the products of all rows from a table of the products of distinct rows.
+    """Return the products of all rows from a table of the products of distinct vectors.
 
-    `left` and `right` are the numbers of each row's vector along the two axes of the table.
+    `left` and `right` have, for each row, the place of its vector along the two axes of the table.
     """
     return table[np.ix_(left, right)]
 
@@ -470,10 +474,11 @@ def cross_products(engine: Engine, split: Split) -> FloatArray:
     queries, query_place = engine.queries(split)
     rows, row_place = engine.episodes.distinct
     table = np.empty((len(queries), len(rows)))  # of distinct vectors
-    spans = blocks(len(queries), BLOCK_ROWS)
-    engine.run(
-        [partial(np.dot, queries[span], rows.T, out=table[span]) for span in spans]
-    )
+    tasks = [
+        partial(np.dot, queries[span], rows.T, out=table[span])
+        for span in blocks(len(queries), BLOCK_ROWS)
+    ]
+    engine.run(tasks)
     return expand(table, query_place, row_place)
 
 

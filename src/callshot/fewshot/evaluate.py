@@ -61,8 +61,8 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import Spread, make_spread
 from callshot.fewshot.sweep import (
     Categories,
-    query_evidence,
-    shared_evidence,
+    query_logits,
+    shared_logits,
     sweep,
     sweep_folds,
     widen_total,
@@ -492,34 +492,34 @@ def rerun_episode(
     segments = [tuple(episodes.segment[row] for row in rows) for rows in supports]
     rule = find_classifier(classifier)
     with open_engine(episodes, protocol, 1, 0, classifier=rule) as engine:
-        evidence = _score_query(engine, drawn, query, k, draw)
+        logits = _score_query(engine, drawn, query, k, draw)
     to_scores = softmax if protocol.score == "softmax" else log_odds
     return Episode(
         segment,
         k,
         draw,
         support=dict(zip(episodes.classes, segments, strict=True)),
-        scores=dict(zip(episodes.classes, to_scores(evidence).tolist(), strict=True)),
+        scores=dict(zip(episodes.classes, to_scores(logits).tolist(), strict=True)),
     )
 
 
 def _score_query(
     engine: Engine, spread: Spread, query: int, k: int, draw: int
 ) -> FloatArray:
-    """Return the evidence of each class, (classes,), for one row as a query, in one draw."""
+    """Return the logits of each class, (classes,), for one row as a query, in one draw."""
     split = make_split(engine.episodes, int(engine.episodes.fold[query]))
     shots = np.array([k])
     position = int(np.searchsorted(split.rows, query))  # among the queries of its fold
     if not spread.has_own_draws:
-        compute = shared_evidence(engine.for_split(split), split, shots, spread)
-        evidence = compute(slice(draw, draw + 1))  # (1 draw, 1 k, classes, queries)
-        return evidence[0, 0, :, position]
+        compute = shared_logits(engine.for_split(split), split, shots, spread)
+        logits = compute(slice(draw, draw + 1))  # (1 draw, 1 k, classes, queries)
+        return logits[0, 0, :, position]
     # Draws are made from the first on, up to the one that is wanted.
     engine = replace(engine, protocol=replace(engine.protocol, draws=draw + 1))
-    evidence = np.empty((1, len(split.relevant), len(split.rows), draw + 1))
-    fill = query_evidence(engine.for_split(split), split, shots, evidence)
+    logits = np.empty((1, len(split.relevant), len(split.rows), draw + 1))
+    fill = query_logits(engine.for_split(split), split, shots, logits)
     fill(slice(position, position + 1))
-    return evidence[0, :, position, draw]
+    return logits[0, :, position, draw]
 
 
 def sweep_on_cluster(

@@ -83,7 +83,7 @@ def measure(
     decided: NDArray[np.uint16],
     units: IntArray | None = None,
 ) -> FoldMetrics:
-    """Return the metrics of some draws of one fold, tables (draws, shots, classes).
+    """Return AP, AUROC and decisions of each class in some draws of one fold.
 
     `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries) the number of
     the class that was decided for. `units` are the weights of queries, (draws, queries), as whole
@@ -111,12 +111,12 @@ def by_sample(metrics: Sequence[FoldMetrics]) -> ClassTables:
 
 
 class Fold(NamedTuple):
-    """The queries of a fold by class, and how they weigh in each sample; all weigh 1 by default.
+    """The number of queries of a fold by class, and their mean weights in each sample.
 
-    `size` counts all queries, `queries` (classes, 1) those with each class as their label. Weights
-    are means: of all queries (samples), and of a class's positives and of the queries with it as
-    their label (classes, samples). `auroc_weight` is that of the positives, but 0 for a class for
-    which every query is positive.
+    `size` counts all queries, `queries` (classes, 1) those with each class as their label. The mean
+    weights are those of all queries (samples), of the positives of each class, and of the queries
+    with each class as their label (classes, samples). `auroc_weight` is that of the positives, but
+    0 for a class for which every query is positive.
     """
 
     size: Any
@@ -130,7 +130,7 @@ class Fold(NamedTuple):
 def weigh_fold(split: Split, weights: Any) -> Fold:
     """Count the queries of a fold by class, and average their weights by class.
 
-    `weights` is (queries, samples); None if all queries have weight 1.
+    `weights` is (queries, samples); None if all queries have weight 1, in one sample.
     """
     size = len(split.rows)
     if weights is None:
@@ -155,13 +155,15 @@ def weigh_fold(split: Split, weights: Any) -> Fold:
 class Formula:
     """How a metric is computed from the tables of a fold.
 
-    `of_classes` is the value of each class, (…, classes, samples), times its weight in the mean
-    over folds; `weight` names it, and a class of weight 0 has no value. The metric is the mean of
-    these values over classes, or `of_fold`: the value of all queries, times their mean weight.
+    `of_classes` returns the value of each class, (…, classes, samples), times the weight of the
+    class in the mean over folds. `weight` is the field of `Fold` with that weight; a class of
+    weight 0 has no value. The metric is the mean of these values over classes. If there is
+    `of_fold`, it is what that returns: the value of all queries, times their mean weight.
 
-    `chance` is what a random ranking of a class scores, given its positives and all queries. For
-    decisions it is what they would score in a split, at every shot, if they did not depend on the
-    query, given the probability (shots, classes) of a decision for each class.
+    For metrics of rankings, `chance` returns what a random ranking of a class scores, given its
+    positives and all queries. For decisions it returns what they would score in a split, at every
+    shot, if they did not depend on the query, given the probability (shots, classes) of a decision
+    for each class.
     """
 
     of_classes: Callable[[Fold, ClassTables], Any]
@@ -172,11 +174,12 @@ class Formula:
 
 
 def weighted_f1(fold: Fold, tables: ClassTables) -> Any:
-    """Return the F1 of the decisions for each class, 2 TP / (2 TP + FP + FN), weighted.
+    """Return the F1 of the decisions for each class, times the mean weight of its queries.
 
-    A decision for any label of a query is right, a true positive of the class that was decided for.
-    Any other is a false positive of that class, and a false negative of the query's own label. A
-    class without queries and decisions scores 0, as in scikit-learn with zero_division=0.
+    F1 is 2 TP / (2 TP + FP + FN). A decision for any label of a query is right, a true positive of
+    the class that was decided for. Any other is a false positive of that class, and a false
+    negative of the query's own label. A class without queries and decisions scores 0, as in
+    scikit-learn with zero_division=0. Tables and the result are (…, classes, samples).
     """
     false_negative = fold.label_weight * fold.queries - tables.hits
     # 2 TP + FP + FN, as `decided` is TP + FP.
@@ -262,14 +265,17 @@ FORMULAS = {
 
 
 class MetricSums:
-    """Sums over folds, added in their order, so that nothing of size folds × samples is stored.
+    """The metrics of a sweep: sums over folds, which `finish` turns into means.
+
+    Folds are added one after another, so that nothing of size folds × samples is stored.
 
     values[scoring, metric] is (shots, samples); per_class[metric] is (shots, classes, samples).
     Scoring `all` averages over classes, `reduced` inside each category first. A class that has no
     value of a metric in a fold (its AUROC, where every query is positive for it) is left out of
-    that fold's mean, and `undefined[metric]` counts it. `chance` is what the same decisions would
-    score if they did not depend on the query, by metric and shot; NaN where no decisions were
-    counted.
+    that fold's mean, and `undefined[metric]` counts it. `tied` (shots, classes) counts tied
+    positives, `decisions` is (shots, true class, predicted class). `chance` is what the same
+    decisions would score if they did not depend on the query, by metric and shot; NaN where no
+    decisions were counted.
 
     In the spread `total` queries have weights. There the value of a class is its mean over folds,
     weighted by the mean weight of its positives in the fold: with one recording per fold and class
@@ -322,8 +328,9 @@ class MetricSums:
     ) -> None:
         """Begin a fold; metrics that are added from now on are of this fold.
 
-        `weights` (queries, samples) are those of its queries, None if all are 1. If samples share
-        weights, these have few columns, and `column` (samples,) is the column of each sample.
+        `weights` (queries, samples) are the weights of its queries, None if all are 1. Where many
+        samples have the same weights, `weights` has each of them once, and `column` (samples,) is
+        the column of each sample.
         """
         self._is_weighted = weights is not None
         decided = self.zeros(*self.tied.shape)
@@ -334,35 +341,37 @@ class MetricSums:
             fold = Fold(size, queries, *by_sample)
         self._folds.append((split, fold, decided))
 
-    def add(self, row: Any, tables: ClassTables) -> None:
-        """Add the tables of the open fold at one or more rows.
+    def add(self, rows: slice, tables: ClassTables) -> None:
+        """Add the metrics of the open fold, from its tables (shots, classes, samples).
 
-        `row` selects rows of the sums, by index or slice; the tables are (rows, classes, samples),
-        without the first axis for an index. Values of classes come first, then their means over
-        classes. With weighted queries, `finish` takes these means.
+        `rows` is the slice of these shots among all shots. Values of classes come first, then their
+        means over classes. With weighted queries, `finish` takes these means.
         """
         _, weights, _ = self._folds[-1]
         fold = Fold(*map(self.like, weights))
         tables = ClassTables(*map(self.like, tables))
-        of_classes = {}
+        values_of_classes = {}
         for name, total in self.per_class.items():
             value = FORMULAS[name].of_classes(fold, tables)
             undefined = np.flatnonzero(~has_value(name, weights))
             if undefined.size:
                 value[..., undefined.tolist(), :] = 0.0
-            total[row] += value
-            of_classes[name] = value
+            total[rows] += value
+            values_of_classes[name] = value
         for (scoring, name), total in self.values.items():
             of_fold = FORMULAS[name].of_fold
             if of_fold is not None:
-                total[row] += of_fold(fold, tables)
+                total[rows] += of_fold(fold, tables)
             elif not self._is_weighted:
-                value = of_classes[FORMULAS[name].mean_of or name]
+                value = values_of_classes[FORMULAS[name].mean_of or name]
                 defined = has_value(name, weights)
-                total[row] += self._mean(scoring, name, value, defined)
+                total[rows] += self._mean(scoring, name, value, defined)
 
-    def count(self, rows: Any, decisions: Any, tied: Any) -> None:
-        """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
+    def count(self, rows: slice, decisions: Any, tied: Any) -> None:
+        """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold.
+
+        `rows` is the slice of these shots among all shots.
+        """
         self.tied[rows] += self.like(tied)
         self.decisions[rows] += self.like(decisions)
         _, _, decided = self._folds[-1]
@@ -407,8 +416,8 @@ class MetricSums:
     def chance_level(self, scoring: str, metric: str) -> FloatArray:
         """Return what a random ranking, or decisions that ignore the query, would score at each k.
 
-        Classes with more exemplars have shorter means and win more decisions. So the chance of a
-        decision is counted from the decisions themselves.
+        A class can win more decisions than others whatever the query: the mean of many exemplars is
+        shorter. So how often each class is decided for is counted from the decisions themselves.
         """
         if metric in self.chance:
             return self.chance[metric]
@@ -422,7 +431,10 @@ class MetricSums:
     def _mean(
         self, scoring: str, name: str, table: Any, defined: NDArray[np.bool_]
     ) -> Any:
-        """Average (…, classes, samples) over classes: for rankings, inside each group first."""
+        """Average (…, classes, samples) over classes: for rankings, inside each group first.
+
+        `defined` says which classes have a value; rankings leave out the others.
+        """
         if name in DECISION_METRICS:
             return table.mean(axis=-2)
         groups = self._defined_groups(scoring, defined)
@@ -476,8 +488,8 @@ def summarise_sweep(
 ) -> dict[str, Frame]:
     """Return the frames `curve`, `values` and `per_class` of one sweep.
 
-    `k` is the k of each row of the sums, `counts` say up to which k each class is complete. Samples
-    are (shots, samples), those of classes (shots, classes, samples).
+    `key` are the columns corpus, encoder, classifier and spread; `k` is the k of each row of the
+    sums. `counts` say up to which k each class is complete.
     """
     last = complete_shots(counts)
     points = {
@@ -489,18 +501,17 @@ def summarise_sweep(
     curves = []
     values = []
     per_class = []
-    for (scoring, metric), samples in sums.values.items():
+    for (scoring, metric), samples in sums.values.items():  # (shots, samples)
         constants = {**key, "scoring": scoring, "metric": metric}
         columns = points | summarise_samples(samples)
         columns["chance"] = sums.chance_level(scoring, metric)
         curves.append(make_frame(CURVE, columns, constants))
         values.append(values_frame(constants, k, samples))
     for metric in CLASS_METRICS:
-        samples = sums.per_class[metric]
+        samples = sums.per_class[metric]  # (shots, classes, samples)
         low, high = np.percentile(samples, (1, 99), axis=2)
-        columns = _class_columns(
-            k, sums.classes, mean=samples.mean(axis=2), p01=low, p99=high
-        )
+        tables = {"mean": samples.mean(axis=2), "p01": low, "p99": high}
+        columns = _class_columns(k, sums.classes, tables)
         constants = {**key, "scoring": "all", "metric": metric}
         per_class.append(make_frame(PER_CLASS, columns, constants))
     return {
@@ -513,7 +524,8 @@ def summarise_sweep(
 def confusion_frame(key: Key, k: IntArray, sums: MetricSums) -> Frame:
     """Return every cell of the confusion matrix at every k, as rows of the CONFUSION schema.
 
-    Recall is NaN where no decision was counted for a true class.
+    `key` are the columns corpus, encoder, classifier and spread; `k` is the k of each row of the
+    sums. Recall is NaN where no decision was counted for a true class.
     """
     names = list(sums.classes)
     count = sums.decisions
@@ -539,8 +551,10 @@ def ties_frame(
 ) -> Frame:
     """Return how many scores of positives are tied, by class and k, and what ties cost.
 
-    `log_sums` are the sums of log-odds on the same `draws` draws, which hardly tie: the cost is
-    their AP and AUROC minus those of `sums`. Without them it is 0.
+    The result has rows of the TIES schema; `key` are its columns corpus, encoder, classifier and
+    spread, `k` is the k of each row of the sums. `log_sums` are the metrics of log-odds on the same
+    `draws` draws, which hardly tie: the cost is their AP and AUROC minus those of `sums`. Without
+    them it is 0.
     """
     positives = np.sum([split.positives for split in make_splits(episodes)], axis=0)
     cost = {}
@@ -549,19 +563,18 @@ def ties_frame(
         cost[metric] = np.zeros_like(with_ties)
         if log_sums is not None:
             cost[metric] = log_sums.per_class[metric].mean(axis=2) - with_ties
-    columns = _class_columns(
-        k,
-        episodes.classes,
-        ties=sums.tied,
-        share=sums.tied / np.maximum(positives * draws, 1),
-        cost_map=cost["map"],
-        cost_auroc=cost["auroc"],
-    )
+    tables = {
+        "ties": sums.tied,
+        "share": sums.tied / np.maximum(positives * draws, 1),
+        "cost_map": cost["map"],
+        "cost_auroc": cost["auroc"],
+    }
+    columns = _class_columns(k, episodes.classes, tables)
     return make_frame(TIES, columns, key)
 
 
 def _class_columns(
-    k: IntArray, classes: Sequence[str], **tables: Any
+    k: IntArray, classes: Sequence[str], tables: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return columns with a row for every k and class from tables (shots, classes)."""
     columns = {"k": np.repeat(k, len(classes)), "label": list(classes) * len(k)}

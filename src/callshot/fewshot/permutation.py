@@ -35,7 +35,7 @@ from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.kernels.streams import key, purpose_key
 from callshot.fewshot.kernels.supports import RULES, recording_words
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import fold_products, measure_evidence
+from callshot.fewshot.sweep import fold_products, measure_logits
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import CHANCE_TEST, Frame, concat_frames, make_frame
 
@@ -46,7 +46,7 @@ TOO_FEW_ORDERS = (
     "can be put in fewer than 50 orders"
 )
 ROUNDING = 1e-12  # equal rankings, summed in another order, may differ by less
-BLOCK_BYTES = 2**21  # of evidence that a task holds
+BLOCK_BYTES = 2**21  # of logits that a task holds
 
 
 def shots_to_test(protocol: Protocol, complete_shots: int) -> list[int]:
@@ -227,15 +227,15 @@ def _measure_labelling(
     values = []  # (metrics, draws, shots, classes) of some draws
     for span in blocks(TEST_DRAWS, BLOCK_BYTES // bytes_per_draw):
         chosen = drawn[span]
-        evidence = np.empty((len(chosen), len(shots), classes, len(split.rows)))
+        logits = np.empty((len(chosen), len(shots), classes, len(split.rows)))
         if engine.rule == "ridge":
             for draw, members in enumerate(chosen.astype(np.int64)):
-                evidence[draw] = _regress(vectors, matrix, products, members, shots)
+                logits[draw] = _regress(vectors, matrix, products, members, shots)
         else:
             rule = RULES.index(engine.rule)
             exemplars = (vectors, squares, matrix, products, chosen)
-            supports.score_members(rule, *exemplars, shots, evidence)
-        tables = measure_evidence(engine, relabelled, evidence).tables
+            supports.score_members(rule, *exemplars, shots, logits)
+        tables = measure_logits(engine, relabelled, logits).tables
         values.append(np.stack([tables.ap, tables.auroc]))
     return np.concatenate(values, axis=1).mean(axis=1)
 
@@ -247,7 +247,7 @@ def _regress(
     members: IntArray,
     shots: IntArray,
 ) -> FloatArray:
-    """Return the evidence (shots, classes, queries) by ridge regression on one draw.
+    """Return the logits (shots, classes, queries) by ridge regression on one draw.
 
     `members` (classes, exemplars) are the rows of its supports, `vectors`, `matrix` and `products`
     those of `_measure_labelling`.

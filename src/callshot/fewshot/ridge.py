@@ -1,6 +1,6 @@
 """Ridge regression in closed form, on the draws that the other rules see.
 
-The evidence of class n for a query z is w_n·z, with the w_n that minimises
+The logits of class n for a query z is w_n·z, with the w_n that minimises
 
     Σ_i v_i (w_n·x_i − t_i)² + penalty · |w_n|²
 
@@ -33,24 +33,24 @@ TARGET = 10.0
 Multiply = Callable[[IntArray, IntArray], FloatArray]
 
 
-def shared_evidence(
+def shared_logits(
     engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Callable[[slice], FloatArray]:
-    """Return the function that computes the evidence by draws that all queries share."""
+    """Return the function that computes the logits by draws that all queries share."""
     score = partial(score_draw, find_products(engine), split, shots, spread)
 
     def compute(span: slice) -> FloatArray:
-        """Return the evidence by the draws in `span`, (draws, shots, classes, queries)."""
+        """Return the logits by the draws in `span`, (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
-        return np.stack([score(split.number, draw, split.rows) for draw in draws])
+        return np.stack([score(split.fold, draw, split.rows) for draw in draws])
 
     return compute
 
 
-def query_evidence(
+def query_logits(
     engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Callable[[slice], None]:
-    """Return the function that fills in the evidence for queries, by their own draws.
+    """Return the function that fills in the logits for queries, by their own draws.
 
     It gets a slice of the queries, and writes to `out` (shots, classes, queries, draws).
     """
@@ -58,12 +58,12 @@ def query_evidence(
     score = partial(score_draw, find_products(engine), split, shots, spread)
 
     def fill(span: slice) -> None:
-        """Fill in the evidence for some queries."""
+        """Fill in the logits for some queries."""
         for position in range(span.start, span.stop):
             query = split.rows[position : position + 1]
             for draw in range(engine.protocol.draws):
-                evidence = score(int(query[0]), draw, query)  # (shots, classes, 1)
-                out[:, :, position, draw] = evidence[:, :, 0]
+                logits = score(int(query[0]), draw, query)  # (shots, classes, 1)
+                out[:, :, position, draw] = logits[:, :, 0]
 
     return fill
 
@@ -90,7 +90,7 @@ def score_draw(
     draw: int,
     queries: IntArray,
 ) -> FloatArray:
-    """Return the evidence of some queries by one draw, (shots, classes, queries).
+    """Return the logits of some queries by one draw, (shots, classes, queries).
 
     `query_or_fold` is as in `support_rows`. A support of all pools is one set: its exemplars are
     taken in their own order.
@@ -101,7 +101,7 @@ def score_draw(
     smaller = len(shots)  # how many of the supports do not have all pools
     if spread.protocol.distinct or spread.rank is not None:
         smaller = int(np.searchsorted(sizes, len(split.pool)))
-    evidence = np.empty((len(shots), classes, len(queries)))
+    logits = np.empty((len(shots), classes, len(queries)))
     in_order_of_draw = (slice(smaller), rows)
     in_own_order = (slice(smaller, None), np.sort(rows))
     for part, ordered in (in_order_of_draw, in_own_order):
@@ -113,8 +113,8 @@ def score_draw(
             weight = spread.support_units[draw, chosen] * UNIT
         products = multiply(chosen, np.concatenate([chosen, queries]))
         label = episodes.label[chosen]
-        evidence[part] = score_support(products, label, classes, sizes[part], weight)
-    return evidence
+        logits[part] = score_support(products, label, classes, sizes[part], weight)
+    return logits
 
 
 def score_support(
@@ -124,7 +124,7 @@ def score_support(
     sizes: IntArray,
     weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Return the evidence (sizes, classes, queries) by the first exemplars, so many as each size.
+    """Return the logits (sizes, classes, queries) by the first exemplars, so many as each size.
 
     `products` (rows, rows + queries) are those of the exemplars with each other and with the
     queries, `label` and `weight` their class numbers and weights.
@@ -135,9 +135,9 @@ def score_support(
     diagonal = np.arange(rows)
     table[diagonal, diagonal] += PENALTY if weight is None else PENALTY / weight
     queries = products.shape[1] - rows
-    evidence = np.empty((len(sizes), classes, queries))
-    eliminate(table, sizes, classes, evidence)
-    return evidence
+    logits = np.empty((len(sizes), classes, queries))
+    eliminate(table, sizes, classes, logits)
+    return logits
 
 
 def support_rows(

@@ -5,9 +5,9 @@ and a new labelled set vary as the samples do. Our own estimate of the mean has 
 of `total` without the part that comes from the labelled set, which `shared` measures. Both
 variances add up, so the deviations of `total` are stretched.
 
-One fold is processed at a time, so that no array is larger than a fold needs. The evidence of a
-class for a query z, a_n in the paper, is 2 c·z − |c|² with the mean c of its support, or what
-another rule or a trained classifier gives in its place.
+One fold is processed at a time, so that no array is larger than a fold needs. The logit of a class
+for a query z, a_n in the paper, is 2 c·z − |c|² with the mean c of its support, or what another
+rule or a trained classifier gives in its place.
 """
 
 import math
@@ -56,30 +56,31 @@ from callshot.fewshot.spreads import (
 from callshot.records import FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
-# The evidence of some draws, (draws, shots, classes, queries).
-Evidence = Callable[[slice], FloatArray]
-Fill = Callable[[slice], None]  # fills in that of some queries
+# From a slice of the draws to their logits, (draws, shots, classes, queries).
+ComputeLogits = Callable[[slice], FloatArray]
+FillLogits = Callable[[slice], None]  # fills in the logits of a slice of the queries
 
 MANY_ANCHORS = 512  # above, sorting every sample is faster than counting
 SCORING_SHARE = 0.3  # of the work of `per-query`, for the progress bar
 SMALL_CODES = 2**15
-TASK_BYTES = 2**22  # evidence that one task holds
+TASK_BYTES = 2**22  # logits that one task holds
 # k up to which products inside a support are summed, in k² / 2 steps
 LONGEST_DRAW = 200
 NO_ORDER: tuple[Any, Any] = (np.empty((0, 0), np.uint32), np.empty((0, 0)))
 
 
 class Scorer(NamedTuple):
-    """What scores the queries of a split at some shots: a rule, or a trained classifier.
+    """What scores the queries of a split: a rule without training, or a trained classifier.
 
-    `shared` gets an engine, a split, shots and a spread, and returns the function that computes the
-    evidence by some draws. `per_query` gets an array (shots, classes, queries, draws) instead of
-    the spread, and returns the function that fills in the evidence for some queries. `on_gpu` makes
-    what does both on a GPU: see `gpu.sweep`.
+    `shared` gets an engine, a split, shots (values of k) and a spread in which all queries share
+    the draws. It returns a function from a slice of the draws to their logits, (draws, shots,
+    classes, queries). `per_query` is for draws that each query has for itself: instead of the
+    spread it gets an array (shots, classes, queries, draws), and it returns a function that fills
+    in the logits of a slice of the queries. `on_gpu` does both on a GPU: see `gpu.sweep`.
     """
 
-    shared: Callable[[Engine, Split, IntArray, Spread], Evidence]
-    per_query: Callable[[Engine, Split, IntArray, FloatArray], Fill]
+    shared: Callable[[Engine, Split, IntArray, Spread], ComputeLogits]
+    per_query: Callable[[Engine, Split, IntArray, FloatArray], FillLogits]
     on_gpu: Callable[..., Any] | None = None
 
 
@@ -91,12 +92,13 @@ def sweep(
     *,
     without_groups: bool = False,
 ) -> tuple[IntArray, MetricSums]:
-    """Run one spread over every fold; return k of each row and the values.
+    """Evaluate one spread over every fold; return the values of k, and the metrics at each.
 
-    Queries are scored by the engine's rule, or by another scorer. The row `all`, where the protocol
-    has it, has the size of the largest pool as k; by rule it comes last, else k ascends. The values
-    of `total` are raw samples: see `widen_total`. `without_groups` also measures the draws of
-    `shared` without groups of recordings: `left_out` of the values.
+    Queries are scored by the engine's rule, or by `scorer`. With `whole_pool` in the protocol, one
+    k is the size of the largest pool: the last for a rule, in ascending order for a scorer. The
+    samples of `total` are not yet widened to a prediction interval: see `widen_total`. With
+    `without_groups`, the draws of `shared` are measured again without the queries of groups of
+    recordings: `left_out` of the result.
     """
     protocol = engine.protocol
     k = np.array(protocol.shots, np.int64)
@@ -118,48 +120,47 @@ def sweep_folds(
     categories: Categories = None,
     scorer: Scorer | None = None,
 ) -> MetricSums:
-    """Return the values of a spread at every k, by the engine's rule or another scorer.
+    """Return the metrics of a spread at every k, by the engine's rule or by `scorer`.
 
-    By rule, a k beyond the shots of the protocol is the row `all`. If a GPU runs out of memory, the
-    CPU does the sweep, with a note.
+    For a rule, a last k beyond the shots of the protocol stands for the whole pool. If a GPU runs
+    out of memory, the CPU does the sweep, with a note.
     """
-    classes = engine.episodes.classes
-
-    def add_folds(new_sums: Callable[..., MetricSums], sweep_fold: Any) -> MetricSums:
-        """Sweep all folds on one device: `new_sums` and `sweep_fold` are those of the device."""
-        sums = new_sums(len(k), spread.samples, classes, categories)
-        if spread.group is not None:
-            samples = spread.samples * spread.repeats
-            sums.left_out = new_sums(len(k), samples, classes, categories)
-        return _add_folds(engine, k, spread, scorer, sums, sweep_fold)
-
+    inputs = (engine, k, spread, categories, scorer)
     if engine.gpu is not None:
         from torch import OutOfMemoryError
 
         from callshot.fewshot.gpu import sweep as on_gpu
 
+        new_sums = partial(on_gpu.GpuSums, engine.gpu)
         try:
-            return add_folds(partial(on_gpu.GpuSums, engine.gpu), on_gpu.sweep_fold)
+            return _sum_folds(*inputs, new_sums, on_gpu.sweep_fold)
         except OutOfMemoryError:
             note = f"evaluated on the CPU: {engine.gpu.name} ran out of memory"
             add_note(engine.notes, note)
-    return add_folds(MetricSums, _sweep_fold)
+    return _sum_folds(*inputs, MetricSums, _sweep_fold)
 
 
-def _add_folds(
+def _sum_folds(
     engine: Engine,
     k: IntArray,
     spread: Spread,
+    categories: Categories,
     scorer: Scorer | None,
-    sums: MetricSums,
+    new_sums: Callable[..., MetricSums],
     sweep_fold: Callable[..., None],
 ) -> MetricSums:
-    """Add the metrics of every fold to the sums, finish and return them.
+    """Return the metrics of `sweep_folds`, computed on one device.
 
-    `sweep_fold` adds one fold, on the CPU or on a GPU. By rule, the row `all` is scored apart, and
-    vectors are transformed for each split; another scorer does both by itself.
+    `new_sums` makes empty sums on the device, `sweep_fold` adds one fold to them. For a rule, the
+    whole pool is scored apart, and vectors are transformed for each split; a scorer does both by
+    itself.
     """
-    swept = len(k) if scorer else len(engine.protocol.shots)  # rows without `all`
+    classes = engine.episodes.classes
+    sums = new_sums(len(k), spread.samples, classes, categories)
+    if spread.group is not None:
+        samples = spread.samples * spread.repeats
+        sums.left_out = new_sums(len(k), samples, classes, categories)
+    swept = len(k) if scorer else len(engine.protocol.shots)  # without the whole pool
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
         weights: Any = None
@@ -195,9 +196,9 @@ def _sweep_fold(
     if spread.has_own_draws:
         _bootstrap_fold(engine, split, shots, sums, scorer)
     else:
-        evidence = scorer.shared(engine, split, shots, spread)
+        compute_logits = scorer.shared(engine, split, shots, spread)
         rows = slice(0, len(shots))
-        _measure_draws(engine, split, rows, spread, sums, evidence)
+        _measure_draws(engine, split, rows, spread, sums, compute_logits)
 
 
 def _sweep_pool(
@@ -210,11 +211,10 @@ def _sweep_pool(
     """
     row = slice(len(k) - 1, len(k))
     if spread.units is not None:  # weights differ from draw to draw
-        # Scored apart from the other shots: its supports are large.
-        evidence = shared_evidence(engine, split, k[row], spread)
-        _measure_draws(engine, split, row, spread, sums, evidence)
+        compute_logits = shared_logits(engine, split, k[row], spread)
+        _measure_draws(engine, split, row, spread, sums, compute_logits)
         return
-    metrics = measure_evidence(engine, split, pool_evidence(engine, split))
+    metrics = measure_logits(engine, split, pool_logits(engine, split))
     draws = engine.protocol.count_supports(spread.name)
     sums.count(row, metrics.decisions * draws, metrics.tied * draws)
     sums.add(row, by_sample([metrics]))
@@ -226,11 +226,12 @@ def _measure_draws(
     rows: slice,
     spread: Spread,
     sums: MetricSums,
-    evidence: Evidence,
+    compute_logits: ComputeLogits,
 ) -> None:
     """Score the queries of one fold by draws that all of them share, and add the metrics.
 
-    `rows` are the rows of the sums, one for each k; `evidence` returns the evidence by some draws.
+    `rows` are the rows of the sums to fill, one for each k. `compute_logits` returns the logits of
+    a slice of the draws, (draws, shots, classes, queries).
     """
     shots = rows.stop - rows.start
     bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
@@ -238,22 +239,22 @@ def _measure_draws(
 
     def measure_span(span: slice) -> list[FoldMetrics]:
         """Return the metrics of some draws, then those without each of their groups in turn."""
+        # Weights of the queries, (draws, queries): None if all are 1.
         all_units: list[IntArray | None] = [None]
         if spread.units is not None:
             all_units = [np.ascontiguousarray(spread.units[span, split.rows])]
         for i in range(spread.repeats if has_groups else 0):
             samples = np.arange(span.start, span.stop) * spread.repeats + i
             all_units.append(spread.left_out_units(split.rows, samples))
-        scores = evidence(span)
-        decided = rank_evidence(engine, scores)
-        return [measure(split, scores, decided, units) for units in all_units]
+        table = compute_logits(span)
+        decided = to_ranking_scores(engine, table)
+        return [measure(split, table, decided, units) for units in all_units]
 
     spans = blocks(spread.samples, TASK_BYTES // bytes_per_draw)
     tasks = [partial(measure_span, span) for span in spans]
-    steps = shots if rows.start == 0 else 0  # the row `all` is not counted
-    metrics, *left_out = zip(
-        *engine.run(tasks, steps / engine.episodes.folds), strict=True
-    )
+    steps = shots if rows.start == 0 else 0  # the whole pool is no step of the progress
+    results = engine.run(tasks, steps / engine.episodes.folds)
+    metrics, *left_out = zip(*results, strict=True)
     if spread.units is None:
         for part in metrics:
             sums.count(rows, part.decisions, part.tied)
@@ -267,28 +268,28 @@ def _measure_draws(
         sums.left_out.add(rows, ClassTables(*joined))
 
 
-def rank_evidence(engine: Engine, evidence: FloatArray) -> NDArray[np.uint16]:
-    """Turn evidence into scores, in place, and return the class decided for each query.
+def to_ranking_scores(engine: Engine, logits: FloatArray) -> NDArray[np.uint16]:
+    """Turn logits into scores that rank the queries, in place; return the class decided for each.
 
-    Evidence is (draws, shots, classes, queries), decisions are (draws, shots, queries).
+    Logits are (draws, shots, classes, queries), decisions are (draws, shots, queries).
     """
-    draws, shots, classes, queries = evidence.shape
+    draws, shots, classes, queries = logits.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
-    table = evidence.reshape(draws * shots, classes, 1, queries)
+    table = logits.reshape(draws * shots, classes, 1, queries)
     to_scores(table, 0, 1, engine.softmax, ranking=True, decided=decided)
     return decided.reshape(draws, shots, queries)
 
 
-def measure_evidence(engine: Engine, split: Split, evidence: FloatArray) -> FoldMetrics:
-    """Turn evidence (draws, shots, classes, queries) into scores, in place; return metrics."""
-    decided = rank_evidence(engine, evidence)
-    return measure(split, evidence, decided)
+def measure_logits(engine: Engine, split: Split, logits: FloatArray) -> FoldMetrics:
+    """Turn logits (draws, shots, classes, queries) into scores, in place; return metrics."""
+    decided = to_ranking_scores(engine, logits)
+    return measure(split, logits, decided)
 
 
 def _bootstrap_fold(
     engine: Engine, split: Split, shots: IntArray, sums: MetricSums, scorer: Scorer
 ) -> None:
-    """Score the queries of one fold by their own draws, and add the values of bootstrap samples.
+    """Score the queries of one fold by their own draws, and add the metrics of bootstrap samples.
 
     A bootstrap sample picks one draw of each query. Shots are processed in blocks whose scores fit
     the memory limit; each block draws the same supports again, as streams have no state.
@@ -306,11 +307,11 @@ def _bootstrap_fold(
         tables = ClassTables(*(np.empty(size) for _ in ClassTables._fields))
         tied = np.empty((len(scores), classes), np.int64)
         tasks = []
-        for row, shot_scores in enumerate(scores):  # of one k
-            shot_tables = ClassTables(*(table[row] for table in tables))
+        for shot, shot_scores in enumerate(scores):
+            shot_tables = ClassTables(*(table[shot] for table in tables))
             decisions_task = partial(
                 ranks.sample_decisions,
-                decided[row],
+                decided[shot],
                 split.relevant,
                 split.label,
                 picks,
@@ -320,7 +321,7 @@ def _bootstrap_fold(
             )
             tasks.append(decisions_task)
             for n, class_scores in enumerate(shot_scores):
-                inputs = (n, class_scores, picks, harmonic, shot_tables, tied[row])
+                inputs = (n, class_scores, picks, harmonic, shot_tables, tied[shot])
                 tasks.append(partial(_resample_class, split, *inputs))
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
         engine.run(tasks, weight)
@@ -339,11 +340,12 @@ def _resample_class(
 ) -> None:
     """Fill AP and AUROC of class n in every bootstrap sample, and the number of its tied positives.
 
-    `scores` is (queries, draws), `picks` (queries, samples) the draw that a sample takes of each
-    query, `harmonic` the harmonic numbers; `tables` are (classes, samples), `tied` (classes).
-    Scores are only compared with the scores of anchors: the positives, or the negatives where these
-    are fewer and no scores tie, as the sums over negatives hold for rankings without ties. Where
-    positives and negatives are both many, every sample is sorted instead.
+    `scores` (queries, draws) are those of the class, `picks` (queries, samples) the draw that a
+    sample takes of each query, `harmonic` the harmonic numbers. `tables` (classes, samples) and
+    `tied` (classes) are filled at n. Each score is only compared with the scores of anchors: the
+    positives, or the negatives where these are fewer and no scores tie, as the sums over negatives
+    hold for rankings without ties. Where positives and negatives are both many, every sample is
+    sorted instead.
     """
     ap = tables.ap[n]
     auroc = tables.auroc[n]
@@ -358,6 +360,7 @@ def _resample_class(
         choices.insert(0, ~is_positive)  # used if nothing is tied
     order = ranks.sort_scores(flat)
     for is_anchor in choices:
+        # Every anchor's score may have an odd code, with an even one on each side.
         largest = max(2 * int(is_anchor.sum()) * draws + 1, queries)
         code = np.empty(flat.size, np.uint16 if largest < SMALL_CODES else np.uint32)
         ties, tied[n] = ranks.encode(order, flat, is_anchor, draws, code)
@@ -382,10 +385,10 @@ def _resample_class(
 def score_queries(
     engine: Engine, split: Split, shots: IntArray, scorer: Scorer | None = None
 ) -> tuple[FloatArray, NDArray[np.uint16], IntArray]:
-    """Score the queries of a fold by their own draws.
+    """Score each query of a fold by its own draws, with the engine's rule or with `scorer`.
 
     Return the scores (shots, classes, queries, draws), the class decided for (shots, queries,
-    draws), and how often each class was decided, (shots, true, predicted).
+    draws), and the decisions counted over queries and draws (shots, true class, predicted class).
     """
     classes = len(engine.episodes.classes)
     queries = len(split.rows)
@@ -416,15 +419,16 @@ def score_queries(
     return scores, decided, np.sum(counts, axis=0)
 
 
-def query_evidence(
+def query_logits(
     engine: Engine, split: Split, shots: IntArray, out: FloatArray
-) -> Fill:
-    """Return the function that fills in the evidence for queries, by their own draws and the rule.
+) -> FillLogits:
+    """Return a function that fills in the logits of queries by the engine's rule.
 
-    It gets a slice of the queries, and writes to `out` (shots, classes, queries, draws).
+    Each query has its own draws. The function gets a slice of the queries of the split, and writes
+    to `out` (shots, classes, queries, draws).
     """
     if engine.rule == "ridge":
-        return ridge.query_evidence(engine, split, shots, out)
+        return ridge.query_logits(engine, split, shots, out)
     sampling = Sampling(
         engine.episodes.class_key,
         shots,
@@ -443,7 +447,6 @@ def query_evidence(
     cross = None if engine.direct else cross_products(engine, split)
 
     def fill(span: slice) -> None:
-        """Fill in the evidence for some queries."""
         if cross is None:
             products = multiply_rows(queries[place[span]], engine.rows.vectors)
         else:
@@ -454,16 +457,17 @@ def query_evidence(
     return fill
 
 
-def shared_evidence(
+def shared_logits(
     engine: Engine, split: Split, shots: IntArray, spread: Spread
-) -> Evidence:
-    """Return the function that computes the evidence by some draws and the engine's rule.
+) -> ComputeLogits:
+    """Return a function that computes the logits of all queries of a split by the engine's rule.
 
-    All queries share the draws. Without a Gram matrix, or for large supports in a given order,
-    class means are multiplied with the queries; otherwise products of vectors are looked up.
+    All queries share the draws. The function gets a slice of the draws, and returns (draws, shots,
+    classes, queries). Without a Gram matrix, or for large supports in a given order, class means
+    are multiplied with the queries; otherwise products of vectors are looked up.
     """
     if engine.rule == "ridge":
-        return ridge.shared_evidence(engine, split, shots, spread)
+        return ridge.shared_logits(engine, split, shots, spread)
     episodes = engine.episodes
     products = fold_products(engine, split)
     queries = len(split.rows)
@@ -471,10 +475,11 @@ def shared_evidence(
     if engine.rule in ("mean", "cosine") and (products is None or is_long):
 
         def compute_by_means(span: slice) -> FloatArray:
-            """Return the evidence by the draws in `span`, (draws, shots, classes, queries)."""
-            draws = range(span.start, span.stop)
-            means = [_draw_means(engine, split, shots, spread, draw) for draw in draws]
-            return np.stack([evidence_of_means(engine, split, one) for one in means])
+            logits = []
+            for draw in range(span.start, span.stop):
+                means = _draw_means(engine, split, shots, spread, draw)
+                logits.append(logits_of_means(engine, split, means))
+            return np.stack(logits)
 
         return compute_by_means
     stream = streams.purpose_key(engine.protocol.seed, "shared")
@@ -490,10 +495,9 @@ def shared_evidence(
     )
 
     def compute(span: slice) -> FloatArray:
-        """Return the evidence by the draws in `span`, (draws, shots, classes, queries)."""
         first = span.start
         size = (span.stop - first, len(shots), len(episodes.classes), queries)
-        out = np.empty(size)
+        logits = np.empty(size)
         order = NO_ORDER
         if spread.rank is not None and spread.support_units is not None:
             order = (spread.rank[span], spread.support_units[span] * UNIT)
@@ -502,7 +506,6 @@ def shared_evidence(
             if table is None:
                 vectors = episodes.vectors
                 table = multiply_rows(vectors, vectors[split.rows[block]])
-            evidence = out[..., block]
             score_draws(
                 sampling,
                 engine.rows,
@@ -511,14 +514,14 @@ def shared_evidence(
                 *order,
                 divide=False,
                 products=table,
-                out=evidence,
+                out=logits[..., block],
             )
-        return out
+        return logits
 
     return compute
 
 
-BY_RULE = Scorer(shared_evidence, query_evidence)
+BY_RULE = Scorer(shared_logits, query_logits)
 
 
 def fold_products(engine: Engine, split: Split) -> FloatArray | None:
@@ -531,46 +534,47 @@ def fold_products(engine: Engine, split: Split) -> FloatArray | None:
     return np.ascontiguousarray(cross_products(engine, split).T)
 
 
-def pool_evidence(engine: Engine, split: Split) -> FloatArray:
-    """Return the evidence where each support is its whole pool, (1, 1, classes, queries)."""
+def pool_logits(engine: Engine, split: Split) -> FloatArray:
+    """Return the logits with the whole pool of each class as support, (1, 1, classes, queries)."""
     shots = np.array([split.largest_pool])  # any draw of so many is the pool
     spread = make_spread("shared", engine.episodes, engine.protocol)
-    return shared_evidence(engine, split, shots, spread)(slice(0, 1))
+    return shared_logits(engine, split, shots, spread)(slice(0, 1))
 
 
 def _draw_means(
     engine: Engine, split: Split, shots: IntArray, spread: Spread, draw: int
 ) -> FloatArray:
-    """Return the weighted class means of the supports of one draw, (shots, classes, dimensions).
+    """Return the class means of the supports of one draw, (shots, classes, dimensions).
 
-    The supports are outside the fold of the split. They are nested, so means are cumulative sums
-    over the exemplars in the order of the draw.
+    The supports are outside the fold of the split. They are nested, so their sums are cumulative
+    sums over the exemplars in the order of the draw. In the spread `total` exemplars have weights.
     """
     vectors = engine.episodes.vectors
     units = spread.support_units
     is_distinct = engine.protocol.distinct or units is not None
     means = []
-    drawn = spread.supports(split.number, int(shots[-1]), draw)
+    drawn = spread.supports(split.fold, int(shots[-1]), draw)
     for rows, pool_size in zip(drawn, split.pool_sizes, strict=True):
-        share = np.ones(len(rows)) if units is None else units[draw, rows] * UNIT
-        last = np.minimum(shots, len(rows)) - 1
-        weights = np.cumsum(share)
-        sums = np.cumsum(vectors[rows] * share[:, None], axis=0)[last]
+        weight = np.ones(len(rows)) if units is None else units[draw, rows] * UNIT
+        last = np.minimum(shots, len(rows)) - 1  # place of the last exemplar at each k
+        total_weight = np.cumsum(weight)[last]
+        sums = np.cumsum(vectors[rows] * weight[:, None], axis=0)[last]
         if is_distinct and len(rows) == pool_size:
-            # The whole pool is one set, whatever order it was drawn in.
+            # The whole pool is one set: it is summed in one order, however it was drawn.
             order = np.argsort(rows)
-            pool = vectors[rows[order]] * share[order][:, None]
+            pool = vectors[rows[order]] * weight[order][:, None]
             sums[shots >= len(rows)] = np.cumsum(pool, axis=0)[-1]
-        means.append(sums / weights[last][:, None])
+        means.append(sums / total_weight[:, None])
     return np.stack(means, axis=1)
 
 
-def evidence_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArray:
-    """Return the evidence of every class mean c for every query z: 2 c·z − |c|², or their cosine.
+def logits_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArray:
+    """Return the logit of every class mean c for every query z: 2 c·z − |c|², or their cosine.
 
     `means` is (shots, classes, dimensions), the result (shots, classes, queries).
     """
     shots, classes, dimensions = means.shape
+    # Each distinct vector is multiplied once, so that equal ones tie.
     queries, query_place = engine.queries(split)
     distinct, mean_place = distinct_rows(means.reshape(-1, dimensions))
     products = expand(distinct @ queries.T, mean_place, query_place)
@@ -583,9 +587,10 @@ def evidence_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatA
 
 
 def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
-    """Widen the raw samples of `total` in `sums` to samples of a prediction interval, in place.
+    """Widen the samples of the spread `total` in `sums` to a prediction interval, in place.
 
-    The chance level of decisions is that of `shared`, as `total` counts no decisions.
+    `shared` are the metrics of the spread `shared`. They also give the chance level of decisions,
+    as `total` counts no decisions.
     """
     sums.chance = shared.chance
     inflation = small_sample_inflation(count_recordings(episodes))
@@ -651,9 +656,10 @@ def widen_to_prediction(
 
 
 def small_sample_inflation(recordings: IntArray) -> FloatArray:
-    """Return the factor by which resampling so many recordings underestimates a variance.
+    """Return the factor by which the Bayesian bootstrap underestimates a variance.
 
-    The variance of a mean under exponential weights is (n − 1) / (n + 1) of its unbiased estimate.
+    With n recordings, the variance of a mean under exponential weights is (n − 1) / (n + 1) of its
+    unbiased estimate.
 
     >>> small_sample_inflation(np.array([3, 11]))
     array([2. , 1.2])

@@ -91,7 +91,7 @@ def _fill_squares(
 
 
 @triton.jit
-def _fill_evidence(
+def _fill_logits(
     chosen,
     weight,
     steps,
@@ -155,7 +155,7 @@ def _fill_evidence(
             tl.store(out + row * classes * out_lanes, value, valid)
 
 
-def fill_evidence(
+def fill_logits(
     supports: Supports,
     rows: GpuRows,
     products: Tensor,
@@ -191,7 +191,7 @@ def fill_evidence(
         BLOCK,
         enable_fp_fusion=False,
     )
-    _fill_evidence[(triton.cdiv(lanes, BLOCK), classes)](
+    _fill_logits[(triton.cdiv(lanes, BLOCK), classes)](
         supports.chosen,
         weight,
         supports.steps,

@@ -20,7 +20,7 @@ from callshot.fewshot.gpu.metrics import (
     measure,
     upload_truth,
 )
-from callshot.fewshot.gpu.supports import fill_evidence, to_scores
+from callshot.fewshot.gpu.supports import fill_logits, to_scores
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.spreads import (
@@ -38,10 +38,10 @@ PRODUCT_BYTES = 2**29
 
 
 class SplitScorer(SupportDrawer):
-    """Fills in the evidence for queries of a split on a GPU, (shots, classes, queries · draws)."""
+    """Fills in the logits for queries of a split on a GPU, (shots, classes, queries · draws)."""
 
     def per_query(self, draws: int) -> Tensor:
-        """Return the evidence by each query's own draws; some queries at a time fit the memory."""
+        """Return the logits by each query's own draws; some queries at a time fit the memory."""
         classes = len(self.steps)
         exemplars = max(int(self.steps.max()), 1)
         draw_bytes = classes * (12 * exemplars + 8 * len(self.shots))
@@ -55,7 +55,7 @@ class SplitScorer(SupportDrawer):
         return out
 
     def shared(self, span: slice) -> Tensor:
-        """Return the evidence by some draws that all queries share."""
+        """Return the logits by some draws that all queries share."""
         draws = span.stop - span.start
         supports = self.shared_supports(span)
         pools = self.whole_pools(span)
@@ -66,7 +66,7 @@ class SplitScorer(SupportDrawer):
         return out
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return memory for the evidence, (shots, classes, queries · draws)."""
+        """Return memory for the logits, (shots, classes, queries · draws)."""
         lanes = len(self.split.rows) * draws
         size = (len(self.shots), len(self.steps), lanes)
         return self.on_gpu.distinct[0].new_empty(size)
@@ -79,7 +79,7 @@ class SplitScorer(SupportDrawer):
         draws: int,
         out: Tensor,
     ) -> None:
-        """Fill in the evidence for some queries in `out`, (shots, classes, queries · draws).
+        """Fill in the logits for some queries in `out`, (shots, classes, queries · draws).
 
         `supports` are for the shots that leave a choice of exemplars, `pools` for those at which a
         class gives its whole pool.
@@ -87,7 +87,7 @@ class SplitScorer(SupportDrawer):
         products = self.on_gpu.products(self.split, queries)
         first = queries.start * draws
         is_shared = not self.spread.has_own_draws
-        fill_evidence(
+        fill_logits(
             supports,
             self.on_gpu,
             products,
@@ -101,7 +101,7 @@ class SplitScorer(SupportDrawer):
             return
         lanes = pools.chosen.shape[2]
         whole = out.new_empty((1, len(self.steps), len(products) * lanes))
-        fill_evidence(pools, self.on_gpu, products, lanes, whole, reciprocal=is_shared)
+        fill_logits(pools, self.on_gpu, products, lanes, whole, reciprocal=is_shared)
         end = first + len(products) * draws
         for n in partial:
             values = whole[0, n].reshape(-1, lanes).expand(-1, draws)
@@ -148,7 +148,7 @@ def sweep_fold(
     """Add the metrics of one fold at every k, by the engine's rule or another scorer.
 
     `on_gpu` of a scorer gets the engine, split, shots and spread. `per_query` and `shared` of what
-    it makes return the evidence (shots, classes, queries · draws), as those of a `SplitScorer` do.
+    it makes return the logits (shots, classes, queries · draws), as those of a `SplitScorer` do.
     """
     make_scorer = scorer.on_gpu if scorer else SplitScorer
     sweep_draws = _sweep_own_draws if spread.has_own_draws else _sweep_shared_draws
