@@ -54,50 +54,58 @@ COUNTS = ("correct", "misplaced", "wrong_name", "false_alarms")  # by these numb
 def find_partners(
     detections: Frame, annotations: Frame, min_iou: float
 ) -> list[list[int]]:
-    """Return the rows of annotations that each detection may be matched with, the best first."""
+    """Return for each detection the rows of annotations that it may be matched with.
+
+    These are annotations of the same recording with `min_iou` or more; the best comes first.
+    """
     partners: list[list[int]] = [[] for _ in range(len(detections))]
     ordered = annotations.with_row_index().sort("start_s", maintain_order=True)
     by_recording = ordered.partition_by("recording", as_dict=True)
     numbered = detections.with_row_index()
-    for name, part in numbered.partition_by("recording", as_dict=True).items():
-        if name not in by_recording:
+    for recording, part in numbered.partition_by("recording", as_dict=True).items():
+        if recording not in by_recording:
             continue
-        index, starts, ends = (
-            by_recording[name][column].to_numpy()
-            for column in ("index", "start_s", "end_s")
-        )
-        latest_ends = np.maximum.accumulate(ends)
-        first = np.searchsorted(latest_ends, part["start_s"], side="right")
-        last = np.searchsorted(starts, part["end_s"], side="left")
-        rows = part.select("index", "start_s", "end_s").iter_rows()
-        for (row, start_s, end_s), low, high in zip(rows, first, last, strict=True):
-            near = slice(low, high)
-            latest_start = np.maximum(starts[near], start_s)
-            earliest_end = np.minimum(ends[near], end_s)
-            shared = np.maximum(earliest_end - latest_start, 0.0)
-            lengths = ends[near] - starts[near] + (end_s - start_s)
-            iou = shared / (lengths - shared)
-            best = np.argsort(-iou, kind="stable")
-            best = best[iou[best] >= min_iou]
-            partners[row] = index[near][best].tolist()
+        annotated = by_recording[recording]
+        rows = annotated["index"].to_numpy()
+        starts_s = annotated["start_s"].to_numpy()
+        ends_s = annotated["end_s"].to_numpy()
+        # Only annotations from `first` up to `end` can share time with a detection.
+        latest_ends_s = np.maximum.accumulate(ends_s)
+        firsts = np.searchsorted(latest_ends_s, part["start_s"], side="right")
+        ends = np.searchsorted(starts_s, part["end_s"], side="left")
+        spans = part.select("index", "start_s", "end_s").iter_rows()
+        for (detection, start_s, end_s), first, end in zip(
+            spans, firsts, ends, strict=True
+        ):
+            near = slice(first, end)
+            latest_start_s = np.maximum(starts_s[near], start_s)
+            earliest_end_s = np.minimum(ends_s[near], end_s)
+            shared_s = np.maximum(earliest_end_s - latest_start_s, 0.0)
+            both_s = ends_s[near] - starts_s[near] + (end_s - start_s)
+            iou = shared_s / (both_s - shared_s)
+            order = np.argsort(-iou, kind="stable")
+            matching = order[iou[order] >= min_iou]
+            partners[detection] = rows[near][matching].tolist()
     return partners
 
 
 def match_events(partners: Sequence[Sequence[int]]) -> IntArray:
-    """Return the annotation of each detection, or UNMATCHED.
+    """Return the row of the annotation that each detection is matched with, or UNMATCHED.
 
-    `partners` are the possible annotations of each detection, by falling score. A detection gets
-    one if earlier detections can keep one, by the shortest way of moving them.
+    `partners` are the possible annotations of each detection (`find_partners`), detections by
+    falling score. A detection gets an annotation if all earlier ones that have one can keep one,
+    if need be another. This is a maximum bipartite matching by augmenting paths (Kuhn); each path
+    is a shortest one, by breadth-first search.
 
     >>> match_events([[0, 1], [0], [1]]).tolist()
     [1, 0, -1]
     """
     matches = np.full(len(partners), UNMATCHED, np.int64)
-    owner: dict[int, int] = {}
+    owner: dict[int, int] = {}  # the detection of each annotation that has one
     for detection in range(len(partners)):
-        reached_from = {}
+        reached_from = {}  # the detection from which the search reached each annotation
         waiting = deque([detection])
-        free = UNMATCHED
+        free = UNMATCHED  # an annotation without a detection
         while waiting and free == UNMATCHED:
             current = waiting.popleft()
             for annotation in partners[current]:
@@ -108,7 +116,8 @@ def match_events(partners: Sequence[Sequence[int]]) -> IntArray:
                     free = annotation
                     break
                 waiting.append(owner[annotation])
-        # The detection that reached the free annotation gives up its own, back to the new one.
+        # Along the path back to the new detection, each detection takes the annotation that it
+        # reached, and leaves its own to the one before it.
         while free != UNMATCHED:
             mover = reached_from[free]
             previous = int(matches[mover])
@@ -120,12 +129,14 @@ def match_events(partners: Sequence[Sequence[int]]) -> IntArray:
 
 @dataclass(frozen=True)
 class RankedDetections:
-    """Detections of one class, by falling score; `recording` is the number of each one's recording.
+    """The n detections of one class, by falling score.
 
-    `outcome` is CORRECT, MISPLACED, WRONG_NAME or FALSE_ALARM. `annotated` (recordings,) counts
-    annotations, `hours` (recordings,) is NaN where a length is not known. `unreachable` counts
-    annotations that no detection can match: too short, or several on one detection.
-    Without scores, every score is NaN.
+    score        (n,), all NaN if detections have no scores
+    outcome      (n,), CORRECT, MISPLACED, WRONG_NAME or FALSE_ALARM
+    recording    (n,), the number of the recording
+    annotated    (recordings,), the number of annotations
+    hours        (recordings,), the length; NaN where it is not known
+    unreachable  annotations that no detection can match: too short, or several on one detection
     """
 
     label: str
@@ -142,13 +153,16 @@ class RankedDetections:
         return not np.isnan(self.score).any()
 
     def cumulate(self, weights: FloatArray) -> Scores:
-        """Return how many are detected, and of each outcome, by threshold from the highest down."""
-        is_last = np.diff(self.score, append=-np.inf) != 0
+        """Return how many are detected, and of each outcome, by threshold from the highest down.
+
+        Each score is a threshold. `weights` are those of recordings.
+        """
+        is_last_of_score = np.diff(self.score, append=-np.inf) != 0
         weight = weights[self.recording]
-        counts = {"detected": np.cumsum(weight)[is_last]}
+        counts = {"detected": np.cumsum(weight)[is_last_of_score]}
         for number, name in enumerate(COUNTS):
-            counted = weight * (self.outcome == number)
-            counts[name] = np.cumsum(counted)[is_last]
+            weight_of_outcome = weight * (self.outcome == number)
+            counts[name] = np.cumsum(weight_of_outcome)[is_last_of_score]
         return counts
 
 
@@ -166,25 +180,26 @@ def measure(
     """
     recordings = weights.shape[1]
     names = ("annotated", "detected", *COUNTS)
-    counts = {name: np.zeros(recordings) for name in names}
+    counts = {name: np.zeros(recordings) for name in names}  # over all classes
     ap_of_classes = []
     for ranked in classes:
         kept = slice(None) if threshold is None else ranked.score >= threshold
         recording = ranked.recording[kept]
+        outcome = ranked.outcome[kept]
         counts["annotated"] += ranked.annotated
         counts["detected"] += np.bincount(recording, minlength=recordings)
         for number, name in enumerate(COUNTS):
-            places = recording[ranked.outcome[kept] == number]
-            counts[name] += np.bincount(places, minlength=recordings)
+            recording_of_outcome = recording[outcome == number]
+            counts[name] += np.bincount(recording_of_outcome, minlength=recordings)
         if ranked.annotated.any():
             ap_of_classes.append([average_precision(ranked, row) for row in weights])
     values = {name: weights @ count for name, count in counts.items()}
     values = _rate(values, values["annotated"], weights @ classes[0].hours)
-    ap = np.array(ap_of_classes).reshape(-1, len(weights))
+    detected_and_annotated = values["detected"] + values["annotated"]
+    values["f1"] = divide(2 * values["correct"], detected_and_annotated)
+    ap = np.array(ap_of_classes).reshape(-1, len(weights))  # (classes, samples)
     is_defined = ~np.isnan(ap)
     total_ap = np.where(is_defined, ap, 0.0).sum(axis=0)
-    both = values["detected"] + values["annotated"]
-    values["f1"] = divide(2 * values["correct"], both)
     values["average_precision"] = divide(total_ap, is_defined.sum(axis=0))
     return values
 
@@ -205,7 +220,10 @@ def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
 
 
 def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
-    """Return a row for each threshold, from the highest down."""
+    """Return a frame (PRECISION_RECALL) with a row for each threshold, from the highest down.
+
+    `by` is how detections were counted, "events" or "windows".
+    """
     weights = np.ones(len(ranked.annotated))
     counts = ranked.cumulate(weights)
     thresholds = np.unique(ranked.score)[::-1]
@@ -218,7 +236,7 @@ def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
 
 
 def _rate(counts: Scores, annotated: FloatArray, hours: FloatArray) -> Scores:
-    """Return counts of detections with their precision, recall, and false alarms per hour."""
+    """Return `counts` and also precision, recall, and false alarms per hour."""
     return {
         **counts,
         "precision": divide(counts["correct"], counts["detected"]),
@@ -232,26 +250,28 @@ def find_threshold(
 ) -> Frame:
     """Return the lowest threshold of a class with at most so many false alarms per hour.
 
-    `curve` has all curves. False alarms are counted by events; precision and recall are by `by`.
+    The result is a row of AIM_THRESHOLDS, empty but for the aim if no threshold meets it. `curve`
+    has the precision-recall curves of all classes. False alarms are counted by events; precision
+    and recall are by `by`, "events" or "windows".
     """
     events = curve.filter(by="events", label=label)
-    meeting = events.filter(events["false_alarms_per_hour"] <= aim_per_hour)
-    row = dict.fromkeys(AIM_THRESHOLDS)
-    if len(meeting) > 0:
-        threshold = meeting["threshold"][-1]
-        points = curve.filter(pl.col("threshold") >= threshold, by=by, label=label)
-        row["threshold"] = threshold
-        row["false_alarms_per_hour"] = meeting["false_alarms_per_hour"][-1]
-        if len(points) > 0:  # windows may all be on calls that nobody could name
-            row["precision"] = points["precision"][-1]
-            row["recall"] = points["recall"][-1]
-    constants = {
+    meeting_aim = events.filter(events["false_alarms_per_hour"] <= aim_per_hour)
+    row: dict[str, object] = {
         "by": by,
         "label": label,
         "aim_per_hour": aim_per_hour,
-        "is_lowest": len(meeting) == len(events),
+        "is_lowest": len(meeting_aim) == len(events),
     }
-    return pl.DataFrame([row | constants], dict(AIM_THRESHOLDS))
+    if len(meeting_aim) > 0:
+        lowest = meeting_aim.row(-1, named=True)
+        row["threshold"] = lowest["threshold"]
+        row["false_alarms_per_hour"] = lowest["false_alarms_per_hour"]
+        reaching = pl.col("threshold") >= lowest["threshold"]
+        points = curve.filter(reaching, by=by, label=label)
+        if len(points) > 0:  # windows may all be on calls that nobody could name
+            row["precision"] = points["precision"][-1]
+            row["recall"] = points["recall"][-1]
+    return pl.DataFrame([row], dict(AIM_THRESHOLDS))
 
 
 def sample_weights(recordings: int, samples: int, seed: int) -> FloatArray:
@@ -277,11 +297,14 @@ def divide(numerator: Numbers, denominator: Numbers) -> FloatArray:
 
 @dataclass(frozen=True)
 class Task:
-    """Detections to be scored, annotations, and all recordings, by name.
+    """Detections to score against annotations.
 
-    `durations_s` is empty where lengths are not known. Detections that are left over and match an
-    annotation of the label `unknown` are neither correct nor false. Annotations of other classes
-    than `searched`, those of the model if they are known, are not missed.
+    recordings   the names of all recordings
+    durations_s  their lengths, by name; empty where lengths are not known
+    min_iou      of a detection and an annotation that match
+    unknown      label of annotations that nobody could name: other detections that match one are
+                 neither correct nor false
+    searched     the classes of the model, if known: annotations of others are not missed
     """
 
     detections: Frame
@@ -325,7 +348,11 @@ class Task:
     def rank(
         self, label: str, detections: Frame, annotated: Frame, unreachable: int = 0
     ) -> RankedDetections:
-        """Rank detections or windows of a class; `outcome` is one of OUTCOME_NUMBERS."""
+        """Rank detections or windows of a class.
+
+        `detections` has recording, score, and outcome as one of OUTCOME_NUMBERS; `annotated` has a
+        row for each annotation or annotated window.
+        """
         numbers = {name: number for number, name in enumerate(self.recordings)}
         ordered = detections.sort("score", descending=True, nulls_last=True)
         counts = dict(annotated["recording"].value_counts().iter_rows())
@@ -343,9 +370,9 @@ class Task:
 
 
 def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
-    """Match the events of a class; return them ranked, and the outcome of each.
+    """Match the detections of a class with its annotations; return them ranked, and outcomes.
 
-    Outcomes are rows of OUTCOMES: first the detections, then the missed calls.
+    Outcomes are a frame of OUTCOMES: first the detections, then the missed calls.
     """
     detections = task.detections.filter(label=label).sort(
         "score", descending=True, nulls_last=True, maintain_order=True
@@ -358,23 +385,25 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     missed = own.filter(is_missed).with_columns(
         outcome=pl.lit("missed"), score=None, annotated_label=None
     )
-    parts = [
-        part.select(*OUTCOMES).cast(pl.Schema(OUTCOMES)) for part in (detected, missed)
-    ]
-    outcome = pl.concat(parts)
+    outcomes = pl.concat(
+        [
+            part.select(*OUTCOMES).cast(pl.Schema(OUTCOMES))
+            for part in (detected, missed)
+        ]
+    )
 
     # The best that a detection can do is to contain a call: its IoU is then the length of the call
     # divided by its own length. Of several calls on a detection, it matches one.
-    least_s = task.min_iou * task.find_shortest(label) * (1 - ANY_OVERLAP)
-    is_unreachable = (own["end_s"] - own["start_s"] < least_s).to_numpy().copy()
+    min_length_s = task.min_iou * task.find_shortest(label) * (1 - ANY_OVERLAP)
+    is_unreachable = (own["end_s"] - own["start_s"] < min_length_s).to_numpy().copy()
     for rows in find_partners(detections, own, ANY_OVERLAP):
         if len(rows) > 1:
             is_unreachable[rows] |= is_missed[rows]
     unreachable = int(is_unreachable.sum())
-    counted = outcome.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
+    counted = outcomes.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
     numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
     ranked = task.rank(label, counted.with_columns(outcome=numbers), own, unreachable)
-    return ranked, outcome
+    return ranked, outcomes
 
 
 def _name_outcomes(
@@ -415,9 +444,9 @@ def rank_windows(
 ) -> RankedDetections:
     """Rank the windows that detections of a class touch; those that annotations touch are correct.
 
-    Windows follow each other without a gap from the start of each recording; the last may be
-    shorter. The score of a window is that of the best detection in it, and so is what it is if it
-    is not correct: `outcome` is what `rank_events` returns.
+    Windows of `window_s` follow each other without a gap from the start of each recording; the
+    last may be shorter. The score of a window is that of the best detection in it. So is its
+    outcome, if it is not correct; `outcome` is the frame that `rank_events` returns.
     """
     # What is on a call of the class is no false alarm in the windows beside the call.
     number = pl.col("outcome").replace_strict(
@@ -426,21 +455,25 @@ def rank_windows(
     detected = outcome.filter(pl.col("outcome") != "missed")
     detected = detected.with_columns(outcome=pl.max_horizontal(number, MISPLACED))
     touched = _touched_windows(detected, window_s, "score", "outcome")
-    own = task.annotations.filter(label=label)
-    annotated = _touched_windows(own, window_s).unique()
-    unknown = _touched_windows(task.unknown_events, window_s)
-    unknown = unknown.join(annotated, on=KEYS, how="anti")
     best = touched.sort("score", "outcome", descending=True, nulls_last=True)
     best = best.unique(KEYS, keep="first", maintain_order=True)
-    judgeable = best.join(unknown, on=KEYS, how="anti")
-    marked = annotated.with_columns(correct=CORRECT)
-    joined = judgeable.join(marked, on=KEYS, how="left")
+    own = task.annotations.filter(label=label)
+    annotated = _touched_windows(own, window_s).unique()
+    # Windows with a call that nobody could name, and no annotation of the class, do not count.
+    unknown = _touched_windows(task.unknown_events, window_s)
+    unknown = unknown.join(annotated, on=KEYS, how="anti")
+    counted = best.join(unknown, on=KEYS, how="anti")
+    correct = annotated.with_columns(correct=CORRECT)
+    joined = counted.join(correct, on=KEYS, how="left")
     windows = joined.with_columns(outcome=pl.coalesce("correct", "outcome"))
     return task.rank(label, windows, annotated)
 
 
 def _touched_windows(events: Frame, window_s: float, *columns: str) -> Frame:
-    """Return recording and window for every window that an event shares time with."""
+    """Return a row for each event and each window that it shares time with.
+
+    The columns are recording, window (its number), and `columns` of the events.
+    """
     first = (pl.col("start_s") / window_s).floor()
     last = (pl.col("end_s") / window_s).ceil()
     windows = pl.int_ranges(first.cast(pl.Int64), last.cast(pl.Int64))

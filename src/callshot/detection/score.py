@@ -283,17 +283,19 @@ def _score_task(
 ) -> dict[str, Frame]:
     """Score detections against annotations; return frames by the fields of DetectionScores.
 
-    `weights` are those of the recordings in each sample, `aim` is in false alarms per hour.
+    `weights`, (samples, recordings), are those of the recordings in each sample; `aim` is in false
+    alarms per hour.
     """
     ranked, outcomes = _rank(task, window_s)
     frames = {"outcomes": outcomes}
     curves = []
     scores = []
     for by, classes in ranked.items():
-        for one in classes:
-            scores.append(_score_row(by, one.label, [one], weights, threshold))
-            if one.has_scores:
-                curves.append(precision_recall_curve(one, by))
+        for detections in classes:
+            own = [detections]
+            scores.append(_score_row(by, detections.label, own, weights, threshold))
+            if detections.has_scores:
+                curves.append(precision_recall_curve(detections, by))
         scores.append(_score_row(by, None, classes, weights, threshold))
     frames["curve"] = concat_frames(curves, PRECISION_RECALL)
     frames["scores"] = concat_frames(scores, DETECTION_SCORES)
@@ -369,30 +371,30 @@ class _Inputs:
             "score", descending=True, nulls_last=True, maintain_order=True
         )
         lengths = [self.durations_s.get(name) for name in events["recording"]]
-        start_s, end_s, duration_s = map(pl.col, ("start_s", "end_s", "duration_s"))
-        key = pl.struct(
+        start_s = pl.col("start_s")
+        end_s = pl.col("end_s")
+        duration_s = pl.col("duration_s")
+        same = pl.struct(
             "recording", "label", start_s.round(DIGITS), end_s.round(DIGITS)
         )
+        events = events.with_columns(duration_s=pl.Series(lengths, dtype=pl.Float64))
         events = events.with_columns(
-            duration_s=pl.Series(lengths, dtype=pl.Float64)
-        ).with_columns(
-            problem=pl.when(~key.is_first_distinct())
-            .then(
-                pl.lit("the same span and label as another row, which counts instead")
-            )
-            .when((end_s <= start_s) | (end_s <= 0) | (start_s >= duration_s))
-            .then(pl.lit("{span} is no span inside {recording}"))
+            is_repeated=~same.is_first_distinct(),
+            # Where a length is not known, the last comparison is null, which counts as False.
+            is_outside=(end_s <= start_s) | (end_s <= 0) | (start_s >= duration_s),
         )
-        has_problem = pl.col("problem").is_not_null()
-        for row in events.filter(has_problem).iter_rows(named=True):
+        is_reject = pl.col("is_repeated") | pl.col("is_outside").fill_null(False)
+        for row in events.filter(is_reject).iter_rows(named=True):
             span = f"{row['start_s']:.6g} to {row['end_s']:.6g} s"
-            reason = row["problem"].format(span=span, **row)
+            reason = f"{span} is no span inside {row['recording']}"
+            if row["is_repeated"]:
+                reason = "the same span and label as another row, which counts instead"
             file = row["file"]
             if file is None:
                 file = "memory"
                 reason = f"{row['recording']}, {span}: {reason}"
             self.rejects.append(Reject(file, row["row"], reason))
-        kept = events.filter(~has_problem)
+        kept = events.filter(~is_reject)
         ends_after = end_s.round(DIGITS) > duration_s.round(DIGITS)
         count = len(kept.filter((start_s < 0) | ends_after))
         if count:
@@ -437,7 +439,8 @@ def _check_task(task: Task, *, needs_scores: bool) -> list[str]:
 def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:
     """Rank detections of all classes by events and by windows; return also the outcome of each.
 
-    The way of counting that should be believed comes first.
+    The way of counting that should be believed is the first key: events, unless too many annotated
+    calls cannot be matched by events.
     """
     events = []
     windows = []
@@ -463,12 +466,12 @@ def _score_row(
     weights: FloatArray,
     threshold: float | None,
 ) -> Frame:
-    """Return the scores of some classes together, with the percentiles of the samples.
+    """Return a row of DETECTION_SCORES: some classes together, with percentiles of the samples.
 
-    `label` is the one that the row is about, None for all together.
+    `by` is how detections were counted, "events" or "windows"; `label` the class, None for all.
     """
-    equal = np.ones((1, weights.shape[1]))
-    values = measure(classes, equal, threshold)
+    equal_weights = np.ones((1, weights.shape[1]))
+    values = measure(classes, equal_weights, threshold)
     samples = measure(classes, weights, threshold)
     for metric in DETECTION_METRICS:
         sampled = samples[metric]
@@ -590,13 +593,13 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
     verdicts = rows.select("start_s", "end_s", "label", "confirmed").rows()
     for (*span, label, confirmed), near in zip(verdicts, partners, strict=True):
         # "Not a roar" says nothing about a detection with another label.
-        candidates = [one for one in near if confirmed or labels[one] == label]
+        candidates = [row for row in near if confirmed or labels[row] == label]
         if not candidates:
             elsewhere += 1
             continue
         differences_s = np.abs(spans[candidates] - span)
         has_other_span = differences_s.max(axis=1) >= SAME_S
-        has_other_label = [labels[one] != label for one in candidates]
+        has_other_label = [labels[row] != label for row in candidates]
         # The same span first, then the same label; candidates come with the best fit first.
         order = np.lexsort((has_other_label, has_other_span))
         best = candidates[order[0]]
@@ -629,56 +632,60 @@ def estimate_density(
     parts = []
     for label in sorted({*reviewed["label"], *verdicts.relabelled}):
         scores = detections.filter(label=label)["score"].to_numpy()
-        part = pl.DataFrame([{"label": label}], dict(CALL_DENSITY)).with_columns(
-            pl.col("detections", "reviewed", "confirmed").fill_null(0),
-            pl.col("calls", "calls_p01", "calls_p99").fill_null(0.0),
-        )
         if len(scores) > 0:
             own = reviewed.filter(label=label)
-            part = _estimate_class(label, scores, own, bins, seed)
-        in_total = pl.col("bin").is_null()
-        relabelled = pl.when(in_total).then(verdicts.relabelled[label]).otherwise(0)
-        part = part.with_columns(
+            rows = _estimate_class(label, scores, own, bins, seed)
+        else:  # only a total, of calls that were relabelled
+            rows = pl.DataFrame([{"label": label}], dict(CALL_DENSITY)).with_columns(
+                pl.col("detections", "reviewed", "confirmed").fill_null(0),
+                pl.col("calls", "calls_p01", "calls_p99").fill_null(0.0),
+            )
+        is_total = pl.col("bin").is_null()
+        relabelled = pl.when(is_total).then(verdicts.relabelled[label]).otherwise(0)
+        rows = rows.with_columns(
             pl.col("calls", "calls_p01", "calls_p99") + relabelled,
             relabelled=relabelled.cast(pl.Int64),
         )
-        parts.append(part)
+        parts.append(rows)
     return concat_frames(parts, CALL_DENSITY)
 
 
 def _estimate_class(
     label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
 ) -> Frame:
-    """Return a row for each bin of the scores of a class, and one for all together."""
+    """Return rows of CALL_DENSITY: one for each bin of the scores of a class, and the total.
+
+    `scores` are those of all its detections; `verdicts` has score and confirmed of the reviewed.
+    """
     edges = quantile_edges(scores, bins)
     reviewed_scores = verdicts["score"].to_numpy()
-    scores_counted = {
+    scores_to_count = {
         "detections": scores,
         "reviewed": reviewed_scores,
         "confirmed": reviewed_scores[verdicts["confirmed"].to_numpy()],
     }
-    counts = {}
-    for name, values in scores_counted.items():
+    counts = {}  # (bins,)
+    for name, values in scores_to_count.items():
         # Scores beyond the edges are in the first or last bin.
-        number = np.searchsorted(edges[1:-1], values, side="right")
-        in_bins = np.bincount(number, minlength=len(edges) - 1)
+        bin_of_score = np.searchsorted(edges[1:-1], values, side="right")
+        in_bins = np.bincount(bin_of_score, minlength=len(edges) - 1)
         counts[name] = in_bins.astype(np.float64)
     sizes = counts["detections"]
+    # The share of calls in each bin has a Beta distribution.
     rejected = counts["reviewed"] - counts["confirmed"]
     shares = stats.beta(counts["confirmed"] + PRIOR, rejected + PRIOR)
     quantiles = np.array(PERCENTILES) / 100
     low, high = shares.ppf(quantiles[:, None])
-    # Numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only
+    # Random numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only
     picks = np.empty((len(sizes), SAMPLES), np.uint32)
-    key = streams.key(label)
-    base = streams.make_stream(seed, "call density", key)
+    stream = streams.make_stream(seed, "call density", streams.key(label))
     largest = 2**32 - 1
     bin_numbers = np.arange(len(sizes), dtype=np.uint64)
-    streams.bootstrap_picks(base, bin_numbers, largest, picks)
+    streams.bootstrap_picks(stream, bin_numbers, largest, picks)
     uniform = (picks.T + 0.5) / largest
-    calls = (shares.ppf(uniform) * sizes).sum(axis=1)
+    calls = (shares.ppf(uniform) * sizes).sum(axis=1)  # of each sample
     total_low, total_high = np.percentile(calls / len(scores), PERCENTILES)
-    # The last row is on all bins together.
+    # In each column, the last value is that of the total.
     columns = {
         "bin": [*range(1, len(sizes) + 1), None],
         "lowest_score": [*edges[:-1], edges[0]],
@@ -692,9 +699,9 @@ def _estimate_class(
         "_p01": [*low, total_low],
         "_p99": [*high, total_high],
     }
-    for suffix, of_bins in estimates.items():
-        columns[f"share{suffix}"] = of_bins
-        columns[f"calls{suffix}"] = of_bins * np.array(columns["detections"])
+    for suffix, share in estimates.items():
+        columns[f"share{suffix}"] = share
+        columns[f"calls{suffix}"] = share * np.array(columns["detections"])
     return make_frame(CALL_DENSITY, columns, {"label": label, "relabelled": 0})
 
 
