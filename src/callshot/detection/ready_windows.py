@@ -114,12 +114,12 @@ class Space:
 
 
 def measure_space(parts: Sequence[Rows]) -> Space:
-    """Measure scale, background and principal components on some windows of all files.
+    """Measure scale, background and principal components on a sample of the windows of all files.
 
-    Background are the quietest windows of each file, as in a scan.
+    Background is the mean of the quietest windows of each file, as in a scan.
     """
     count = sum(map(len, parts))
-    step = ceil(count / MAX_SAMPLE)
+    step = ceil(count / MAX_SAMPLE)  # the sample has every n-th window
     samples = []
     quiet = []
     for rows in parts:
@@ -128,14 +128,16 @@ def measure_space(parts: Sequence[Rows]) -> Space:
         samples.append(rows["vector"][audible])
         quiet.append(rows["vector"][find_quiet(levels, audible)])
     if not any(map(len, samples)):  # all is silent
-        samples = quiet = [rows["vector"][::step] for rows in parts]
+        samples = [rows["vector"][::step] for rows in parts]
+        quiet = samples
     roots = _find_finite_roots(samples)
     spread = roots.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
     background = _find_finite_roots(quiet).mean(axis=0)
     centred = (roots - roots.mean(axis=0)) / scale
-    _, vectors = np.linalg.eigh(centred.T @ centred)  # by rising variance
-    components = np.ascontiguousarray(vectors.T[::-1][:COMPONENTS], np.float32)
+    _, vectors = np.linalg.eigh(centred.T @ centred)  # columns, by rising variance
+    falling = vectors.T[::-1]
+    components = np.ascontiguousarray(falling[:COMPONENTS], np.float32)
     return Space(scale, background / scale, components, count)
 
 
@@ -183,7 +185,7 @@ class ReadyWindows:
         if not is_index(self.folder):
             return
         settings = read_settings(self.folder)
-        new: dict[str, tuple[str, Rows]] = {}
+        new: dict[str, tuple[str, Rows]] = {}  # by file: its recording and rows
         for name in self.names:
             if name not in self.finished:
                 # The process that makes the index reports errors.
@@ -192,59 +194,64 @@ class ReadyWindows:
         space, parts = self._state
         total = len(self) + sum(len(rows) for _, rows in new.values())
         if total and (space is None or total >= GROWTH * space.count):
-            every = [part.rows for part in parts.values()]
-            every += [rows for _, rows in new.values()]
-            space = measure_space(every)
-            again = {
-                key: space.make_part(part.recording, part.rows)
-                for key, part in parts.items()
+            # Many windows are new: measure the space again, and sketch the known ones in it.
+            rows_of_all = [part.rows for part in parts.values()]
+            rows_of_all += [rows for _, rows in new.values()]
+            space = measure_space(rows_of_all)
+            sketched_again = {
+                file: space.make_part(part.recording, part.rows)
+                for file, part in parts.items()
             }
-            self._state = (space, again)
-        for key, (name, rows) in new.items():
+            self._state = (space, sketched_again)
+        for file, (name, rows) in new.items():
             assert space is not None  # there are windows
-            self._state[1][key] = space.make_part(name, rows)
+            self._state[1][file] = space.make_part(name, rows)
 
     def _find_new(
         self, name: str, settings: IndexSettings
     ) -> dict[str, tuple[str, Rows]]:
-        """Return the files of windows of a recording that are new."""
+        """Return recording and rows of the files of windows of a recording that are new, by name.
+
+        A recording of which the index has all windows is then finished.
+        """
         folder = recording_folder(self.folder, name)
         if not folder.is_dir():
             return {}
-        files = list_files(self.folder, name)
+        paths = list_files(self.folder, name)
         stamp = find_stamp(self.root / name)
-        entry = read_indexed(self.folder, name, files)
+        entry = read_indexed(self.folder, name, paths)
         known = self._state[1]
         if entry is not None and entry.stamp == stamp:
             self.finished.add(name)
-            keys = list(entry.spans)
-            own = [key for key, part in known.items() if part.recording == name]
-            for key in {*own} - {*keys}:  # of the first try to read a damaged file
-                del known[key]
+            files = list(entry.spans)
+            own = [file for file, part in known.items() if part.recording == name]
+            for file in {*own} - {*files}:  # of the first try to read a damaged file
+                del known[file]
         else:
-            matches = [SPAN_NAME.fullmatch(file.name) for file in files]
-            keys = [match[0] for match in matches if match and match[1] == stamp]
+            matches = [SPAN_NAME.fullmatch(path.name) for path in paths]
+            files = [match[0] for match in matches if match and match["stamp"] == stamp]
+        new = [file for file in files if file not in known]
         return {
-            key: (name, read_span(folder / key, settings, verify=False))
-            for key in keys
-            if key not in known
+            file: (name, read_span(folder / file, settings, verify=False))
+            for file in new
         }
 
     def find_vector(
         self, name: str, start_s: float, end_s: float
     ) -> FloatMatrix | None:
-        """Return the vector of the window that has most of a span; None if none has half of it.
+        """Return the vector of the window that shares most time with a span of a recording.
 
-        Half of the window is enough if the span is longer. Of windows that have as much of it, it
-        is the one whose middle is nearest.
+        Return None if no window shares half of the span, or half of itself if the span is longer.
+        Of windows that share as much, it is the one whose middle is nearest to that of the span.
         """
         best = None
-        highest = (0.0, 0.0)  # shared seconds, minus twice the distance of the middles
+        highest = (0.0, 0.0)
         for part in self.parts:
             if part.recording != name:
                 continue
             shared_s = np.minimum(part.end_s, end_s) - np.maximum(part.start_s, start_s)
             shared_s = shared_s.round(6)
+            # Twice the distance from the middle of each window to that of the span.
             away_s = np.abs(part.start_s + part.end_s - start_s - end_s)
             row = int(np.lexsort((away_s, -shared_s))[0])
             rank = (float(shared_s[row]), -float(away_s[row]))
@@ -263,10 +270,10 @@ class ReadyWindows:
     ) -> list[FoundWindow]:
         """Return windows by falling similarity to examples.
 
-        The score of a window z is |z − o|² − |z − c|²: c is the mean of the examples, o that of
-        `others`, sounds that are not what is looked for, of which the background of the recordings
-        counts as BACKGROUND_WEIGHT. Windows that overlap a span in `answered`, by recording, are
-        left out.
+        The score of a window z is |z − o|² − |z − c|²: c is the mean of `examples`, o that of
+        `others`, sounds that are not what is looked for, with the background of the recordings as
+        BACKGROUND_WEIGHT sounds more; both are (vectors, dimensions). Windows that overlap a span
+        in `answered`, start and end in seconds by recording, are left out.
         """
         space, known = self._state
         parts = list(known.values())
@@ -279,29 +286,31 @@ class ReadyWindows:
         # |z − o|² − |z − c|² = 2 z · (c − o) + |o|² − |c|²
         direction = 2 * (mean - other)
         offset = other @ other - mean @ mean
-        to_score = np.asarray(space.components @ direction, np.float32)
-        # Approximate scores choose candidates, by their rows in all parts one after another.
-        scores = []
+        sketch_direction = np.asarray(space.components @ direction, np.float32)
+
+        # Scores of sketches choose candidates, numbered through all parts one after another.
+        parts_of_scores = []
         for part in parts:
-            score = part.sketch @ to_score
+            scores = part.sketch @ sketch_direction
             for start_s, end_s in answered.get(part.recording, ()):
-                score[(part.start_s < end_s) & (part.end_s > start_s)] = -np.inf
-            score[part.rms_dbfs <= SILENCE_DBFS] = -np.inf
-            scores.append(score)
-        approximate = np.concatenate(scores)
+                scores[(part.start_s < end_s) & (part.end_s > start_s)] = -np.inf
+            scores[part.rms_dbfs <= SILENCE_DBFS] = -np.inf
+            parts_of_scores.append(scores)
+        approximate = np.concatenate(parts_of_scores)
         candidates = np.flatnonzero(approximate > -np.inf)
         if len(candidates) > CANDIDATES:
             highest = np.argpartition(-approximate, CANDIDATES)[:CANDIDATES]
             candidates = np.sort(highest)
-        # Exact scores rank the candidates.
-        first_rows = np.cumsum([0, *(len(part.start_s) for part in parts)])
-        part_numbers = np.searchsorted(first_rows, candidates, "right") - 1
+
+        # Scores of whole vectors rank the candidates.
+        first_numbers = np.cumsum([0, *(len(part.start_s) for part in parts)])
+        part_of_candidate = np.searchsorted(first_numbers, candidates, "right") - 1
         towards_mean = mean - space.background
         square_length = max(float(towards_mean @ towards_mean), TINY)
         found = []
-        for number in np.unique(part_numbers):
+        for number in np.unique(part_of_candidate):
             part = parts[number]
-            rows = candidates[part_numbers == number] - first_rows[number]
+            rows = candidates[part_of_candidate == number] - first_numbers[number]
             scaled = space.transform(part.rows["vector"][rows])
             exact = scaled @ direction + offset
             shares = (scaled - space.background) @ towards_mean / square_length
@@ -314,11 +323,13 @@ class ReadyWindows:
                     share=float(share),
                 )
                 found.append(window)
-        return sorted(found, key=lambda one: (-one.score, one.recording, one.start_s))
+        return sorted(
+            found, key=lambda window: (-window.score, window.recording, window.start_s)
+        )
 
 
 def choose_different(windows: Iterable[FoundWindow], count: int) -> list[FoundWindow]:
-    """Return the first windows, without those that overlap or touch an earlier one.
+    """Return the first `count` windows that do not overlap or touch an earlier one.
 
     >>> starts_s = (6.0, 3.0, 0.0)
     >>> windows = [FoundWindow("a.wav", start_s, start_s + 3, 1.0, 1.0) for start_s in starts_s]
@@ -326,17 +337,17 @@ def choose_different(windows: Iterable[FoundWindow], count: int) -> list[FoundWi
     [6.0, 0.0]
     """
     chosen: list[FoundWindow] = []
-    for one in windows:
+    for window in windows:
         if len(chosen) == count:
             break
-        is_near = any(
-            known.recording == one.recording
-            and one.start_s <= known.end_s + TOUCH_S
-            and one.end_s >= known.start_s - TOUCH_S
-            for known in chosen
+        touches_chosen = any(
+            earlier.recording == window.recording
+            and window.start_s <= earlier.end_s + TOUCH_S
+            and window.end_s >= earlier.start_s - TOUCH_S
+            for earlier in chosen
         )
-        if not is_near:
-            chosen.append(one)
+        if not touches_chosen:
+            chosen.append(window)
     return chosen
 
 
@@ -387,7 +398,10 @@ def sample_windows(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> 
 
 
 def measure_cover(sounds: Sounds) -> Float32Array:
-    """Return how much each sound covers of every other one, sounds × sounds."""
+    """Return how much each sound (row) covers of every sound (column).
+
+    This is how much nearer the sound of the row is to that of the column than the background is.
+    """
     squares = sounds.distance**2
     products = sounds.sketch @ sounds.sketch.T
     between = np.sqrt(np.maximum(squares[:, None] + squares - 2 * products, 0.0))
@@ -420,13 +434,14 @@ def choose_greedily(
     limits = np.full(len(cover), np.inf)
     while len(rows) < min(count, len(cover)):
         row = int(limits.argmax())
-        is_far = False
+        is_least_covered = False
         if distance is not None and len(rows) % 2 == 1:
-            row = int(np.where(limits >= 0, distance - covered, -np.inf).argmax())
-            is_far = True
-        more = np.maximum(cover[row] - covered, 0.0)
-        limits[row] = more.sum(dtype=np.float64)
-        if is_far or row == limits.argmax():
+            not_covered = distance - covered
+            row = int(np.where(limits >= 0, not_covered, -np.inf).argmax())
+            is_least_covered = True
+        added = np.maximum(cover[row] - covered, 0.0)
+        limits[row] = added.sum(dtype=np.float64)
+        if is_least_covered or row == limits.argmax():
             rows.append(row)
             gains.append(float(limits[row]))
             covered = np.maximum(covered, cover[row])
@@ -435,11 +450,15 @@ def choose_greedily(
 
 
 def order_recordings(sounds: Sounds, cover: Float32Array) -> dict[str, float]:
-    """Return recordings, each next the one that adds most, and the share of all that it adds."""
-    names, firsts = np.unique(sounds.recording, return_index=True)
-    by_recording = np.maximum.reduceat(cover, firsts, axis=0)
+    """Return recordings in the order to listen to them, and the share of all that each adds.
+
+    `cover` is that of `measure_cover`. Each next recording is the one that adds most.
+    """
+    # Sounds are sorted by recording; the cover of a recording is that of its best sound.
+    names, first_sounds = np.unique(sounds.recording, return_index=True)
+    cover_of_recording = np.maximum.reduceat(cover, first_sounds, axis=0)
     nothing = np.zeros(cover.shape[1], np.float32)
-    rows, gains = choose_greedily(by_recording, nothing, len(names))
+    rows, gains = choose_greedily(cover_of_recording, nothing, len(names))
     total = max(sum(gains), TINY)
     return {
         str(names[row]): gain / total for row, gain in zip(rows, gains, strict=True)
