@@ -16,19 +16,20 @@ NO_GROUP = -1
 
 
 def find_duplicates(content: Sequence[Hashable], recording: Sequence[str]) -> IntArray:
-    """Return the group of each segment whose content is also in another recording, −1 for others.
+    """Number the groups of segments with equal content in several recordings, from 0.
 
-    Segments of a group have equal content. `content` and `recording` are those of each segment.
+    Return the group of each segment, −1 for segments without one. `content` and `recording` have
+    the content and the recording of each segment.
 
     >>> find_duplicates(["x", "y", "x", "y"], ["a.wav", "a.wav", "b.wav", "a.wav"])
     array([ 0, -1,  0, -1])
     """
-    places: dict[Hashable, list[int]] = {}
+    rows_by_content: dict[Hashable, list[int]] = {}
     for row, key in enumerate(content):
-        places.setdefault(key, []).append(row)
+        rows_by_content.setdefault(key, []).append(row)
     groups = np.full(len(content), NO_GROUP, np.int64)
     count = 0
-    for rows in places.values():
+    for rows in rows_by_content.values():
         if len({recording[row] for row in rows}) > 1:
             groups[rows] = count
             count += 1
@@ -36,7 +37,7 @@ def find_duplicates(content: Sequence[Hashable], recording: Sequence[str]) -> In
 
 
 def find_equal_vectors(table: Vectors) -> IntArray:
-    """Return the group of each segment whose vector is also in another recording, −1 for others."""
+    """Return the group of each segment with an equal vector in another recording, else −1."""
     vectors = np.ascontiguousarray(table.matrix + 0.0)  # −0 is 0
     hashes = [hashlib.sha256(vector).digest() for vector in vectors]
     return find_duplicates(hashes, table.recording)
@@ -57,25 +58,25 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
     names, numbers = np.unique(recording, return_inverse=True)
     # A graph whose nodes are the recordings and, numbered after them, the groups of each grouping;
     # an edge joins a recording with a group that it has a segment in.
-    first = []
-    second = []
-    count = len(names)
+    recording_nodes = []
+    group_nodes = []
+    count = len(names)  # of nodes
     for grouping in groups:
         is_grouped = grouping != NO_GROUP
-        first += numbers[is_grouped].tolist()
-        second += (count + grouping[is_grouped]).tolist()
+        recording_nodes += numbers[is_grouped].tolist()
+        group_nodes += (count + grouping[is_grouped]).tolist()
         count += len(grouping)
-    weights = np.ones(len(first))
-    links = coo_array((weights, (first, second)), (count, count))
-    _, parts = connected_components(links, directed=False)
-    parts = parts[: len(names)]  # the connected part that each recording is in
-    merged = {}  # name of the joined recording, by part
-    for part in np.unique(parts):
-        name, *others = names[parts == part].tolist()
+    weights = np.ones(len(group_nodes))
+    graph = coo_array((weights, (recording_nodes, group_nodes)), (count, count))
+    _, components = connected_components(graph, directed=False)
+    component_of = components[: len(names)]  # of each recording
+    merged = {}  # name of the joined recording, by component
+    for component in np.unique(component_of):
+        name, *others = names[component_of == component].tolist()
         if others:
             name += f" and {len(others)} more"
-        merged[part] = name
-    return [merged[parts[number]] for number in numbers]
+        merged[component] = name
+    return [merged[component_of[number]] for number in numbers]
 
 
 def describe_duplicates(
@@ -94,8 +95,8 @@ group_duplicates = true in a study, keeps such recordings in one fold
     rows = np.flatnonzero(groups != NO_GROUP)
     if rows.size == 0:
         return
-    first = groups[rows[0]]
-    pair = np.flatnonzero(groups == first)[:2]
+    first_group = groups[rows[0]]
+    pair = np.flatnonzero(groups == first_group)[:2]
     names = " and ".join(segments[row] for row in pair)
     yield (
         f"{rows.size} segments have the same {what} as a segment of another recording "

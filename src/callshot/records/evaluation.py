@@ -157,7 +157,7 @@ def plot_curves(
 def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
     """Return a short table: mAP of every curve with its 98 % interval at a few k, as texts.
 
-    `curve` has the columns of `frames.CURVE`.
+    `curve` has the columns of `frames.CURVE`; the result has a row per encoder and classifier.
     """
     spread = preferred_spread(curve["spread"])
     points = curve.filter(metric="map", spread=spread, scoring="all")
@@ -168,16 +168,14 @@ def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
         name = ", ".join(line.select("encoder", "classifier").row(0))
         cells = {f"mAP, {spread}": name}
         for k in shots:
-            point = line.filter(k=k).select("mean", "p01", "p99")
-            mean, low, high = point.row(0)
-            interval = f"[{low:.2f}–{high:.2f}]"
-            cells[f"k = {k}"] = f"{mean:.2f} {interval}"
+            mean, low, high = line.filter(k=k).select("mean", "p01", "p99").row(0)
+            cells[f"k = {k}"] = f"{mean:.2f} [{low:.2f}–{high:.2f}]"
         rows.append(cells)
     return pl.DataFrame(rows)
 
 
 def show_whole_tables() -> pl.Config:
-    """Return how polars prints these tables, as a context: all of them, and nothing around."""
+    """Return a context in which polars prints whole tables, without frame, types and shape."""
     return pl.Config(
         tbl_formatting="NOTHING",
         tbl_hide_column_data_types=True,
@@ -328,14 +326,17 @@ class Evaluation:
         return classes[largest].label, float(shares[largest])
 
     def name_classifiers(self, reference: str) -> "Evaluation":
-        """Return curves in which every classifier but the reference is named beside its encoder."""
+        """Return the evaluation with "encoder, classifier" in the column encoder of `curve`.
+
+        Rows of the reference classifier have the name of the encoder alone.
+        """
         is_reference = pl.col("classifier") == reference
         full_name = pl.format("{}, {}", "encoder", "classifier")
         encoder = pl.when(is_reference).then("encoder").otherwise(full_name)
         return replace(self, curve=self.curve.with_columns(encoder=encoder))
 
     def select_classifiers(self, classifiers: Collection[str]) -> "Evaluation":
-        """Return the curves, values and classes of some classifiers."""
+        """Return the evaluation with only some classifiers in `curve`, `values` and `per_class`."""
         selected = pl.col("classifier").is_in(list(classifiers))
         return replace(
             self,
@@ -414,7 +415,7 @@ class TransferEvaluation(Evaluation):
         return self.differences.filter(other=TARGET_EXAMPLES.format(self.corpus))
 
     def evaluations(self) -> list[tuple[str, Evaluation]]:
-        """Return every evaluation after the name of the corpus that its examples are from."""
+        """Return (corpus that the examples are from, evaluation) for all two or three of them."""
         pairs = [(self.source_corpus, self), (self.corpus, self.within_target)]
         if self.within_source is not None:
             pairs.append((self.source_corpus, self.within_source))
@@ -433,15 +434,14 @@ class TransferEvaluation(Evaluation):
         polars.DataFrame
             With the columns `source_corpus` and `target_corpus` first, in place of `corpus`.
         """
-        get = attrgetter(frame) if isinstance(frame, str) else frame
-        parts = []
-        for name, evaluation in self.evaluations():
-            source = pl.lit(name).alias("source_corpus")
+        get_frame = attrgetter(frame) if isinstance(frame, str) else frame
+        joined = []
+        for source_corpus, evaluation in self.evaluations():
+            source = pl.lit(source_corpus).alias("source_corpus")
             target = pl.lit(evaluation.corpus).alias("target_corpus")
-            rows = get(evaluation)
-            columns = pl.selectors.exclude("corpus")
-            parts.append(rows.select(source, target, columns))
-        return pl.concat(parts)
+            rows = get_frame(evaluation)
+            joined.append(rows.select(source, target, pl.selectors.exclude("corpus")))
+        return pl.concat(joined)
 
     def list_curves(self, encoder: str) -> dict[str, Frame]:
         """Return the transfer curve of an encoder and those within both corpora, by their names.

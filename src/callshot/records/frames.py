@@ -241,9 +241,9 @@ def _percentiles(samples: FloatArray) -> FloatArray:
     """
     last = samples.shape[1] - 1
     ordered = np.sort(samples, axis=1)
-    place = np.array(PERCENTILES) / 100 * last  # in the ordered samples
-    below = place.astype(np.int64)
-    share = place - below
+    position = np.array(PERCENTILES) / 100 * last  # in the ordered samples
+    below = position.astype(np.int64)
+    share = position - below
     low = ordered[:, below]
     high = ordered[:, np.minimum(below + 1, last)]
     rise = high - low
@@ -254,7 +254,9 @@ def _percentiles(samples: FloatArray) -> FloatArray:
 
 
 def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Frame:
-    """Return the samples (shots, samples) of one curve as rows of the VALUES schema.
+    """Return the samples of one curve, (shots, samples), as rows of the VALUES schema.
+
+    `key` has the values of CURVE_KEY, `k` the number of shots of each row.
 
     >>> key = {name: name for name in CURVE_KEY}
     >>> frame = values_frame(key, np.array([1, 2]), np.array([[0.5, 0.7], [0.6, 0.8]]))

@@ -52,7 +52,7 @@ def restore_text(text: str) -> str:
 
 
 def format_cell(value: object) -> str:
-    """Return a value as a cell: numbers in full, None as nothing, texts protected and quoted."""
+    """Return a value as a cell of a CSV file: None is empty, a text protected and quoted."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -90,7 +90,7 @@ def write_csv_frame(frame: pl.DataFrame, path: Path) -> None:
 
 
 def restore_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame whose texts are as they were before they were written as CSV."""
+    """Return a frame from a CSV file with `restore_text` applied to all its texts."""
     return frame.with_columns(pl.col(pl.String).str.replace(PROTECTED, "${1}"))
 
 

@@ -129,22 +129,19 @@ def _align_rows(first: Vectors, other: Vectors) -> Vectors:
     """
     unmatched = sorted(set(first.segment) ^ set(other.segment))
     if unmatched:
-        sources = [
-            first.source,
-            other.source,
-        ]  # the table that has it, the one that lacks it
+        has_it, lacks_it = first.source, other.source
         if unmatched[0] in other.segment:
-            sources.reverse()
+            has_it, lacks_it = lacks_it, has_it
         raise InputError(
-            f"{sources[1]}: column segment: expected the same segments in all tables, got no "
-            f"{unmatched[0]!r} of {sources[0]} ({len(unmatched)} are not in both)"
+            f"{lacks_it}: column segment: expected the same segments in all tables, got no "
+            f"{unmatched[0]!r} of {has_it} ({len(unmatched)} are not in both)"
         )
-    positions = {segment: row for row, segment in enumerate(other.segment)}
-    rows = [positions[segment] for segment in first.segment]
+    row_of = {segment: row for row, segment in enumerate(other.segment)}
+    rows = [row_of[segment] for segment in first.segment]
     aligned = other.take(rows)
     for name in ("recording", "label", "labels", "fold"):
-        pairs = zip(_column(first, name), _column(aligned, name), strict=True)
-        for row, (expected, value) in zip(rows, pairs, strict=True):
+        columns = (_column(first, name), _column(aligned, name))
+        for row, expected, value in zip(rows, *columns, strict=True):
             if value != expected:
                 raise InputError(
                     f"{other.source}: column {name}, row {row + 1}: expected {expected!r} "
@@ -155,9 +152,9 @@ def _align_rows(first: Vectors, other: Vectors) -> Vectors:
 
 
 def _column(table: Vectors, name: str) -> list[Any]:
-    """Return a column in a form that can be compared between tables.
+    """Return the values of a column so that those of two tables can be compared.
 
-    Labels of a segment are sorted; without folds, the fold of each segment is None.
+    The `labels` of a segment are sorted; without folds, the fold of each segment is None.
     """
     if name == "fold":
         return [None] * len(table) if table.fold is None else table.fold.tolist()
@@ -185,10 +182,10 @@ def write_table(embeddings: Vectors, path: Path, *, corpus: str | None = None) -
 
 
 def stored_checksum(path: Path) -> str:
-    """Return a text that is the same for tables with the same vectors.
+    """Return a text that changes if the content of a table changes; empty if it has no checksum.
 
     It is the checksum that `write_table` wrote, with the dimensions of joined encoders, which
-    decide the scale of vectors. It is empty if the file has no checksum.
+    decide the scale of vectors.
     """
     metadata = describe_parquet(path).metadata
     checksum = metadata.get(CHECKSUM, "")
@@ -206,9 +203,9 @@ def content_checksum(frame: pl.DataFrame) -> str:
 
 def metadata_checksum(metadata: Mapping[str, str]) -> str:
     """Return the SHA-256 of the metadata of a table, without this checksum and pyarrow's schema."""
-    others = (METADATA_CHECKSUM, "ARROW:schema")
-    own = {name: text for name, text in metadata.items() if name not in others}
-    return sha256_text(json.dumps(own, sort_keys=True))
+    excluded = (METADATA_CHECKSUM, "ARROW:schema")
+    hashed = {name: text for name, text in metadata.items() if name not in excluded}
+    return sha256_text(json.dumps(hashed, sort_keys=True))
 
 
 def check_suffix(path: Path) -> None:
@@ -293,8 +290,9 @@ def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
     check_columns(path, header, ["e0"])
     names = select_columns(path, [name for name in header if name != "embedding"])
     check_repeated(path, header, names)
-    columns = {name: f"f{number}" for number, name in enumerate(header)}  # pyarrow's
-    cells = dict.fromkeys(map("f{}".format, range(len(header))), pyarrow.string())
+    # pyarrow's names: those of the header may be empty or repeated.
+    own_names = [f"f{number}" for number in range(len(header))]
+    own_name_of = dict(zip(header, own_names, strict=True))
     with pyarrow.OSFile(os.fsencode(path)) as stream:
         table = read_csv(
             stream,
@@ -304,12 +302,12 @@ def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
                 block_size=CSV_BLOCK_BYTES,
             ),
             ParseOptions(newlines_in_values=True),
-            ConvertOptions(column_types=cells),
+            ConvertOptions(column_types=dict.fromkeys(own_names, pyarrow.string())),
         )
-    rows = cast(pl.DataFrame, pl.from_arrow(table))[1:]
+    rows = cast(pl.DataFrame, pl.from_arrow(table))[1:]  # without the header
     is_empty = pl.all_horizontal(pl.all() == "")
     filled = rows.filter(~is_empty)
-    frame = filled.select(pl.col(columns[name]).alias(name) for name in names)
+    frame = filled.select(pl.col(own_name_of[name]).alias(name) for name in names)
     return restore_frame(frame), {}
 
 
@@ -332,8 +330,8 @@ def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = open_npz(stream, path)
         names = select_columns(path, list(entries))
-        facts = [name for name in ("encoder", "corpus") if name in entries]
-        for name in (*names, *facts):
+        metadata_names = [name for name in ("encoder", "corpus") if name in entries]
+        for name in (*names, *metadata_names):
             array = np.atleast_1d(entries[name])
             content = f"{array.dtype} of shape {array.shape}"
             if name == "embedding":
@@ -354,7 +352,7 @@ def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
                     f"{path}: column {name}: expected text, got broken text"
                 )
             columns[name] = pl.Series(text, dtype=pl.String)
-    metadata = {name: columns.pop(name)[0] for name in facts}
+    metadata = {name: columns.pop(name)[0] for name in metadata_names}
     return pl.DataFrame(columns), metadata
 
 
@@ -381,17 +379,17 @@ def _sequence_frames(
     """Yield the rows of a table of sequences, 64 segments at a time."""
     for start in range(0, max(1, len(segments)), SEQUENCES_PER_WRITE):
         names = segments[start : start + SEQUENCES_PER_WRITE]
-        part = list(islice(sequences, len(names)))
+        batch = list(islice(sequences, len(names)))
         columns = {
             "segment": names,
-            "frames": [len(sequence) for sequence in part],
-            "sequence": [sequence.ravel() for sequence in part],
+            "frames": [len(sequence) for sequence in batch],
+            "sequence": [sequence.ravel() for sequence in batch],
         }
         yield pl.DataFrame(columns, SEQUENCES)
 
 
 def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
-    """Return the sequences of some segments, frames × dimensions, in the order of `segments`."""
+    """Return the sequence of each of `segments`, (frames, dimension), in that order."""
     if not path.exists():
         raise InputError(f"{path}: no such file; {EMBED_AGAIN}")
     names = list(SEQUENCES)
@@ -439,16 +437,15 @@ def verify_table(path: Path) -> Finding:
             read_segments(path)
         elif set(SEQUENCES).issubset(columns):
             segments = read_parquet(path, ["segment"])["segment"].to_list()
-            if not all(
-                np.isfinite(one).all() for one in read_sequences(path, segments)
-            ):
-                raise InputError("has NaN or infinity among its numbers")
+            for sequence in read_sequences(path, segments):
+                if not np.isfinite(sequence).all():
+                    raise InputError("has NaN or infinity among its numbers")
         else:
             read_table(path)
         if checksum is not None:
-            is_same = content_checksum(read_parquet(path)) == checksum
-            of_metadata = metadata_checksum(metadata)
-            if not is_same or metadata.get(METADATA_CHECKSUM) != of_metadata:
+            checksums = (checksum, metadata.get(METADATA_CHECKSUM))
+            content = content_checksum(read_parquet(path))
+            if (content, metadata_checksum(metadata)) != checksums:
                 raise InputError(
                     "its content differs from its checksum: damaged, or edited since"
                 )

@@ -104,9 +104,9 @@ def read_frame(path: Path, schema: Schema) -> Frame:
     """
     cells = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
     if cells.columns != list(schema):  # of another version
-        names, found = ", ".join(schema), ", ".join(cells.columns)
         raise InputError(
-            f"{path}: expected the columns {names}, got {found}; create it again"
+            f"{path}: expected the columns {', '.join(schema)}, "
+            f"got {', '.join(cells.columns)}; create it again"
         )
     columns = []
     for name, dtype in schema.items():
@@ -189,7 +189,7 @@ def write_folds(segments: Spans, folds: Folds, path: Path) -> str:
 
 
 def _make_folds_frame(segments: Spans, folds: Folds) -> Frame:
-    """Return the fold of each segment; examples of a source corpus are in the common fold, −1."""
+    """Return the rows of `folds.csv`: each segment with its fold, −1 for the common fold."""
     numbered = segments.with_columns(fold=folds.fold)
     return numbered.frame.select(*FOLDS)
 
@@ -200,26 +200,24 @@ def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
     `values` has one row per curve and k, with a list of samples. Rows are written in parts: the key
     columns of all samples at once would fill the memory.
     """
-    counts = values["value"].list.len()
-    samples = values.with_columns(index=pl.int_ranges(counts, dtype=pl.Int64))
-    ordered = samples.select(*key, "k", "index", "value")
-    largest = cast(int, counts.max() or 0)
+    sample_counts = values["value"].list.len()
+    indices = pl.int_ranges(sample_counts, dtype=pl.Int64)  # 0, 1, … of the samples
+    ordered = values.with_columns(index=indices).select(*key, "k", "index", "value")
+    largest = cast(int, sample_counts.max() or 0)
     part_rows = max(1, ROW_GROUP // max(1, largest))
     parts = list(ordered.iter_slices(part_rows)) or [ordered]
-    by_sample = (part.explode("index", "value") for part in parts)
-    write_parquet(by_sample, path)
+    write_parquet((part.explode("index", "value") for part in parts), path)
 
 
 def _read_values(path: Path) -> Frame:
     """Read what `write_values` wrote as one row per curve and k, with a list of samples."""
     rows = pl.scan_parquet(path, glob=False)
-    starts = rows.filter(index=0).select(*CURVE_KEY, "k").collect()
+    keys = rows.filter(index=0).select(*CURVE_KEY, "k").collect()
     samples = rows.select("index", "value").collect()
-    is_first = samples["index"] == 0  # a list begins there
-    group = is_first.cum_sum().alias("group")
-    lists = samples.group_by(group, maintain_order=True).agg("value")
-    values = starts.with_columns(lists["value"])
-    return values.select(list(schemas.VALUES))
+    # The number of the list that each sample belongs to: one begins at every index 0.
+    list_number = (samples["index"] == 0).cum_sum().alias("list")
+    lists = samples.group_by(list_number, maintain_order=True).agg("value")
+    return keys.with_columns(lists["value"]).select(list(schemas.VALUES))
 
 
 def read_results(folder: Path) -> Evaluation:
@@ -237,10 +235,10 @@ def read_results(folder: Path) -> Evaluation:
         facts = {name: provenance[name] for name in FACTS}
         facts["settings"] = protocol_settings(provenance)
         fold_facts = {name: provenance["folds"][name] for name in FOLD_FACTS}
-        listed = provenance["files"]
+        all_checksums = provenance["files"]
         optional = [DIFFERENCES_FILE, *FIGURE_FILES]
-        present = [name for name in optional if name in listed]
-        checksums = {name: listed[name] for name in [*RESULT_FILES, *present]}
+        present = [name for name in optional if name in all_checksums]
+        checksums = {name: all_checksums[name] for name in [*RESULT_FILES, *present]}
     for path, state in compare_files(folder, {"files": checksums}):
         if state != "ok":
             raise InputError(
@@ -276,7 +274,9 @@ def merge_results(evaluations: Sequence[Evaluation]) -> Evaluation:
         name: pl.concat([getattr(evaluation, name) for evaluation in evaluations])
         for name in (*RESULT_FRAMES, "values")
     }
-    notes = dict.fromkeys(note for one in evaluations for note in one.notes)
+    notes: dict[str, None] = {}  # each once and in order
+    for evaluation in evaluations:
+        notes |= dict.fromkeys(evaluation.notes)
     return replace(evaluations[0], **tables, notes=list(notes))
 
 

@@ -73,9 +73,9 @@ def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
     info = json.loads((folder / FOLDS_INFO).read_bytes())
     path = folder / FOLDS
     rows = read_csv_records(path, ["segment", "fold"])
-    part = table.only({row["segment"] for row in rows})
-    fold = read_folds(path, part.spans)
-    return part, Folds(fold, info["count"], info["origin"], info["proof"])
+    with_fold = table.only({row["segment"] for row in rows})
+    fold = read_folds(path, with_fold.spans)
+    return with_fold, Folds(fold, info["count"], info["origin"], info["proof"])
 
 
 def take_recordings(path: Path, table: Vectors) -> Vectors:
@@ -158,7 +158,7 @@ def _check_values(
 ) -> None:
     """Raise InputError for the first row whose value in a column is not valid.
 
-    `expected` says in the message what is.
+    `expected` describes a valid value, for the message.
     """
     values = [row[column] for row in rows]
     bad = [not is_valid(value) for value in values]
@@ -174,7 +174,10 @@ def _is_share(text: str) -> bool:
 
 
 def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:
-    """Return the value in `column` by the value in `key`; raise InputError if a key has two."""
+    """Map the values of the column `key` to those of another column, `column`.
+
+    Raise InputError if two rows with the same key have different values.
+    """
     values: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         first = values.setdefault(row[key], row[column])

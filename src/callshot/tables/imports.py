@@ -234,8 +234,9 @@ def _pool_rows(
 ) -> tuple[pl.DataFrame, Outcomes]:
     """Give each row of a file of spans its vector, pooled from the windows of its recording.
 
-    `source` has the windows, `path` the rows. Return the rows, with a name and overlapping labels
-    where the file has none, and for each row its vector or why it has none. A note is added.
+    `source` has the windows, `path` is the file of the rows. Return the rows, with the columns
+    segment and labels added where the file has none, and for each row its vector or why it has
+    none. A note on what was used is added to `notes`.
     """
     filled_column(path, rows["recording"])
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
@@ -274,17 +275,17 @@ def _find_labels(spans: pl.DataFrame) -> list[list[str]]:
     start_s = pl.col("start_s")
     is_possible = (start_s >= 0) & (start_s < pl.col("end_s"))
     possible = spans.with_row_index("row").filter(is_possible)
-    found = overlapping_labels(Spans(possible.with_columns(recording="path")))
-    overlapping = dict(zip(possible["row"], found, strict=True))
+    overlapping = overlapping_labels(Spans(possible.with_columns(recording="path")))
+    overlapping_by_row = dict(zip(possible["row"], overlapping, strict=True))
     labels = []
     for row, label in enumerate(spans["label"]):
-        names = dict.fromkeys([label, *overlapping.get(row, ())])
+        names = dict.fromkeys([label, *overlapping_by_row.get(row, ())])
         labels.append(list(filter(None, names)))
     return labels
 
 
 def _read_times(path: Path, rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the columns start_s and end_s as numbers."""
+    """Return the columns start_s and end_s as numbers, by name; texts are converted."""
     times_s = {}
     check_columns(path, rows.columns, ["start_s", "end_s"])
     for name in ("start_s", "end_s"):
@@ -317,7 +318,7 @@ def _build_table(
     """
     labels = _read_labels(path, rows)
     numbers = rows["row"].to_list()
-    vectors = {}  # by row
+    vectors = {}  # by the position of the row
     rejects = []
     for row, outcome in enumerate(outcomes):
         if labels[row] == "":
@@ -428,28 +429,28 @@ def pool_spans(
     start_s = spans["start_s"].to_list()
     end_s = spans["end_s"].to_list()
     outcomes: list[Vector | str] = []
-    rows_of = defaultdict[str, list[int]](list)  # rows of spans by recording
+    rows_by_recording = defaultdict[str, list[int]](list)  # rows of spans
     for row, path in enumerate(spans["path"]):
         recording, reason = matches[path]
         outcomes.append(reason)
         if not reason:
-            rows_of[recording].append(row)
+            rows_by_recording[recording].append(row)
     total = 0
     used = 0
-    for recording, rows in rows_of.items():
+    for recording, rows in rows_by_recording.items():
         windows = readers[recording]()
         is_used = np.zeros(len(windows), bool)
         for row in rows:
-            used_rows = choose_windows(windows, start_s[row], end_s[row])
-            is_used[used_rows] = True
+            chosen = choose_windows(windows, start_s[row], end_s[row])
+            is_used[chosen] = True
             outcomes[row] = NO_OVERLAP
-            if used_rows.size > 0:
-                mean = windows["vector"][used_rows].mean(axis=0, dtype=np.float64)
+            if chosen.size > 0:
+                mean = windows["vector"][chosen].mean(axis=0, dtype=np.float64)
                 outcomes[row] = mean.astype(np.float32)
         total += is_used.size
         used += int(is_used.sum())
     note = (
-        f"labelled: {len(rows_of):,} of {count_text(len(readers), 'recording')}; "
+        f"labelled: {len(rows_by_recording):,} of {count_text(len(readers), 'recording')}; "
         f"used: {used:,} of their {count_text(total, 'window')}"
     )
     return outcomes, note
@@ -508,7 +509,7 @@ def match_recordings(
     """
     library = Library(source, tuple(recordings))
     matches = {}
-    claimants = defaultdict[str, list[str]](list)
+    names_by_recording = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
         try:
             recording = library.find(name)
@@ -516,11 +517,13 @@ def match_recordings(
             matches[name] = ("", f"{NO_RECORDING} ({error})")
             continue
         matches[name] = (recording, "")
-        claimants[recording].append(name)
-    for recording, rivals in claimants.items():
+        names_by_recording[recording].append(name)
+    for recording, same in names_by_recording.items():
+        if len(same) == 1:
+            continue
         depth = len(PureWindowsPath(recording).parts)
-        exact = [name for name in rivals if len(PureWindowsPath(name).parts) == depth]
-        for name in rivals if len(rivals) > 1 else []:
+        exact = [name for name in same if len(PureWindowsPath(name).parts) == depth]
+        for name in same:
             if exact != [name]:
                 matches[name] = ("", f"several names match its recording {recording!r}")
     return matches

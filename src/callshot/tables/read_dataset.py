@@ -70,9 +70,9 @@ def read_dataset(
         )
     else:
         fold_file = folds_dir / FOLDS
-        parts = [read_folds_dir(folds_dir, table) for table in tables]
-        tables = [part for part, _ in parts]
-        chosen_folds = parts[0][1]
+        tables_and_folds = [read_folds_dir(folds_dir, table) for table in tables]
+        tables = [table for table, _ in tables_and_folds]
+        chosen_folds = tables_and_folds[0][1]
         recordings = tables[0].recording
     if fold_file is not None:
         check_no_leak(tables[0].recording, chosen_folds.fold)

@@ -154,10 +154,10 @@ def _check_tables(path: Path, tables: set[str]) -> None:
 
 
 def _name_recordings(recordings: Sequence[tuple[int, Any, Any]]) -> dict[int, str]:
-    """Return a name for each recording, by its number; `recordings` are number, name, deployment.
+    """Return a unique name for each recording, by its number in the database.
 
-    Recordings that share a name get their deployment before it, and if that is not enough, their
-    number after it.
+    `recordings` are numbers, file names and deployments. A file name that several recordings have
+    gets the deployment before it, and if that is not enough, the number after it.
     """
     names = {number: str(name) for number, name, _ in recordings}
     for form in ("{site}/{name}", "{site}/{name}#{number}"):
@@ -195,16 +195,16 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _read_spans(
-    path: Path, what: str, rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]
+    path: Path, kind: str, rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]
 ) -> pl.DataFrame:
     """Return windows or annotations as rows of SPANS; raise InputError if one is not valid.
 
-    `rows` are (id, recording, times as bytes, label), `names` the names of recordings by their id,
-    and `what` says in messages whether these are windows or annotations.
+    `rows` are (id, id of the recording, times as bytes, label), `names` the names of recordings by
+    their id, and `kind` says in messages whether these are windows or annotations.
     """
     spans = []
     for number, recording, offsets, label in rows:
-        place = f"{path}: {what} {number}"
+        place = f"{path}: {kind} {number}"
         if recording not in names or not isinstance(number, int):
             raise InputError(
                 f"{place}: its recording {recording!r} is not in the database"
@@ -305,10 +305,14 @@ def read_analyzer(source: Path) -> WindowReaders:
             lines[name].append((f"{source}: row {number}", fields))
         return {name: partial(_read_windows, rows) for name, rows in lines.items()}
 
-    files = defaultdict[str, list[Path]](list)
-    is_folder = source.is_dir()
-    for path in sorted(source.rglob(f"*{TEXT_SUFFIX}")) if is_folder else [source]:
-        name = path.relative_to(source if is_folder else source.parent).as_posix()
+    files = defaultdict[str, list[Path]](list)  # by the name of the recording
+    folder = source.parent
+    paths = [source]
+    if source.is_dir():
+        folder = source
+        paths = sorted(source.rglob(f"*{TEXT_SUFFIX}"))
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
         name = name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
         timed = TIMED_NAME.fullmatch(name)
         files[name if timed is None else timed[1]].append(path)
@@ -325,7 +329,7 @@ def _read_text_files(paths: Sequence[Path]) -> Rows:
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
-    """Yield the lines of text files that are not empty: where it is; start, end and vector.
+    """Yield where each line of text files is, and its start, end and vector; skip empty lines.
 
     A file of one window has its times in its name.
     """
