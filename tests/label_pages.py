@@ -1,10 +1,11 @@
-"""A server of the page to label recordings, a tab with it, and a check of its colours."""
+"""The page to label recordings: tabs with it, its server, and a check of its colours."""
 
 import re
 from contextlib import contextmanager
 
 from callshot.review.results import read_review
-from review_pages import ReviewServer, open_window, settle
+from review_pages import open_window, settle
+from served_review import serve_labels
 
 LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
@@ -82,6 +83,14 @@ class Tab:
             self.page.keyboard.press(key)
             self.settle()
 
+    def mark(self, span, name):
+        """Drag a low box around a span of seconds, and name it."""
+        start_s, end_s = self.times()
+        shares = [(one - start_s) / (end_s - start_s) for one in span]
+        self.drag((shares[0], 0.9), (shares[1], 0.98))
+        self.page.keyboard.type(name)
+        self.press("Enter")
+
     def times(self):
         """Return the first and the last time in the picture."""
         pane = self.page.locator("#pane")
@@ -93,26 +102,42 @@ class Tab:
 
 
 @contextmanager
-def serve_label(browser, recordings, out, *options):
-    """Give a function that opens a tab, the server, and a function that reads the calls."""
-    server = ReviewServer(recordings, "--out", str(out), *options, command="label")
-    server.start()
+def open_tabs(browser):
+    """Yield a function that opens a tab at an address; no tab had an unexpected message."""
     tabs = []
     contexts = []
 
-    def open_tab(context=None, **options):
+    def open_tab(address, context=None, **options):
         if context is None:
             context = open_window(browser, **{"viewport": LAPTOP, **options})
             contexts.append(context)
-        tabs.append(Tab(context.new_page(), server.address))
+        tabs.append(Tab(context.new_page(), address))
         return tabs[-1]
+
+    try:
+        yield open_tab
+    finally:
+        for context in contexts:
+            context.close()
+    for tab in tabs:
+        assert [one for one in tab.messages if not NOISE.search(one)] == []
+
+
+@contextmanager
+def serve_label(browser, recordings, out, searching=None):
+    """Serve the page in this process; yield a function that opens a tab, and one that reads calls.
+
+    `searching` are SearchOptions; without them, similar sounds are not searched.
+    """
+
+    def open_page(**options):
+        return open_tab(client.address, **options)
 
     def read_calls(rejected=False):
         return read_review(out, rejected=rejected).events
 
-    yield open_tab, server, read_calls
-    server.kill()
-    for context in contexts:
-        context.close()
-    for tab in tabs:
-        assert [one for one in tab.messages if not NOISE.search(one)] == []
+    with (
+        serve_labels(recordings, out, searching) as (client, _),
+        open_tabs(browser) as open_tab,
+    ):
+        yield open_page, read_calls

@@ -1,12 +1,16 @@
 """One server for all tests; each starts without decisions and ends without messages."""
 
 import json
+import shutil
 import uuid
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
 
+from callshot.review.similar import SearchOptions
+from field_recordings import index_site, write_site
+from label_pages import serve_label
 from review_pages import REDRAW_MS, ReviewServer, make_scan, open_window, settle
 
 LAPTOP = {"width": 1280, "height": 800}
@@ -49,7 +53,8 @@ class Visit:
         self.settle()
 
     def close(self, silent):
-        """Check that the page wrote no message and asked only its own server."""
+        """Take all decisions back; the page wrote no message and asked only its own server."""
+        self.undo_all()
         if silent:
             assert self.messages == []
         hosts = {urlsplit(url).netloc for url in self.requests if url[:4] == "http"}
@@ -93,7 +98,7 @@ class Visit:
         settle(self.page, longest_ms)
 
     def undo_all(self):
-        """Take back what earlier tests decided."""
+        """Take back what this reviewer decided."""
         self.post("/api/undo", {"uuid": str(uuid.uuid4()), "count": 10_000})
 
 
@@ -126,3 +131,22 @@ def visit(browser, server, laptop):
             context.close()
 
     return open_page
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """Return recordings, with an index beside them, and the spans of the calls in the first one."""
+    folder = write_site(tmp_path_factory.mktemp("site") / "recordings", calls=4)
+    lines = (folder / "a.txt").read_text().splitlines()
+    index_site(folder)
+    return folder, [tuple(map(float, line.split("\t")[:2])) for line in lines]
+
+
+@pytest.fixture
+def served_site(browser, site, tmp_path):
+    """Serve the page to label these recordings, which are ready to be searched."""
+    folder, _ = site
+    shutil.copytree(folder.parent / "index", tmp_path / "index")
+    searching = SearchOptions("mfcc", window_s=0.5)
+    with serve_label(browser, folder, tmp_path, searching) as parts:
+        yield parts

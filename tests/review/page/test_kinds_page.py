@@ -1,33 +1,15 @@
 """Where to listen first, in Chromium: the order of recordings, kinds of sounds, the map."""
 
 import re
-import shutil
 
 import pytest
 
-from field_recordings import index_site, write_site
-from label_pages import LAPTOP, PHONE, find_low_contrasts, serve_label
+from label_pages import LAPTOP, PHONE, find_low_contrasts
 from review_pages import settle
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
 ).expect
-
-OPTIONS = ("--encoder", "mfcc", "--window", "0.5")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = write_site(tmp_path_factory.mktemp("kinds") / "recordings", calls=4)
-    index_site(folder)
-    return folder
-
-
-@pytest.fixture
-def served(browser, site, tmp_path):
-    shutil.copytree(site.parent / "index", tmp_path / "index")
-    with serve_label(browser, site, tmp_path, *OPTIONS) as parts:
-        yield parts
 
 
 def open_kinds(page):
@@ -37,8 +19,8 @@ def open_kinds(page):
     settle(page)
 
 
-def test_recordings_are_ordered_by_a_key_and_by_the_list(served):
-    open_tab, _, _ = served
+def test_recordings_are_ordered_by_a_key_and_by_the_list(served_site):
+    open_tab, _ = served_site
     tab = open_tab()
     page = tab.page
     names = page.locator(".recording bdi")
@@ -69,8 +51,8 @@ def test_recordings_are_ordered_by_a_key_and_by_the_list(served):
     expect(names).to_have_text(["a.wav", "b.wav", "c.wav"])
 
 
-def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served):
-    open_tab, _, read_calls = served
+def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served_site):
+    open_tab, read_calls = served_site
     tab = open_tab()
     page = tab.page
     open_kinds(page)
@@ -111,8 +93,8 @@ def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served):
     expect(page.locator("#help")).to_contain_text("each kind of sound once")
 
 
-def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served):
-    open_tab, _, read_calls = served
+def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served_site):
+    open_tab, read_calls = served_site
     tab = open_tab()
     page = tab.page
     open_kinds(page)
@@ -165,8 +147,8 @@ def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served):
     expect(page.locator("#shown")).to_contain_text("1 call ")
 
 
-def test_it_fits_and_can_be_read(served):
-    open_tab, _, _ = served
+def test_it_fits_and_can_be_read(served_site):
+    open_tab, _ = served_site
     for viewport in (LAPTOP, PHONE):
         tab = open_tab(viewport=viewport)
         page = tab.page

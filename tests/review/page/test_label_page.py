@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from label_pages import LAPTOP, PHONE, find_low_contrasts, serve_label
-from review_pages import HOSTILE, HOSTILE_FILE
+from callshot.review.results import read_review
+from label_pages import LAPTOP, PHONE, find_low_contrasts, open_tabs, serve_label
+from review_pages import HOSTILE, HOSTILE_FILE, ReviewServer
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -36,12 +37,12 @@ def recordings(tmp_path_factory):
 
 @pytest.fixture
 def served(browser, recordings, tmp_path):
-    with serve_label(browser, recordings, tmp_path, "--encoder", "none") as parts:
+    with serve_label(browser, recordings, tmp_path) as parts:
         yield parts
 
 
 def test_boxes_are_drawn_named_repeated_moved_deleted_and_undone(served):
-    open_tab, _, read_calls = served
+    open_tab, read_calls = served
     tab = open_tab()
     page = tab.page
     assert page.evaluate(COLOURS) > 20
@@ -108,7 +109,7 @@ def test_boxes_are_drawn_named_repeated_moved_deleted_and_undone(served):
 
 
 def test_new_boxes_get_the_name_that_the_button_says(served):
-    open_tab, _, read_calls = served
+    open_tab, read_calls = served
     tab = open_tab()
     page = tab.page
     button = page.locator("#same span")
@@ -130,7 +131,7 @@ def test_new_boxes_get_the_name_that_the_button_says(served):
 
 
 def test_a_drag_from_a_name_draws_a_box_and_moves_none(served):
-    open_tab, _, read_calls = served
+    open_tab, read_calls = served
     tab = open_tab()
     tab.drag((0.2, 0.5), (0.22, 0.75))
     tab.page.keyboard.type("a name that is much wider than its box")
@@ -146,7 +147,7 @@ def test_a_drag_from_a_name_draws_a_box_and_moves_none(served):
 
 
 def test_everything_can_be_done_by_keys(served):
-    open_tab, _, read_calls = served
+    open_tab, read_calls = served
     tab = open_tab()
     page = tab.page
     before = tab.times()
@@ -203,7 +204,7 @@ def test_everything_can_be_done_by_keys(served):
 
 
 def test_what_was_played_counts_as_heard(served):
-    open_tab, _, _ = served
+    open_tab, _ = served
     tab = open_tab()
     page = tab.page
     page.keyboard.press(" ")
@@ -218,33 +219,41 @@ def test_what_was_played_counts_as_heard(served):
     assert left > 5
 
 
-def test_two_tabs_follow_each_other_and_a_killed_server_loses_nothing(served):
-    open_tab, server, read_calls = served
-    tab = open_tab()
-    other = open_tab(tab.page.context)
-    tab.drag((0.2, 0.5), (0.3, 0.75))
-    tab.page.keyboard.type("hoot")
-    tab.press("Enter")
-    expect(other.page.locator(".box .name")).to_have_text(["hoot"])
-    other.settle()
-    other.press("j", "Delete")
-    expect(tab.page.locator(".box")).to_have_count(0)
-    tab.settle()
-    other.settle()
-    server.kill()
-    tab.drag((0.5, 0.5), (0.6, 0.75))
-    tab.page.keyboard.type("late")
-    tab.page.keyboard.press("Enter")
-    expect(tab.page.locator("#saved")).to_have_text("1 change not saved yet")
-    expect(tab.page.locator("#banner")).to_be_visible()
+def test_two_tabs_follow_each_other_and_a_killed_server_loses_nothing(
+    browser, recordings, tmp_path
+):
+    options = ("--out", str(tmp_path), "--encoder", "none")
+    server = ReviewServer(recordings, *options, command="label")
     server.start()
-    tab.settle()
-    assert read_calls()["label"].to_list() == ["late"]
-    expect(other.page.locator(".box .name")).to_have_text(["late"])
+    try:
+        with open_tabs(browser) as open_tab:
+            tab = open_tab(server.address)
+            other = open_tab(server.address, tab.page.context)
+            tab.drag((0.2, 0.5), (0.3, 0.75))
+            tab.page.keyboard.type("hoot")
+            tab.press("Enter")
+            expect(other.page.locator(".box .name")).to_have_text(["hoot"])
+            other.settle()
+            other.press("j", "Delete")
+            expect(tab.page.locator(".box")).to_have_count(0)
+            tab.settle()
+            other.settle()
+            server.kill()
+            tab.drag((0.5, 0.5), (0.6, 0.75))
+            tab.page.keyboard.type("late")
+            tab.page.keyboard.press("Enter")
+            expect(tab.page.locator("#saved")).to_have_text("1 change not saved yet")
+            expect(tab.page.locator("#banner")).to_be_visible()
+            server.start()
+            tab.settle()
+            assert read_review(tmp_path).events["label"].to_list() == ["late"]
+            expect(other.page.locator(".box .name")).to_have_text(["late"])
+    finally:
+        server.kill()
 
 
 def test_it_fits_phones_and_can_be_read(served):
-    open_tab, _, _ = served
+    open_tab, _ = served
     for viewport in (LAPTOP, PHONE):
         is_phone = viewport == PHONE
         tab = open_tab(viewport=viewport, has_touch=is_phone)

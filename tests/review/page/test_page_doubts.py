@@ -1,4 +1,4 @@
-"""Annotations of recordings that are corrected in Chromium, from `callshot label`."""
+"""Annotations of recordings that are corrected in Chromium."""
 
 import csv
 import io
@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from review_pages import PANEL_MS, ReviewServer, open_window, settle
+from label_pages import open_tabs
+from review_pages import PANEL_MS, settle
+from served_review import serve
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
@@ -17,8 +19,7 @@ TABLE = "start_s,end_s,label\n1,2,roar\n1.1,2,roar\n3,4,<script>hoot\n3.5,4.5,ro
 
 
 @pytest.fixture
-def corpus(browser, tmp_path):
-    pytest.importorskip("uvicorn", reason="pip install 'callshot[review]'")
+def corpus(tmp_path):
     signal = 0.1 * np.random.default_rng(0).standard_normal(80_000)
     soundfile.write(tmp_path / "a.wav", signal, 8000)
     (tmp_path / "a.csv").write_text(TABLE)
@@ -26,13 +27,9 @@ def corpus(browser, tmp_path):
 
 
 def test_annotations_are_filtered_corrected_and_exported(browser, corpus):
-    server = ReviewServer(corpus, command="label")
-    server.start()
-    context = open_window(browser)
-    page = context.new_page()
-    try:
-        page.goto(server.address)
-        settle(page)
+    with serve(corpus) as (client, _), open_tabs(browser) as open_tab:
+        tab = open_tab(client.address)
+        page = tab.page
         page.keyboard.press("f")
         page.locator("#filter-doubt").select_option("overlapping")
         expect(page.locator("#shown")).to_contain_text("2 calls")
@@ -43,7 +40,7 @@ def test_annotations_are_filtered_corrected_and_exported(browser, corpus):
         expect(page.locator("#where .doubt")).to_have_text("annotated twice")
         expect(page.locator(".tag")).to_have_count(3)
         page.locator("#main").focus()
-        settle(page)
+        tab.settle()
         page.keyboard.press("n")
         expect(page.locator("#shown")).to_contain_text("1 call:")
         settle(page, PANEL_MS)
@@ -57,6 +54,3 @@ def test_annotations_are_filtered_corrected_and_exported(browser, corpus):
         assert len(rows) == 3
         assert ("3.0", "<script>hoot") in rows
         assert (corpus / "a.csv").read_text() == TABLE
-    finally:
-        context.close()
-        server.kill()

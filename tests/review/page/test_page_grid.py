@@ -23,18 +23,6 @@ def actions(seen):
     return [item["decision"]["action"] if item["decision"] else None for item in items]
 
 
-def test_tiles_show_where_their_call_begins_and_ends(visit):
-    with visit() as seen:
-        open_grid(seen)
-        frames = seen.page.locator(".tile .frame[style]")
-        expect(frames).to_have_count(24)
-        shares = frames.evaluate_all(
-            "all => all.map((one) => [one.style.left, one.style.width].map(parseFloat))"
-        )
-        # Calls of 1.5 s with 2 s of sound before and after.
-        assert shares == [pytest.approx([200 / 5.5, 150 / 5.5], abs=0.01)] * 24
-
-
 def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit):
     with visit() as seen:
         page = seen.page
@@ -44,6 +32,14 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
             lambda one: posts.append(one.url) if one.method == "POST" else None,
         )
         open_grid(seen)
+        # Tiles show where their call begins and ends.
+        frames = page.locator(".tile .frame[style]")
+        expect(frames).to_have_count(24)
+        shares = frames.evaluate_all(
+            "all => all.map((one) => [one.style.left, one.style.width].map(parseFloat))"
+        )
+        # Calls of 1.5 s with 2 s of sound before and after.
+        assert shares == [pytest.approx([200 / 5.5, 150 / 5.5], abs=0.01)] * 24
         tiles = page.locator(".tile")
         tiles.nth(1).click()
         tiles.nth(4).click(modifiers=["Shift"])

@@ -1,45 +1,17 @@
 """More like this and find all calls, in Chromium: keys, clicks, undo, review, export."""
 
 import re
-import shutil
 
 import pytest
 
-from field_recordings import index_site, write_site
-from label_pages import LAPTOP, PHONE, find_low_contrasts, serve_label
+from label_pages import LAPTOP, PHONE, find_low_contrasts
 from review_pages import PANEL_MS, settle
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
 ).expect
 
-OPTIONS = ("--encoder", "mfcc", "--window", "0.5")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """Return recordings with an index, and the times of the calls in the first one."""
-    folder = write_site(tmp_path_factory.mktemp("similar") / "recordings", calls=4)
-    first = (folder / "a.txt").read_text().splitlines()
-    index_site(folder)
-    return folder, [tuple(map(float, line.split("\t")[:2])) for line in first]
-
-
-@pytest.fixture
-def served(browser, site, tmp_path):
-    folder, _ = site
-    shutil.copytree(folder.parent / "index", tmp_path / "index")
-    with serve_label(browser, folder, tmp_path, *OPTIONS) as parts:
-        yield parts
-
-
-def mark(tab, span, name):
-    """Drag a box around a call, name it, and open more like it."""
-    start_s, end_s = tab.times()
-    places = [(one - start_s) / (end_s - start_s) for one in span]
-    tab.drag((places[0], 0.9), (places[1], 0.98))
-    tab.page.keyboard.type(name)
-    tab.press("Enter")
+HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def open_similar(tab):
@@ -49,13 +21,14 @@ def open_similar(tab):
     tab.settle()
 
 
-def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site):
-    open_tab, _, read_calls = served
+def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served_site, site):
+    open_tab, read_calls = served_site
     tab = open_tab()
     page = tab.page
     page.keyboard.press("m")
     expect(page.locator("#notes")).to_contain_text("Choose a call")
-    mark(tab, site[1][0], "hoot")
+    tab.mark(site[1][0], "hoot")
+    page.locator("#speed").select_option("0.0625")  # a sound lasts some seconds
     open_similar(tab)
     card = page.locator(".found").first
     expect(card).to_be_focused()
@@ -63,8 +36,17 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
     assert card.evaluate(outline) == "3px"
     expect(card.locator("img")).to_have_js_property("naturalWidth", 360)
     expect(card.locator(".likeness")).to_have_text(re.compile("similar"))
-    page.keyboard.press(" ")  # plays
-    page.wait_for_timeout(100)
+    # A button plays a sound, and shows that it plays.
+    other = page.locator(".found").nth(1)
+    other.locator(".play").click()
+    expect(other).to_have_class(re.compile("playing"))
+    expect(page.locator(".found.playing")).to_have_count(1)
+    other.get_by_role("button", name="Stop").click()
+    expect(page.locator(".found.playing")).to_have_count(0)
+    expect(other.locator(".play")).to_have_accessible_name("Play")
+    card.focus()
+    page.keyboard.press(" ")
+    expect(card).to_have_class(re.compile("playing"))
     page.keyboard.press("y")
     tab.settle()
     expect(card).to_have_attribute("data-answer", "yes")
@@ -124,27 +106,12 @@ def test_similar_sounds_are_answered_by_keys_and_answers_are_undone(served, site
     assert len(read_calls(rejected=True)) == 14
 
 
-def test_a_button_plays_a_sound_and_shows_that_it_plays(served, site):
-    tab = served[0]()
-    page = tab.page
-    mark(tab, site[1][0], "hoot")
-    page.locator("#speed").select_option("0.0625")  # it lasts some seconds
-    open_similar(tab)
-    card = page.locator(".found").nth(1)
-    card.locator(".play").click()
-    expect(card).to_have_class(re.compile("playing"))
-    expect(page.locator(".found.playing")).to_have_count(1)
-    card.get_by_role("button", name="Stop").click()
-    expect(page.locator(".found.playing")).to_have_count(0)
-    expect(card.locator(".play")).to_have_accessible_name("Play")
-
-
-def test_all_calls_are_found_reviewed_and_exported(served, site):
-    open_tab, _, read_calls = served
+def test_all_calls_are_found_reviewed_and_exported(served_site, site):
+    open_tab, read_calls = served_site
     tab = open_tab()
     page = tab.page
     for span in site[1][0:4:3]:
-        mark(tab, span, "hoot")
+        tab.mark(span, "hoot")
     tab.wait_for_index()
     page.keyboard.press("Shift+F")
     expect(page.locator("#stop-finding")).to_be_visible()
@@ -179,9 +146,9 @@ def test_all_calls_are_found_reviewed_and_exported(served, site):
     assert len(read_calls()) == 3
 
 
-def test_it_fits_phones_and_can_be_read(served, site):
-    open_tab, _, _ = served
-    mark(open_tab(), site[1][0], "hoot")
+def test_it_fits_phones_and_can_be_read(served_site, site):
+    open_tab, _ = served_site
+    open_tab().mark(site[1][0], "hoot")
     for viewport in (LAPTOP, PHONE):
         tab = open_tab(viewport=viewport)
         page = tab.page
@@ -200,3 +167,23 @@ def test_it_fits_phones_and_can_be_read(served, site):
         assert find_low_contrasts(page) == []
         for button in page.locator(".found .answers button:visible").all():
             assert button.bounding_box()["height"] >= 38
+
+
+def test_more_of_the_call_that_helps_most_is_one_click_away(served_site, site):
+    tab = served_site[0]()
+    page = tab.page
+    tab.mark(site[1][0], HOSTILE)
+    tab.wait_for_index()
+    expect(page.locator("#more-recommended")).to_have_count(0)
+    boxes = page.evaluate(
+        "fetch('/api/recording?recording=a.wav').then((r) => r.json())"
+    )
+    (box,) = boxes["boxes"]
+    tasks = page.evaluate("fetch('/api/tasks').then((r) => r.json())")
+    answer = {**tasks, "advice": box}
+    page.route("**/api/tasks", lambda route: route.fulfill(json=answer))
+    text = page.locator("#advice")
+    expect(text).to_contain_text(f"One more example of {HOSTILE} improves")
+    page.locator("#more-recommended").click()
+    expect(page.locator("#similar-title")).to_have_text(f"More like {HOSTILE}")
+    expect(page.locator(".found")).to_have_count(12)
