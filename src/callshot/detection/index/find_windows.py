@@ -63,7 +63,7 @@ class FoundWindows:
 
 
 def parse_example(text: str) -> tuple[Path, float, float]:
-    """Return the example that a user names, a file, or FILE@START-END: path, start_s, end_s.
+    """Return path, start_s and end_s of the example that a user names: FILE or FILE@START-END.
 
     >>> parse_example("site/a.wav@12.5-14")
     (PosixPath('site/a.wav'), 12.5, 14.0)
@@ -137,20 +137,20 @@ def find_windows(
     check_choice("distance", distance, DISTANCES)
     opened = index if isinstance(index, Index) else _open_inside(to_path(index))
     vector = embed_example(str(example), opened, device=device, threads=threads)
-    frames = []
+    nearest = []  # windows of each recording
     rejects = list(opened.rejects)
     for recording in opened.recordings:
         try:
-            frames.append(_search(opened, recording, vector, distance, per_recording))
+            nearest.append(_search(opened, recording, vector, distance, per_recording))
         except InputError as error:
             rejects.append(Reject(recording.path, None, str(error)))
         progress(1 / len(opened.recordings), "comparing windows")
-    if rejects and not frames:
+    if rejects and not nearest:
         raise InputError(rejects[0].reason)
-    together = pl.concat([pl.DataFrame(schema=COLUMNS), *frames])
-    ranked = together.sort("distance", "recording", "start_s").head(count)
-    ranks = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
-    return FoundWindows(ranked.with_columns(rank=ranks), rejects)
+    windows = pl.concat([pl.DataFrame(schema=COLUMNS), *nearest])
+    ranked = windows.sort("distance", "recording", "start_s").head(count)
+    rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
+    return FoundWindows(ranked.with_columns(rank=rank), rejects)
 
 
 def _open_inside(folder: Path) -> Index:
@@ -203,7 +203,10 @@ def embed_span(
     device: str = "cpu",
     threads: int | None = None,
 ) -> Float32Array:
-    """Return the vector of a span of a recording, embedded as an index in `folder` is."""
+    """Return the vector of a span of a recording, embedded as the windows of an index are.
+
+    `folder` and `settings` are those of the index.
+    """
     spec = find_spec(settings.encoder, settings.choices)
     window_s = None if spec.windowing is not None else settings.window_s
     grid = make_grid(spec, window_s, settings.hop_s)
@@ -224,13 +227,13 @@ def embed_span(
                 f"got {start_s:g} s to {end_s:g} s"
             )
         first = grid.to_samples(start_s)
-        last = min(grid.to_samples(min(end_s, duration_s)), audio.samples)
-        if last - first > grid.window:
-            starts = first + grid.find_starts(last - first)
-        else:
-            latest = max(0, audio.samples - grid.window)
-            centred = (first + last - grid.window) // 2
-            starts = np.array([min(max(0, centred), latest)])
+        end = min(grid.to_samples(min(end_s, duration_s)), audio.samples)
+        if end - first > grid.window:
+            starts = first + grid.find_starts(end - first)
+        else:  # one window with the span in its middle, inside the recording
+            last_start = max(0, audio.samples - grid.window)
+            centred = (first + end - grid.window) // 2
+            starts = np.array([min(max(0, centred), last_start)])
         total = np.zeros(spec.dimension)
         loudest = SILENCE_DBFS
         for _, levels, vectors in embed_windows(audio, starts, grid, workers):
@@ -246,27 +249,34 @@ def _search(
     recording: IndexedRecording,
     vector: Float32Array,
     distance: str,
-    most: int,
+    max_count: int,
 ) -> pl.DataFrame:
-    """Return the nearest windows of a recording, none of which overlap."""
+    """Return the windows of a recording that are nearest to a vector; none overlap.
+
+    `distance` is one of DISTANCES. The frame has COLUMNS; every `rank` is 0.
+    """
     blocks = list(index.read_recording(recording))
-    parts = [measure_distances(block.matrix, vector, distance) for block in blocks]
+    distances = np.concatenate(
+        [measure_distances(block.matrix, vector, distance) for block in blocks]
+    )
     windows = pl.concat([block.spans.frame for block in blocks])
-    distances = np.concatenate(parts)
-    rank = pl.lit(0, pl.Int64).alias("rank")
-    windows = windows.with_columns(rank, pl.Series("distance", distances))
     start_s = windows["start_s"].to_numpy()
     end_s = windows["end_s"].to_numpy()
-    best = windows[choose_apart(distances, start_s, end_s, most)]
-    clocks = [shift_clock(recording.clock, start_s) for start_s in best["start_s"]]
-    clock = pl.Series("clock", clocks, pl.String)
-    return best.with_columns(clock).select(*COLUMNS)
+    rows = choose_apart(distances, start_s, end_s, max_count)
+    nearest = windows[rows]
+    clocks = [shift_clock(recording.clock, start_s) for start_s in nearest["start_s"]]
+    nearest = nearest.with_columns(
+        rank=pl.lit(0, pl.Int64),
+        clock=pl.Series(clocks, dtype=pl.String),
+        distance=distances[rows],
+    )
+    return nearest.select(*COLUMNS)
 
 
 def measure_distances(
     vectors: Float32Array, vector: Float32Array, distance: str
 ) -> FloatArray:
-    """Return the distance of each row from a vector, in float64.
+    """Return the distance of each row of `vectors` from a vector, in float64.
 
     >>> rows = np.array([[3, 4], [0, 2]], np.float32)
     >>> measure_distances(rows, np.array([0, 1], np.float32), "euclidean").round(3).tolist()
@@ -287,21 +297,21 @@ def measure_distances(
 
 
 def choose_apart(
-    distances: FloatArray, start_s: FloatArray, end_s: FloatArray, most: int
+    distances: FloatArray, start_s: FloatArray, end_s: FloatArray, max_count: int
 ) -> IntArray:
-    """Return the nearest windows, nearest first, without those that overlap a nearer one.
+    """Return rows of the nearest windows, nearest first, without those that overlap a nearer one.
 
     >>> start_s = np.array([0.0, 1.0, 2.0])
     >>> choose_apart(np.array([2.0, 1.0, 3.0]), start_s, start_s + 2, 5)
     array([1])
     """
-    best_rows: list[int] = []
+    chosen: list[int] = []
     is_free = np.ones(len(distances), bool)
     for row in np.argsort(distances, kind="stable").tolist():
-        if len(best_rows) == most:
+        if len(chosen) == max_count:
             break
         if is_free[row]:
-            best_rows.append(row)
+            chosen.append(row)
             overlaps = (start_s < end_s[row]) & (end_s > start_s[row])
             is_free &= ~overlaps
-    return np.array(best_rows, np.int64)
+    return np.array(chosen, np.int64)

@@ -101,7 +101,7 @@ def import_index(
         hop_s=hop_s,
     )
     # Recordings are read twice, one at a time: all of them may be too many for the memory.
-    names = {}  # in the source, by the path in the index
+    readers_by_path = {}  # by the path in the index
     dimensions = set()
     lengths_s = []
     steps_s = []
@@ -111,10 +111,15 @@ def import_index(
         if len(windows) == 0:
             notes.append(f"{path}: has no windows")
             continue
-        if path in names:
+        if path in readers_by_path:
             raise InputError(f"{source}: two recordings are called {path}")
-        _check_times(f"{source}: {path}", windows)
-        names[path] = name
+        for start_s, end_s in zip(windows["start_s"], windows["end_s"], strict=True):
+            if not 0 <= start_s < end_s:
+                raise InputError(
+                    f"{source}: {path}: a window from {start_s:g} to {end_s:g} s: "
+                    f"{IMPOSSIBLE_TIMES}"
+                )
+        readers_by_path[path] = read
         dimensions.add(windows["vector"].shape[1])
         lengths_s.append(windows["end_s"] - windows["start_s"])
         steps_s.append(np.diff(np.sort(windows["start_s"])))
@@ -137,18 +142,9 @@ def import_index(
     )
     make_index(folder, settings)
     write_rejects([], folder / REJECTS)
-    for path, name in names.items():
-        _write_recording(folder, settings, path, readers[name]())
+    for path, read in readers_by_path.items():
+        _write_recording(folder, settings, path, read())
     return open_index(folder), notes
-
-
-def _check_times(where: str, windows: Rows) -> None:
-    """Raise InputError, which begins with `where`, if a window has impossible times."""
-    for start_s, end_s in zip(windows["start_s"], windows["end_s"], strict=True):
-        if not 0 <= start_s < end_s:
-            raise InputError(
-                f"{where}: a window from {start_s:g} to {end_s:g} s: {IMPOSSIBLE_TIMES}"
-            )
 
 
 def clean_name(name: str) -> str:
@@ -171,21 +167,24 @@ def find_usual(times_s: np.typing.NDArray[np.float64]) -> float:
 def _write_recording(
     index: Path, settings: IndexSettings, path: str, windows: Rows
 ) -> None:
-    """Write the windows of a recording, in order of time; replace earlier ones."""
+    """Write the windows of a recording to an index, in order of time; replace earlier ones.
+
+    `path` is that of the recording, `windows` have start_s, end_s and vector.
+    """
     windows = windows[np.lexsort((windows["end_s"], windows["start_s"]))]
     rows = np.zeros(len(windows), settings.row_dtype())
     for name in ("start_s", "end_s", "vector"):
         rows[name] = windows[name]
-    rows["rms_dbfs"] = np.nan
+    rows["rms_dbfs"] = np.nan  # not known
     folder = recording_folder(index, path)
     make_folder(folder)
     for file in list_files(index, path):
         file.unlink()
     stamp = sha256_text(path)[:8]
-    spans: list[str] = []
+    spans: list[str] = []  # names of files
     for first in range(0, len(rows), SPAN_WINDOWS):
-        part = rows[first : first + SPAN_WINDOWS]
-        spans.append(write_span(folder, stamp, len(spans), part))
+        rows_of_file = rows[first : first + SPAN_WINDOWS]
+        spans.append(write_span(folder, stamp, len(spans), rows_of_file))
     recording = IndexedRecording(
         path=path,
         root="",
@@ -202,7 +201,10 @@ def _write_recording(
 def pool_windows(
     windows: Rows, start_s: float, end_s: float
 ) -> tuple[Float32Array, int]:
-    """Return the mean vector of the windows of a span, and how many; see `choose_windows`."""
+    """Return the mean vector of the windows of a span, and how many they are.
+
+    `windows` are those of a recording; `choose_windows` says which are those of the span.
+    """
     rows = choose_windows(windows, start_s, end_s)
     if len(rows) == 0:
         raise InputError(f"no window overlaps {start_s:g} to {end_s:g} s")

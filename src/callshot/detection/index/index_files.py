@@ -156,13 +156,12 @@ class Index:
         )[:32]
         for path in span_paths(self.folder, recording):
             rows = read_span(path, self.settings, verify=verify)
-            name = pl.Series("recording", [recording.path])
-            names = name.new_from_index(0, len(rows))
-            columns = [
-                pl.Series(column, np.ascontiguousarray(rows[column]))
-                for column in WINDOW_COLUMNS
-            ]
-            frame = pl.DataFrame([names, *columns])
+            columns = {
+                name: np.ascontiguousarray(rows[name]) for name in WINDOW_COLUMNS
+            }
+            frame = pl.DataFrame(columns).select(
+                pl.lit(recording.path).alias("recording"), *WINDOW_COLUMNS
+            )
             spans = Spans(frame, Path(recording.root), source=str(path))
             yield Vectors(spans, rows["vector"], self.settings.name, fingerprint)
 
@@ -213,12 +212,16 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
     settings = read_settings(folder)
     recordings = []
     rejects = []
-    by_name = {recording_folder(Path(), path).name: path for path in known}
+    known_by_folder = {
+        recording_folder(Path(), path).name: recording
+        for path, recording in known.items()
+    }
 
     def find_entry(path: Path) -> IndexedRecording | InputError:
-        name = path.parent.name
-        if name in by_name:
-            return known[by_name[name]]
+        """Return the recording of a recording.json, or why it cannot be read."""
+        recording = known_by_folder.get(path.parent.name)
+        if recording is not None:
+            return recording
         try:
             return _read_recording(path)
         except InputError as error:
@@ -226,12 +229,12 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
 
     with explain_unreadable(folder):
         paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))
-    records = map_requests(find_entry, paths, together=is_remote(folder))
-    for path, record in zip(paths, records, strict=True):
-        if isinstance(record, InputError):
-            rejects.append(Reject(str(path.relative_to(folder)), None, str(record)))
+    entries = map_requests(find_entry, paths, together=is_remote(folder))
+    for path, entry in zip(paths, entries, strict=True):
+        if isinstance(entry, InputError):
+            rejects.append(Reject(str(path.relative_to(folder)), None, str(entry)))
         else:
-            recordings.append(record)
+            recordings.append(entry)
     if rejects and not recordings:
         raise InputError(rejects[0].reason)
     recordings.sort(key=lambda recording: recording.path)
@@ -239,6 +242,7 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
 
 
 def _read_recording(path: Path) -> IndexedRecording:
+    """Read a recording.json; raise InputError if it is damaged."""
     record = read_record(path, MAKE_AGAIN)
     try:
         recording = IndexedRecording(**record)
@@ -303,7 +307,10 @@ def list_files(index: Path, path: str) -> list[Path]:
 def read_indexed(
     index: Path, path: str, files: Sequence[Path]
 ) -> IndexedRecording | None:
-    """Return a recording that is in an index with all its `files`, None if it is not."""
+    """Return a recording that is in an index with all its windows, None if it is not.
+
+    `files` are those that the index has of it, from `list_files`.
+    """
     folder = recording_folder(index, path)
     names = {file.name for file in files}
     if RECORDING not in names:
@@ -361,10 +368,9 @@ def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
     except InputError as error:
         reason = str(error).removeprefix(f"{folder / INDEX}: ")
         yield Finding(folder / INDEX, "damaged", reason)
-    others = [
-        *(path for path in folder.iterdir() if path.name not in OWN_NAMES),
-        *(path for path in (folder / RECORDINGS).glob("*") if not path.is_dir()),
-    ]
+    others = [path for path in folder.iterdir() if path.name not in OWN_NAMES]
+    entries = (folder / RECORDINGS).glob("*")
+    others += [path for path in entries if not path.is_dir()]
     for path in sorted(others):
         yield Finding(path, "not from callshot")
     for recording in sorted((folder / RECORDINGS).glob("*/")):
