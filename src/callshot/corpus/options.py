@@ -94,7 +94,7 @@ class Corpus:
         return label_key(label) in self._labels_by_key
 
     def categories_of(self, labels: Collection[str]) -> dict[str, str] | None:
-        """Return the categories of the labels; None if no label has one."""
+        """Return the category of each of the labels that has one; None if none has."""
         return {
             label: name for label, name in self.categories.items() if label in labels
         } or None
@@ -111,8 +111,10 @@ class Corpus:
         'oestrous rumble'
         """
         listed = self._labels_by_key.get(label_key(label))
+        if listed is not None:
+            return listed
         words = re.sub(r"[\W_]+", " ", label.casefold()).split()
-        return listed or self.joint.join(words) or label
+        return self.joint.join(words) or label
 
 
 def find_corpus(name: str) -> Corpus:
@@ -201,9 +203,9 @@ def make_annotation_options(
 def read_source(given: Given, exclude: Sequence[Path] = ()) -> dict[str, Any]:
     """Return the keyword arguments of `segment_corpus` for the options that a user gave.
 
-    `given` comes from the command line, a study file or Python. Options of cutting segments that
-    are not given have the defaults of the corpus, if it is a known one. `exclude` has paths that
-    hold no annotations.
+    `given` has them by name, from the command line, a study file or Python. Options of cutting
+    segments that are missing have the defaults of the corpus, if it is a known one. `exclude` has
+    paths that hold no annotations.
     """
     name = given.get("corpus")
     corpus = None if name is None else find_corpus(name)
@@ -245,7 +247,7 @@ def rename_label(label: str, renames: Mapping[str, str]) -> str:
 def describe_renaming(
     labels: Collection[str], renames: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield notes: which labels are renamed, and which in the list no call has, maybe misspelt."""
+    """Yield notes on labels that are renamed, and on labels in `renames` that no call has."""
     used = renames.keys() & set(map(normalize_label, labels))
     if used:
         yield f"labels renamed: {list_names(sorted(used))}"

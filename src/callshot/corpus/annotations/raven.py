@@ -116,7 +116,7 @@ def read(file: AnnotationFile) -> None:
     repeated = _find_repeated_views({number: cells for number, cells, _ in parsed})
     if repeated:
         file.notes.append("rows left out: further views of a selection")
-    selections = [row for row in parsed if row[0] not in repeated]
+    selections = [row for row in parsed if row[0] not in repeated]  # by number
     add_rows(file, table, selections, allow_whole=False)
     if "offset_s" not in columns:
         _check_times_per_file(file, table)
@@ -125,7 +125,7 @@ def read(file: AnnotationFile) -> None:
 def _check_times_per_file(file: AnnotationFile, table: Table) -> None:
     """Raise InputError if times run on over many files; else note that each file starts at 0.
 
-    The table has no column of offsets in files, which would answer that.
+    The table has no column of offsets in files, which would say that for certain.
     """
     paths = [row["path"] for row in file.rows]
     starts_s = [row["start_s"] for row in file.rows]
@@ -206,12 +206,9 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     elif names_files:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
-    ignored = {  # Raven's columns that are written anew
-        name
-        for row in rows
-        for name in row
-        if normalize_name(name) in REWRITTEN.split()
-    }
+    # Raven's columns are written anew.
+    columns = set[str]().union(*rows)
+    ignored = {name for name in columns if normalize_name(name) in REWRITTEN.split()}
     extra = extra_columns(rows, names, path, ignored)
     text = join_cells([*names, *extra])
     for selection, row in enumerate(rows, start=1):

@@ -117,7 +117,7 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def find_delimiter(text: str) -> tuple[str, list[str]]:
-    """Return the delimiter that gives a table the most columns, and the cells of its header."""
+    """Return the delimiter that splits the first row into most cells, and these cells."""
     headers = {}
     for delimiter in DELIMITERS:
         lines = io.StringIO(text, newline="")
@@ -202,9 +202,9 @@ def add_times(*times_s: float) -> float:
 
 
 def parse_cell(text: str, name: str, *, allow_comma: bool = True) -> Cell:
-    """Parse a cell of a column that callshot only copies; None if it is missing.
+    """Return a cell of a column that callshot only copies as a value; None if it is missing.
 
-    Frequencies are numbers. A fold is an integer or a name.
+    `name` is the column: frequencies are numbers, a fold is an integer or a name, others are text.
     """
     if name not in (*FREQUENCIES, "fold"):
         return text or None
@@ -332,7 +332,7 @@ class AnnotationFile:
 
     @contextmanager
     def rejecting(self, number: int) -> Iterator[None]:
-        """Turn a RowError in the block into a reject of row `number`."""
+        """Make row `number` a reject if a RowError is raised in the block."""
         try:
             yield
         except RowError as error:
@@ -455,12 +455,14 @@ def check_writable(rows: Rows, path: Path, *, is_one_recording: bool) -> None:
 def extra_columns(
     rows: Rows, names: Sequence[str], path: Path, ignored: Collection[str] = ()
 ) -> list[str]:
-    """Return the columns to write that are neither callshot's own nor `ignored`, in order.
+    """Return the columns of rows that are neither callshot's own nor `ignored`, in order.
 
-    Raise OutputError if one is empty or has the name of a column that the format has, in `names`.
+    Raise OutputError if one has no name, or one of `names`: the columns that the format writes.
     """
-    own = (*OWN_COLUMNS, *ignored)
-    extra = {name: None for row in rows for name in row if name not in own}
+    excluded = (*OWN_COLUMNS, *ignored)
+    extra: dict[str, None] = {}
+    for row in rows:
+        extra |= {name: None for name in row if name not in excluded}
     for name in extra:
         if name in names or not name.strip():
             raise OutputError(

@@ -28,6 +28,7 @@ from callshot.corpus.annotations.rows import (
     read_text,
 )
 from callshot.errors import InputError, OptionError, count_text, suggest
+from callshot.spans import FloatArray
 
 INTERVALS = "IntervalTier"
 POINTS = "TextTier"
@@ -93,12 +94,15 @@ def read(file: AnnotationFile) -> None:
         names = [tier.name for tier in others]
         note += f"; not {list_names(names)} (--tiers chooses others)"
     file.notes.append(note)
-    finders = [(other.name, _find_overlaps(other)) for other in others]
+    other_times_s = [_entry_times(tier) for tier in others]
     for tier in call_tiers:
         for line, start_s, end_s, label in tier.entries:
             labels = defaultdict[str, list[str]](list)  # of tiers of one name, together
-            for name, find_overlaps in finders:
-                labels[f"tier {name}"] += find_overlaps(start_s, end_s)
+            for other, (starts_s, ends_s) in zip(others, other_times_s, strict=True):
+                is_overlapping = (starts_s < end_s) & (ends_s > start_s)
+                numbers = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
+                texts = [other.entries[number].label for number in numbers]
+                labels[f"tier {other.name}"] += filter(str.strip, texts)
             extra = {}
             if len(call_tiers) > 1:
                 extra["tier"] = tier.name
@@ -107,19 +111,14 @@ def read(file: AnnotationFile) -> None:
                 file.add(line, label, start_s, end_s, extra)
 
 
-def _find_overlaps(tier: Tier) -> Callable[[float, float], list[str]]:
-    """Return a function of a start and an end: the labels of a tier that overlap this span."""
-    starts_s = np.array([entry.start_s for entry in tier.entries])
-    after_s = np.nextafter(starts_s, np.inf)  # a point overlaps what starts at it
-    ends_s = np.maximum([entry.end_s for entry in tier.entries], after_s)
+def _entry_times(tier: Tier) -> tuple[FloatArray, FloatArray]:
+    """Return the starts and the ends of the entries of a tier; a point ends just after its start.
 
-    def find_labels(start_s: float, end_s: float) -> list[str]:
-        is_overlapping = (starts_s < end_s) & (ends_s > start_s)
-        numbers = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
-        texts = [tier.entries[number].label for number in numbers]
-        return [text for text in texts if text.strip()]
-
-    return find_labels
+    So it overlaps an interval that starts at it.
+    """
+    starts_s = np.array([entry.start_s for entry in tier.entries], np.float64)
+    ends_s = np.array([entry.end_s for entry in tier.entries], np.float64)
+    return starts_s, np.maximum(ends_s, np.nextafter(starts_s, np.inf))
 
 
 def _parse(path: Path, text: str) -> list[Tier]:
@@ -190,11 +189,11 @@ def _parse(path: Path, text: str) -> list[Tier]:
 
 
 def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], str]:
-    """Return the tiers that hold call types, and a remark how they were chosen, maybe empty.
+    """Return the tiers that hold call types, and how they were chosen, to be added to a note.
 
     These are, in this order: the tiers that the user named; those with labels known to the corpus;
     the only interval tier; those whose name says so; the only tier with labels. Raise OptionError
-    if none of these decides.
+    if none of these decides. What needs no explanation has an empty text.
     """
     options = file.options
     if options.tiers:
@@ -207,16 +206,11 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         file.notes.append("no tier has a known label")
     if len(intervals) <= 1:
         return intervals or tiers, ""
-    named = []
-    for pattern in CALL_NAMES:
-        named = [
-            tier
-            for tier in intervals
-            if re.search(pattern, tier.name, re.IGNORECASE)
-            and not OTHER_NAMES.search(tier.name)
-        ]
-        if named:
-            break
+    candidates = [tier for tier in intervals if not OTHER_NAMES.search(tier.name)]
+    named: list[Tier] = []
+    for pattern in CALL_NAMES:  # the first that fits any tier decides
+        is_call_name = re.compile(pattern, re.IGNORECASE).search
+        named = named or [tier for tier in candidates if is_call_name(tier.name)]
     # Calls that overlap are on tiers such as call and call 2.
     groups = {re.sub(r"[\W_]*[0-9]+$", "", tier.name.casefold()) for tier in named}
     if len(groups) == 1:
@@ -226,7 +220,7 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         return filled or intervals, ", the only one with labels"
     descriptions = []
     for tier in filled:
-        different = dict.fromkeys(label for *_, label in tier.entries)
+        different = dict.fromkeys(entry.label for entry in tier.entries)
         count = count_text(len(tier.entries), "label")
         examples = list_names([*different][:LISTED_LABELS])
         name = quote(tier.name)
@@ -242,7 +236,7 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
 def _select_tiers(
     file: AnnotationFile, tiers: Sequence[Tier], names: Sequence[str]
 ) -> list[Tier]:
-    """Return the tiers with some names, whatever their case; raise InputError if there is none."""
+    """Return the tiers with one of `names`, in any case; raise InputError if there is none."""
     folded = {name.casefold() for name in names}
     named = [tier for tier in tiers if tier.name.casefold() in folded]
     if not named:
@@ -258,9 +252,9 @@ def _select_tiers(
 def _find_known_tiers(
     file: AnnotationFile, tiers: Sequence[Tier], is_known_label: Callable[[str], bool]
 ) -> list[Tier]:
-    """Return the tier with most labels known to the corpus, and others where most labels are.
+    """Return the tier with most labels known to the corpus, and tiers where most are known.
 
-    Empty if no label is known. A note says how many are.
+    Return none if no label is known. A note of each tier says how many are.
     """
     known_counts = []
     for tier in tiers:

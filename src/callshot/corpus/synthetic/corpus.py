@@ -87,12 +87,11 @@ TIER_INTERVAL = """        intervals [{number}]:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSummary:
-    """What a synthetic corpus or site holds; a site also has examples, and clips of them."""
+    """What a synthetic corpus or site holds; a site also has clips of examples."""
 
     recordings: int
     calls: int
     duration_s: float
-    example_recordings: int = 0
     clips: int = 0
 
 
@@ -195,7 +194,7 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     soundscape = draw_soundscape(random)
     caller_count = random.integers(1, 4)
     callers = [draw_caller(random) for _ in range(caller_count)]
-    choirs = {}  # all callers by type of call, the usual caller of the type first
+    choirs = {}  # by label: all callers, the usual caller of such calls first
     for label in sorted(set(plan.calls["label"])):
         usual = random.integers(len(callers))
         choirs[label] = callers[usual:] + callers[:usual]
@@ -255,15 +254,15 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
 
     If calls overlap, the second of two is on a tier `call 2`.
     """
-    first = []
-    second = []
+    first_tier = []
+    second_tier = []
     free_s = 0.0  # the first tier is free from here on
     for call in plan.calls.rows():  # at most two overlap
         interval = (call["start_s"], call["end_s"], call["label"])
         if call["start_s"] < free_s:
-            second.append(interval)
+            second_tier.append(interval)
         else:
-            first.append(interval)
+            first_tier.append(interval)
             free_s = call["end_s"]
     # Up to two spoken notes, each in its half of the recording.
     random = stream(seed, "notes", plan.number)
@@ -274,8 +273,8 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
         end_s = round(start_s + 0.15 * plan.duration_s, 3)
         note = NOTES[random.integers(len(NOTES))]
         notes.append((start_s, end_s, note))
-    tiers = {"call": first, "call 2": second, "notes": notes}
-    if not second:
+    tiers = {"call": first_tier, "call 2": second_tier, "notes": notes}
+    if not second_tier:
         del tiers["call 2"]
     duration_s = plan.duration_s
     text = TEXTGRID_HEADER.format(duration_s=duration_s, tiers=len(tiers))

@@ -111,12 +111,11 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
     check_range("seed", seed, 0)
     recordings = _distribute_labels(seed, scale)
     recordings.append([(ALONE, False)] * RARE[ALONE])
-    # Calls that start during the previous one are never the first, nor two in a row.
-    candidates = [
-        (recording, call)
-        for recording, calls in enumerate(recordings)
-        for call in range(1, len(calls), 2)
-    ]
+    # Calls that start during the previous one are never the first, nor two in a row: only calls 1,
+    # 3, 5, … of a recording may be.
+    candidates = []
+    for recording, calls in enumerate(recordings):
+        candidates += [(recording, call) for call in range(1, len(calls), 2)]
     total = sum(map(len, recordings))
     count = max(1, round(OVERLAP_SHARE * total))
     order = stream(seed, "overlaps").permutation(len(candidates))
@@ -127,12 +126,12 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
         rows: list[Row] = []
         free_s = random.uniform(1, 6)  # where the next call may start
         last_s = 0.0  # where the latest call ends
-        for place, index in enumerate(random.permutation(len(calls))):
+        for position, index in enumerate(random.permutation(len(calls))):
             label, is_short = calls[index]
             limits_s = SHORT_S if is_short else CALL_TYPES[label]["duration_s"]
             length_s = random.uniform(*limits_s)
             start_s = free_s
-            if (number, place) in overlaps:
+            if (number, position) in overlaps:
                 share = random.uniform(0.4, 0.8)
                 previous = rows[-1]
                 previous_s = previous["end_s"] - previous["start_s"]
@@ -157,8 +156,9 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
 def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     """Draw which calls are in which recording; return those of each recording, in no order.
 
-    Calls of a type come in clumps, each in another recording: at random, but rather where there is
-    room. Rare calls, and calls shorter than 1 s, are distributed one by one.
+    Calls of a type come in clumps, each in another recording: at random, but preferably where there
+    is room. Rare calls, and calls shorter than 1 s, are distributed one by one. The type ALONE is
+    left out.
     """
     random = stream(seed, "labels")
     counts = {}
@@ -169,30 +169,28 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     short_count = round(SHORT_SHARE * total)
     short = random.choice(list(counts), short_count, p=label_shares)
     call_count = total + len(short)
-    size = ceil(call_count / CALLS_PER_RECORDING)  # number of recordings
-    busyness = random.random(size) ** 3  # some recordings are busier
+    recording_count = ceil(call_count / CALLS_PER_RECORDING)
+    busyness = random.random(recording_count) ** 3  # some recordings are busier
     capacity = 0.7 + 1.9 * busyness
     groups = []  # lists of clumps; those of one list go to different recordings
     for label, count in counts.items():
-        parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
+        clump_count = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
         calls = [(label, False)] * count
-        clumps = [calls[part::parts] for part in range(parts)]
-        groups.append(clumps)
+        groups.append([calls[first::clump_count] for first in range(clump_count)])
     rare = []
     for label, count in RARE.items():
         if label != ALONE:
             rare += [[(label, False)]] * count
     groups.append(rare)
     groups += [[[(label, True)]] for label in short.tolist()]
-    recordings: list[list[LabelledCall]] = [[] for _ in range(size)]
+    recordings: list[list[LabelledCall]] = [[] for _ in range(recording_count)]
     for clumps in groups:
         sizes = np.array([len(calls) for calls in recordings])
         load = sizes / capacity
-        load += 0.5 * random.random(size)
+        load += 0.5 * random.random(recording_count)
         is_full = sizes > MAX_CALLS_PER_RECORDING - CLUMP_SIZE
         load[is_full] = np.inf
-        order = np.argsort(load, kind="stable")
-        emptiest = order[: len(clumps)]
+        emptiest = np.argsort(load, kind="stable")[: len(clumps)]
         for index, clump in zip(emptiest, clumps, strict=True):
             recordings[index].extend(clump)
     return recordings
@@ -248,8 +246,8 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
         while start_s < length_s:
             next_hour = clock.replace(minute=0, second=0, microsecond=0)
             next_hour += timedelta(hours=1)
-            rest = next_hour - clock
-            end_s = min(length_s, start_s + rest.total_seconds())
+            until_hour = next_hour - clock
+            end_s = min(length_s, start_s + until_hour.total_seconds())
             piece_s = end_s - start_s
             weight = 0.0
             if piece_s >= MIN_PIECE_S:
@@ -289,14 +287,7 @@ def _plan_at_site(
     """Return the plan of a recording whose name has the site and the clock time of its start."""
     name = f"SITE{options.seed}_{start:%Y%m%d_%H%M%S}"
     calls = _make_calls(rows, f"{name}.wav")
-    return RecordingPlan(
-        number,
-        name,
-        duration_s,
-        calls,
-        part=part,
-        start=start,
-    )
+    return RecordingPlan(number, name, duration_s, calls, part=part, start=start)
 
 
 def _draw_calls(
@@ -319,7 +310,7 @@ def _draw_calls(
     if options.overlap:
         starts_s = random.uniform(begin_s, end_s - lengths_s)
     else:
-        taken_s = lengths_s + GAP_S
+        taken_s = lengths_s + GAP_S  # by each call
         free_s = end_s - begin_s - GAP_S - taken_s.sum()
         if free_s < 0:
             raise OptionError(
@@ -364,8 +355,8 @@ def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
     midnight = options.start.replace(hour=0, minute=0, second=0, microsecond=0)
     plans = []
     for number in range(ceil(options.examples / EXAMPLES_PER_RECORDING)):
-        rest = options.examples - number * EXAMPLES_PER_RECORDING
-        count = min(rest, EXAMPLES_PER_RECORDING)
+        left = options.examples - number * EXAMPLES_PER_RECORDING
+        count = min(left, EXAMPLES_PER_RECORDING)
         random = stream(options.seed, "site examples", number)
         repeated = options.labels * count
         labels = random.permutation(repeated).tolist()

@@ -161,7 +161,6 @@ def synthesise_soundscape(
         recordings=len(recordings),
         calls=sum(len(plan.calls) for plan in recordings),
         duration_s=sum(plan.duration_s for plan in recordings),
-        example_recordings=len(examples),
         clips=sum(len(plan.calls) for plan in examples),
     )
     lines = []
@@ -217,7 +216,7 @@ def _write_annotations(folder: Path, plans: Sequence[RecordingPlan]) -> None:
 def _write_audio(
     path: Path, pieces: Iterable[Pcm], site: SyntheticSite, format: str
 ) -> None:
-    """Write pieces of audio to one file of the given format, so that memory stays small."""
+    """Write pieces of audio one after the other to one file, so that memory stays small."""
     with (
         atomic_path(path, errors=(soundfile.LibsndfileError,)) as temporary,
         soundfile.SoundFile(
@@ -238,8 +237,8 @@ def generate_recording(
     """Yield the samples of a recording in pieces; threads of the pool work ahead.
 
     Background is made in blocks, each of which fades into the next. A call is added when all of its
-    background is known, which decides its level; samples are held back while a call that covers
-    them is not added yet.
+    background is known, which decides its level; samples are held back until all calls that cover
+    them are added.
     """
     rate_hz = site.rate_hz
     conditions = draw_conditions(site.seed, recording)
@@ -293,15 +292,14 @@ def generate_recording(
                 break
             waiting.popleft()
             length = round(call["end_s"] * rate_hz) - first
-            place = first - begin
-            beside = noise[place : place + length]
-            gain = _find_gain(call, samples[:length], beside, rate_hz)
-            covered = calls[place : place + samples.size]
+            offset = first - begin  # in `noise` and `calls`
+            background_of_call = noise[offset : offset + length]
+            gain = _find_gain(call, samples[:length], background_of_call, rate_hz)
+            covered = calls[offset : offset + samples.size]
             covered += np.float32(gain) * samples[: covered.size]
         next_first = waiting[0][1] if waiting else size
         done = min(next_first, end) - begin
-        mixture = noise[:done] + calls[:done]
-        yield to_pcm(mixture)
+        yield to_pcm(noise[:done] + calls[:done])
         noise = noise[done:]
         calls = calls[done:]
         begin += done

@@ -123,7 +123,7 @@ def draw_slow_noise(
 ) -> Samples:
     """Draw noise that changes slowly: Gaussian points, `points_hz` per second, joined by lines.
 
-    Return `size` samples; the standard deviation of the points is `scale`.
+    Return `size` samples at `rate_hz`; the standard deviation of the points is `scale`.
     """
     count = int(size / rate_hz * points_hz) + 3
     points = scale * random.standard_normal(count)
@@ -148,29 +148,30 @@ def synthesise_call(
     size = max(1, round(duration_s * rate_hz))
     if label != CHORUS:
         return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
-    # Overlapping rumbles of three to five callers, mostly with one roar or trumpet.
+    # Overlapping rumbles of three to five callers, mostly with one roar or trumpet by the first.
     mixture = np.zeros(size, np.float32)
     choir = [*callers]
     choir_size = random.integers(3, 6)
     while len(choir) < choir_size:
         choir.append(draw_caller(random))
     for number, caller in enumerate([*choir, choir[0]]):
+        # Length and position are shares of the time of the chorus.
         labels: tuple[str, ...] = CHORUS_RUMBLES
         if number < len(choir):
-            share = random.uniform(0.5, 0.8)
+            length_share = random.uniform(0.5, 0.8)
             position = number / (len(choir) - 1)
         elif random.random() < 0.8:
             labels = CHORUS_OTHERS
-            share = random.uniform(0.25, 0.5)
+            length_share = random.uniform(0.25, 0.5)
             position = random.random()
         else:
             break
-        part = max(1, int(share * size))
-        first = int(position * (size - part))
+        length = max(1, int(length_share * size))
+        first = int(position * (size - length))
         label = labels[random.integers(len(labels))]
-        call = _synthesise(CALL_TYPES[label], caller, part, rate_hz, random)
+        call = _synthesise(CALL_TYPES[label], caller, length, rate_hz, random)
         gain = random.uniform(0.5, 1.0)
-        mixture[first : first + part] += gain * call
+        mixture[first : first + length] += gain * call
     return _unit_power(mixture)
 
 
@@ -181,9 +182,9 @@ def _synthesise(
     source = _draw_source(call_type, caller, size, rate_hz, random)
     envelope = _draw_envelope(call_type, size, rate_hz, random)
     source *= envelope.astype(np.float32)
-    padded, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
+    fft_size, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
     gain = _draw_tract_gain(call_type, caller, frequency_hz, random)
-    call = apply_gain(source, gain, padded)
+    call = apply_gain(source, gain, fft_size)
     fade = min(round(CALL_FADE_S * rate_hz), size // 2)
     angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
     rising = np.sin(angle) ** 2
@@ -196,9 +197,9 @@ def _synthesise(
 def _draw_envelope(
     call_type: CallType, size: int, rate_hz: int, random: Random
 ) -> FloatArray:
-    """Draw the amplitude of a call at each sample.
+    """Draw the amplitude of a call at each of its `size` samples.
 
-    It rises, decays and shimmers, and pulses if the type does.
+    It rises, decays and fluctuates, and pulses in call types with `pulse_hz`.
     """
     attack = call_type["attack"] * random.uniform(0.6, 1.4)
     decay = call_type["decay"] * random.uniform(0.6, 1.4)
@@ -221,28 +222,29 @@ def _draw_envelope(
 def _draw_tract_gain(
     call_type: CallType, caller: Caller, frequency_hz: Samples, random: Random
 ) -> Spectrum:
-    """Draw the gain of the caller's vocal tract at each frequency.
+    """Draw the complex gain of the caller's vocal tract at each frequency.
 
-    It has parallel resonances, falls above the highest, and has a ripple: of the caller, and of
-    the posture of head and trunk.
+    It has a resonance at each formant, falls above the highest, and has a ripple: of the caller,
+    and of the posture of head and trunk.
     """
     spread = 0.12 + 0.1 * call_type["rough"]
     deviation = spread * random.standard_normal(3)
     variation = np.exp(deviation)
-    tract = caller.tract * variation
+    tract = caller.tract * variation  # a longer tract has lower formants
     formants_hz = (call_type["formants_hz"] / tract).tolist()
     posture = RIPPLE * random.standard_normal(RIPPLE_POINTS)
     ripple = caller.ripple + posture
     gain = np.full(frequency_hz.size, LEAK, np.complex64)
     for number, formant_hz in enumerate(formants_hz):
+        # The gain of a second-order resonator, which is 1 at its formant.
         width_hz = formant_hz / FORMANT_Q
         damping = 1j * frequency_hz * width_hz
-        distance = formant_hz**2 - frequency_hz**2 + damping
+        denominator = formant_hz**2 - frequency_hz**2 + damping
         level = FORMANT_STEP**number
-        gain += level * damping / distance
+        gain += level * damping / denominator
     limit_hz = 1.5 * formants_hz[-1]
     gain = gain / (1 + (frequency_hz / limit_hz) ** 2)
-    thirds = 3 * np.log2(1 + frequency_hz / 40)
+    thirds = 3 * np.log2(1 + frequency_hz / 40)  # of an octave
     nepers = np.interp(thirds, np.arange(ripple.size), ripple)
     ripple_gain = np.exp(nepers)
     shaped: Spectrum = gain * ripple_gain.astype(np.float32)
@@ -252,9 +254,9 @@ def _draw_tract_gain(
 def _draw_source(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> Samples:
-    """Draw the source of a call: harmonics of a changing fundamental, with breath noise.
+    """Draw the source of a call, `size` samples: harmonics of a fundamental, with breath noise.
 
-    A subharmonic makes them rough.
+    The fundamental follows the contour of the call type, and a subharmonic makes the call rough.
     """
     # The fundamental of every sample: range, pitch, contour, vibrato and jitter.
     low_hz, high_hz = call_type["f0_hz"]
@@ -292,10 +294,10 @@ def _draw_source(
 def read_wave(
     phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int
 ) -> Samples:
-    """Return a wave of many harmonics at the given phases, in cycles of its fundamental.
+    """Return a wave of many harmonics at each phase, in cycles of its fundamental.
 
     Harmonic n has amplitude n ** −tilt. There are as many as the rate allows where the fundamental
-    is at its `highest_hz`.
+    is at its `highest_hz`. One cycle is computed and then looked up.
     """
     harmonics = int(0.45 * rate_hz / highest_hz)
     harmonics = min(harmonics, WAVE_SIZE // 16)
@@ -303,21 +305,21 @@ def read_wave(
     numbers = np.arange(1.0, last)
     spectrum = np.zeros(WAVE_SIZE // 2 + 1)
     spectrum[1:last] = numbers**-tilt
-    wave: Samples = fft.irfft(spectrum).astype(np.float32)
+    cycle: Samples = fft.irfft(spectrum).astype(np.float32)
     positions = phase * WAVE_SIZE
     entries = positions.astype(np.int64)
-    return wave[entries % WAVE_SIZE]
+    return cycle[entries % WAVE_SIZE]
 
 
 def frequency_grid(samples: int, rate_hz: int) -> tuple[int, Samples]:
-    """Return a size at which the Fourier transform of `samples` is fast, and its frequencies."""
+    """Return a size from `samples` on whose Fourier transform is fast, and its frequencies."""
     size = fft.next_fast_len(samples, real=True)
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
     return size, frequency_hz.astype(np.float32)
 
 
 def apply_gain(samples: Samples, gain: Samples | Spectrum, size: int) -> Samples:
-    """Filter samples: multiply their Fourier transform of this size by a gain for each bin."""
+    """Filter samples: multiply their Fourier transform, of `size` points, by a gain per bin."""
     spectrum = fft.rfft(samples, size) * gain
     filtered: Samples = fft.irfft(spectrum, size)
     return filtered[: samples.size]
@@ -411,21 +413,22 @@ def mix_soundscape(
     white = random.standard_normal(2 * frequency_hz.size, np.float32)
     spectrum = white.view(np.complex64)
     gains = _noise_gains(soundscape, frequency_hz, rate_hz)
+    # How often the level of each noise changes, and how much; None: it is steady.
     swells = {"wind": (1.0, soundscape["gusts"]), "floor": None, "insects": (6.0, 0.5)}
     noise = np.zeros(size, np.float32)
     for name, swell in swells.items():
-        part = fft.irfft(spectrum * gains[name], size)
+        coloured = fft.irfft(spectrum * gains[name], size)
         level_db = soundscape[f"{name}_db"]
         level = 10 ** (level_db / 20)
-        power = np.mean(part**2)
-        part = part * np.float32(level / np.sqrt(power))
+        power = np.mean(coloured**2)
+        coloured = coloured * np.float32(level / np.sqrt(power))
         if swell is not None:
             points_hz, depth = swell
             nepers = draw_slow_noise(
                 size, rate_hz, points_hz, random, scale=depth, dtype=np.float32
             )
-            part = part * np.exp(nepers)
-        noise += part
+            coloured = coloured * np.exp(nepers)
+        noise += coloured
     mixture += noise[: calls.size]
     mixture += draw_birds(
         soundscape["birds_per_s"], soundscape["birds_hz"], calls.size, rate_hz, random
@@ -447,15 +450,15 @@ def record_call(
     size, frequency_hz = frequency_grid(padded.size, rate_hz)
     # Air, leaves and soil absorb more at high frequencies.
     distance_m = soundscape["distance_m"]
-    far = distance_m / 100
-    exponent: Samples = -far * (frequency_hz / 1000) * 0.35
+    distance = distance_m / 100  # in units of 100 m
+    exponent: Samples = -distance * (frequency_hz / 1000) * 0.35
     gain = microphone_gain(frequency_hz, soundscape)
     gain = gain * 10**exponent
     # An impulse and its decaying tail of noise, which is stronger when distant.
     nepers = np.linspace(0, -6.9, tail_size, dtype=np.float32)  # 60 dB
     decay = np.exp(nepers)
     energy = (decay**2).sum()
-    level = np.sqrt(far) / np.sqrt(energy)
+    level = np.sqrt(distance) / np.sqrt(energy)
     tail = random.standard_normal(tail_size, np.float32)
     tail *= decay
     tail *= np.float32(level)
@@ -496,7 +499,7 @@ def draw_birds(
     samples = np.zeros(size, np.float32)
     phrases = birds_per_s * size / rate_hz / 4
     for _ in range(random.poisson(phrases)):
-        first = int(random.uniform(0, size))
+        first = int(random.uniform(0, size))  # sample of the next note
         notes = random.integers(2, 7)
         length_s = random.uniform(0.06, 0.2)
         length = int(length_s * rate_hz)
@@ -513,7 +516,7 @@ def draw_birds(
         whistle *= level
         for _ in range(notes):
             note = samples[first : first + whistle.size]
-            note += whistle[: note.size]
+            note += whistle[: note.size]  # the last one may be cut
             first += 2 * whistle.size
     return samples
 
@@ -622,7 +625,7 @@ def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
 
 
 def _draw_shower(of_day_s: FloatArray, random: Random) -> Samples:
-    """Draw a shower of a day; return its level at the times `of_day_s` since midnight."""
+    """Draw a shower of one day; return its level at each time `of_day_s`, since midnight."""
     start_s = random.uniform(0, DAY_S)
     end_s = start_s + random.uniform(*SHOWER_S)
     shower_db = random.uniform(*SHOWER_DB)
@@ -678,7 +681,8 @@ def make_background(
 ) -> Samples:
     """Make the background of block number `block`: noise, rain, birds and engines.
 
-    The result is longer than a block by its fade, which has to be added to the next block.
+    The result has BLOCK_S + FADE_S seconds: its end, which fades out, has to be added to the start
+    of the next block, which fades in.
     """
     purpose = f"{recording.part} noise"
     random = stream(site.seed, purpose, recording.number, block)
@@ -696,12 +700,11 @@ def make_background(
     for name, level_of_recording in conditions.levels.items():
         level = level_of_recording[seconds]
         if level.any():
-            coloured = spectrum * site.spectra[name]
-            part = fft.irfft(coloured, size)
-            slopes = np.outer(np.diff(level), ramp)
-            steps = level[:-1, None] + slopes
-            part *= steps.ravel()
-            samples += part
+            noise = fft.irfft(spectrum * site.spectra[name], size)
+            slopes = np.outer(np.diff(level), ramp)  # (seconds, samples of a second)
+            sample_levels = level[:-1, None] + slopes
+            noise *= sample_levels.ravel()
+            samples += noise
 
     rain = conditions.levels["rain"][seconds]
     if rain.any():
@@ -731,32 +734,32 @@ def _add_drops(samples: Samples, rain: Samples, rate_hz: int, random: Random) ->
     `rain` is the level of rain at each second.
     """
     length = max(4, round(DROP_S * rate_hz))
-    drops = DROPS_PER_S * samples.size / rate_hz
-    count = random.poisson(drops)
-    first = random.integers(0, samples.size - length, count)
+    mean_count = DROPS_PER_S * samples.size / rate_hz
+    count = random.poisson(mean_count)
+    firsts = random.integers(0, samples.size - length, count)
     deviation = 0.7 * random.standard_normal(count)
     variation = np.exp(deviation)
-    heaviness = rain[first // rate_hz]
+    heaviness = rain[firsts // rate_hz]
     loudness = 6 * variation * heaviness
     decay = np.exp(np.linspace(0, -5, length))
     clicks = random.standard_normal((count, length))
     clicks *= decay
     clicks *= loudness[:, None]
-    for position, click in zip(first.tolist(), clicks, strict=True):
-        samples[position : position + length] += click
+    for first, click in zip(firsts.tolist(), clicks, strict=True):
+        samples[first : first + length] += click
 
 
 def _make_engine(engine: Engine, start_s: float, rate_hz: int) -> Samples:
     """Return the sound of an engine in the block that starts at `start_s` of the recording."""
     samples_of_block = np.arange(BLOCK_S * rate_hz)
     time_s = samples_of_block / rate_hz
-    time_s += start_s - engine.peak_s
-    share = time_s / engine.length_s
-    # The integral of a pitch that falls like tanh as the engine passes: the logarithm of the
-    # hyperbolic cosine, also where that would overflow.
-    far = np.abs(share)
-    rest = np.log1p(np.exp(-2 * far))
-    log_cosh = far + rest - np.log(2)
+    time_s += start_s - engine.peak_s  # since the engine was nearest
+    time = time_s / engine.length_s
+    # The pitch falls like tanh as the engine passes. Its integral is the logarithm of cosh, here in
+    # a form that does not overflow.
+    distance = np.abs(time)
+    rest = np.log1p(np.exp(-2 * distance))
+    log_cosh = distance + rest - np.log(2)
     fall_s = engine.drift * engine.length_s * log_cosh
     cycles = engine.pitch_hz * (time_s - fall_s)
     highest_hz = (1 + engine.drift) * engine.pitch_hz
@@ -765,6 +768,6 @@ def _make_engine(engine: Engine, start_s: float, rate_hz: int) -> Samples:
     period = read_wave(one_cycle, ENGINE_TILT, highest_hz, rate_hz)
     power = np.mean(period**2)
     scale = engine.level / np.sqrt(power)
-    envelope = np.exp(-(share**2) / 2)
+    envelope = np.exp(-(time**2) / 2)
     passing: Samples = scale * envelope * wave
     return passing
