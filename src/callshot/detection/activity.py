@@ -121,13 +121,14 @@ def count_activity(
     if labels is None:
         labels = sorted(set(events["label"]))
     minutes: dict[Hour, float] = defaultdict(float)
-    starts = {}
+    begins = {}  # when each recording began
     for name, (clock, duration_s) in times.items():
-        start = parse_clock(clock)
-        if start is None:
+        begin = parse_clock(clock)
+        if begin is None:
             continue
-        starts[name] = start
-        last = start + timedelta(seconds=duration_s)
+        begins[name] = begin
+        start = begin
+        last = begin + timedelta(seconds=duration_s)
         while start < last:  # cut where an hour begins
             whole_hour = start.replace(minute=0, second=0, microsecond=0)
             end = min(whole_hour + timedelta(hours=1), last)
@@ -136,14 +137,14 @@ def count_activity(
             start = end
     detections: Counter[tuple[Hour, str]] = Counter()
     for name, start_s, label in events.select("recording", "start_s", "label").rows():
-        if name in starts:
-            start = starts[name] + timedelta(seconds=start_s)
+        if name in begins:
+            start = begins[name] + timedelta(seconds=start_s)
             detections[(start.date(), start.hour), label] += 1
     rows = []
     hours = {hour for hour, _ in detections}
     for hour in sorted(hours | minutes.keys()):
         recorded = round(minutes.get(hour, 0.0), MINUTE_DIGITS)
-        rows += [(*hour, name, detections[hour, name], recorded) for name in labels]
+        rows += [(*hour, label, detections[hour, label], recorded) for label in labels]
     return pl.DataFrame(rows, schema=dict(ACTIVITY), orient="row")
 
 
@@ -187,8 +188,8 @@ def plan_activity(counts: Frame) -> Pages:
     if len(parts) > 1:
         total = counts.group_by("date", "hour").agg(pl.col("detections").sum())
         parts = {ALL: total, **parts}
-    fitting = (step for step in STEPS if len(days) <= MAX_ROWS * step)
-    step = next(fitting, max(STEPS))
+    fitting = [step for step in STEPS if len(days) <= MAX_ROWS * step]
+    step = fitting[0] if fitting else max(STEPS)  # days in a row of a map
     maps = []
     for name, part in parts.items():
         title = f"{name}: {part['detections'].sum()}"
@@ -197,10 +198,10 @@ def plan_activity(counts: Frame) -> Pages:
     panel_in = min(max(ROW_IN * len(maps[0][1]), MIN_PANEL_IN), MAX_PANEL_IN)
     columns = 1 if len(days) <= FEW_DAYS else COLUMNS
     rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (panel_in + TITLE_IN))
-    most = columns * max(1, rows)
+    maps_per_page = columns * max(1, rows)
     short = find_short(pool_days(minutes, step))
     options = (days[::step], step, short, panel_in, columns, highest)
-    yield from make_pages("activity", maps, most, _compose, *options)
+    yield from make_pages("activity", maps, maps_per_page, _compose, *options)
 
 
 def choose_labels(counts: Frame) -> list[str]:
@@ -216,22 +217,24 @@ def choose_labels(counts: Frame) -> list[str]:
 
 
 def fill_days(rows: Frame, column: str, days: Sequence[date]) -> FloatArray:
-    """Return a column as an array (days, hours); NaN where no row is."""
+    """Return a column of rows of ACTIVITY as an array (days, hours); NaN where no row is."""
     values = np.full((len(days), HOURS), np.nan)
-    numbers = (rows["date"] - days[0]).dt.total_days()
-    values[numbers, rows["hour"]] = rows[column]
+    day_numbers = (rows["date"] - days[0]).dt.total_days()
+    values[day_numbers, rows["hour"]] = rows[column]
     return values
 
 
 def pool_days(values: FloatArray, step: int) -> FloatArray:
-    """Return the mean of each `step` days at each hour, (days / step, hours); NaN if all are.
+    """Return the mean of each `step` days at each hour: from (days, hours) to (days / step, hours).
+
+    NaN does not count; the mean of nothing but NaN is NaN.
 
     >>> pool_days(np.array([[1.0, np.nan], [3.0, np.nan], [5.0, 6.0]]), 2).tolist()
     [[2.0, nan], [5.0, 6.0]]
     """
-    missing = -len(values) % step
+    missing = -len(values) % step  # days, up to the next multiple of `step`
     padded = np.pad(values, ((0, missing), (0, 0)), constant_values=np.nan)
-    parts = padded.reshape(-1, step, values.shape[1])
+    parts = padded.reshape(-1, step, values.shape[1])  # (rows, days of a row, hours)
     counts = np.isfinite(parts).sum(axis=1)
     means = np.nansum(parts, axis=1) / np.maximum(counts, 1)
     return np.where(counts, means, np.nan)
@@ -253,9 +256,10 @@ def _compose(
     columns: int,
     highest: float,
 ) -> None:
-    """Draw a heat map (days × hours) for each class, with a dot in the cells of `short`.
+    """Draw a heat map for each class, with a dot in the cells of `short`.
 
-    `days` are the first of each row, which has `step` days. Colours go up to `highest`.
+    `maps` are pairs of a title and detections, (rows, hours). A row is the mean of `step` days, of
+    which `days` has the first. Colours go up to `highest` detections.
     """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator

@@ -99,15 +99,17 @@ def measure_overlap(examples: Vectors, background: Background | None) -> float |
     # The examples of a label in a recording are held out together, if other recordings have it.
     means = []  # of the others of the label
     held_out = []  # masks of examples
-    for one_label, one_recording in np.unique(np.stack([label, recording], 1), axis=0):
-        is_held_out = (label == one_label) & (recording == one_recording)
-        remaining = (label == one_label) & ~is_held_out
+    pairs = np.unique(np.column_stack([label, recording]), axis=0)
+    for label_number, recording_number in pairs:
+        has_label = label == label_number
+        is_held_out = has_label & (recording == recording_number)
+        remaining = has_label & ~is_held_out
         if remaining.any():
             means.append(vectors[remaining].mean(axis=0))
             held_out.append(is_held_out)
     covariances = measure_covariances(background)
     shares: list[float] = []
-    for start in range(0, len(means), BLOCK_MEANS):
+    for start in range(0, len(means), BLOCK_MEANS):  # to save memory
         block = np.array(means[start : start + BLOCK_MEANS])
         weights, bias = covariances.whole.find_discriminants(block)
         scores = vectors @ weights.T + bias  # (examples, means)

@@ -204,21 +204,20 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
         random = np.random.default_rng([seed, crc32(label.encode())])
         scored = len(ranked) - ranked["score"].null_count()  # the others come last
         strata = min(count, len(ranked))
-        numbers = np.arange(strata + 1)
-        edges = numbers * len(ranked) // strata
-        drawn = [int(random.integers(*pair)) for pair in pairwise(edges)]
-        reasons = {
+        edges = np.arange(strata + 1) * len(ranked) // strata  # rows
+        rows_of_reason = {
             "best": range(min(count, scored)),
             "uncertain": range(max(0, scored - count), scored),
-            "sample": drawn,
+            "sample": [int(random.integers(*pair)) for pair in pairwise(edges)],
         }
-        ranks = sorted(set().union(*reasons.values()))
-        why = [
-            ", ".join(reason for reason, chosen in reasons.items() if rank in chosen)
-            for rank in ranks
-        ]
+        reasons: dict[int, list[str]] = {}  # by row
+        for reason, rows in rows_of_reason.items():
+            for row in rows:
+                reasons.setdefault(row, []).append(reason)
+        chosen = sorted(reasons)
+        why = [", ".join(reasons[row]) for row in chosen]
         parts.append(
-            ranked[ranks].with_columns(rank=np.array(ranks) + 1, why=pl.Series(why))
+            ranked[chosen].with_columns(rank=np.array(chosen) + 1, why=pl.Series(why))
         )
     return pl.concat(parts)
 

@@ -160,19 +160,25 @@ def read_events(
             read = read_corpus_annotations(library, path, "auto", options)
         rejects = [*read.rejects, *read.skipped_files]
         notes = sorted(read.notes)
-        rows = []
         if check:  # as `callshot segment` takes annotations for calls
-            known = dict(recordings.recordings), dict(recordings.errors)
-            calls, call_rejects = make_calls(read.rows, *known, str.strip, library.root)
+            calls, call_rejects = make_calls(
+                read.rows,
+                dict(recordings.recordings),
+                dict(recordings.errors),
+                str.strip,
+                library.root,
+            )
             rejects += call_rejects
-            rows += calls.rows()
-        for row in () if check else read.rows:
-            name = row["path"]
-            if name in recordings.errors:
-                rejects.append(reject_row(row, recordings.errors[name]))
-                continue
-            start_s, end_s = to_seconds(row, recordings.recordings[name])
-            rows.append(row | {"start_s": start_s, "end_s": end_s})
+            rows = list(calls.rows())
+        else:
+            rows = []
+            for row in read.rows:
+                name = row["path"]
+                if name in recordings.errors:
+                    rejects.append(reject_row(row, recordings.errors[name]))
+                    continue
+                start_s, end_s = to_seconds(row, recordings.recordings[name])
+                rows.append(row | {"start_s": start_s, "end_s": end_s})
     events = []
     for row in rows:
         event = {
@@ -226,24 +232,25 @@ def _read_named(
 def _parse_cells(annotation: Row) -> Row:
     """Parse the columns of EVENTS (score, distance, …) of an annotation; keep its other columns."""
     cells = {normalize_name(name): cell for name, cell in annotation.items()}
-    row = {
+    event = {
         name: cell
         for name, cell in other_cells(annotation).items()
         if normalize_name(name) not in PARSED and name not in READING
     }
     for name, synonyms in NUMBERS.items():
-        cell = next((cells[one] for one in synonyms if one in cells), None)
+        present = [cells[synonym] for synonym in synonyms if synonym in cells]
+        cell = present[0] if present else None
         text = "" if cell is None else str(cell)
         is_missing = text.strip().lower() in MISSING
-        row[name] = None if is_missing else parse_number(text, name)
-    row["runner_up"] = cells.get("runnerup")
-    row["clock"] = cells.get("clock")
+        event[name] = None if is_missing else parse_number(text, name)
+    event["runner_up"] = cells.get("runnerup")
+    event["clock"] = cells.get("clock")
     verdict = cells.get("confirmed")
     text = "" if verdict is None else str(verdict).strip().lower()
     if text not in VERDICTS and text not in MISSING:
         raise RowError(f"confirmed: expected yes or no, got {quote(str(verdict))}")
-    row["confirmed"] = VERDICTS.get(text)
-    return row
+    event["confirmed"] = VERDICTS.get(text)
+    return event
 
 
 def _read_parquet_rows(
@@ -271,7 +278,7 @@ def _read_parquet_rows(
         ) from None
     for number, row in enumerate(frame.iter_rows(named=True), start=1):
         recording, start_s, end_s, label = [row.pop(name) for name in REQUIRED]
-        with annotation_file.rejecting(number):
+        with annotation_file.rejecting(number):  # a RowError rejects the row
             if None in (recording, start_s, end_s):
                 raise RowError(
                     "expected a recording, a start and an end, got an empty cell"
