@@ -83,7 +83,10 @@ class Calibration:
 def find_probabilities(
     curves: Mapping[str, Calibration], label: NDArray[np.object_], scores: FloatArray
 ) -> FloatArray:
-    """Return probability, lower and upper limit of detections; NaN where there is no curve."""
+    """Return how likely detections are right: (detections, 3), as `Calibration.probability`.
+
+    `curves` and `label`, the class of each detection, are by name. NaN where there is no curve.
+    """
     probability = np.full((len(scores), 3), np.nan)
     for name, curve in curves.items():
         own = label == name
@@ -96,7 +99,8 @@ def calibrate(
 ) -> dict[str, Calibration]:
     """Return the curve of each label that has verdicts; empty if all are right or all wrong.
 
-    Labels with fewer than MIN_VERDICTS, or without right or wrong ones, share the curve of all.
+    There is a score, a verdict and a label for each reviewed detection. Labels with fewer than
+    MIN_VERDICTS, or without right or wrong ones, share the curve of all.
     """
     if is_right.all() or not is_right.any():
         return {}
@@ -122,9 +126,9 @@ def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration
     centre = scores.mean()
     scale = scores.std() or 1.0
     design = _design((scores - centre) / scale)
-    coefficients, covariance = _maximise(design, is_right)
+    coefficients, covariance = _maximise_likelihood(design, is_right)
     if coefficients[1] < 0:
-        intercept, variance = _maximise(design[:, :1], is_right)
+        intercept, variance = _maximise_likelihood(design[:, :1], is_right)
         coefficients = np.append(intercept, 0.0)
         covariance = np.diag([variance[0, 0], 0.0])
     # a' + b' (score − centre) / scale = a + b score
@@ -132,17 +136,21 @@ def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration
     return Calibration(undo @ coefficients, undo @ covariance @ undo.T, len(scores))
 
 
-def _maximise(
+def _maximise_likelihood(
     design: FloatArray, is_right: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the coefficients of the columns of a design, and their covariance."""
+    """Return the coefficients of a logistic regression with Firth's correction.
+
+    `design` is (detections, coefficients). The second result is the covariance of the coefficients.
+    """
     columns = design.shape[1]
     coefficients = np.zeros(columns)
     covariance = np.eye(columns)
     for _ in range(MAX_STEPS):
         probability = expit(design @ coefficients)
         weight = probability * (1 - probability)
-        covariance = np.linalg.pinv((design * weight[:, None]).T @ design)
+        information = (design * weight[:, None]).T @ design
+        covariance = np.linalg.pinv(information)
         leverage = weight * np.einsum("ni,ij,nj->n", design, covariance, design)
         residual = is_right - probability + leverage * (0.5 - probability)
         step = covariance @ (design.T @ residual)
@@ -154,6 +162,7 @@ def _maximise(
 
 
 def _design(scores: FloatArray) -> FloatArray:
+    """Return the columns of the regression, 1 and the score: (detections, 2)."""
     values = np.asarray(scores, np.float64)
     return np.column_stack([np.ones(len(values)), values])
 
@@ -168,23 +177,27 @@ def drop_rejected(events: Frame, model: Model, roots: Mapping[str, str]) -> Fram
         return events
     folder = pl.col("recording").replace_strict(roots, return_dtype=pl.String)
     numbered = events.with_row_index("number").with_columns(root=folder)
-    rejected = _find_met(numbered, model.rejected.spans.frame, same=["root"])
+    rejected = _find_inside(numbered, model.rejected.spans.frame, ["root"])
     examples = model.examples.spans.frame
-    confirmed = _find_met(numbered, examples.filter("reviewed"))
+    confirmed = _find_inside(numbered, examples.filter("reviewed"), [])
     dropped = rejected.join(confirmed, on="number", how="anti")
     return numbered.join(dropped, on="number", how="anti").drop("number", "root")
 
 
-def _find_met(events: Frame, spans: Frame, same: Sequence[str] = ()) -> Frame:
-    """Return the numbers of events of which at least half is in a span of the same label.
+def _find_inside(events: Frame, spans: Frame, equal: Sequence[str]) -> Frame:
+    """Return the `number` of each event of which at least half is inside one of some spans.
 
-    Columns in `same` must be equal, too.
+    The span must have the same recording and label, and the same values in the columns `equal`.
     """
-    places = spans.select(
-        "label", *same, recording="path", first_s="start_s", last_s="end_s"
+    candidates = spans.select(
+        "label",
+        *equal,
+        recording="path",
+        span_start_s="start_s",
+        span_end_s="end_s",
     )
-    pairs = events.join(places, on=["recording", "label", *same])
-    ends_s = pl.min_horizontal("end_s", "last_s")
-    shared_s = ends_s - pl.max_horizontal("start_s", "first_s")
+    pairs = events.join(candidates, on=["recording", "label", *equal])
+    shared_end_s = pl.min_horizontal("end_s", "span_end_s")
+    shared_s = shared_end_s - pl.max_horizontal("start_s", "span_start_s")
     length_s = pl.col("end_s") - pl.col("start_s")
     return pairs.filter(2 * shared_s >= length_s).select("number").unique()
