@@ -83,7 +83,9 @@ def embed_calls(
 ) -> tuple[Vectors, list[Reject], list[str]]:
     """Embed calls; return their vectors, rejected calls, and notes on recordings.
 
-    Long calls get the mean of their windows; the column `windows` is the number of these.
+    Long calls get the mean of their windows; the column `windows` is the number of these. With
+    `refuse_silence`, calls without any sound are rejects. Vectors of joined encoders are
+    concatenated.
     """
     if joined_encoder.scaled_dimensions:  # whose scale depends on a split
         raise OptionError(
@@ -93,7 +95,7 @@ def embed_calls(
     headers, errors = read_headers(calls, settings)
     if refuse_silence:
         errors |= find_silence(calls, settings, headers)
-    columns = []  # (calls, dimensions) of each encoder
+    matrices = []  # (calls, dimensions) of each encoder
     windows = np.zeros(len(calls), np.int64)  # of each call
     spec_progress = scale_progress(progress, 1 / len(joined_encoder.specs))
     for spec in joined_encoder.specs:
@@ -115,9 +117,9 @@ def embed_calls(
             assert reject.row is not None  # it is a piece, not a file
             call_row = int(call_of_piece[reject.row - 1])  # rejects count rows from 1
             errors.setdefault(call_row, reject.reason)
-        columns.append(average_by_call(vectors, call_of_piece[embedded], len(calls)))
-        piece_counts = np.bincount(call_of_piece, minlength=len(calls))
-        windows = np.maximum(windows, piece_counts)
+        matrices.append(average_by_call(vectors, call_of_piece[embedded], len(calls)))
+        pieces_of_call = np.bincount(call_of_piece, minlength=len(calls))
+        windows = np.maximum(windows, pieces_of_call)
     paths = calls.paths
     failed = sorted(errors.items())
     rejects = [Reject(paths[row], row + 1, reason) for row, reason in failed]
@@ -133,7 +135,7 @@ def embed_calls(
             grid = find_grid(spec, settings)
             for path in sorted(set(kept.paths)):
                 notes += describe_recording(headers[path], grid, spec)
-    matrix = np.concatenate(columns, axis=1)[keep]
+    matrix = np.concatenate(matrices, axis=1)[keep]
     return Vectors(kept, matrix, joined_encoder.name), rejects, group_notes(notes)
 
 
@@ -178,7 +180,10 @@ def cut_windows(
 def place_windows(
     start_s: float, end_s: float, window_s: float, duration_s: float
 ) -> list[float]:
-    """Return where the windows of a call begin, in seconds.
+    """Return where the windows of a call begin in a recording of `duration_s`, in seconds.
+
+    A short call is in the middle of one window; a long one has windows side by side. All are
+    inside the recording.
 
     >>> place_windows(4.0, 5.0, window_s=3.0, duration_s=60.0)
     [3.0]
@@ -218,10 +223,7 @@ def read_as(
 
 
 def default_window_s(calls: Spans) -> float:
-    """Return the length of a window for encoders without one: the median length of calls.
-
-    It is rounded to 0.01 s, and at least that.
-    """
+    """Return the median length of calls, to 0.01 s: the window of encoders that have none."""
     return max(0.01, round(float(np.median(calls.durations_s)), 2))
 
 
@@ -242,7 +244,10 @@ def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors
 
 
 def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Errors:
-    """Return an error for each call without any sound, and for each that cannot be read."""
+    """Return an error for each call without any sound, and for each that cannot be read.
+
+    Errors are by the row of the call. Calls of recordings without a header are left out.
+    """
     rows = [row for row, path in enumerate(calls.paths) if path in headers]
     readable = calls.take(rows)
     rates_hz = [
@@ -250,14 +255,14 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     ]
     spans = read_as(readable, rates_hz, settings)
     errors = {}
-    for n, signal in load_audio(spans):
+    for number, signal in load_audio(spans):
         if isinstance(signal, InputError):
-            errors[rows[n]] = str(signal)
+            errors[rows[number]] = str(signal)
         elif signal.min() == signal.max():
-            call = spans.frame.row(n, named=True)
-            errors[rows[n]] = (
-                f"{spans.paths[n]}: silent from {call['start_s']:.2f} to {call['end_s']:.2f} s; "
-                "correct the times, or leave the example out"
+            call = spans.frame.row(number, named=True)
+            errors[rows[number]] = (
+                f"{spans.paths[number]}: silent from {call['start_s']:.2f} to "
+                f"{call['end_s']:.2f} s; correct the times, or leave the example out"
             )
     return errors
 
@@ -272,7 +277,11 @@ MAX_WINDOWS = 4096  # of a scan, as background without labels
 def read_clips(
     calls: Spans, spec: EncoderSpec, grid: WindowGrid, settings: AudioSettings
 ) -> Spans:
-    """Add the plain audio of calls, as the encoder gets it, as `clip`."""
+    """Return calls with the column `clip`: the bytes of their audio, as the encoder gets it.
+
+    They are 16 bit samples at the rate of the grid (`to_pcm`), of a long call its middle; null if
+    the audio cannot be read.
+    """
     headers, _ = read_headers(calls, settings)
     rows = []
     for call in read_as(calls, grid.rate_hz, settings).rows():
@@ -284,10 +293,10 @@ def read_clips(
         call["end_s"] = end / grid.rate_hz
         call["source_rate_hz"] = headers[call["path"]].rate_hz * grid.speed
         rows.append(call)
-    clips: list[bytes | None] = []
     spans = Spans.from_rows(rows, root=calls.root).with_columns(
         passband_hz=read_at_speed(spec).band
     )
+    clips: list[bytes | None] = []
     for _, signal in load_audio(spans):
         if isinstance(signal, InputError):
             clips.append(None)
@@ -311,16 +320,17 @@ def read_quiet_windows(
             duration_s = probe(root / path, path).duration_s
         durations_s.append(duration_s)
     windows: list[Float32Array] = []
+    # Pairs of the number of a recording and a start in seconds, in order of recordings.
     starts = distribute_spans(durations_s, grid.window_s)
-    for number, spans in groupby(starts, key=itemgetter(0)):
+    for number, starts_in_recording in groupby(starts, key=itemgetter(0)):
         root, path = files[number]
         with (
             suppress(InputError),
             RecordingAtSpeed(root / path, path, spec, channel) as audio,
         ):
-            latest = audio.samples - grid.window
-            for _, start_s in spans:
-                start = max(0, min(grid.to_samples(start_s), latest))
+            last_start = audio.samples - grid.window
+            for _, start_s in starts_in_recording:
+                start = max(0, min(grid.to_samples(start_s), last_start))
                 windows.append(audio.read(start, start + grid.window))
     levels = measure_levels(windows)
     audible = np.flatnonzero(levels > SILENCE_DBFS)
@@ -362,7 +372,7 @@ def mix_examples(
 
 
 def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
-    """Return windows side by side that overlap as little as possible.
+    """Return windows of a signal side by side, of `window` samples, that overlap least.
 
     >>> [part.tolist() for part in split_call(np.arange(5, dtype=np.float32), 3)]
     [[0.0, 1.0, 2.0], [2.0, 3.0, 4.0]]
@@ -373,9 +383,11 @@ def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
 
 
 def sample_index(index: Index) -> Background | None:
-    """Return windows of an index as background without labels; None if there are too few."""
-    # Every n-th window, so that all are not too many.
-    step = math.ceil(len(index) / MAX_WINDOWS)
+    """Return a sample of the windows of an index as background without labels.
+
+    Return None if there are too few. Silent windows are left out.
+    """
+    step = math.ceil(len(index) / MAX_WINDOWS)  # the sample has every n-th window
     sampled = []
     for recording in index.recordings:
         first = 0  # window of the next block to take

@@ -233,22 +233,26 @@ def describe_locations(examples: Spans) -> list[str]:
 def make_model(examples: Vectors, **fields: Any) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once.
 
-    Of each label, the examples with the lowest hash keep their audio. `fields` are the others of
-    `Model`.
+    Of each label, the examples with the lowest hash of their location keep their audio. `fields`
+    are the other fields of `Model`.
     """
-    lacking = pl.DataFrame(schema={"clip": pl.Binary, "reviewed": pl.Boolean})
-    whole = pl.concat([examples.spans.frame, lacking], how="diagonal")
-    whole = whole.with_columns(pl.col("reviewed").fill_null(False))
-    frame = whole.select(*EXAMPLE_COLUMNS, "clip")
-    unique: dict[tuple[Any, ...], int] = {}
+    # Adds the columns that the examples do not have.
+    optional = pl.DataFrame(schema={"clip": pl.Binary, "reviewed": pl.Boolean})
+    frame = pl.concat([examples.spans.frame, optional], how="diagonal")
+    frame = frame.with_columns(pl.col("reviewed").fill_null(False))
+    frame = frame.select(*EXAMPLE_COLUMNS, "clip")
+    row_of_example: dict[tuple[Any, ...], int] = {}
     for row, (*cells, _) in enumerate(frame.iter_rows()):
-        unique.setdefault((*cells, examples.matrix[row].tobytes()), row)
-    rows = [unique[key] for key in sorted(unique)]
-    locations = describe_locations(Spans(frame[rows]))
-    keys = [streams.key(f"clip {location}") for location in locations]
-    keyed = frame[rows].with_columns(key=pl.Series(keys, dtype=pl.UInt64))
-    is_kept = pl.col("key").rank("ordinal").over("label") <= MAX_CLIPS
-    spans = Spans(keyed.with_columns(pl.when(is_kept).then("clip")).drop("key"))
+        key = (*cells, examples.matrix[row].tobytes())
+        row_of_example.setdefault(key, row)
+    rows = [row_of_example[key] for key in sorted(row_of_example)]
+    frame = frame[rows]
+    locations = describe_locations(Spans(frame))
+    hashes = [streams.key(f"clip {location}") for location in locations]
+    frame = frame.with_columns(hash=pl.Series(hashes, dtype=pl.UInt64))
+    keeps_clip = pl.col("hash").rank("ordinal").over("label") <= MAX_CLIPS
+    frame = frame.with_columns(pl.when(keeps_clip).then("clip")).drop("hash")
+    spans = Spans(frame)
     matrix = np.ascontiguousarray(examples.matrix[rows], np.float32)
     return Model(examples=replace(examples, spans=spans, matrix=matrix), **fields)
 
@@ -283,7 +287,7 @@ def merge_rejected(first: Vectors | None, second: Vectors | None) -> Vectors | N
 def check_fingerprint(
     model: Model, encoder: str, fingerprint: Mapping[str, Any]
 ) -> None:
-    """Raise InputError unless an encoder gives the vectors that a model was learned from."""
+    """Raise InputError unless an encoder gives the same vectors as when a model was learned."""
     if encoder != model.encoder and fingerprint != model.fingerprint:
         raise InputError(
             f"{model.source}: learned with {model.encoder}, got {encoder}; "
@@ -335,13 +339,13 @@ def check_classes(model: Model) -> None:
 
 def check_different(model: Model) -> None:
     """Raise InputError if two labels have the same mean."""
-    first: dict[bytes, str] = {}
+    name_of_mean: dict[bytes, str] = {}
     for name, mean in zip(model.classes, model.means, strict=True):
-        other = first.setdefault(mean.tobytes(), name)
-        if other != name:
+        first_name = name_of_mean.setdefault(mean.tobytes(), name)
+        if first_name != name:
             raise InputError(
-                f"{model.source}: the examples of {other} and {name} are identical, so no call can "
-                "be named one of them; correct the examples"
+                f"{model.source}: the examples of {first_name} and {name} are identical, so no "
+                "call can be named one of them; correct the examples"
             )
 
 

@@ -127,20 +127,20 @@ def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Re
     Recordings that have changed since they were indexed are rejects.
     """
     options = replace(options, channel=result.index.settings.channel)
-    names = set(result.events["recording"])
-    rejects = []
+    with_events = set(result.events["recording"])
+    changed = []
     for recording in result.recordings:
         path = to_path(recording.root) / recording.path
-        is_there = recording.path in names and path.exists()
+        is_there = recording.path in with_events and path.exists()
         if is_there and find_stamp(path) != recording.stamp:
             reason = f"no clip: {path} has changed since it was indexed; index it again"
-            rejects.append(Reject(recording.path, None, reason))
-    changed = [reject.file for reject in rejects]
-    events = result.events.filter(~pl.col("recording").is_in(changed))
+            changed.append(Reject(recording.path, None, reason))
+    names = [reject.file for reject in changed]
+    events = result.events.filter(~pl.col("recording").is_in(names))
     _, unread = write_clips(
         events, to_recording_folder(result), out / CLIPS_FOLDER, options
     )
-    return [*rejects, *unread]
+    return [*changed, *unread]
 
 
 def _write_events(
@@ -181,12 +181,11 @@ def to_recording_folder(result: ScanResult) -> RecordingFolder:
     """
     recordings = {}
     roots = {}
-    for one in result.recordings:
-        frames = round(one.duration_s * one.rate_hz)
-        recordings[one.path] = Recording(
-            one.path, frames, one.rate_hz, channels=1, kind=""
-        )
-        roots[one.path] = to_path(one.root)
+    for indexed in result.recordings:
+        path = indexed.path
+        frames = round(indexed.duration_s * indexed.rate_hz)
+        recordings[path] = Recording(path, frames, indexed.rate_hz, channels=1, kind="")
+        roots[path] = to_path(indexed.root)
     first_root = next(iter(roots.values()))
     library = Library(first_root, tuple(recordings))
     return RecordingFolder(library, recordings, roots=roots)
@@ -288,7 +287,7 @@ def label_segments(
     vectors, rejects, notes = embed_calls(
         spans, joined_encoder, model.settings, options, progress=progress
     )
-    scores = log_odds(model.layer(vectors.matrix))
+    scores = log_odds(model.layer(vectors.matrix))  # (segments, classes)
     order = np.argsort(-scores, axis=1, kind="stable")
     best = order[:, 0]
     second = order[:, 1]
@@ -315,10 +314,10 @@ def _warn_if_unlike(model: Model, distance: FloatArray) -> list[str]:
     `distance` is that of each segment from the nearest mean. Clips of clear calls are no guide to
     calls in noise, although they name each other well.
     """
-    of_examples = model.distances[~np.isnan(model.distances)]
-    if len(of_examples) == 0:
+    example_distances = model.distances[~np.isnan(model.distances)]
+    if len(example_distances) == 0:
         return []
-    typical = max(float(np.median(of_examples)), np.finfo(np.float64).tiny)
+    typical = max(float(np.median(example_distances)), np.finfo(np.float64).tiny)
     ratio = float(np.median(distance)) / typical
     return say("unlike", ratio, model) if ratio > UNLIKE else []
 
