@@ -20,21 +20,9 @@ from callshot.encoders.weights import (
     weight_folder,
 )
 from callshot.errors import InputError
-from weightfiles import BODY, child, digest, get, list_files, pypi, serving, wheel
+from weightfiles import BODY, child, digest, get, list_files, pypi, wheel
 
-
-@pytest.fixture
-def server():
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(download, "PAUSE_S", 0.001)
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def check_error(weight, match):

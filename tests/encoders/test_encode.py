@@ -256,13 +256,6 @@ def test_every_pooling_equals_its_literal_version(windows, pooling):
     np.testing.assert_allclose(pooled, expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_one_window_is_its_own_vector_whatever_its_padding(pooling):
-    window = np.array([[1.5, -2.0, 0.0]], np.float32)
-    pooled = pool(window, pooling, np.array([0.1]), np.array([0.3]))
-    np.testing.assert_allclose(pooled, window[0], rtol=1e-6)
-
-
 def loudness_encoder(pooling, **choices):
     """Return an encoder whose model gives the peak of each window and a constant."""
     spec = find_encoder("birdnet-v2.4", {"pooling": pooling, "window_s": "1"} | choices)

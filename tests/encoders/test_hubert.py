@@ -26,6 +26,7 @@ from callshot.errors import InputError, OptionError
 from standins import hubert as save_hubert
 from standins import read_weights, reference_hubert
 
+pytestmark = pytest.mark.usefixtures("cache")
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
 
@@ -274,12 +275,6 @@ ONNX = "model.onnx"
 SAFE = "model.safetensors"
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("weights")
@@ -290,11 +285,6 @@ def files(tmp_path_factory):
 def import_weights(files, *names):
     for name in names:
         import_weight(SPEC.weights_name, WEIGHTS[name], files[name])
-
-
-def make_sound(samples=8000):
-    random = np.random.default_rng(samples)
-    return random.normal(scale=0.1, size=samples).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -387,9 +377,9 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
     monkeypatch.setattr(hubert, "export_hubert", export)
     monkeypatch.setattr(hubert, "open_hubert", open_on_cpu)
     monkeypatch.setattr(hubert, "has_cuda", lambda: True)
-    sound = [PreparedSegment(make_sound())]
+    sound = [PreparedSegment(make_signal())]
     outputs = [
-        open_encoder(SPEC, device=one).encode(sound)[0] for one in ("cpu", "cuda")
+        open_encoder(SPEC, device=device).encode(sound)[0] for device in ("cpu", "cuda")
     ]
     assert exported == ([SAFE] if present == SAFE else [])
     assert devices[-2:] == ["cpu", "cuda"]

@@ -15,17 +15,12 @@ from callshot.encoders.install import download_weights, import_weights, list_nee
 from callshot.encoders.models import hubert
 from callshot.encoders.weights import get_weight, weight_folder
 from callshot.errors import InputError
-from weightfiles import list_files, serving
+from weightfiles import list_files
 
+pytestmark = pytest.mark.usefixtures("cache")
 NAME = "hubert-base-l2"
 SPEC = find_encoder(NAME)
 FILES = ["derived", "model.onnx", "model.onnx.weight.json"]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +49,7 @@ def list_weights():
 
 
 def test_weights_that_run_are_kept_with_what_was_derived_from_them(
-    model, home, monkeypatch
+    model, cache, monkeypatch
 ):
     lines = import_weights(SPEC, [model])
     assert lines[0] == str(weight_folder(NAME) / "model.onnx")
@@ -62,13 +57,13 @@ def test_weights_that_run_are_kept_with_what_was_derived_from_them(
     assert "checksum of its vectors" in lines[2]
     assert is_ready()
     assert list_weights() == FILES
-    assert list_files(home / "weights") == [NAME]
+    assert list_files(cache / "weights") == [NAME]
     monkeypatch.setattr(hubert, "cut_hubert", lambda *_, **__: pytest.fail("cut again"))
     open_encoder(SPEC)  # with the derived file
 
 
 @pytest.mark.parametrize("content", [b"", os.urandom(5000), b"\x08\x08model"])
-def test_bytes_that_are_no_model_are_not_kept(content, tmp_path, home):
+def test_bytes_that_are_no_model_are_not_kept(content, tmp_path, cache):
     file = tmp_path / "noise.onnx"
     file.write_bytes(content)
     with pytest.raises(InputError, match=f"{NAME}: .* not kept: ") as caught:
@@ -76,7 +71,7 @@ def test_bytes_that_are_no_model_are_not_kept(content, tmp_path, home):
     assert ".new" not in str(caught.value)
     assert not is_ready()
     assert list_weights() == []
-    assert list_files(home / "weights") == []
+    assert list_files(cache / "weights") == []
 
 
 def test_a_model_with_one_vector_for_every_sound_is_not_kept(model, monkeypatch):
@@ -133,9 +128,7 @@ def test_the_first_file_is_trusted_and_another_one_needs_replace(
 
 
 @pytest.fixture
-def server(model, monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("callshot.encoders.download.PAUSE_S", 0.001)
+def model_server(server, model, monkeypatch):
     monkeypatch.setattr("callshot.encoders.download.SCHEMES", ("http",))
 
     def get_from_server(name, weight, progress):
@@ -147,29 +140,28 @@ def server(model, monkeypatch):
         return path
 
     monkeypatch.setattr(install, "get_weight", get_from_server)
-    with serving() as server:
-        server.body = model.read_bytes()
-        yield server
+    server.body = model.read_bytes()
+    return server
 
 
-def test_a_download_is_run_kept_and_not_repeated_unless_asked(server):
+def test_a_download_is_run_kept_and_not_repeated_unless_asked(model_server):
     shares: list[float] = []
     download_weights(SPEC, progress=lambda share, what: shares.append(share))
     assert sum(shares) == pytest.approx(1)
     assert is_ready()
-    requests = len(server.ranges)
+    requests = len(model_server.ranges)
     assert "trusted because it came first" in download_weights(SPEC)[1]
-    assert len(server.ranges) == requests
+    assert len(model_server.ranges) == requests
     download_weights(SPEC, replace_first=True)
-    assert len(server.ranges) == requests + 1
+    assert len(model_server.ranges) == requests + 1
 
 
-def test_weights_of_a_killed_process_are_not_used(model, home):
-    folder = home / "weights" / f"{NAME}.new"
+def test_weights_of_a_killed_process_are_not_used(model, cache):
+    folder = cache / "weights" / f"{NAME}.new"
     (folder / "derived" / "0123").mkdir(parents=True)
     (folder / "model.onnx").write_bytes(b"noise")
     (folder / "derived" / "0123" / "cut.onnx").write_bytes(b"noise")
     import_weights(SPEC, [model])
-    assert list_files(home / "weights") == [NAME]
+    assert list_files(cache / "weights") == [NAME]
     derived = list((weight_folder(NAME) / "derived").iterdir())
     assert len(derived) == 1

@@ -30,9 +30,9 @@ from standins import (
 open_perch_v2 = partial(open_window_model, samples=SAMPLES, dimension=1536)
 
 
-def make_windows(count):
-    random = np.random.default_rng(3)
-    return random.uniform(-0.25, 0.25, (count, SAMPLES)).astype(np.float32)
+def make_windows(count, samples=SAMPLES):
+    random = np.random.default_rng(samples)
+    return random.uniform(-0.25, 0.25, (count, samples)).astype(np.float32)
 
 
 def test_v2_equals_its_reference_whole_and_cut(tmp_path):
@@ -148,21 +148,15 @@ PERCH_FILES = {
 
 
 @pytest.fixture(autouse=True)
-def standins(tmp_path, monkeypatch):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+def standins(cache, monkeypatch):
     monkeypatch.setattr(catalogue, "ENCODERS", unpinned(*NAMES))
-
-
-def make_noise(samples):
-    random = np.random.default_rng(samples)
-    return random.normal(scale=0.1, size=(3, samples)).astype(np.float32)
 
 
 def check_model(name, file, reference, window_s=3.0):
     """Import a file, run the encoder on windows, and compare with a slow reference."""
     spec = find_encoder(name, {"window_s": str(window_s)})
     import_weights(find_encoder(name), [file])
-    windows = make_noise(round(window_s * spec.rate_hz))
+    windows = make_windows(3, round(window_s * spec.rate_hz))
     vectors = open_encoder(spec).run(windows)
     expected = reference(file, windows)
     assert vectors.shape == (3, spec.dimension)
@@ -170,10 +164,10 @@ def check_model(name, file, reference, window_s=3.0):
 
 
 @pytest.mark.parametrize("tensor", ["Mean_reduced_0", "Mean_Squeeze__1647:0"])
-def test_birdnet_2_is_cut_at_its_pooling_layer(tensor, tmp_path):
+def test_birdnet_2_is_cut_at_its_pooling_layer(tensor, tmp_path, cache):
     file = birdnet_v2(tmp_path / "BirdNET_GLOBAL_6K_V2.4_Model_FP32.onnx", tensor)
     check_model("birdnet-v2.4-onnx", file, reference_birdnet_v2)
-    [cut] = (tmp_path / "home").rglob("embedding-1.onnx")
+    [cut] = cache.rglob("embedding-1.onnx")
     assert cut.stat().st_size < file.stat().st_size / 5  # without the species
 
 
@@ -210,7 +204,7 @@ def test_perch_2_is_read_from_the_files_of_other_toolkits(name, tmp_path):
     import_weights(spec, [file])
     assert list_needs(spec) == []
     assert list(encoder_fingerprint(spec)["weights"]) == [name]
-    windows = make_noise(160_000)
+    windows = make_windows(3)
     whole = file if "only" not in name else tmp_path / "whole.onnx"
     expected = reference_perch_v2(whole, windows)
     vectors = open_encoder(spec).run(windows)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.encoders import download, weights
+from callshot.encoders import weights
 from callshot.encoders.weights import (
     derive_file,
     find_weight,
@@ -20,22 +20,9 @@ from callshot.encoders.weights import (
     weight_sha256,
 )
 from callshot.errors import InputError, OutputError
-from weightfiles import BODY, MEMBER, digest, get, list_files, pypi, serving, tar, wheel
+from weightfiles import BODY, MEMBER, digest, get, list_files, pypi, tar, wheel
 
-
-@pytest.fixture
-def server():
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    home = tmp_path_factory.mktemp("cache") / "home"
-    monkeypatch.setenv("CALLSHOT_HOME", str(home))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(download, "PAUSE_S", 0.001)
-    return home
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_the_cache_is_in_callshot_home_or_else_in_the_users_cache(cache, monkeypatch):
