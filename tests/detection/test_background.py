@@ -170,16 +170,6 @@ def test_no_threshold_is_needed_for_as_many_events_as_are_allowed():
         assert find_event_threshold(events, count - 0.5) > -np.inf
 
 
-def test_a_file_whose_background_is_damaged_is_refused(tmp_path, site, store):
-    model = learn_site(site, store)
-    write_model(model, tmp_path / "model.npz")
-    arrays = dict(np.load(tmp_path / "model.npz"))
-    arrays["background_vectors"] = arrays["background_vectors"][1:]
-    np.savez(tmp_path / "model.npz", **arrays)
-    with pytest.raises(InputError, match="expected a model of callshot learn"):
-        load_model(tmp_path / "model.npz")
-
-
 def test_the_place_of_a_recording_is_kept_in_the_model(site, store, tmp_path):
     quiet = tmp_path / "quiet"
     names = (

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from callshot.detection.matching import UNMATCHED, find_partners, match_events
+from literal_matching import literal_iou
 
 TIMES = st.tuples(st.integers(0, 30), st.integers(1, 12))
 SPANS = st.lists(TIMES, max_size=12)
@@ -27,12 +28,6 @@ def make_frame(spans):
 def match(detections, annotations, min_iou):
     frames = make_frame(detections), make_frame(annotations)
     return match_events(find_partners(*frames, min_iou))
-
-
-def literal_iou(one, other):
-    shared = max(0.0, min(one[1], other[1]) - max(one[0], other[0]))
-    together = (one[1] - one[0]) + (other[1] - other[0]) - shared
-    return float(shared / together)
 
 
 def literal_fits(detections, annotations, min_iou):

@@ -47,10 +47,7 @@ def test_recall_is_what_leaving_one_recording_out_gives(model):
             for n, other in enumerate(model.examples.spans["recording"])
             if other != example.recording
         ]
-        part = replace(
-            model,
-            examples=model.examples.take(others),
-        )
+        part = replace(model, examples=model.examples.take(others))
         detector = make_detector(part, model.background, 60.0)
         [scores] = detector.score(model.examples.matrix[row : row + 1])
         best = int(np.argmax(scores))
@@ -109,7 +106,7 @@ def test_what_is_seen_lies_in_19_of_20_intervals():
     """Both the share that was measured and the one that is seen are of finite samples."""
     rng = np.random.default_rng(0)
     shares, rates = [], []
-    for _ in range(1000):
+    for _ in range(500):
         chance = rng.uniform(0.2, 0.95)
         measured, seen = rng.binomial(25, chance, 2) / 25
         expected = predict_share(measured, 25)
@@ -180,22 +177,8 @@ def test_a_class_of_one_recording_is_not_tested(model):
         for n, example in enumerate(list_rows(model.examples.spans))
         if example.label != "hoot" or example.path == "a.wav"
     ]
-    part = replace(
-        model,
-        examples=model.examples.take(rows),
-    )
+    part = replace(model, examples=model.examples.take(rows))
     expected = expect_scan(part, 60.0)
     hoot = part.classes.index("hoot")
     assert expected.testable[hoot] == 0
     assert np.isnan(expected.recall[hoot])
-
-
-def test_the_summary_shows_thresholds_and_their_origin(model):
-    text = "\n".join(describe_model(model))
-    assert "thresholds at 1 false alarm per hour and label, from " in text
-    assert "extrapolated beyond the highest score" in text
-    assert "expected recall and false alarms of a scan: not known" in text
-    without = replace(model, background=None)
-    text = "\n".join(describe_model(without))
-    assert "thresholds at" not in text
-    assert "expected recall and false alarms of a scan: not known" in text

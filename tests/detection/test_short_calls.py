@@ -5,10 +5,8 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import callshot
-from callshot.cli import app
 from literal_matching import literal_iou
 
 COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
@@ -109,20 +107,3 @@ def test_windows_beside_a_call_are_no_false_alarms_and_other_calls_are_wrong_nam
     curve = result.curve.filter(by="windows", label="hoot")
     assert curve["wrong_name"].to_list() == [0, 1, 1]
     assert curve["false_alarms"].to_list() == [0, 0, 1]
-
-
-def test_the_command_shows_the_table_to_believe_first(tmp_path):
-    calls, found = make_calls(0.7)
-    frame(found).write_csv(tmp_path / "found.csv")
-    frame(calls).write_csv(tmp_path / "calls.csv")
-    arguments = [str(tmp_path / name) for name in ("found.csv", "calls.csv", "out")]
-    shown = CliRunner().invoke(
-        app, ["score", *arguments[:2], "--no-figure", "--out", arguments[2]]
-    )
-    assert shown.exit_code == 0, shown.output
-    order = [
-        shown.output.index(text) for text in ("(100%)", "by windows ", "by events ")
-    ]
-    assert order == sorted(order)
-    table = pl.read_csv(tmp_path / "out" / "scores.csv")
-    assert table["by"][0] == "windows"
