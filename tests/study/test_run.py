@@ -34,17 +34,6 @@ ALL_STEPS = [
 FOLD_FILE = "recording,fold\n" + "".join(f"r{n}.wav,{n % 3}\n" for n in range(6))
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The file of a study that has run once."""
-    folder = tmp_path_factory.mktemp("finished") / "folder"
-    make_corpus(folder / "recordings")
-    path = write_study(folder / "study.toml")
-    run_steps(path)
-    shutil.copytree(folder, folder.with_name("saved"))
-    return path
-
-
 @pytest.fixture
 def study(finished):
     """The file of the finished study, restored; recordings stay in place, as their times count."""

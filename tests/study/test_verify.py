@@ -13,24 +13,21 @@ from callshot.errors import InputError, OptionError
 from callshot.records import FAILURES, Finding
 from callshot.study.verify import verify_path
 from callshot.tables.embedding_tables import write_sequences
-from studies import make_corpus, run_steps, write_embeddings, write_study
+from studies import run_steps, write_embeddings
 from test_cli import run
 
 WORK = ".callshot/study"
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The folder of a study that has run once."""
-    folder = tmp_path_factory.mktemp("finished")
-    make_corpus(folder / "recordings")
-    run_steps(write_study(folder / "study.toml"))
-    return folder
+@pytest.fixture
+def saved(finished):
+    """The folder of a study that has run once, which no test changes."""
+    return finished.parent.with_name("saved")
 
 
 @pytest.fixture
-def study(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "study")
+def study(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "study")
 
 
 def find_faults(path, **options):
@@ -109,13 +106,13 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
 }
 
 
-def test_a_finished_study_is_whole_and_every_planted_fault_is_found(finished, tmp_path):
-    states = [finding.state for finding in verify_path(finished / "study.toml")]
+def test_a_finished_study_is_whole_and_every_planted_fault_is_found(saved, tmp_path):
+    states = [finding.state for finding in verify_path(saved / "study.toml")]
     assert set(states) == {"ok"}
     assert len(states) > 60
     assert len(FAULTS) >= 10
     for number, (state, plant) in enumerate(FAULTS.values()):
-        study = shutil.copytree(finished, tmp_path / f"{number}")
+        study = shutil.copytree(saved, tmp_path / f"{number}")
         path = plant(study)
         faults = find_faults(study / "study.toml")
         assert faults.pop(path) == state
