@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ CALLS_PER_FILE = 12
 UNEVEN_S = 4.0  # length of a recording
 UNEVEN = {"at_start.wav": 0.0, "at_end.wav": 3.0}  # where the sound is
 START_LIMIT_S = 60
+LAPTOP = {"width": 1280, "height": 800}
 PATIENCE_MS = 60_000  # of a browser on a busy machine
 REDRAW_MS = 100  # the longest wait after which a page draws what has changed
 PANEL_MS = 400  # the wait after which the panel of a review asks for new figures
@@ -115,6 +117,37 @@ def open_window(browser, **options):
     context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(WATCH)
     return context
+
+
+@contextmanager
+def use_page(context):
+    """Yield the page of a window that tests share, as new: a new one takes seconds to open."""
+    page = context.pages[0] if context.pages else context.new_page()
+    try:
+        yield page
+        page, *others = context.pages
+        for other in others:
+            other.close()
+        page.unroute_all()
+        page.evaluate("localStorage.clear()")
+        page.goto("about:blank")
+        page.set_viewport_size(LAPTOP)
+        page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+        page.mouse.move(0, 0)
+    except BaseException:
+        for page in context.pages:
+            page.close()
+        raise
+    context.clear_cookies()
+
+
+@contextmanager
+def use_own_page(context):
+    """Yield a page of a window that is closed after it."""
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
 
 
 def settle(page, longest_ms=REDRAW_MS):

@@ -11,8 +11,8 @@ from callshot.report.page import format_change
 from callshot.report.summary import write_summary
 from corpus_results import make_corpus_results, make_tables
 from pages import HOSTILE, LONG, QUOTED, write_study
+from review_pages import LAPTOP, use_own_page, use_page
 
-LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}
 DARK_INK = "rgb(230, 229, 225)"
 LIGHT_INK = "rgb(29, 31, 33)"
@@ -24,33 +24,49 @@ def report(study, tmp_path_factory):
     return write_study(tmp_path_factory.mktemp("page") / name, study)
 
 
+@pytest.fixture(scope="module")
+def laptop(browser):
+    """Keep one window for the tests that need no other: windows are slow to open."""
+    context = browser.new_context(offline=True, viewport=LAPTOP)
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def visit(browser, report):
+def visit(browser, report, laptop):
     """Return a function that opens the page; after it, no request and no message was seen."""
 
     @contextmanager
     def open_page(open_folds=True, **options):
-        context = browser.new_context(offline=True, **{"viewport": LAPTOP, **options})
-        page = context.new_page()
-        requests = []
-        messages = []
+        opened = use_page(laptop)
+        if options:
+            window = {"offline": True, "viewport": LAPTOP, **options}
+            opened = use_own_page(browser.new_context(**window))
+        with opened as page:
+            requests = []
+            messages = []
 
-        def dismiss(dialog):
-            messages.append(f"dialog: {dialog.message}")
-            dialog.dismiss()
+            def note_request(request):
+                requests.append(request.url)
 
-        context.on("request", lambda request: requests.append(request.url))
-        page.on(
-            "console",
-            lambda message: messages.append(f"{message.type}: {message.text}"),
-        )
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.on("dialog", dismiss)
-        page.goto(report.as_uri())
-        if open_folds:
-            page.locator("details.section").evaluate_all(OPEN)
-        yield page
-        context.close()
+            def note_message(message):
+                messages.append(f"{message.type}: {message.text}")
+
+            def dismiss(dialog):
+                messages.append(f"dialog: {dialog.message}")
+                dialog.dismiss()
+
+            listeners = {"request": note_request, "console": note_message}
+            listeners |= {"pageerror": lambda error: messages.append(str(error))}
+            listeners |= {"dialog": dismiss}
+            for event, listener in listeners.items():
+                page.on(event, listener)
+            page.goto(report.as_uri())
+            if open_folds:
+                page.locator("details.section").evaluate_all(OPEN)
+            yield page
+            for event, listener in listeners.items():
+                page.remove_listener(event, listener)
         urls = {
             url.partition("#")[0] for url in requests if not url.startswith("data:")
         }
@@ -182,19 +198,7 @@ def test_curves_have_the_numbers_of_the_results(visit, study):
         assert heading.startswith(f"AP of {LONG[:9]}")
 
 
-def test_an_encoder_can_be_hidden_with_its_baselines(visit):
-    with visit() as page:
-        before = page.evaluate(CANVAS)
-        page.locator("[data-testid=curves-encoder][value=MFCC]").uncheck()
-        _, rows = read_rows(page)
-        names = {f"{prefix}BirdNET 2.4" for prefix in ("", "LR on ", "GRU on ")}
-        assert set(rows) == {*names, "chance"}
-        assert page.evaluate(CANVAS) != before
-        page.locator("[data-testid=curves-encoder][value='BirdNET 2.4']").uncheck()
-        assert set(read_rows(page)[1]) == {"chance"}
-
-
-def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit, study):
+def test_classifiers_and_encoders_are_shown_if_they_are_checked(visit, study):
     others = study["all_results"][0].other_classifiers
     with visit() as page:
         k, before = read_rows(page)
@@ -227,12 +231,39 @@ def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit,
         for i in range(2):
             boxes.nth(i).uncheck()
         assert read_rows(page)[1] == before
+        # An encoder is hidden with its baselines.
+        canvas = page.evaluate(CANVAS)
+        page.locator("[data-testid=curves-encoder][value=MFCC]").uncheck()
+        names = {f"{prefix}BirdNET 2.4" for prefix in ("", "LR on ", "GRU on ")}
+        assert set(read_rows(page)[1]) == {*names, "chance"}
+        assert page.evaluate(CANVAS) != canvas
+        page.locator("[data-testid=curves-encoder][value='BirdNET 2.4']").uncheck()
+        assert set(read_rows(page)[1]) == {"chance"}
 
 
-def test_drags_and_keys_zoom_and_move_the_cursor(visit):
+def test_keys_and_drags_zoom_and_move_the_cursor(visit):
     with visit() as page:
         reset = page.get_by_test_id("curves-reset")
+        readout = page.get_by_test_id("curves-readout")
         assert reset.is_hidden()
+        assert readout.get_attribute("aria-live") == "polite"
+        page.get_by_test_id("curves-classifier").last.focus()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.dataset.testid") == "curves-chart"
+        style = "getComputedStyle(document.activeElement).outlineStyle"
+        assert page.evaluate(style) == "solid"
+        assert read_rows(page)[0] == 5  # that of the answer
+        shots = []
+        keys = "ArrowLeft ArrowRight ArrowRight Home ArrowLeft End"
+        for key in keys.split():
+            page.keyboard.press(key)
+            shots.append(read_rows(page)[0])
+        assert shots == [4, 5, 10, 1, 1, 20]
+        page.keyboard.press("+")
+        assert reset.inner_text() == "k = 5 to 20: show all"
+        page.keyboard.press("Escape")
+        assert reset.is_hidden()
+
         drag(page, "curves", 0.24, 0.55)
         assert reset.inner_text() == "k = 5 to 10: show all"
         assert sorted(hover_everywhere(page)) == [5, 10]
@@ -249,26 +280,6 @@ def test_drags_and_keys_zoom_and_move_the_cursor(visit):
         assert hover_everywhere(page) == plain
         drag(page, "curves", 0.02, 0.5)
         assert reset.inner_text() == "k = 1 to 4: show all"
-    with visit() as page:
-        readout = page.get_by_test_id("curves-readout")
-        assert readout.get_attribute("aria-live") == "polite"
-        page.get_by_test_id("curves-classifier").last.focus()
-        page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.dataset.testid") == "curves-chart"
-        style = "getComputedStyle(document.activeElement).outlineStyle"
-        assert page.evaluate(style) == "solid"
-        assert read_rows(page)[0] == 5  # that of the answer
-        shots = []
-        keys = "ArrowLeft ArrowRight ArrowRight Home ArrowLeft End"
-        for key in keys.split():
-            page.keyboard.press(key)
-            shots.append(read_rows(page)[0])
-        assert shots == [4, 5, 10, 1, 1, 20]
-        page.keyboard.press("+")
-        reset = page.get_by_test_id("curves-reset")
-        assert reset.inner_text() == "k = 5 to 20: show all"
-        page.keyboard.press("Escape")
-        assert reset.is_hidden()
 
 
 def test_paired_differences_are_those_of_the_corpus(visit, study):
@@ -289,31 +300,44 @@ def test_paired_differences_are_those_of_the_corpus(visit, study):
     assert f"larger in {100 * point['wins']:.1f} % of the samples" in text
 
 
+NAME_WIDTHS = """(lists) => lists.map((list) => {
+    const style = getComputedStyle(list);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const needed = pen.measureText(list.options[list.selectedIndex].text).width;
+    return list.clientWidth - parseFloat(style.paddingLeft) - needed;
+})"""
+LINE_COUNTS = """(cells) => cells.map((cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return new Set([...range.getClientRects()].map((box) => box.top)).size;
+})"""
+
+
 def test_every_pair_can_be_compared_and_its_names_fit_on_a_phone(
-    browser, study, tmp_path
+    laptop, study, tmp_path
 ):
     encoders = ("birdnet-v2.4[speed=auto]", "birdnet-v2.4", "mfcc")
     results = make_corpus_results(make_tables(("song", "call"), encoders, recordings=8))
     one_corpus = study | {"all_results": [results], "tables": {}, "pictures": {}}
     one_corpus["summaries"] = {results.corpus: write_summary(results)}
     report = write_study(tmp_path / "report.html", one_corpus)
-    context = browser.new_context(offline=True, viewport=PHONE)
-    page = context.new_page()
-    page.goto(report.as_uri())
-    page.locator("details.section").evaluate_all(OPEN)
-    first = page.get_by_test_id("differences-one")
-    second = page.get_by_test_id("differences-other")
     compared = set()
-    for one in first.locator("option").all_inner_texts():
-        first.select_option(label=one)
-        for other in second.locator("option").all_inner_texts():
-            second.select_option(label=other)
-            _, rows = read_rows(page, "differences")
-            assert [*rows] == [f"{one} less {other}"]
-            compared.add(frozenset((one, other)))
-            lists = page.locator("#differences-panel select")
-            assert min(lists.evaluate_all(NAME_WIDTHS)) > 0
-    context.close()
+    with use_page(laptop) as page:
+        page.set_viewport_size(PHONE)
+        page.goto(report.as_uri())
+        page.locator("details.section").evaluate_all(OPEN)
+        first = page.get_by_test_id("differences-one")
+        second = page.get_by_test_id("differences-other")
+        for one in first.locator("option").all_inner_texts():
+            first.select_option(label=one)
+            for other in second.locator("option").all_inner_texts():
+                second.select_option(label=other)
+                _, rows = read_rows(page, "differences")
+                assert [*rows] == [f"{one} less {other}"]
+                compared.add(frozenset((one, other)))
+                lists = page.locator("#differences-panel select")
+                assert min(lists.evaluate_all(NAME_WIDTHS)) > 0
     names = name_encoders(encoders).values()
     assert compared == {frozenset(pair) for pair in combinations(names, 2)}
 
@@ -352,7 +376,7 @@ def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
             assert rows[-1] == ""
 
 
-def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(visit):
+def test_a_phone_shows_everything_whole_and_no_control_covers_another(visit):
     width = PHONE["width"]
     with visit(viewport=PHONE, has_touch=True) as page:
         page.get_by_test_id("curves-label").select_option(label=LONG)
@@ -367,24 +391,9 @@ def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(visit):
             assert box["x"] + box["width"] <= width
         for a, b in combinations(boxes, 2):
             assert are_apart(a, b, "x", "width") or are_apart(a, b, "y", "height")
-
-
-NAME_WIDTHS = """(lists) => lists.map((list) => {
-    const style = getComputedStyle(list);
-    const pen = document.createElement("canvas").getContext("2d");
-    pen.font = style.font;
-    const needed = pen.measureText(list.options[list.selectedIndex].text).width;
-    return list.clientWidth - parseFloat(style.paddingLeft) - needed;
-})"""
-LINE_COUNTS = """(cells) => cells.map((cell) => {
-    const range = document.createRange();
-    range.selectNodeContents(cell);
-    return new Set([...range.getClientRects()].map((box) => box.top)).size;
-})"""
-
-
-def test_a_phone_shows_whole_encoder_names_and_numbers(visit):
-    with visit(viewport=PHONE) as page:
+        # Names of encoders and numbers are whole.
+        lines = page.locator(".matrix td").evaluate_all(LINE_COUNTS)
+        assert set(lines) == {1}
         name = "BirdNET 2.4 (at automatic speed)"
         lists = page.locator(".field:has-text('Encoder') select")
         lists.evaluate_all(
@@ -392,8 +401,6 @@ def test_a_phone_shows_whole_encoder_names_and_numbers(visit):
             name,
         )
         assert min(lists.evaluate_all(NAME_WIDTHS)) > 0
-        lines = page.locator(".matrix td").evaluate_all(LINE_COUNTS)
-        assert set(lines) == {1}
 
 
 def are_apart(a, b, start, size):
@@ -555,17 +562,23 @@ def map_place(page, call):
     return page.evaluate(script)
 
 
-def test_a_point_of_the_map_plays_and_a_lasso_lists(visit, study):
+def test_points_of_the_map_are_chosen_by_keys_a_click_and_a_lasso(visit, study):
     segments = study["all_results"][0].evaluation.segments
     with visit() as page:
         canvas = page.get_by_test_id("map-canvas")
-        canvas.scroll_into_view_if_needed()
-        call = page.evaluate("Number(Object.keys(readData().corpora[0].clips)[0])")
-        page.mouse.click(*map_place(page, call))
         listed = page.get_by_test_id("map-list")
-        names = listed.locator(".call").all_inner_texts()
-        assert len(names) == 1
-        assert names[0] in segments["segment"]
+        call = page.evaluate("Number(Object.keys(readData().corpora[0].clips)[0])")
+        name = page.evaluate(f"readData().corpora[0].calls[{call}]")
+        canvas.focus()
+        for _ in range(call + 1):
+            page.keyboard.press("ArrowRight")
+        assert listed.locator(".call").inner_text() == name
+        page.keyboard.press("Enter")
+        assert wait_for(page, PLAYS)
+        canvas.scroll_into_view_if_needed()
+        page.mouse.click(*map_place(page, call))
+        (chosen,) = listed.locator(".call").all_inner_texts()
+        assert chosen in segments["segment"]
         box = canvas.bounding_box()
         corners = [(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99)]
         places = [
@@ -578,16 +591,3 @@ def test_a_point_of_the_map_plays_and_a_lasso_lists(visit, study):
             page.mouse.move(*place, steps=4)
         page.mouse.up()
         assert listed.locator("strong").inner_text() == str(len(segments))
-
-
-def test_the_map_is_walked_by_arrow_keys_and_enter_plays(visit):
-    with visit() as page:
-        canvas = page.get_by_test_id("map-canvas")
-        call = page.evaluate("Number(Object.keys(readData().corpora[0].clips)[0])")
-        canvas.focus()
-        for _ in range(call + 1):
-            page.keyboard.press("ArrowRight")
-        name = page.get_by_test_id("map-list").locator(".call").inner_text()
-        assert name == page.evaluate(f"readData().corpora[0].calls[{call}]")
-        page.keyboard.press("Enter")
-        assert wait_for(page, PLAYS)
