@@ -104,6 +104,7 @@ def segment_corpus(
     parameters are those of `callshot.segment`. Without `check`, audio is not read, and unreadable
     segments are found later. If recordings are `known` already, no file of them is looked for.
     """
+    # Labels are renamed by the user, then spelt as the corpus does.
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
     renames = {
@@ -115,10 +116,13 @@ def segment_corpus(
         )
 
     def spell(label: str) -> str:
-        """Return the label of a segment: renamed by the user, then spelt as the corpus does."""
+        """Return the label of a segment from the one in the annotations."""
         renamed = rename_label(label, renames)
         return renamed if corpus is None else corpus.spell(renamed)
 
+    # Find recordings and read annotations and headers; reading audio takes most of the time.
+    share = 0.1 if check else 0.5
+    step_progress = scale_progress(progress, share)
     if known is not None:
         library = Library(to_path(audio), tuple(known))
     else:
@@ -126,8 +130,6 @@ def segment_corpus(
             to_path(audio), follow_links=annotation_options.follow_links
         )
     _check_any_recordings(library)
-    share = 0.1 if check else 0.5  # reading audio takes most of the time
-    step_progress = scale_progress(progress, share)
     annotation_path = None if annotations is None else to_path(annotations)
     read = read_corpus_annotations(
         library, annotation_path, format, annotation_options, step_progress
@@ -143,6 +145,7 @@ def segment_corpus(
         recordings, errors = probe_recordings(
             library, options.source_rate_hz, step_progress
         )
+
     calls, impossible = make_calls(read.rows, recordings, errors, spell, library.root)
     segments, short = cut_segments(calls, options, recordings)
     # Unreadable recordings that no annotation is on: no reject mentions them.

@@ -380,14 +380,13 @@ def encode_spans(
     if encoder.batches_segments:  # spans of one length one after another
         order = np.argsort(spans.durations_s, kind="stable")
     ordered = spans.take(order).with_columns(passband_hz=encoder.spec.band)
+    # How many spans are prepared while the model works: few if one is long.
     longest_s = 1.0
     for span in ordered.rows():
         length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
         longest_s = max(longest_s, length_s)
     samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
-    ahead = min(
-        MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1
-    )  # few if a span is long
+    ahead = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)
     outputs = {}  # by key: a function that waits for the output of the model
     encoded = set()  # keys that were yielded with a vector
 
@@ -418,7 +417,7 @@ def encode_spans(
                 yield row, result
                 continue
             key, item = result
-            if key not in outputs:
+            if key not in outputs:  # the store or an earlier result has the vector
                 yield row, (key, None, None)
                 continue
             try:

@@ -127,7 +127,7 @@ class Encoder:
         """
         if self.batches_segments:
             lengths = np.array([len(segment.input) for segment in prepared])
-            outputs: dict[int, Float32Array] = {}
+            outputs: dict[int, Float32Array] = {}  # by position in `prepared`
             for length in np.unique(lengths):
                 rows = np.flatnonzero(lengths == length).tolist()
                 batch = np.stack([prepared[row].input for row in rows])
@@ -137,12 +137,12 @@ class Encoder:
         if self.spec.windowing is None:
             return [self.run(segment.input) for segment in prepared]
         windows = np.concatenate([segment.input for segment in prepared])
-        batches = []
+        vectors = []
         for start in range(0, len(windows), MAX_WINDOWS):
             batch = windows[start : start + MAX_WINDOWS]
-            batches.append(self.run(batch))
+            vectors.append(self.run(batch))
         ends = np.cumsum([segment.windows for segment in prepared])
-        return np.split(np.concatenate(batches), ends[:-1])
+        return np.split(np.concatenate(vectors), ends[:-1])
 
     def pool(self, prepared: PreparedSegment, output: Float32Array) -> Float32Array:
         """Return the vector of a segment, (dimension,), from the output of the model for it."""

@@ -206,7 +206,8 @@ def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
     largest = cast(int, sample_counts.max() or 0)
     part_rows = max(1, ROW_GROUP // max(1, largest))
     parts = list(ordered.iter_slices(part_rows)) or [ordered]
-    write_parquet((part.explode("index", "value") for part in parts), path)
+    by_sample = (part.explode("index", "value") for part in parts)
+    write_parquet(by_sample, path)
 
 
 def _read_values(path: Path) -> Frame:

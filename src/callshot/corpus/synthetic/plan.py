@@ -123,34 +123,46 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
     plans = []
     for number, calls in enumerate(recordings):
         random = stream(seed, "times", number)
-        rows: list[Row] = []
-        free_s = random.uniform(1, 6)  # where the next call may start
-        last_s = 0.0  # where the latest call ends
-        for position, index in enumerate(random.permutation(len(calls))):
-            label, is_short = calls[index]
-            limits_s = SHORT_S if is_short else CALL_TYPES[label]["duration_s"]
-            length_s = random.uniform(*limits_s)
-            start_s = free_s
-            if (number, position) in overlaps:
-                share = random.uniform(0.4, 0.8)
-                previous = rows[-1]
-                previous_s = previous["end_s"] - previous["start_s"]
-                start_s = previous["start_s"] + share * previous_s
-            end_s = round(start_s + length_s, 3)
-            rows.append({"start_s": round(start_s, 3), "end_s": end_s, "label": label})
-            last_s = max(last_s, end_s)
-            free_s = last_s + 1.5 + random.exponential(4.0)
+        overlapping = {call for recording, call in overlaps if recording == number}
+        rows, length_s = _draw_times(calls, overlapping, random)
         site = SITES[random.integers(len(SITES))]
         name = f"{site}-{number + 1:03d}"
         plan = RecordingPlan(
             number=number,
             name=name,
             channels=1 + int(random.random() < 0.3),
-            duration_s=round(free_s, 3),
+            duration_s=round(length_s, 3),
             calls=_make_calls(rows, f"{name}.flac"),
         )
         plans.append(plan)
     return plans
+
+
+def _draw_times(
+    calls: Sequence[LabelledCall], overlapping: set[int], random: Random
+) -> tuple[list[Row], float]:
+    """Draw the order, the starts and the ends of the calls of a recording, and its length.
+
+    `overlapping` has the positions, in this order, of calls that start during the previous one.
+    """
+    rows: list[Row] = []
+    free_s = random.uniform(1, 6)  # where the next call may start
+    last_s = 0.0  # where the latest call ends
+    for position, index in enumerate(random.permutation(len(calls))):
+        label, is_short = calls[index]
+        limits_s = SHORT_S if is_short else CALL_TYPES[label]["duration_s"]
+        length_s = random.uniform(*limits_s)
+        start_s = free_s
+        if position in overlapping:
+            share = random.uniform(0.4, 0.8)
+            previous = rows[-1]
+            previous_s = previous["end_s"] - previous["start_s"]
+            start_s = previous["start_s"] + share * previous_s
+        end_s = round(start_s + length_s, 3)
+        rows.append({"start_s": round(start_s, 3), "end_s": end_s, "label": label})
+        last_s = max(last_s, end_s)
+        free_s = last_s + 1.5 + random.exponential(4.0)
+    return rows, free_s
 
 
 def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
