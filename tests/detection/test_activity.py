@@ -15,7 +15,6 @@ from callshot.detection.activity import (
     count_activity,
     fill_days,
     find_short,
-    make_activity_files,
     plan_activity,
     write_activity,
 )
@@ -145,17 +144,6 @@ def test_of_many_classes_those_with_the_most_detections_are_drawn():
     labels = [f"class {n:02d}" for n in range(40)]
     counts = pl.DataFrame({"label": labels, "detections": range(40)})
     assert choose_labels(counts) == labels[28:]
-
-
-def test_the_same_activity_gives_the_same_bytes(tmp_path):
-    activity = make_activity(2, ["roar"])
-    contents = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        files = make_activity_files(activity, tmp_path / name)
-        assert files == ["activity.csv", "activity.pdf", "activity.png"]
-        contents.append([(tmp_path / name / file).read_bytes() for file in files])
-    assert contents[0] == contents[1]
 
 
 @pytest.fixture

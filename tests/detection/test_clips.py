@@ -1,8 +1,6 @@
 """Clips of events: which are chosen, what they contain, and what the table says of them."""
 
-import errno
 import io
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -131,6 +129,13 @@ def test_a_clip_has_the_samples_of_the_recording_at_its_own_rate(folder, tmp_pat
             assert image.size[0] > 400
 
 
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Do not draw spectrograms, which takes most of the time."""
+    monkeypatch.setattr(clips, "draw_spectrogram", lambda *facts: b"a picture")
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_the_table_is_read_as_events_to_review(folder, tmp_path):
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(5))
     write_clips(events, folder, tmp_path / "clips", ClipOptions(2))
@@ -148,6 +153,7 @@ def test_the_table_is_read_as_events_to_review(folder, tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_clips_are_the_same_bytes_again_and_replace_earlier_ones(folder, tmp_path):
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(3))
     out = tmp_path / "clips"
@@ -166,6 +172,7 @@ def test_clips_are_the_same_bytes_again_and_replace_earlier_ones(folder, tmp_pat
         write_clips(events, folder, tmp_path / "mine", ClipOptions(1))
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
     folder, tmp_path
 ):
@@ -185,12 +192,14 @@ def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
     assert "nothing to read from 98.000 s" in rejects[0].reason
 
 
-@pytest.mark.parametrize("size", [1, 40, 5000])
+@pytest.mark.parametrize("size", [1, 5000])
 def test_silence_and_very_short_clips_have_a_picture(size):
     event = make_event(0.0, "roar\n$x$", None)
     content = draw_spectrogram(np.zeros(size, np.float32), RATE_HZ, 0.0, event)
     with Image.open(io.BytesIO(content)) as image:
         assert image.format == "PNG"
+    again = draw_spectrogram(np.zeros(size, np.float32), RATE_HZ, 0.0, event)
+    assert again == content
 
 
 @pytest.mark.parametrize(
@@ -205,6 +214,7 @@ def test_options_out_of_range_are_one_line(options, message):
         ClipOptions(**options)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_convert_cuts_clips(folder, tmp_path, capsys):
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(9))
     events.write_parquet(tmp_path / "events.parquet")
@@ -218,21 +228,6 @@ def test_convert_cuts_clips(folder, tmp_path, capsys):
     assert "3 clips in" in capsys.readouterr().out
     # The table of clips is no second file of events.
     assert len(read_events(tmp_path / "out", folder).events) == 9
-
-
-def test_a_full_disk_is_an_error_and_not_a_clip_less(folder, tmp_path, monkeypatch):
-    events = events_frame([make_event(1.0, "roar", 0.5)])
-    write = Path.write_bytes
-
-    def write_some(path, content):
-        if path.suffix == ".flac":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path, content)
-
-    monkeypatch.setattr(Path, "write_bytes", write_some)
-    with pytest.raises(OutputError, match="the disk is full"):
-        write_clips(events, folder, tmp_path / "clips", ClipOptions(1))
-    assert not (tmp_path / "clips").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_and_not_a_clip_less(

@@ -1,8 +1,8 @@
 """All windows of recordings are embedded once, whatever happens to disks, files and processes."""
 
-import json
+import errno
+import itertools
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 import soundfile
 
 import callshot
+from callshot import files
 from callshot.chunks import read_record
 from callshot.corpus.audio import open_recording
 from callshot.detection.index import index_recordings as indexing
@@ -35,8 +36,9 @@ from callshot.errors import InputError, OptionError
 from callshot.files import LockBusy
 from callshot.records import FAILURES
 from callshot.study.verify import verify_path
+from cluster_jobs import list_files
+from killed_runs import kill_self, run_killed
 from sounds import record, record_badly
-from test_cli import run
 
 RATE_HZ = 16000
 STANDIN_S = 0.5
@@ -50,16 +52,6 @@ def read_all(index):
             part = read_span(path, index.settings)
             rows.setdefault(recording.path, []).append(part)
     return {path: np.concatenate(parts) for path, parts in rows.items()}
-
-
-def list_files(folder):
-    """Return the content of every file of an index, except locks."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in paths
-        if path.name != ".lock"
-    }
 
 
 def find_faults(folder, **options):
@@ -317,32 +309,28 @@ def test_corrupt_files_are_rejects_and_the_rest_goes_on(tmp_path):
 # Crashes
 
 
-CHILD = """
-import os, signal, sys
-from callshot import files
-from callshot.detection.index import index_recordings as indexing
-from callshot.detection.index import windows
-from callshot.detection.index import index_recordings as indexing
-indexing.SPAN_WINDOWS = 4
-windows.BLOCK_SAMPLES = 2 * 8000
-kill_at = int(sys.argv[3])
-calls = 0
-def die():
-    global calls
-    calls += 1
-    if calls == kill_at:
-        os.kill(os.getpid(), signal.SIGKILL)
-def before(function):
-    def run(*arguments):
-        die()
-        return function(*arguments)
-    return run
-files.sync_file = before(files.sync_file)
-files.sync_folder = before(files.sync_folder)
-windows.read_windows = before(windows.read_windows)
-indexing.write_indexed = before(indexing.write_indexed)
-indexing.index_recordings(sys.argv[1], sys.argv[2], "mfcc", window_s=0.5, threads=1)
-"""
+def index_and_die(audio, out, moment):
+    """Index recordings in small files, and die before the call with this number."""
+    numbers = itertools.count(1)
+
+    def count_calls(function):
+        def run(*arguments):
+            if next(numbers) == moment:
+                kill_self()
+            return function(*arguments)
+
+        return run
+
+    indexing.SPAN_WINDOWS = 4
+    windows.BLOCK_SAMPLES = 2 * 8000
+    for module, name in (
+        (files, "sync_file"),
+        (files, "sync_folder"),
+        (windows, "read_windows"),
+        (indexing, "write_indexed"),
+    ):
+        setattr(module, name, count_calls(getattr(module, name)))
+    index_recordings(audio, out, "mfcc", window_s=0.5, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -350,20 +338,18 @@ def audio(tmp_path_factory):
     return make_recordings(tmp_path_factory.mktemp("audio"))
 
 
-def test_a_kill_at_any_moment_leaves_an_index_that_the_next_run_completes(
-    tmp_path, audio, small_spans
+@pytest.mark.parametrize("moment", [8, 21])  # bench/index.py tries more
+def test_a_killed_run_leaves_an_index_that_the_next_run_completes(
+    tmp_path, audio, small_spans, moment
 ):
     index_recordings(audio, tmp_path / "whole", "mfcc", window_s=0.5)
     expected = list_files(tmp_path / "whole")
-    for moment in (8, 21):  # bench/index.py tries more
-        out = tmp_path / f"killed{moment}"
-        command = [sys.executable, "-c", CHILD, str(audio), str(out), str(moment)]
-        process = subprocess.run(command, capture_output=True, check=False)
-        assert process.returncode == -signal.SIGKILL, process.stderr
-        assert list_files(out) != expected
-        index_recordings(audio, out, "mfcc", window_s=0.5)
-        assert list_files(out) == expected
-        assert find_faults(out) == {}
+    out = tmp_path / "killed"
+    run_killed(index_and_die, audio, out, moment)
+    assert list_files(out) != expected
+    index_recordings(audio, out, "mfcc", window_s=0.5)
+    assert list_files(out) == expected
+    assert find_faults(out) == {}
 
 
 def test_finished_files_are_not_made_again(tmp_path, audio, small_spans, monkeypatch):
@@ -376,25 +362,7 @@ def test_finished_files_are_not_made_again(tmp_path, audio, small_spans, monkeyp
     assert len(result.added) == 3
 
 
-def test_a_full_disk_is_one_line_and_the_next_run_completes(tmp_path, audio):
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))\n"
-    words = ["index", audio, "-e", "mfcc", "--window", "0.5", "-o", tmp_path / "i"]
-    run_main = "import sys; from callshot.cli import main; main()"
-    command = [sys.executable, "-c", limit + run_main, *map(str, words)]
-    # index.json is larger than the limit
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.returncode == 2
-    assert len(process.stderr.strip().splitlines()) == 1
-    assert "cannot be written (File too large); free some disk space" in process.stderr
-    assert not list((tmp_path / "i").rglob("*.part*"))
-    assert len(index_recordings(audio, tmp_path / "i", "mfcc", window_s=0.5).added) == 3
-
-
 def test_no_space_for_windows_keeps_what_was_written(tmp_path, audio, monkeypatch):
-    import errno
-
-    from callshot import files
-
     sync = files.sync_file
     written = []
 
@@ -475,8 +443,8 @@ def test_damage_is_found_set_aside_and_made_again(tmp_path, audio):
     assert states[span.name] == states["recording.json"] == "damaged"
     index_recordings(audio, out, "mfcc", window_s=0.5)
     assert not set(find_faults(out).values()) & set(FAILURES)
-    files = list_files(out)
-    assert {name: files[name] for name in expected} == expected
+    after = list_files(out)
+    assert {name: after[name] for name in expected} == expected
     assert (out / "other.txt").read_text() == "mine"
 
 
@@ -606,21 +574,6 @@ def test_vectors_too_large_for_float16_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(Workers, "submit_windows", enlarge)
     with pytest.raises(InputError, match=r"too large for float16; .*--dtype float32"):
         index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
-
-
-def test_the_command_prints_what_it_did(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    record_badly(tmp_path / "audio" / "bad.wav", "text")
-    record(tmp_path / "audio" / "a.wav", 2, RATE_HZ)
-    run("index", "audio", "-e", "mfcc", "--window", "1", "-o", "i")
-    said = capsys.readouterr()
-    assert said.out.splitlines()[0] == (
-        "2 windows of 1 recording (0.00 h) in i; 1 recording added, 1 left out"
-    )
-    reason = "bad.wav: libsndfile cannot read it as audio"
-    assert said.err.startswith(f"left out: 1 recording (1: {reason}")
-    assert said.err.count("\n") == 1
-    assert json.loads((tmp_path / "i" / "index.json").read_text())["encoder"] == "mfcc"
 
 
 def test_a_band_cuts_what_lies_outside_it_in_every_block(tmp_path, small_spans):

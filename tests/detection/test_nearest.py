@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import soundfile as sf
 from sklearn.covariance import ledoit_wolf
 
@@ -378,8 +379,10 @@ def test_a_site_is_read_as_it_was_written(tmp_path):
 TONES_HZ = {"hoot": 500.0, "bark": 2500.0}
 
 
-def write_full_recordings(folder):
-    """Write clips of two tones, and recordings in which these fill two thirds of the time."""
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """Return a folder of clips of two tones, and of recordings that are filled with these."""
+    folder = tmp_path_factory.mktemp("full")
     rng = np.random.default_rng(0)
 
     def make_tone(label, seconds):
@@ -400,15 +403,15 @@ def write_full_recordings(folder):
             parts += [make_tone(label, 2.0), rng.normal(0, 0.003, RATE_HZ)]
         path = folder / "recordings" / f"{number}.wav"
         sf.write(path, np.concatenate(parts), RATE_HZ)
+    return folder
 
 
-def test_calls_that_fill_recordings_are_found_by_the_nearest_mean(tmp_path):
-    write_full_recordings(tmp_path)
-    clips = tmp_path / "clips"
+def test_calls_that_fill_recordings_are_found_by_the_nearest_mean(full, tmp_path):
+    clips = full / "clips"
     model = tmp_path / "model.npz"
-    learn(clips, "mfcc", window_s=0.5, store=tmp_path / "store").write(model)
+    learn(clips, "mfcc", window_s=0.5, store=full / "store").write(model)
     out = tmp_path / "scan"
-    result = scan_files(model, tmp_path / "recordings", out, formats=())
+    result = scan_files(model, full / "recordings", out, formats=())
     assert isinstance(result.detector, NearestMeanDetector)
     assert result.false_alarms is None
     assert any("like the quiet windows" in note for note in result.notes)
@@ -434,22 +437,21 @@ def test_calls_that_fill_recordings_are_found_by_the_nearest_mean(tmp_path):
     assert scores.update({"hoot": [0]})
 
 
-def test_a_scan_says_how_far_an_aim_can_be_missed(tmp_path):
-    write_full_recordings(tmp_path)
+def test_a_scan_says_how_far_an_aim_can_be_missed(full, tmp_path):
     quiet = tmp_path / "quiet"
     quiet.mkdir()
     noise = np.random.default_rng(1).normal(0, 0.003, (2, 60 * RATE_HZ))
     for number, signal in enumerate(noise):
         sf.write(quiet / f"{number}.wav", signal, RATE_HZ)
     model = learn(
-        tmp_path / "clips",
+        full / "clips",
         "mfcc",
         window_s=0.5,
         background=quiet,
-        store=tmp_path / "store",
+        store=full / "store",
     ).model
     index = tmp_path / "index"
-    result = scan(model, tmp_path / "recordings", index, false_alarms=150.0)
+    result = scan(model, full / "recordings", index, false_alarms=150.0)
     assert isinstance(result.detector, NearestMeanDetector)
     assert result.detector.limits is not None
     factor = result.detector.limits.factor
@@ -463,10 +465,9 @@ def test_a_scan_says_how_far_an_aim_can_be_missed(tmp_path):
     assert any("cannot show fewer than 30" in note for note in strict.notes)
 
 
-def test_a_site_is_that_of_literal_sums(tmp_path):
-    write_full_recordings(tmp_path)
-    learned = learn(tmp_path / "clips", "mfcc", window_s=0.5, store=tmp_path / "store")
-    result = scan(learned.model, tmp_path / "recordings", tmp_path / "index")
+def test_a_site_is_that_of_literal_sums(full, tmp_path):
+    learned = learn(full / "clips", "mfcc", window_s=0.5, store=full / "store")
+    result = scan(learned.model, full / "recordings", tmp_path / "index")
     examples = learned.model.examples.matrix
     site = measure_site(result.index, result.index.recordings, examples)
     everything = []

@@ -5,13 +5,12 @@ import itertools
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import callshot
-from callshot.cli import app
 from callshot.detection.exports import export_events
 from callshot.errors import InputError, OptionError
 from recordings_with_events import DURATIONS_S, make_events, make_recordings
+from test_cli import run
 
 COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
 HOURS = {"a.wav": 3600.0, "b.wav": 7200.0, "silent.wav": 3600.0}
@@ -175,51 +174,21 @@ def test_neither_annotations_nor_reviewed_detections_is_an_error():
         score(DETECTIONS)
 
 
-def test_the_commands_convert_and_score_files(tmp_path):
+def test_the_commands_convert_and_score_files(tmp_path, capsys):
     audio = make_recordings(tmp_path / "audio")
     detections, _ = export_events(make_events(), "csv", tmp_path / "found")
-    run = CliRunner().invoke
-    arguments = ["--recordings", str(audio), "--out"]
-    converted = run(
-        app,
-        [
-            "convert",
-            str(detections),
-            "--to",
-            "raven",
-            *arguments,
-            str(tmp_path / "raven"),
-        ],
-    )
-    assert converted.exit_code == 0, converted.output
-    assert "4 events in 4 files" in converted.output
-    scored = run(
-        app,
-        [
-            "score",
-            *map(str, (detections, tmp_path / "raven")),
-            "--false-alarms",
-            "1/h",
-            "--reviewed",
-            str(detections),
-            *arguments,
-            str(tmp_path / "scores"),
-        ],
-    )
-    assert scored.exit_code == 0, scored.output
-    assert "all labels" in scored.output
+    options = ("--recordings", audio, "--out")
+    raven = tmp_path / "raven"
+    run("convert", detections, "--to", "raven", *options, raven)
+    assert "4 events in 4 files" in capsys.readouterr().out
+    words = (detections, raven, "--false-alarms", "1/h", "--reviewed", detections)
+    run("score", *words, *options, tmp_path / "scores")
+    assert "all labels" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "scores").iterdir()}
-    assert names >= {
-        "scores.csv",
-        "precision_recall.csv",
-        "precision_recall.png",
-        "precision_recall.pdf",
-        "thresholds.csv",
-        "outcomes.csv",
-        "call_density.csv",
-        "rejects.csv",
-        "provenance.json",
-    }
+    tables = ("scores", "precision_recall", "thresholds", "outcomes", "call_density")
+    pictures = {"precision_recall.png", "precision_recall.pdf"}
+    assert names >= {f"{table}.csv" for table in (*tables, "rejects")} | pictures
+    assert "provenance.json" in names
     table = pl.read_csv(tmp_path / "scores" / "scores.csv")
     assert set(table["f1"]) == {1.0}
     assert table["annotated"].sum() > 0
