@@ -97,8 +97,9 @@ class Library:
         >>> library.find("/media/card/a/X.WAV")
         'a/x.wav'
         """
+        # Windows paths, and `//` and `/./`, are written as `/`; what is before a `../` is dropped.
         text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/"))
-        _, _, below = text.removeprefix("./").rpartition("../")  # after the last ../
+        _, _, below = text.removeprefix("./").rpartition("../")
         endings = _list_endings(below)
         # The name ends in the whole path of a recording: the longest such path.
         for ending in endings:

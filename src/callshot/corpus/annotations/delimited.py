@@ -145,12 +145,15 @@ class Table:
         )
 
     def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
-        """Set which columns callshot uses, by its names; all others are extra."""
+        """Set which columns callshot uses, by its names; all others are extra.
+
+        `delimiter` separates the cells of the file: it helps to tell what a comma means.
+        """
         self.columns = dict(columns)
         for index, name in enumerate(self.names):
-            key = TYPED.get(normalize_name(name), name)
             if index in columns.values():
                 continue
+            key = TYPED.get(normalize_name(name), name)
             if key in self.extra:
                 first = self.names[self.extra[key]]
                 names = list_names([first, name])
@@ -165,12 +168,12 @@ class Table:
         in 1,234.
         """
         indices = self.extra | self.columns
-        numbers = [indices[name] for name in NUMBERS if name in indices]
+        number_columns = [indices[name] for name in NUMBERS if name in indices]
         width = len(self.names)
         texts = []  # of all cells that hold numbers
         for cells in self.rows:
             if len(cells) >= width:
-                texts += [cells[index].strip() for index in numbers]
+                texts += [cells[index].strip() for index in number_columns]
         has_point = any("." in text for text in texts)
         with_comma = [text for text in texts if "," in text]
         may_be_thousands = delimiter == "," and all(
@@ -236,6 +239,7 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
         end_name = normalize_name(names[columns["end_s"]])
         if end_name == "offset":  # Kaleidoscope's start of a call in its file
             columns["start_s"] = columns.pop("end_s")
+    # An end goes before a duration, unless the user gave the duration; seconds before frames.
     if "duration_s" in given and "end_s" not in given:
         columns.pop("end_s", None)
     if "start_s" not in columns or "end_s" in columns:
@@ -268,11 +272,12 @@ def read(file: AnnotationFile) -> None:
             )
     if "label" not in columns and options.label is None:
         raise table.missing_label()
-    # Frequencies and folds are extra columns, under callshot's names for them.
+    # Frequencies and folds are not used but kept as extra columns, under callshot's names.
     for name in TYPED.values():
         if name in columns:
             table.names[columns.pop(name)] = name
     table.assign(columns, delimiter)
+    # What the file calls callshot's columns; the name of a time may have its unit.
     names = {name: table.names[index] for name, index in columns.items()}
     times = [name for name in TIMES if name in columns]
     milliseconds = []
