@@ -80,12 +80,10 @@ def softmax(a: ArrayLike) -> FloatArray:
 
 
 def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
-    """Return the log-odds or the softmax of a (…, classes), by the kernel of the sweeps.
-
-    The kernel reads (1, classes, 1, rows), and also fills in decisions, which are not needed.
-    """
+    """Return the log-odds or the softmax of a (…, classes), by the kernel of the sweeps."""
     table = np.asarray(a, np.float64)
     classes = table.shape[-1]
+    # The kernel works on (1, classes, 1, rows), and also fills in decisions, not needed here.
     columns = np.array(table.reshape(-1, classes).T[None, :, None])
     decided = np.empty((1, 1, columns.shape[-1]), np.uint16)
     to_scores(columns, 0, 1, use_softmax, ranking=False, decided=decided)
@@ -159,10 +157,7 @@ class CentroidClassifier:
         return self._learn(X, y, reset=True)
 
     def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
     ) -> Self:
         """Add examples to the class means.
 
@@ -181,12 +176,7 @@ class CentroidClassifier:
         """
         return self._learn(X, y, reset=not hasattr(self, "classes_"))
 
-    def _learn(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        reset: bool,
-    ) -> Self:
+    def _learn(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Self:
         """Compute the class means of X and y, and of all earlier examples unless `reset`."""
         vectors, label = _validate(self, X, y, reset=reset)
         if not reset:
@@ -294,7 +284,7 @@ def _validate(
 def _validate_alone(
     model: CentroidClassifier, X: ArrayLike, y: ArrayLike | None, reset: bool | None
 ) -> tuple[FloatArray, Labels]:
-    """Do what `_validate` does, without scikit-learn."""
+    """Return what `_validate` does where scikit-learn is not installed."""
     vectors = np.asarray(X, np.float64)
     label = np.zeros(len(vectors)) if reset is None else np.asarray(y)
     if reset:

@@ -73,10 +73,7 @@ def signed_root(vectors: NDArray[Number]) -> NDArray[Number]:
 
 
 def root_centre_and_normalise(support: FloatArray) -> Transform:
-    """Do what `centre_and_normalise` does, with the signed root of each value.
-
-    Roots of values that are not negative have no sign to keep.
-    """
+    """Do what `centre_and_normalise` does, with the signed root of each value."""
     transform = centre_and_normalise(signed_root(support))
     return lambda vectors: transform(signed_root(vectors))
 
@@ -103,7 +100,10 @@ def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transfo
 
 
 def whiten(support: FloatArray) -> Transform:
-    """Turn distances into Mahalanobis distances by the covariance of the support side."""
+    """Return a transform after which distances are Mahalanobis distances.
+
+    `support` (rows, dimensions) gives their mean and covariance: see `ledoit_wolf`.
+    """
     from scipy.linalg import solve_triangular
 
     mean, covariance = ledoit_wolf(support)
@@ -117,10 +117,10 @@ def whiten(support: FloatArray) -> Transform:
 
 
 def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean, and the covariance shrunk towards a multiple of the identity.
+    """Return the mean and the shrunk covariance of vectors (rows, dimensions).
 
-    The shrinkage is Ledoit and Wolf's, at least 1e-8, and vectors that do not vary get the
-    identity, so that an inverse exists.
+    The covariance is shrunk towards a multiple of the identity. The shrinkage is Ledoit and Wolf's,
+    at least 1e-8, and vectors that do not vary get the identity, so that an inverse exists.
 
     >>> ledoit_wolf(np.array([[0.0, 1.0], [0.0, 3.0], [3.0, 2.0]]))[1].round(4)
     array([[1.3333, 0.    ],
@@ -128,13 +128,13 @@ def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     mean = vectors.mean(axis=0)
     deviation = vectors - mean
-    size = float(np.sqrt(np.mean(deviation**2))) or 1.0
-    deviation /= size  # the mean variance is 1 now, or 0
-    return mean, size**2 * shrink_covariance(deviation)
+    scale = float(np.sqrt(np.mean(deviation**2))) or 1.0
+    deviation /= scale  # the mean variance is 1 now, or 0
+    return mean, scale**2 * shrink_covariance(deviation)
 
 
 def shrink_covariance(centred: FloatArray) -> FloatArray:
-    """Return the covariance of rows of mean zero, shrunk as Ledoit and Wolf (2004) do.
+    """Return the covariance of rows of mean zero (rows, dimensions), as Ledoit and Wolf shrink it.
 
     It is (1 − shrinkage) · covariance + shrinkage · scale · identity, with the shrinkage that
     minimises the expected squared error; see `ledoit_wolf`.

@@ -79,13 +79,12 @@ class Dataset:
         for table in self.tables:
             selected = table.only(segments)
             overlapping = [
-                tuple(filter(labels.__contains__, names)) for names in selected.labels
+                tuple(name for name in names if name in labels)
+                for names in selected.labels
             ]
             tables.append(selected.with_columns(labels=overlapping))
         return replace(
-            self,
-            tables=tables,
-            folds=replace(self.folds, fold=self.folds.fold[kept]),
+            self, tables=tables, folds=replace(self.folds, fold=self.folds.fold[kept])
         )
 
 
@@ -168,8 +167,8 @@ def describe_labels(
 ) -> Iterator[str]:
     """Yield notes on labels that may be mistakes.
 
-    On labels that differ only in space or case, labels that are never a segment's own label, and
-    eligible classes without a category.
+    These are labels that differ only in space or case, labels that are never a segment's own label,
+    and eligible classes (in `counts`) without a category.
 
     >>> labels = [("roar, rumble",), ()]
     >>> table = Vectors.from_columns("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
@@ -201,7 +200,8 @@ def describe_labels(
 def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
     """Return the segments whose vector also occurs in another recording: rows of DUPLICATES.
 
-    Segments with the same vector are a group, and come one after another.
+    `folds` has the fold of each row of the table. Segments with the same vector are a group, and
+    come one after another.
     """
     columns = {
         "group": find_equal_vectors(table),
@@ -219,8 +219,9 @@ def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
 def describe_leaks(duplicates: Frame, folds: Folds) -> Iterator[str]:
     """Yield a note for each encoder with equal vectors on both sides of a split.
 
-    `duplicates` are rows of the DUPLICATES schema. Usually these are equal vectors in different
-    folds; where all examples come from the common fold, one in the common fold and one elsewhere.
+    `duplicates` are rows of the DUPLICATES schema. Equal vectors are on both sides if they are in
+    different folds; where all examples come from the common fold, if one of them is in the common
+    fold and another is not.
     """
     is_query = pl.col("fold") != COMMON_FOLD
     side = is_query if folds.only_common else pl.col("fold")

@@ -94,10 +94,10 @@ def compare_encoders(
     ('a', 'b', 1, 0.25, 0.25)
     """
     comparisons = []
-    curves: dict[str, dict[tuple[str, ...], Frame]] = {}  # by encoder, then by key
+    curves: dict[str, dict[tuple[str, ...], Frame]] = {}  # by encoder, then by PAIR_KEY
     for curve in split_curves(values):
-        of_encoder = curves.setdefault(curve["encoder"][0], {})
-        of_encoder[curve.select(PAIR_KEY).row(0)] = curve
+        curves_of_encoder = curves.setdefault(curve["encoder"][0], {})
+        curves_of_encoder[curve.select(PAIR_KEY).row(0)] = curve
     no_curve = values.clear()
     samples_at_k = ("k", pl.col("value").list.len())
     for one, other in combinations(curves, 2):
@@ -122,8 +122,9 @@ def compare_baselines(
 ) -> pl.DataFrame:
     """Compare each curve with the baselines on its encoder, and with those that read audio.
 
-    `values` are rows of the VALUES schema, `baselines` of BASELINES, the result of DIFFERENCES. See
-    `subtract_baseline` for the samples of a difference.
+    `values` are rows of the VALUES schema, `baselines` of BASELINES, the result of DIFFERENCES.
+    Nothing is clear beyond `complete_shots`. See `subtract_baseline` for the samples of a
+    difference.
     """
     baseline_rows = baselines.to_dicts()
     comparisons = []
@@ -141,8 +142,9 @@ def compare_baselines(
 def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> FloatArray:
     """Return the samples of a curve minus a baseline, (shots, samples).
 
-    In the spread `total`, and of the mean, sample i of both has the same weights of recordings. In
-    other spreads, and without samples of its own, a baseline has one value, whatever was drawn.
+    `curve` has rows of the VALUES schema, `baseline` is a row of BASELINES. In the spreads `total`
+    and `mean`, sample i of both has the same weights of recordings. In other spreads, and where it
+    has no samples, a baseline has one value, whatever was drawn.
 
     >>> from callshot.records.frames import CURVE_KEY, values_frame
     >>> key = dict.fromkeys(CURVE_KEY, "total")
@@ -162,9 +164,9 @@ def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> Float
 def compare_classifiers(
     pairs: Iterable[tuple[pl.DataFrame, pl.DataFrame]],
 ) -> list[Comparison]:
-    """Subtract the second curve of each pair from the first, at the k and samples of both.
+    """Subtract the second curve of each pair from the first, at the k and draws that both have.
 
-    The second is named by its classifier. Pairs without a common k are left out.
+    The second curve is named by its classifier. Pairs without a common k are left out.
     """
     comparisons = []
     for curve, reference in pairs:
@@ -179,9 +181,9 @@ def compare_classifiers(
 def align_draws(
     one: pl.DataFrame, other: pl.DataFrame
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the k that two curves share, and the samples (shots, draws) of one and the other.
+    """Return the k that two curves share, and the samples (shots, draws) of both curves there.
 
-    The samples are those of the draws that both curves have, the first ones.
+    Curves start with the same draws: if one has more of them, the others are left out.
 
     >>> from callshot.records.frames import CURVE_KEY, values_frame
     >>> key = dict.fromkeys(CURVE_KEY, "x")
@@ -207,29 +209,36 @@ def summarise_comparisons(
     and where all samples have the same difference, unless the curve is perfect.
     """
     last = np.inf if complete_shots is None else float(complete_shots)
-    families = defaultdict(list)
+    # Differences (shots, samples) up to k*, by what comparisons with one factor have in common.
+    families = []
+    differences_by_family = defaultdict(list)
     for curve, _, difference in comparisons:
+        samples = difference.shape[1]
+        family = (*curve.select("scoring", "metric", "spread").row(0), samples)
+        families.append(family)
         complete = difference[curve["k"].to_numpy() <= last]
-        families[_family(curve, difference)].append(complete)
+        differences_by_family[family].append(complete)
     factors = {
         family: simultaneous_factor(np.concatenate(differences))
-        for family, differences in families.items()
+        for family, differences in differences_by_family.items()
     }
     frames = []
-    for curve, other, difference in comparisons:
+    for family, comparison in zip(families, comparisons, strict=True):
+        curve, other, difference = comparison
         samples = difference.shape[1]
         mean = difference.mean(axis=1)
-        margin = factors[_family(curve, difference)] * _standard_deviation(difference)
+        margin = factors[family] * _standard_deviation(difference)
         is_perfect = value_matrix(curve).mean(axis=1) >= 1 - ROUNDING
         margin[curve["k"].to_numpy() > last] = np.nan
         margin[(margin == 0) & ~is_perfect] = np.nan
         if samples < MIN_SAMPLES:
             margin[:] = np.nan
-        score = (np.sign(difference) + 1.0) / 2.0  # equal: half; undefined: undefined
+        # 1 for a win, ½ for equal values; undefined if the difference is.
+        win = (np.sign(difference) + 1.0) / 2.0
         columns = {
             "k": curve["k"],
             **summarise_samples(difference),
-            "wins": score.mean(axis=1),
+            "wins": win.mean(axis=1),
             "samples": np.full(len(difference), samples),
             "low": pl.Series(mean - margin).fill_nan(None),
             "high": pl.Series(mean + margin).fill_nan(None),
@@ -248,31 +257,23 @@ def summarise_comparisons(
     return frames
 
 
-def _family(curve: Frame, difference: FloatArray) -> tuple[Any, ...]:
-    """Return scoring, metric, spread and number of samples of a comparison.
-
-    The intervals of comparisons that agree in these are simultaneous.
-    """
-    return *curve.select("scoring", "metric", "spread").row(0), difference.shape[1]
-
-
 def simultaneous_factor(differences: FloatArray) -> float:
     """Return the factor c of simultaneous intervals mean ± c · sd of differences (rows, samples).
 
-    In 98 % of samples, no row is more than c standard deviations from its mean. Rows whose samples
-    are all equal do not count.
+    A row is one pair of curves at one k. In 98 % of samples, no row is more than c standard
+    deviations from its mean. Rows whose samples are all equal do not count.
 
     >>> samples = np.array([[-1.0, 0.0, 0.0, 1.0], [-3.0, 3.0, -3.0, 3.0]])
     >>> round(simultaneous_factor(samples), 3)
     1.414
     """
-    deviations = _standard_deviation(differences)
-    counts = deviations > 0
-    if not counts.any():
+    sd = _standard_deviation(differences)
+    varies = sd > 0
+    if not varies.any():
         return 0.0
-    mean = differences[counts].mean(axis=1)
-    deviation = differences[counts] - mean[:, None]
-    largest = np.abs(deviation / deviations[counts, None]).max(axis=0)
+    mean = differences[varies].mean(axis=1)
+    deviation = differences[varies] - mean[:, None]
+    largest = np.abs(deviation / sd[varies, None]).max(axis=0)  # in each sample
     return float(np.percentile(largest, COVERED_PERCENT))
 
 
@@ -339,37 +340,36 @@ def find_crossovers(
     # Filters of frames for every pair of curves would take longer than all else.
     curves = split_curves(values)
     keys = [curve.select(CURVE_COLUMNS).row(0) for curve in curves]
-    pairs = [
-        (curve, baseline)
-        for baseline in baselines.to_dicts()
-        for curve, key in zip(curves, keys, strict=True)
-        if is_comparable(baseline, key)
-    ]
-    comparisons = [
-        Comparison(curve, baseline["name"], subtract_baseline(curve, baseline))
-        for curve, baseline in pairs
-    ]
+    pairs = []
+    comparisons = []
+    for baseline in baselines.to_dicts():
+        for curve, key in zip(curves, keys, strict=True):
+            if is_comparable(baseline, key):
+                difference = subtract_baseline(curve, baseline)
+                pairs.append((curve, baseline))
+                comparisons.append(Comparison(curve, baseline["name"], difference))
     rows = []
     differences = summarise_comparisons(comparisons, complete_shots)
-    for (curve, baseline), difference in zip(pairs, differences, strict=True):
+    for (curve, baseline), rows_of_pair in zip(pairs, differences, strict=True):
         is_above = value_matrix(curve).mean(axis=1) > baseline["value"]
         k_mean = next(iter(curve.filter(is_above)["k"]), None)
-        rows.append(_crossover(difference, curve, baseline["name"], "all", k_mean))
+        rows.append(_crossover(rows_of_pair, curve, baseline["name"], "all", k_mean))
     # From where each baseline that is trained at every k stays ahead of the centroid.
     same_curves = []
-    for other in [] if trained is None else split_curves(trained):
-        own_key = other.select(CURVE_COLUMNS).row(0)
-        if other["metric"][0] in RANKING_METRICS:
-            pairs_of_key = zip(curves, keys, strict=True)
-            same_curves += [
-                (other, curve) for curve, key in pairs_of_key if key == own_key
-            ]
+    for trained_curve in [] if trained is None else split_curves(trained):
+        if trained_curve["metric"][0] not in RANKING_METRICS:
+            continue
+        trained_key = trained_curve.select(CURVE_COLUMNS).row(0)
+        for curve, key in zip(curves, keys, strict=True):
+            if key == trained_key:
+                same_curves.append((trained_curve, curve))
     comparisons = compare_classifiers(same_curves)
     differences = summarise_comparisons(comparisons, complete_shots)
-    for comparison, difference in zip(comparisons, differences, strict=True):
+    for comparison, rows_of_pair in zip(comparisons, differences, strict=True):
         curve = comparison.curve
-        k_mean = (first_lasting(difference, AHEAD) or {}).get("k")
-        rows.append(_crossover(difference, curve, curve["classifier"][0], "k", k_mean))
+        k_mean = (first_lasting(rows_of_pair, AHEAD) or {}).get("k")
+        name = curve["classifier"][0]
+        rows.append(_crossover(rows_of_pair, curve, name, "k", k_mean))
     return pl.DataFrame(rows, schema=dict(CROSSOVERS))
 
 
@@ -378,10 +378,10 @@ def _crossover(
 ) -> dict[str, Any]:
     """Return a row of the CROSSOVERS schema for one curve and baseline.
 
-    `difference` are their rows of the DIFFERENCES schema. They give `k_clear`, from which on the
-    curve is clearly ahead. Shots without an interval do not count; an undefined difference is not
-    clear. `labels` says with which labels the baseline was trained, `k_mean` from which k on the
-    mean is ahead.
+    `difference` are the rows of the DIFFERENCES schema for this pair. They give `k_clear`, from
+    which on the curve is clearly ahead. Shots without an interval do not count; an undefined
+    difference is not clear. `labels` is how many labels the baseline was trained with, `all` or
+    `k`; `k_mean` is from which k on the mean is ahead.
     """
     has_interval = pl.col("low").is_not_null()
     is_undefined = pl.col("mean").is_nan()
@@ -400,17 +400,17 @@ def add_baselines(
 ) -> Evaluation:
     """Return an evaluation with its differences from baselines, and its crossovers.
 
-    `trained` are the samples of baselines trained at every k.
+    `baselines` are rows of the BASELINES schema; `trained` has the samples of baselines trained at
+    every k, rows of VALUES.
     """
     values = evaluation.values
     last = evaluation.complete_shots
-    differences = [
-        compare_encoders(values, last),
-        compare_baselines(values, baselines, last),
-    ]
-    crossovers = find_crossovers(values, baselines, trained, last)
+    between_encoders = compare_encoders(values, last)
+    from_baselines = compare_baselines(values, baselines, last)
     return replace(
-        evaluation, differences=pl.concat(differences), crossovers=crossovers
+        evaluation,
+        differences=pl.concat([between_encoders, from_baselines]),
+        crossovers=find_crossovers(values, baselines, trained, last),
     )
 
 

@@ -105,7 +105,8 @@ Block = tuple[Vectors, str, str, Protocol]
 class SweepWork:
     """The inputs that all sweeps of an evaluation share, picklable for a cluster.
 
-    `memory` limits the Gram matrix, in bytes; `threads` are those of one sweep.
+    `counts` say which classes are evaluated. `memory` limits the Gram matrix, in bytes; `threads`
+    are those of one sweep.
     """
 
     protocol: Protocol
@@ -180,10 +181,11 @@ class _Evaluator(SweepWork):
             yield from self.vary_folds(table, step)
 
     def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> NamedFrames:
-        """Yield the frames of every spread of one classifier.
+        """Yield the result frames of every spread of one classifier, with their names.
 
-        For the reference classifier there are also ties, confusion, partitions and the label
-        budget. `shared` must come before `total`, whose interval is widened with it.
+        `key` are the columns corpus, encoder and classifier. For the reference classifier there are
+        also ties, confusion, partitions and the label budget. `shared` must come before `total`,
+        whose interval is widened with it.
         """
         protocol = self.protocol
         episodes = engine.episodes
@@ -203,8 +205,9 @@ class _Evaluator(SweepWork):
                 yield "values", mean_frame(key, protocol.shots, means)
                 if is_reference and means is not None:
                     shots = np.array(protocol.shots)
-                    classes = (episodes.classes, self.counts)
-                    gains[encoder] = sample_gains(shots, means.ap, *classes)
+                    gains[encoder] = sample_gains(
+                        shots, means.ap, episodes.classes, self.counts
+                    )
             if spread == "total" and shared is not None:
                 widen_total(sums, shared, episodes)
             curve_key = {**key, "spread": spread}
@@ -243,11 +246,12 @@ class _Evaluator(SweepWork):
         return ties_frame(curve_key, k, sums, log_sums, engine.episodes, draws)
 
     def vary_folds(self, table: Vectors, step: Step) -> NamedFrames:
-        """Yield frames of how much the mAP of the reference classifier varies.
+        """Yield frames, with their names, of how much mAP of the reference classifier varies.
 
-        In the other partitions into folds; and, if repeated, by partition, labelled set
-        and weights of queries: every combination of them is evaluated. Partition 0 is that of the
-        evaluation, whose curve `sweep_spreads` yields.
+        `partitions` are the curves in the other partitions into folds. With `repeat_samples`, every
+        combination of a partition, a labelled set and weights of the queries is evaluated, which
+        gives the frames of `sensitivity_frames`. Partition 0 is that of the evaluation, whose curve
+        `sweep_spreads` yields.
         """
         protocol = self.protocol
         repeats = protocol.repeat_samples
@@ -388,7 +392,7 @@ def evaluate_tables(
     for table in tables:
         for name, frame in evaluator.evaluate(table, partial(report, table.encoder)):
             parts[name].append(frame)
-    frames = {name: pl.concat(one) for name, one in parts.items()}
+    frames = {name: pl.concat(by_encoder) for name, by_encoder in parts.items()}
     notes += describe_leaks(frames["duplicates"], folds)
     values = frames["values"].filter(classifier=protocol.reference)
     return Evaluation(
@@ -406,7 +410,11 @@ def evaluate_tables(
 
 
 def _count_shots(protocol: Protocol, other_partitions: int, last: int) -> int:
-    """Return how many shots are swept or tested for one table; `last` is the last complete one."""
+    """Return how many shots are swept or tested for one table, the unit of the progress.
+
+    `last` is k*, the last complete shot; `other_partitions` is the number of other partitions into
+    folds.
+    """
     sweeps = len(protocol.classifiers) * len(protocol.spreads) + other_partitions
     if protocol.repeat_samples > 1:
         sweeps += 1 + other_partitions
@@ -506,7 +514,10 @@ def rerun_episode(
 def _score_query(
     engine: Engine, spread: Spread, query: int, k: int, draw: int
 ) -> FloatArray:
-    """Return the logits of each class, (classes,), for one row as a query, in one draw."""
+    """Return the logit of each class, (classes,), for one query by k exemplars per class.
+
+    `query` is a row of the episodes, `draw` the number of the draw.
+    """
     split = make_split(engine.episodes, int(engine.episodes.fold[query]))
     shots = np.array([k])
     position = int(np.searchsorted(split.rows, query))  # among the queries of its fold
@@ -516,6 +527,7 @@ def _score_query(
         return logits[0, 0, :, position]
     # Draws are made from the first on, up to the one that is wanted.
     engine = replace(engine, protocol=replace(engine.protocol, draws=draw + 1))
+    # (1 k, classes, queries, draws)
     logits = np.empty((1, len(split.relevant), len(split.rows), draw + 1))
     fill = query_logits(engine.for_split(split), split, shots, logits)
     fill(slice(position, position + 1))
@@ -530,11 +542,11 @@ def sweep_on_cluster(
 ) -> dict[SweepKey, Swept]:
     """Run every sweep of the tables on a cluster, in blocks of shots that are joined again.
 
-    Return k and values by encoder, classifier and spread; those of `total` are raw samples, as
-    `sweep` returns them. `report` is called with the encoder and the number of shots of each block
-    that is finished.
+    Return the k and the metrics of each sweep, as `sweep` returns them, by encoder, classifier and
+    spread. `report` is called with the encoder and the number of shots of each block that is
+    finished.
     """
-    blocks = [block for table in tables for block in _cut(table, work.protocol)]
+    blocks = [block for table in tables for block in _cut_shots(table, work.protocol)]
     keys = [(table.encoder, name, spread) for table, name, spread, _ in blocks]
     shots = [len(protocol.shots) for *_, protocol in blocks]
     titles = [" ".join(key) for key in keys]
@@ -558,7 +570,7 @@ def sweep_on_cluster(
     sweeps = defaultdict(list)
     for number, key in enumerate(keys):
         sweeps[key].append(parts[number])
-    return {key: _join(swept) for key, swept in sweeps.items()}
+    return {key: _join_blocks(swept) for key, swept in sweeps.items()}
 
 
 def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
@@ -568,19 +580,21 @@ def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
     return choose_device(device if cluster is None else "cpu")
 
 
-def _cut(table: Vectors, protocol: Protocol) -> list[Block]:
+def _cut_shots(table: Vectors, protocol: Protocol) -> list[Block]:
     """Cut the sweeps of a table, one per classifier and spread, into blocks of shots.
 
     If the protocol has the whole pool, the last block of each sweep has it.
     """
     count = max(1, min(BLOCKS, len(protocol.shots)))
-    cuts = []
-    for number, part in enumerate(np.array_split(protocol.shots, count), 1):
-        shots = tuple(part.astype(int).tolist())
-        has_pool = protocol.whole_pool and number == count
-        cuts.append(replace(protocol, shots=shots, whole_pool=has_pool))
-    choices = product([table], protocol.classifiers, protocol.spreads, cuts)
-    return list(choices)
+    protocols = []
+    for number, shots in enumerate(np.array_split(protocol.shots, count), 1):
+        part = replace(
+            protocol,
+            shots=tuple(shots.astype(int).tolist()),
+            whole_pool=protocol.whole_pool and number == count,
+        )
+        protocols.append(part)
+    return list(product([table], protocol.classifiers, protocol.spreads, protocols))
 
 
 def use_threads(work: SweepWork, threads: int) -> SweepWork:
@@ -589,7 +603,7 @@ def use_threads(work: SweepWork, threads: int) -> SweepWork:
 
 
 def sweep_block(work: SweepWork, block: Block) -> Swept:
-    """Run one block of a sweep on a worker; return k of each row and the values."""
+    """Run one block of a sweep on a worker; return the k and the metrics, as `sweep` does."""
     table, classifier, spread, protocol = block
     episodes = plan_episodes(table, work.folds, work.counts)
     rule = find_classifier(classifier)
@@ -599,22 +613,23 @@ def sweep_block(work: SweepWork, block: Block) -> Swept:
         return sweep(engine, spread, work.categories, without_groups=True)
 
 
-def _join(parts: Sequence[Swept]) -> Swept:
+def _join_blocks(blocks: Sequence[Swept]) -> Swept:
     """Join the blocks of one sweep along the shots, into the sums of the first block."""
-    without = [(shots, sums.left_out) for shots, sums in parts if sums.left_out]
-    if without:
-        _join(without)  # into the `left_out` of the first block
-    k = np.concatenate([shots for shots, _ in parts])
+    left_out = [(shots, sums.left_out) for shots, sums in blocks if sums.left_out]
+    if left_out:
+        _join_blocks(left_out)  # into the `left_out` of the first block
+    k = np.concatenate([shots for shots, _ in blocks])
     # k of the whole pool may also be a shot of an earlier block: keep its first row.
-    kept = np.sort(np.unique(k, return_index=True)[1])
-    sums = [part for _, part in parts]
-    whole = sums[0]
+    _, first_rows = np.unique(k, return_index=True)
+    kept = np.sort(first_rows)
+    sums_of_blocks = [sums for _, sums in blocks]
+    joined = sums_of_blocks[0]
     for name in ("tied", "decisions"):
-        rows = np.concatenate([getattr(part, name) for part in sums])
-        setattr(whole, name, rows[kept])
+        rows = np.concatenate([getattr(sums, name) for sums in sums_of_blocks])
+        setattr(joined, name, rows[kept])
     for name in ("values", "per_class", "chance"):
-        tables = getattr(whole, name)
+        tables = getattr(joined, name)
         for key in tables:
-            rows = np.concatenate([getattr(part, name)[key] for part in sums])
+            rows = np.concatenate([getattr(sums, name)[key] for sums in sums_of_blocks])
             tables[key] = rows[kept]
-    return k[kept], whole
+    return k[kept], joined

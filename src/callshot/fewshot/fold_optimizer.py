@@ -39,9 +39,10 @@ Cost = tuple[int, Fraction]
 
 @dataclass(frozen=True)
 class Problem:
-    """Recordings to assign to `count` folds; `holds` is (recordings, classes), in segments.
+    """Recordings to assign to `count` folds.
 
-    `limits` are options of each run of milp.
+    `holds` (recordings, classes) is the number of segments. `limits` are options of each run of
+    milp, the solver of integer programs.
     """
 
     holds: IntArray
@@ -53,9 +54,10 @@ class Problem:
         return count_by_fold(self.holds, fold, self.count)
 
     def cost(self, fold: IntArray) -> Cost:
-        """Rate folds in exact fractions, (−eligible classes, their spreads); smaller is better.
+        """Return minus the number of eligible classes, and the sum of their spreads.
 
-        A class is eligible if every fold has a segment of it.
+        Smaller is better. `fold` is that of each recording. A class is eligible if every fold has a
+        segment of it.
         """
         counts = self.counts(fold)
         ranges = np.ptp(counts, axis=1)
@@ -65,10 +67,10 @@ class Problem:
     def cost_of_ranges(
         self, ranges: IntArray, eligible: IntArray | slice = slice(None)
     ) -> Cost:
-        """Rate folds by the range of each class and by which classes are eligible, default all.
+        """Return the cost of folds with these ranges, given which classes are eligible (all).
 
-        A range is the largest minus the smallest number of segments in a fold. Divided by the mean
-        number it is the spread of a class.
+        The range of a class is the largest minus the smallest number of its segments in a fold.
+        Divided by the mean number it is the spread of the class. Fractions are exact.
         """
         scaled_ranges = (self.count * ranges)[eligible].tolist()
         segments = self.holds.sum(axis=0)[eligible].tolist()
@@ -76,7 +78,7 @@ class Problem:
         return -len(segments), spread_sum
 
     def restrict(self, classes: IntArray) -> tuple["Problem", IntArray]:
-        """Return the problem of some classes alone, and the recordings that carry them."""
+        """Return the problem of some classes alone, and the recordings that have any of them."""
         rows = np.flatnonzero(self.holds[:, classes].any(axis=1))
         return replace(self, holds=self.holds[np.ix_(rows, classes)]), rows
 
@@ -92,10 +94,10 @@ def build_folds(
 ) -> Folds:
     """Assign recordings to `count` folds; those whose labels are all rare go to the common fold.
 
-    `nodes` and `seconds` limit each run of the integer program; 0 nodes leave it out. `proof`
-    begins with "optimum proved" where no better folds can exist. The search takes recordings by
-    name, or in the `order` of their places among the sorted names: another order leads to other
-    folds, if there are others as good.
+    `label` and `recording` are those of each segment. `nodes` and `seconds` limit each run of the
+    integer program; 0 nodes leave it out. `proof` of the result begins with "optimum proved" where
+    no better folds can exist. The search takes recordings by name, or in the `order` of their
+    places among the sorted names: another order leads to other folds, if there are others as good.
 
     >>> build_folds(["rumble", "roar", "rumble", "roar"], ["a", "a", "b", "b"], 2).fold
     array([0, 0, 1, 1])
@@ -115,14 +117,15 @@ def build_folds(
 def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]:
     """Return the fold of each recording, and a text on whether better folds can exist.
 
-    `table` (recordings, classes) has the number of segments. Classes in fewer recordings than there
-    are folds cannot be eligible; a recording with such classes alone goes to the common fold.
+    `table` (recordings, classes) has the number of segments, `count` is the number of folds.
+    Classes in fewer recordings than there are folds cannot be eligible; a recording with such
+    classes alone goes to the common fold.
     """
     fold = np.full(len(table), COMMON_FOLD)
-    carriers = np.count_nonzero(table, axis=0)
+    recordings_of_class = np.count_nonzero(table, axis=0)
     # The solver is faster with scarce classes first.
-    by_scarcity = np.argsort(carriers, kind="stable")
-    classes = by_scarcity[np.sum(carriers < count) :]
+    by_scarcity = np.argsort(recordings_of_class, kind="stable")
+    classes = by_scarcity[np.sum(recordings_of_class < count) :]
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
         reason = f"no label is in {count} recordings, so no class can be eligible"
@@ -154,34 +157,35 @@ def _search_parts(
 ) -> tuple[IntArray, str]:
     """Improve the folds of each set of classes that shares no recordings with the other classes.
 
-    `size` is the number of segments of each recording. Return the folds, which are changed in
-    place, and a text on whether better ones can exist.
+    `fold` and `size`, the number of segments, are those of each recording. Return the folds, which
+    are changed in place, and a text on whether better ones can exist.
     """
-    least = np.zeros(problem.holds.shape[1], dtype=np.int64)
-    filled = np.zeros(problem.count)
+    least = np.zeros(problem.holds.shape[1], dtype=np.int64)  # range of each class
+    filled = np.zeros(problem.count)  # segments in each fold so far
     obstacle = ""
     for classes in _connected(problem.holds):
         part, rows = problem.restrict(classes)
         part_fold, least[classes], part_obstacle = _search(part, fold[rows])
         obstacle = obstacle or part_obstacle
         # A part may number its folds freely: its largest goes to the fold that is least filled.
-        # The number of segments in each fold of the part.
-        load = np.bincount(part_fold, size[rows], problem.count)
-        largest_first = np.argsort(-load, kind="stable")
+        segments = np.bincount(
+            part_fold, size[rows], problem.count
+        )  # in folds of the part
+        largest_first = np.argsort(-segments, kind="stable")
         emptiest_first = np.argsort(filled, kind="stable")
         rank = np.argsort(largest_first)  # of each fold of the part by size
         fold[rows] = emptiest_first[rank[part_fold]]
-        filled[emptiest_first] += load[largest_first]
+        filled[emptiest_first] += segments[largest_first]
     return fold, _describe_proof(problem, fold, least, obstacle)
 
 
 def _describe_proof(
     problem: Problem, fold: IntArray, least: IntArray, obstacle: str
 ) -> str:
-    """Describe whether better folds can exist, and how much better they could be.
+    """Return a text on whether better folds can exist, and how much better they could be.
 
-    `least` is a lower bound on the range of each class, `obstacle` why the integer program proved
-    nothing, if it did not.
+    `fold` is that of each recording, `least` a lower bound on the range of each class. `obstacle`
+    says why the integer program proved nothing; it is empty if the folds are optimal.
     """
     cost = problem.cost(fold)
     bound = problem.cost_of_ranges(least)
@@ -204,8 +208,8 @@ def _describe_proof(
 def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
     """Search for better folds: first locally, then, if the bound is not reached, by milp.
 
-    Return the best folds, a lower bound on the range of each class, and what prevented a proof that
-    the folds are optimal, if anything did.
+    Return the best fold for each recording, a lower bound on the range of each class, and what
+    prevented a proof that the folds are optimal, or an empty text.
     """
     # The range that each class could have if it were alone.
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
@@ -231,8 +235,9 @@ def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
 def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
     """Return lower bounds on the ranges of classes, raised where `fold` does not reach them.
 
-    A raised bound is the least range that the class can have if it is alone, by milp. `least` are
-    the bounds before. The time of the search and the proof depend on the bounds, the folds do not.
+    `least` are the bounds before. A raised bound is the least range that the class could have if
+    there were no other classes, by milp. Bounds decide when the search ends and what is proved, but
+    not which folds it finds.
     """
     least = least.copy()
     counts = problem.counts(fold)  # (classes, folds)
@@ -251,9 +256,9 @@ def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray,
     """Search by milp for folds with more eligible classes, then with a smaller spread of as many.
 
     `fold` are the best folds so far, `least` is a lower bound on the range of each class.
-    Recordings with equal counts are of one kind: only how many of a kind are in a fold matters.
-    Return the best folds, and the limit that prevented a proof that they are, or an empty text.
-    Raise TimeoutError if the solver hits its time limit.
+    Recordings with equal counts of segments are of one kind: only how many of a kind are in a fold
+    matters. Return the best folds, and the limit that prevented a proof that they are optimal, or
+    an empty text. Raise TimeoutError if the solver hits its time limit.
     """
     from scipy.optimize import milp
 
@@ -297,12 +302,12 @@ def _build_model(
     cost: Cost,
     more_classes: bool,
 ) -> dict[str, Any]:
-    """State the integer program: how many recordings of each kind go to each fold.
+    """Return the arguments of milp: how many recordings of each kind go to each fold?
 
     `kinds` (kinds, classes) are the segments of a recording of each kind, `times` the number of
-    these recordings, `least` a lower bound on the range of each class. A solution must beat `cost`:
-    with `more_classes` by more eligible classes, else by a smaller sum of spreads. Return the
-    arguments of milp.
+    these recordings, `count` that of folds, `least` a lower bound on the range of each class. A
+    solution must beat `cost`: with `more_classes` by more eligible classes, else by a smaller sum
+    of spreads.
     """
     from scipy.optimize import Bounds, LinearConstraint
 
@@ -351,7 +356,7 @@ def _build_model(
 def _connected(holds: IntArray) -> list[IntArray]:
     """Return the sets of classes that share recordings, directly or through other classes.
 
-    `holds` is (recordings, classes).
+    `holds` (recordings, classes) is the number of segments.
     """
     from scipy.sparse.csgraph import connected_components
 

@@ -138,15 +138,15 @@ def choose_folds(
 ) -> Folds:
     """Return the folds of a table of segments: given ones, checked, or newly built ones.
 
-    `fold`, read from the file `source`, goes before the column fold of the table. If there is
-    neither, folds are built: `count`, the number that the user asked for, or else `default`. Given
-    folds must have this count.
+    Given are `fold`, read from the file `source`, or else the column fold of the table. If there is
+    neither, folds are built. `count` is the number of folds that the user asked for, by default
+    `default`; given folds must have this count.
     """
     if fold is None:
         fold = given_folds(segments)
     if fold is None:
-        number = default if count is None else count
-        return make_folds(segments["label"], segments["recording"], number)
+        built = default if count is None else count
+        return make_folds(segments["label"], segments["recording"], built)
     column = f"{segments.source if source is None else source}: column fold"
     try:
         folds = check_folds(segments["recording"], fold)
@@ -165,8 +165,9 @@ def count_classes(
 ) -> list[ClassCount]:
     """Count the exemplars of every class, largest class first, and decide which are eligible.
 
-    A class that is not eligible has a reason. With the recordings, the reason can be that the class
-    is in fewer recordings than there are folds.
+    `label` and `recording` are those of each segment. A class that is not eligible has a reason.
+    With the recordings, the reason can be that the class is in fewer recordings than there are
+    folds.
 
     >>> counts = count_classes(["a", "a", "b"], Folds(np.array([0, 1, 1]), 2, "given"))
     >>> [(c.label, c.exemplars, c.complete_to_k, c.eligible) for c in counts]
@@ -180,12 +181,13 @@ def count_classes(
     for name in set(label):
         per_fold = [exemplars[name, number] for number in range(folds.count)]
         common = exemplars[name, COMMON_FOLD]
-        exemplars_of_class = sum(per_fold) + common
-        complete = common if folds.only_common else exemplars_of_class - max(per_fold)
+        total = sum(per_fold) + common
+        # The smallest pool is that of the fold with most of the class.
+        complete = common if folds.only_common else total - max(per_fold)
         reason = _why_not_eligible(per_fold, common, recordings.get(name), folds)
         count = ClassCount(
             label=name,
-            exemplars=exemplars_of_class,
+            exemplars=total,
             complete_to_k=complete,
             eligible=not reason,
             reason=reason,

@@ -3,8 +3,8 @@
 The variance of a mean of k exemplars falls as 1/k, and so does what it costs a class once it is
 small. Hence the curve a − b/k, fitted to the later half of the shots: fitted to all of them it
 falls below what the last shots have reached. No metric exceeds 1, so neither does a limit, and no
-gain leads beyond it. The curve is fitted again in every sample of `total`: a class is
-recommended only if it is the one that gains most on other recordings too.
+gain leads beyond it. The curve is fitted again in every sample of `total`: a class is recommended
+only if it is the one that gains most on other recordings too.
 
 How many exemplars a target needs is read from the samples of `total` instead. Only evaluated shots
 up to k* can answer: beyond k* classes run out of exemplars, and no curve is extended beyond its
@@ -41,7 +41,10 @@ Gains = Mapping[str, FloatArray]  # of each class, in every sample
 
 @dataclass(frozen=True)
 class CurveFit:
-    """Curves a − b/k of one class, one for each sample; k is its last complete shot, or 0."""
+    """Curves a − b/k of the score of one class, fitted in each sample.
+
+    `k` is the last evaluated shot that the class can give in every split; 0 if there is none.
+    """
 
     k: int
     value: FloatArray  # at k
@@ -50,19 +53,19 @@ class CurveFit:
     error: FloatArray  # RMSE
 
     def gain(self, more: int) -> FloatArray:
-        """Return by how much the curves rise with `more` exemplars than k, never beyond 1."""
-        most = np.maximum(1.0 - self.value, 0.0)
+        """Return by how much the curves rise from k to k + `more` exemplars, never beyond 1."""
         # b / k − b / (k + more)
         rise = self.slope * more / max(self.k * (self.k + more), 1)
-        return np.minimum(rise, most)
+        max_rise = np.maximum(1.0 - self.value, 0.0)
+        return np.minimum(rise, max_rise)
 
 
 def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveFit:
-    """Fit a curve to each column of `values`, the scores of one class (shots, samples).
+    """Fit a curve a − b/k to each column of `values`, the scores of one class (shots, samples).
 
-    Only complete shots count, up to `complete_to_k`, which the class can give in every split; the
-    curve is fitted to their later half. With fewer than three, all numbers but k and the value are
-    NaN; without any, the value is too.
+    Only complete shots count: those up to `complete_to_k`, which the class can give in every split.
+    The curve is fitted to their later half. With fewer than three, all numbers but k and the value
+    are NaN; without any, the value is too.
     """
     order = np.argsort(shots)
     complete = order[shots[order] <= complete_to_k]
@@ -99,12 +102,14 @@ def sample_gains(
 ) -> Gains:
     """Return by how much one more exemplar of each class raises its score, in every sample.
 
-    `samples` (shots, labels, samples) are the scores of one metric.
+    `samples` (shots, labels, samples) are the scores of one metric; `classes` say up to which k
+    each label is complete.
     """
-    complete = {count.label: count.complete_to_k for count in classes}
+    complete_to_k = {count.label: count.complete_to_k for count in classes}
     gains = {}
     for n, label in enumerate(labels):
-        gains[label] = fit_class(shots, samples[:, n], complete[label]).gain(1)
+        fit = fit_class(shots, samples[:, n], complete_to_k[label])
+        gains[label] = fit.gain(1)
     return gains
 
 
@@ -116,8 +121,8 @@ def label_budget(
     """Return what the next exemplar of each class is worth to its AP, with each encoder.
 
     The spread `shared` is read where there is one: it is how a person labels. Only shots that the
-    class can give in every split count; `k` is 0 where none of these was evaluated. All classes
-    get one exemplar more at each step of the curves, so a gain is that of a step of all classes.
+    class can give in every split count; `k` is 0 where none of these was evaluated. All classes get
+    one exemplar more at each step of the curves, so a gain is that of a step of all classes.
 
     Parameters
     ----------
@@ -137,7 +142,10 @@ def label_budget(
     if "shared" in rows["spread"]:
         rows = rows.filter(spread="shared")
     counts = {count.label: count for count in classes}
-    summaries = {name: _summarise_gains(one) for name, one in (gains or {}).items()}
+    summaries = {  # by encoder, then by label
+        encoder: _summarise_gains(class_gains)
+        for encoder, class_gains in (gains or {}).items()
+    }
     budget = []
     key = ("corpus", "encoder", "label", "metric")
     for curve in rows.partition_by(key, maintain_order=True):
@@ -179,9 +187,10 @@ def has_gains(budget: pl.DataFrame) -> bool:
 
 
 def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
-    """Return the first k from which the curve is level: no later mean is more than `within` above.
+    """Return the first k from which a curve is level: no later mean is more than `within` above.
 
-    None if the curve rises up to its last k. Points without a mean are left out.
+    `curve` has the columns k and mean; points without a mean are left out. None if the curve rises
+    up to its last k.
 
     >>> k = np.arange(1, 41)
     >>> saturation(pl.DataFrame({"k": k, "mean": 0.8 - 0.2 / k}))
@@ -198,9 +207,10 @@ def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
 def _summarise_gains(gains: Gains) -> dict[str, Row]:
     """Summarise the gain of each class over the samples: columns of the BUDGET schema, by label.
 
-    They are the interval of the gain, and the shares of samples in which the class gains, and in
-    which it gains more than every other class. Classes without a curve are left out. The result is
-    empty with too few samples, or with fewer than two classes.
+    `gains` are those of one encoder, as `sample_gains` returns them. The columns are the interval
+    of the gain, the share of samples in which the class gains, and in which it gains more than
+    every other class. Classes without a curve are left out. The result is empty with too few
+    samples, or with fewer than two classes.
     """
     finite = {label: gain for label, gain in gains.items() if np.isfinite(gain).all()}
     samples = min(map(len, finite.values()), default=0)
@@ -220,7 +230,7 @@ def _summarise_gains(gains: Gains) -> dict[str, Row]:
 
 
 def check_target(target: float, spreads: Collection[str]) -> None:
-    """Check that a target is a score, and that the spread `total`, which it needs, is evaluated."""
+    """Check that a target is a score, and that `spreads` have `total`, which it needs."""
     if not 0 < target <= 1:
         raise OptionError(
             f"target: expected a score above 0 and up to 1, such as 0.8, got {target}"

@@ -2,18 +2,18 @@
 
 The spread `total` says what one labelled set will score. Which of two encoders is better is another
 question: it is about the mean over all labelled sets, and the only uncertainty is that of the
-recordings. The mean depends on a recording in two ways, because its calls are queries, and
-examples of others. The influence of a recording is what the mean loses without it:
+recordings. The mean depends on a recording in two ways, because its calls are queries, and examples
+of others. The influence of a recording is what the mean loses without it:
 
 queries   each draw is measured again without the queries of one recording, in turn
 examples  the mean of all draws, minus the mean of those whose supports lack its calls; an exemplar
           that is in a share p of the supports has the influence cov(count, score) / (1 − p)
 
 Without one of n recordings a mean loses n / (n − 1) of the influence of this recording; both sides
-are scaled so that this is exact for a mean. The sum of the squares of the influences, times
-n / (n − 1), is the jackknife estimate of the variance. Many recordings are put into groups at
-random, so that each group is left out in enough draws. Where a class gives its whole pool, no draw
-lacks its calls: its influence is the one at the largest k below.
+are scaled so that this is exact for a mean. The sum of the squares of the influences, times n / (n
+− 1), is the jackknife estimate of the variance. Many recordings are put into groups at random, so
+that each group is left out in enough draws. Where a class gives its whole pool, no draw lacks its
+calls: its influence is the one at the largest k below.
 
 A sample is the mean plus the influences times random numbers, which depend on the seed and the
 recording alone. So samples are paired over encoders, classifiers and baselines, and their
@@ -73,9 +73,11 @@ class MeanSamples(NamedTuple):
 
 
 def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
-    """Return samples of the mean over labelled sets, from a sweep of `shared` with `left_out`.
+    """Return samples of the mean over labelled sets, as other recordings would move it.
 
-    They are of the shots of the protocol. None if there are too few draws.
+    `sums` are the metrics of a sweep of the spread `shared`, also without groups of recordings
+    (`left_out`); without those, because there are too few draws, the result is None. The samples
+    are at the shots of the protocol.
     """
     if sums.left_out is None:
         return None
@@ -120,18 +122,23 @@ def mean_frame(key: Mapping[str, str], k: Shots, means: MeanSamples | None) -> F
 
 
 def _stack(sums: Any, rows: slice) -> FloatArray:
-    """Return the values of all metrics, then the AP of all classes, (shots, values, samples)."""
+    """Return the values of all metrics, then the AP of all classes, (shots, values, samples).
+
+    `sums` are the metrics of a sweep, `rows` the slice of its shots.
+    """
     tables = [table[rows, None] for table in sums.values.values()]
     return np.concatenate([*tables, sums.per_class["map"][rows]], axis=1)
 
 
 def jackknife_factors(episodes: Episodes, group: IntArray) -> tuple[FloatArray, float]:
-    """Return factors of losses without groups of recordings, and one of the sum of their squares.
+    """Return the factors that make influences, and a variance, of losses without groups.
 
-    `group` is the group of each row (`group_recordings`). A loss times the share of queries that
-    are kept without the group, (groups,), is the influence of the group: the share is the mean over
-    the classes in it. The sum of squares underestimates the variance by n / (n − 1), where n are
-    the recordings of a class; in a group of several, influences of one class partly cancel.
+    The loss is what a score loses without the queries of a group of recordings; `group` is the
+    group of each row (`group_recordings`). The first result (groups,) times the loss is the
+    influence of the group: it is the share of queries that are kept without the group, the mean
+    over the classes in it. The second result times the sum of the squares of the influences is the
+    variance. The sum alone underestimates it by n / (n − 1), where n are the recordings of a class;
+    and in a group of several recordings, influences of one class partly cancel.
     """
     groups = int(group.max()) + 1
     queries = np.zeros((groups, len(episodes.classes)))
@@ -150,12 +157,13 @@ def jackknife_factors(episodes: Episodes, group: IntArray) -> tuple[FloatArray, 
 def query_influence(
     values: FloatArray, without: FloatArray, kept: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the influence of the queries of each group on the mean, and the noise of that.
+    """Return how the queries of each group of recordings move the mean of values, and the noise.
 
-    `values` is (shots, values, draws); `without` are the values of the same draws, of each in turn,
-    without the queries of one group; `kept` comes from `jackknife_factors`. The result is (shots,
-    values, groups), and the variance that the limited number of draws adds to the sum of squares,
-    (shots, values).
+    `values` is (shots, values, draws). `without` (shots, values, draws · repeats) are the values of
+    the same draws without the queries of one group: the groups take turns. `kept` (groups,) comes
+    from `jackknife_factors`. The first result, (shots, values, groups), is the influence: what the
+    mean loses without the group, times `kept`. The second, (shots, values), is the variance that
+    the limited number of draws adds to the sum of its squares.
     """
     groups = len(kept)
     repeats = without.shape[2] // values.shape[2]
@@ -181,10 +189,13 @@ def query_influence(
 def support_influence(
     engine: Engine, shots: IntArray, values: FloatArray, group: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the influence of each group in supports on the mean, and the noise of that.
+    """Return how the examples of each group of recordings move the mean of values, and the noise.
 
-    `values` is (shots, values, draws), `group` the group of each row; the results are as those of
-    `query_influence`. They are NaN where a class gives its whole pool at every k up to there.
+    `values` is (shots, values, draws), `group` the group of each row. The influence of a group,
+    (shots, values, groups), is the covariance of the values of draws with the weight of the group
+    in their supports. The second result, (shots, values), is the variance that the limited number
+    of draws adds to the sum of its squares. Both are NaN where a class gives its whole pool at
+    every k.
     """
     episodes = engine.episodes
     distinct = engine.protocol.distinct
@@ -266,9 +277,9 @@ def plan_pools(
 
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
     calls. Folds are averaged over those in which the call can be drawn, and in which a support
-    leaves out some of the pool. The last results are the sums of the mean weights of the calls of
-    each class, and of their squares, (classes, shots): a call is k / pool times in a support, on
-    average.
+    leaves out some of the pool. The last two results, (classes, shots), are sums over the calls of
+    each class: of their mean weights, and of the squares of these. On average a call is k / pool
+    times in a support.
     """
     numbers = episodes.label * (len(splits) + 1) + episodes.fold
     _, example, kind, size = np.unique(
@@ -301,12 +312,13 @@ def plan_pools(
 
 
 def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
-    """Return how much of the influence of examples the counts show, (classes, shots): up to 1.
+    """Return the share of the influence of examples that their counts show, (classes, shots).
 
-    `variance` and `mean` are the sums of the variances and of the means of the weights of a class's
-    calls. They are equal if the supports of all folds are the same. All folds share one order of
-    the calls, but their supports differ a little: a draw has a call in some folds and not in
-    others. That shrinks the covariance with the score by the same share as the variance.
+    `variance` and `mean` (classes, shots) are the sums of the variances and of the means of the
+    weights of a class's calls. They are equal if the supports of all folds are the same. All folds
+    share one order of the calls, but their supports differ a little: a draw has a call in some
+    folds and not in others. That shrinks the covariance with the score by the same share as the
+    variance. The share is at most 1.
     """
     share = variance / np.where(mean > 0, mean, 1.0)
     return np.where(share > MIN_OVERLAP, np.minimum(share, 1.0), 1.0)
@@ -315,9 +327,10 @@ def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
 def sample_constants(
     values: FloatArray, losses: FloatArray, episodes: Episodes, protocol: Protocol
 ) -> FloatArray:
-    """Return samples of values (…) that no labelled set varies, (…, samples).
+    """Return samples of values (…) of trained classifiers, which use no drawn examples.
 
-    `losses` (…, groups) are what they lose without each group of recordings.
+    The samples are (…, samples), as other recordings with queries would move the values. `losses`
+    (…, groups) are what the values lose without the queries of each group of recordings.
     """
     group_key, group = group_recordings(episodes)
     kept, inflation = jackknife_factors(episodes, group)
@@ -327,11 +340,11 @@ def sample_constants(
 
 
 def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
-    """Return samples between 0 and 1 around means (…), with about these deviations (…, samples).
+    """Return samples (…, samples) between 0 and 1: means (…) plus about these deviations.
 
-    Deviations are added to the angle arcsin √mean, the scale on which shares near 0 and 1 vary like
-    others. So samples near 1 reach further down than up. Their mean stays, but for those that are
-    cut at 0 or 1. A mean of 0 or 1 has no such scale: deviations are added to itself.
+    Deviations (…, samples) are added to the angle arcsin √mean, the scale on which shares near 0
+    and 1 vary like others. So samples near 1 reach further down than up. Their mean stays, but for
+    those that are cut at 0 or 1. Where the mean is 0 or 1, deviations are added to the mean itself.
     """
     mean = mean[..., None]
     is_inside = (mean > 0) & (mean < 1)
@@ -345,9 +358,10 @@ def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
 def scale_influence(
     influence: FloatArray, noise: FloatArray, inflation: float
 ) -> FloatArray:
-    """Return influences whose squares add up to the variance: without the noise, and widened.
+    """Scale influences (…, groups) so that their squares add up to the variance.
 
-    `inflation` comes from `jackknife_factors`. The variance is an estimate by few groups, so it is
+    `noise` (…) is subtracted from the sum of the squares, and the rest is multiplied by
+    `inflation`, from `jackknife_factors`. The variance is an estimate by few groups, so it is
     widened to the 99th percentile of Student's t.
     """
     from scipy.special import ndtri, stdtrit
@@ -361,9 +375,10 @@ def scale_influence(
 
 
 def draw_errors(values: FloatArray) -> FloatArray:
-    """Return numbers whose squares add up to the variance of the mean of so many draws.
+    """Return numbers (…, batches) whose squares add up to the variance of the mean over draws.
 
-    `values` is (…, draws), the result (…, batches). Encoders share the draws, and so their errors.
+    `values` is (…, draws). The numbers are the deviations of the means of batches of draws, scaled.
+    Encoders share the draws, and so their errors.
     """
     draws = values.shape[-1]
     batches = min(BATCHES, draws)
@@ -375,7 +390,10 @@ def draw_errors(values: FloatArray) -> FloatArray:
 
 
 def draw_multipliers(purpose: str, keys: Keys, protocol: Protocol) -> FloatArray:
-    """Return normal random numbers by seed, purpose and key, (keys, samples), of mean 0."""
+    """Return normal random numbers (keys, samples), which depend on seed, purpose and key alone.
+
+    The mean of the samples of each key is 0.
+    """
     bases = [
         streams.purpose_key(protocol.seed, f"{purpose} {number}") for number in range(2)
     ]

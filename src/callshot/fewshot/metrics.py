@@ -17,11 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from callshot.errors import InputError
 from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
-from callshot.fewshot.kernels.ranks import (
-    ClassTables,
-    FoldMetrics,
-    measure_fold,
-)
+from callshot.fewshot.kernels.ranks import ClassTables, FoldMetrics, measure_fold
 from callshot.fewshot.spreads import UNIT
 from callshot.records import (
     CLASS_METRICS,
@@ -64,10 +60,10 @@ def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatA
 
 
 def harmonic_numbers(n: int) -> FloatArray:
-    """Return H(0) … H(n), each correct to the last digit or the one before (compensated sum)."""
+    """Return the harmonic numbers H(0) … H(n), each correct to the last digit or the one before."""
     harmonic = np.zeros(n + 1)
     total = 0.0
-    lost = 0.0
+    lost = 0.0  # by rounding, so far (Kahan's compensated sum)
     for i in range(1, n + 1):
         term = 1.0 / i - lost
         new = total + term
@@ -462,7 +458,10 @@ def has_value(metric: str, fold: Fold) -> NDArray[np.bool_]:
 def group_classes(
     classes: Sequence[str], categories: Mapping[str, str]
 ) -> list[IntArray]:
-    """Return the class numbers of each category, by name; classes without one are left out."""
+    """Return the class numbers of each category, in the order of the names of the categories.
+
+    `categories` has the category of each class; classes without one are left out.
+    """
     names = sorted({categories[name] for name in classes if name in categories})
     if not names:
         labels = ", ".join(classes)
@@ -598,7 +597,10 @@ def describe_ties(ties: pl.DataFrame) -> list[str]:
 
 
 def describe_undefined(encoder: str, sums: MetricSums) -> Iterator[str]:
-    """Yield a note on every class that has no value of a metric in some folds."""
+    """Yield a note on every class that has no value of a metric in some folds.
+
+    `sums` are the metrics of a sweep with this encoder.
+    """
     for metric, undefined in sums.undefined.items():
         for name, folds in zip(sums.classes, undefined.tolist(), strict=True):
             if folds:

@@ -98,7 +98,7 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     )
     progress = len(shots) / episodes.folds  # of a fold
     fold_means = []  # (metrics, labellings, shots) of each fold
-    matrix = None  # (rows, rows), or empty
+    matrix = None  # products or distances (rows, rows), or empty
     for split in make_splits(episodes):
         fitted = engine.for_split(split)
         is_transformed = fitted is not engine  # the split changes the vectors
@@ -110,7 +110,9 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
             products = fold_products(fitted, split)
         measure = partial(_measure_labelling, fitted, split, shots, matrix, products)
         tasks = [partial(measure, labelling) for labelling in labellings]
-        results = engine.run(tasks, progress)
+        results = engine.run(
+            tasks, progress
+        )  # (metrics, shots, classes) of each labelling
         ap, auroc = np.stack(results, axis=1)  # each (labellings, shots, classes)
         # AUROC is undefined for a class that all queries have, and NaN if all classes are such.
         has_negatives = split.positives < len(split.rows)
@@ -176,8 +178,9 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
 def count_orders(episodes: Episodes) -> float:
     """Return in how many orders recordings can be put inside their folds, at most 1e100."""
     pairs = set(zip(episodes.fold.tolist(), episodes.recording, strict=True))
-    recordings = Counter(fold for fold, _ in pairs)
-    logarithm = sum(math.lgamma(count + 1) for count in recordings.values())
+    recordings_by_fold = Counter(fold for fold, _ in pairs)
+    # The product of the factorials of the numbers of recordings.
+    logarithm = sum(math.lgamma(n + 1) for n in recordings_by_fold.values())
     return math.exp(min(logarithm, math.log(1e100)))
 
 
@@ -189,12 +192,12 @@ def _measure_labelling(
     products: FloatArray | None,
     labelling: Labelling,
 ) -> FloatArray:
-    """Return AP and AUROC of each class by one labelling, means over draws.
+    """Return AP and AUROC of each class in one fold by one labelling, means over draws.
 
-    The result is (metrics, shots, classes). `matrix` (rows, rows) has the products, for the medoid
-    the distances, of all rows, or is empty; `products` (rows, queries) are those with the queries.
-    Where `products` is None, they exceed the memory limit, and only those of the drawn rows are
-    computed.
+    The result is (metrics, shots, classes). `matrix` (rows, rows) has the products of all pairs of
+    vectors, for the medoid their distances, or is empty. `products` (rows, queries) are those of
+    all rows with the queries; None if they exceed the memory limit, so that only those of the drawn
+    rows are computed.
     """
     episodes = engine.episodes
     source = labelling.source[split.rows]
@@ -249,8 +252,8 @@ def _regress(
 ) -> FloatArray:
     """Return the logits (shots, classes, queries) by ridge regression on one draw.
 
-    `members` (classes, exemplars) are the rows of its supports, `vectors`, `matrix` and `products`
-    those of `_measure_labelling`.
+    `members` (classes, exemplars) are the rows drawn for each class. `matrix` (rows, rows) has the
+    products of the `vectors`, or is empty; `products` (rows, queries) are those with the queries.
     """
     classes, exemplars = members.shape
     rows = members.T.ravel()  # one of each class in turn

@@ -31,10 +31,11 @@ def random_below(stream: Any, position: int, n: int) -> int:
 
 
 def draw(stream: Any, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
-    """Return the support of k rows: the first in the random order of a stream that are in the pool.
+    """Draw a support of k rows: the first in a random order of `rows` that are in the pool.
 
-    With the sampler `distinct` the order is a permutation of `rows` (Fisher-Yates), and the support
-    is smaller if the pool is; otherwise rows are picked with replacement.
+    `stream` gives the random numbers. With the sampler `distinct` the order is a permutation of
+    `rows` (Fisher-Yates), and the support is smaller if the pool is; otherwise rows are picked with
+    replacement.
     """
     distinct = sampler == "distinct"
     order = list(rows)
@@ -63,8 +64,9 @@ def draw_support(
 ) -> Rows:
     """Return the rows of class n's support of k exemplars for a query, in draw `number`.
 
-    With the spread `shared` all queries have the same order of all rows of the class, from which
-    each takes those on its support side. With `per-query` a query has its own order of its pool.
+    `query` is a row of the episodes. With the spread `shared` all queries have the same random
+    order of all rows of the class, from which each takes those outside its fold. With `per-query` a
+    query has its own order of the rows outside its fold, its pool.
     """
     rows = np.flatnonzero(episodes.label == n).tolist()
     is_support = episodes.is_support(int(episodes.fold[query]))
@@ -78,7 +80,10 @@ def draw_support(
 
 
 def centroid(episodes: Episodes, query: int, supports: Sequence[Rows]) -> list[float]:
-    """Return a_n = 2 c·z − |c|² of every class, c the mean of its support (equations 6 and 9)."""
+    """Return a_n = 2 c·z − |c|² of every class for a query z (equations 6 and 9).
+
+    c is the mean of the support of the class; `query` and supports are rows of the episodes.
+    """
     a = []
     for support in supports:
         c = episodes.vectors[support].mean(axis=0)
@@ -110,10 +115,10 @@ def score_fold(
     fold: int,
     rule: Rule = centroid,
 ) -> FloatArray:
-    """Score every query of a fold in every draw: (queries, draws, classes + 1).
+    """Score every query of a fold in every draw by k exemplars: (queries, draws, classes + 1).
 
     The columns are the score of each class, log-odds or softmax, and then the decision: the number
-    of the class with the largest a_n.
+    of the class with the largest a_n, which `rule` returns.
     """
     draws = protocol.count_supports(spread)
     to_scores = softmax if protocol.score == "softmax" else log_odds
@@ -138,10 +143,15 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
     """
     positives = scores[relevant]
     negatives = scores[~relevant]
-    precision = [np.sum(positives >= s) / np.sum(scores >= s) for s in positives]
-    credit = [np.sum(negatives < s) + np.sum(negatives == s) / 2 for s in positives]
-    pairs = len(negatives) or math.nan
-    return float(np.mean(precision)), float(np.mean(credit)) / pairs
+    precisions = []
+    negatives_below = []
+    for score in positives:
+        hits = np.sum(positives >= score)
+        precisions.append(hits / np.sum(scores >= score))
+        ties = np.sum(negatives == score)
+        negatives_below.append(np.sum(negatives < score) + ties / 2)
+    mean_below = float(np.mean(negatives_below))
+    return float(np.mean(precisions)), mean_below / (len(negatives) or math.nan)
 
 
 def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
@@ -150,8 +160,10 @@ def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
     `sample` (queries, classes + 1) has the scores and, in the last column, the decisions;
     `relevant` is (queries, classes). Classes without an AUROC are left out of its mean.
     """
-    pairs = zip(sample.T[:-1], relevant.T, strict=True)
-    ap, auroc = np.array([ranking_metrics(*pair) for pair in pairs]).T
+    metrics = []  # AP and AUROC of each class
+    for scores, is_positive in zip(sample.T[:-1], relevant.T, strict=True):
+        metrics.append(ranking_metrics(scores, is_positive))
+    ap, auroc = np.array(metrics).T
     defined = auroc[~np.isnan(auroc)]
     mean_auroc = defined.sum() / (len(defined) or math.nan)
     decisions = sample[:, -1].astype(int)
@@ -168,21 +180,14 @@ def sample_values(
     """
     values = np.empty((protocol.samples(spread), episodes.folds, 3))
     for fold in range(episodes.folds):
-        table = score_fold(
-            episodes,
-            protocol,
-            spread,
-            k,
-            fold,
-            rule,
-        )
+        table = score_fold(episodes, protocol, spread, k, fold, rule)
         queries = np.flatnonzero(episodes.fold == fold)
         keys = episodes.segment_key[queries]
         streams = [make_stream(protocol.seed, "bootstrap", key) for key in keys]
         for b in range(len(values)):
             picks = [b] * len(queries)
             if spread == "per-query":
-                picks = [random_below(one, b, protocol.draws) for one in streams]
+                picks = [random_below(stream, b, protocol.draws) for stream in streams]
             sample = table[np.arange(len(queries)), picks]
             values[b, fold] = measure(sample, episodes.relevant[queries])
     return np.asarray(np.nanmean(values, axis=1))

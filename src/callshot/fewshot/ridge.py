@@ -1,6 +1,6 @@
 """Ridge regression in closed form, on the draws that the other rules see.
 
-The logits of class n for a query z is w_n·z, with the w_n that minimises
+The logit of class n for a query z is w_n·z, with the w_n that minimises
 
     Σ_i v_i (w_n·x_i − t_i)² + penalty · |w_n|²
 
@@ -36,11 +36,13 @@ Multiply = Callable[[IntArray, IntArray], FloatArray]
 def shared_logits(
     engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Callable[[slice], FloatArray]:
-    """Return the function that computes the logits by draws that all queries share."""
+    """Return a function that computes the logits of a split by draws that all queries share.
+
+    It gets a slice of the draws, and returns (draws, shots, classes, queries).
+    """
     score = partial(score_draw, find_products(engine), split, shots, spread)
 
     def compute(span: slice) -> FloatArray:
-        """Return the logits by the draws in `span`, (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
         return np.stack([score(split.fold, draw, split.rows) for draw in draws])
 
@@ -50,15 +52,15 @@ def shared_logits(
 def query_logits(
     engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Callable[[slice], None]:
-    """Return the function that fills in the logits for queries, by their own draws.
+    """Return a function that fills in the logits of queries by their own draws.
 
-    It gets a slice of the queries, and writes to `out` (shots, classes, queries, draws).
+    It gets a slice of the queries of the split, and writes to `out` (shots, classes, queries,
+    draws).
     """
     spread = make_spread("per-query", engine.episodes, engine.protocol)
     score = partial(score_draw, find_products(engine), split, shots, spread)
 
     def fill(span: slice) -> None:
-        """Fill in the logits for some queries."""
         for position in range(span.start, span.stop):
             query = split.rows[position : position + 1]
             for draw in range(engine.protocol.draws):
@@ -69,9 +71,9 @@ def query_logits(
 
 
 def find_products(engine: Engine) -> Multiply:
-    """Return a function of two arrays of row numbers: the products of their vectors, as a table.
+    """Return a function that multiplies vectors: from row numbers (m) and (n) to a table (m, n).
 
-    They are looked up in the Gram matrix, unless this exceeds the memory limit.
+    The products are looked up in the Gram matrix, unless this exceeds the memory limit.
     """
     vectors = engine.episodes.vectors
     if engine.direct:
@@ -92,28 +94,34 @@ def score_draw(
 ) -> FloatArray:
     """Return the logits of some queries by one draw, (shots, classes, queries).
 
-    `query_or_fold` is as in `support_rows`. A support of all pools is one set: its exemplars are
-    taken in their own order.
+    `multiply` is what `find_products` returns, `queries` are rows of the episodes. The draw is that
+    of the query in row `query_or_fold` in the spread `per-query`, else that of all queries in this
+    fold. A support of all exemplars is one set: these are taken in their own order, not in that of
+    the draw.
     """
     episodes = spread.episodes
     classes = len(episodes.classes)
     rows, sizes = support_rows(spread, query_or_fold, draw, shots)
-    smaller = len(shots)  # how many of the supports do not have all pools
+    smaller = len(
+        shots
+    )  # how many of the supports leave out an exemplar of their pools
     if spread.protocol.distinct or spread.rank is not None:
         smaller = int(np.searchsorted(sizes, len(split.pool)))
     logits = np.empty((len(shots), classes, len(queries)))
     in_order_of_draw = (slice(smaller), rows)
     in_own_order = (slice(smaller, None), np.sort(rows))
-    for part, ordered in (in_order_of_draw, in_own_order):
-        if len(sizes[part]) == 0:
+    for supports, ordered in (in_order_of_draw, in_own_order):
+        if len(sizes[supports]) == 0:
             continue
-        chosen = ordered[: sizes[part][-1]]
+        chosen = ordered[: sizes[supports][-1]]
         weight = None
         if spread.support_units is not None:
             weight = spread.support_units[draw, chosen] * UNIT
         products = multiply(chosen, np.concatenate([chosen, queries]))
         label = episodes.label[chosen]
-        logits[part] = score_support(products, label, classes, sizes[part], weight)
+        logits[supports] = score_support(
+            products, label, classes, sizes[supports], weight
+        )
     return logits
 
 
@@ -124,10 +132,11 @@ def score_support(
     sizes: IntArray,
     weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Return the logits (sizes, classes, queries) by the first exemplars, so many as each size.
+    """Return the logits (sizes, classes, queries) by ridge regression on nested supports.
 
-    `products` (rows, rows + queries) are those of the exemplars with each other and with the
-    queries, `label` and `weight` their class numbers and weights.
+    The support of each size is the first so many exemplars. `products` (exemplars, exemplars +
+    queries) are those of the exemplars with each other and with the queries; `label` are the class
+    numbers of the exemplars, `weight` their weights, 1 by default.
     """
     rows = len(label)
     targets = TARGET * (label[:, None] == np.arange(classes))
@@ -143,14 +152,15 @@ def score_support(
 def support_rows(
     spread: Spread, query_or_fold: int, draw: int, shots: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the rows of one draw, one of each class in turn, and the number of rows at each k.
+    """Return the exemplars of one draw as rows of the episodes, and how many of them each k has.
 
-    So the support at each k is the first rows. `query_or_fold` is the row of the query in
-    `per-query`, else the fold of the queries.
+    They are one of each class in turn, so that the support of every k is the first rows of the
+    largest. `query_or_fold` is the row of the query in `per-query`, else the fold of the queries.
     """
     supports = spread.supports(query_or_fold, int(shots[-1]), draw)
-    turn = np.concatenate([np.arange(len(support)) for support in supports])
-    order = np.argsort(turn, kind="stable")
+    # The place of each exemplar in the support of its class.
+    place = np.concatenate([np.arange(len(support)) for support in supports])
+    order = np.argsort(place, kind="stable")
     rows = np.concatenate(supports)[order]
-    sizes = np.searchsorted(turn[order], shots)
+    sizes = np.searchsorted(place[order], shots)  # exemplars with a place below k
     return rows, sizes

@@ -39,12 +39,13 @@ TIMES_LEFT_OUT = 16  # draws that are measured without each group
 
 @dataclass(frozen=True)
 class Spread:
-    """The supports and the weights of queries of one spread.
+    """How supports are drawn, and how queries weigh, in one spread: per-query, shared or total.
 
-    `rank` (samples, rows) holds the exemplars of each class in order, by number inside the class;
-    without it, supports are drawn from random streams: one for each query in `per-query`, else one
-    for all queries. `units` (samples, rows) are the weights of rows as queries, in multiples of
-    UNIT, `support_units` their weights as exemplars; without them all weights are 1.
+    `samples` is how many values of a metric the spread has at each k. `rank` (samples, rows) holds
+    the exemplars of each class in order, by number inside the class; without it, supports are drawn
+    from random streams: one for each query in `per-query`, else one for all queries. `units`
+    (samples, rows) are the weights of rows as queries, in multiples of UNIT, `support_units` their
+    weights as exemplars; without them all weights are 1.
 
     With `group`, the number of the group of each row's recording, every draw is also measured
     `repeats` times without the queries of one group, which `mean_interval.py` needs.
@@ -80,9 +81,10 @@ class Spread:
         return self.name == "per-query"
 
     def supports(self, query_or_fold: int, k: int, draw: int) -> list[IntArray]:
-        """Return the rows of each class's support in one draw, in the order of the draw.
+        """Return the rows of each class's support of k exemplars, in the order of the draw.
 
-        `query_or_fold` is the row of the query in `per-query`, else the fold of the queries.
+        `query_or_fold` is the row of the query in `per-query`, else the fold of the queries, from
+        which no exemplar is drawn.
         """
         episodes = self.episodes
         distinct = self.protocol.distinct
@@ -122,16 +124,17 @@ def make_spread(
     protocol: Protocol,
     map_tasks: Callable[..., Iterable[Any]] = map,
 ) -> Spread:
-    """Return a spread of a protocol; for `total`, draw weights and orders.
+    """Return one of the spreads per-query, shared and total of a protocol.
 
-    `map_tasks` may be the `map` of a pool of threads.
+    For `total`, weights of recordings and orders of exemplars are drawn, by `map_tasks`, which may
+    be the `map` of a pool of threads.
     """
     samples = protocol.samples(name)
     if name != "total":
         return Spread(name, episodes, protocol, samples)
 
     def draw(first: int) -> tuple[IntArray, Ranks]:
-        """Draw the weights and orders of some samples."""
+        """Draw the weights and orders of up to TASK_SAMPLES samples."""
         count = min(TASK_SAMPLES, samples - first)
         units = draw_units(episodes, protocol, count, first)
         return units, draw_orders(episodes, protocol, units, first)
@@ -165,7 +168,9 @@ def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
     has_query = np.isin(key, key[episodes.fold >= 0])
     for side in (has_query, ~has_query):
         if len(np.unique(key[side])) > MAX_GROUPS:
-            key[side] %= np.uint64(MAX_GROUPS)
+            key[side] %= np.uint64(
+                MAX_GROUPS
+            )  # keys are random, and so are these groups
     keys, group = np.unique(key, return_inverse=True)
     return keys, group
 
@@ -211,7 +216,10 @@ def draw_units(
 def bootstrap_picks(
     episodes: Episodes, split: Split, protocol: Protocol
 ) -> NDArray[np.uint16]:
-    """Return the draw that each bootstrap sample takes for each query, (queries, samples)."""
+    """Return the draw that each bootstrap sample takes for each query of a fold.
+
+    The result is (queries, samples); the draws are those of the spread per-query.
+    """
     picks = np.empty((len(split.rows), protocol.bootstraps), np.uint16)
     base = streams.purpose_key(protocol.seed, "bootstrap")
     keys = episodes.segment_key[split.rows]

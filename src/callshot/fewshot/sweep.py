@@ -34,17 +34,8 @@ from callshot.fewshot.gpu.device import add_note
 from callshot.fewshot.kernels import ranks, streams, supports
 from callshot.fewshot.kernels.ranks import ClassTables, FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_scores
-from callshot.fewshot.kernels.supports import (
-    Sampling,
-    multiply_rows,
-    score_draws,
-)
-from callshot.fewshot.metrics import (
-    MetricSums,
-    by_sample,
-    harmonic_numbers,
-    measure,
-)
+from callshot.fewshot.kernels.supports import Sampling, multiply_rows, score_draws
+from callshot.fewshot.metrics import MetricSums, by_sample, harmonic_numbers, measure
 from callshot.fewshot.spreads import (
     UNIT,
     Spread,
@@ -191,7 +182,10 @@ def _sweep_fold(
     sums: MetricSums,
     scorer: Scorer | None,
 ) -> None:
-    """Add the metrics of one fold at every k to the sums, with threads of the CPU."""
+    """Add the metrics of one fold at every k in `shots` to the sums, with threads of the CPU.
+
+    Queries are scored by the engine's rule, or by `scorer`.
+    """
     scorer = scorer or BY_RULE
     if spread.has_own_draws:
         _bootstrap_fold(engine, split, shots, sums, scorer)
@@ -398,7 +392,7 @@ def score_queries(
     fill = (scorer or BY_RULE).per_query(engine, split, shots, scores)
 
     def score(span: slice) -> IntArray:
-        """Fill in the scores and decisions of some queries, and count the decisions."""
+        """Fill in the scores and decisions of a slice of the queries; count the decisions."""
         counts = np.zeros((len(shots), classes, classes), np.int64)
         fill(span)
         to_scores(

@@ -9,7 +9,6 @@ fingerprint, or by its name where that is not known.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def _may_match(table: Vectors, other: Vectors, is_only: bool) -> bool:
 
 
 def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
-    """Return a corpus with a centred copy of each table: every vector minus the table's mean.
+    """Return a corpus with a centred copy of each table added: every vector minus the table's mean.
 
     A copy is named after the encoder of the corresponding table of `source`, so that the copies of
     two corpora have the same names. Labels are not used.
@@ -110,10 +109,10 @@ def join_corpora(source: Dataset, target: Dataset) -> Dataset:
     the source; other names stay, because random numbers depend on them.
     """
     is_query = target.folds.fold != COMMON_FOLD
-    names = set(np.array(target.first.segment)[is_query])
+    query_segments = set(np.array(target.first.segment)[is_query])
     tables = []
     for examples, partner in zip(source.tables, target.tables, strict=True):
-        queries = partner.only(names)
+        queries = partner.only(query_segments)
         columns = {}
         for column in ("segment", "recording"):
             used = set(queries.spans[column])
@@ -174,26 +173,24 @@ def evaluate_transfer(
             option = name.replace("_", "-")
             raise OptionError(f"{option}: expected 1 with queries of another table")
     datasets, encoder_pairs, notes = plan_task(source, target, centre)
-    run = partial(
-        evaluate_tables,
-        protocol=protocol,
-        categories=target.categories,
-        progress=lambda share, what: progress(share / EVALUATIONS, what),
-    )
-    results = []
-    for number, dataset in enumerate(datasets):
-        try:
-            result = run(
-                dataset.tables, folds=dataset.folds, corpus=dataset.corpus, **options
-            )
-        except InputError as error:
-            if number < 2:  # the source alone may have too few recordings
-                raise
-            notes.append(f"no curve within {source.corpus}: {error}")
-        else:
-            results.append(result)
-    transfer, within_target, *others = results
-    within_source = others[0] if others else None
+
+    def evaluate(dataset: Dataset) -> Evaluation:
+        return evaluate_tables(
+            dataset.tables,
+            protocol,
+            folds=dataset.folds,
+            categories=target.categories,
+            corpus=dataset.corpus,
+            progress=lambda share, what: progress(share / EVALUATIONS, what),
+            **options,
+        )
+
+    transfer, within_target = (evaluate(dataset) for dataset in datasets[:2])
+    within_source = None
+    try:
+        within_source = evaluate(datasets[2])
+    except InputError as error:  # it alone may have too few recordings
+        notes.append(f"no curve within {source.corpus}: {error}")
     if within_source is not None and within_source.excluded_classes:
         names = [count.label for count in within_source.excluded_classes]
         notes.append(
@@ -201,12 +198,13 @@ def evaluate_transfer(
             "recordings; it is not comparable with the others"
         )
     notes += transfer.notes
-    for evaluation in results[1:]:
-        notes += [
-            f"within {evaluation.corpus}: {note}"
-            for note in evaluation.notes
-            if note not in notes
-        ]
+    for evaluation in (within_target, within_source):
+        if evaluation is not None:
+            notes += [
+                f"within {evaluation.corpus}: {note}"
+                for note in evaluation.notes
+                if note not in notes
+            ]
     frames = {field.name: getattr(transfer, field.name) for field in fields(Evaluation)}
     frames["notes"] = notes
     difference = compare_with_target(
@@ -227,8 +225,9 @@ def plan_task(
 ) -> tuple[list[Dataset], EncoderPairs, list[str]]:
     """Match tables by encoder, leave out labels that only one corpus has, and join the rest.
 
-    Return three datasets to evaluate (both corpora joined, the target, the source), for each
-    encoder of the joined dataset its names in source and target, and notes.
+    With `centre`, the joined dataset also has centred copies of the tables. Return three datasets
+    to evaluate (both corpora joined, the target, the source), for each encoder of the joined
+    dataset its names in source and target, and notes.
     """
     partners = [find_partner(table, target.tables) for table in source.tables]
     matched = replace(target, tables=partners)
@@ -284,7 +283,8 @@ def compare_with_target(
     """Subtract from every transfer curve the curve within the target: rows of DIFFERENCES.
 
     Both have the same queries in the same folds, with the same weights in `total`, so samples are
-    paired. Classifiers other than the reference are named beside the encoder.
+    paired. `encoder_pairs` has, for each encoder of the transfer, its names in source and target.
+    Classifiers other than the `reference` are named beside the encoder.
     """
     curves = {_curve_key(curve): curve for curve in split_curves(within_target.values)}
     other_name = TARGET_EXAMPLES.format(within_target.corpus)

@@ -61,7 +61,10 @@ def other_partitions(
 
 
 def partition_frame(curve: Frame, number: int) -> Frame:
-    """Return the rows of the PARTITIONS schema from the curves of one partition."""
+    """Return the mAP curves of one partition into folds as rows of the PARTITIONS schema.
+
+    `curve` has rows of the CURVE schema, `number` is that of the partition.
+    """
     points = curve.filter(metric="map", scoring="all")
     return points.with_columns(partition=pl.lit(number, pl.Int64)).select(*PARTITIONS)
 
@@ -91,10 +94,11 @@ Factors = tuple[int, ...]  # axes of a table of values
 
 
 def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
-    """Combine each of S labelled sets with each of S weightings of the queries.
+    """Return a spread that combines each of S labelled sets with each of S weightings of queries.
 
-    S is `protocol.repeat_samples`. Sample d · S + b has labelled set d and weighting b. All
-    exemplars have weight 1.
+    S is `protocol.repeat_samples`. A labelled set is an order of all exemplars of each class; a
+    weighting has random weights of recordings. Sample d · S + b has labelled set d and weighting b.
+    All exemplars have weight 1.
     """
     repeats = protocol.repeat_samples
     units = draw_units(episodes, protocol, repeats)
@@ -115,8 +119,8 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
     """Estimate the variance component σ² of every set of factors of a crossed design.
 
     Each axis of `table` is a factor, and its indices are the levels: one value for each combination
-    of levels. The result is by the axes of the factors: one axis is a main effect, several are an
-    interaction. Axes with one level are left out. Estimates may be below 0.
+    of levels. A key of the result has the axes of the factors: one axis is a main effect, several
+    are an interaction. Axes with one level are left out. Estimates may be below 0.
 
     >>> variance_components(np.array([[1.0, 3.0], [1.0, 3.0]]))
     {(0, 1): 0.0, (0,): 0.0, (1,): 2.0}
@@ -155,9 +159,9 @@ def sensitivity_frames(
     """Return the frames `sensitivity` and `sensitivity_means` of one encoder.
 
     `values` is mAP (partitions, labelled sets, weightings, shots); `key` are the columns that all
-    rows share. `sensitivity` has the standard deviation that each factor, and all interactions
-    together, cause, and its share of the variance. `sensitivity_means` has mAP at each level of
-    each factor, averaged over the other factors.
+    rows share. The factors are the first three axes. `sensitivity` has the standard deviation that
+    each factor, and all interactions together, cause, and its share of the variance.
+    `sensitivity_means` has mAP at each level of each factor, averaged over the other factors.
     """
     sources = []
     means = []

@@ -89,7 +89,10 @@ class GpuRows:
         return torch.cat(matrices), upload(ends, self.gpu)
 
     def products(self, split: Split, span: slice) -> Tensor:
-        """Multiply some queries of a fold with every row, (queries, rows)."""
+        """Multiply a slice of the queries of a fold with every row, (queries, rows).
+
+        For the rule cosine, the queries have length 1.
+        """
         vectors, number = self.distinct
         # Not by torch, which would wait for the GPU.
         of_rows = self.episodes.distinct[1][split.rows[span]]
@@ -166,9 +169,10 @@ def _draw_supports(
 ):
     """Fill chosen[n, i, lane] with the first steps[n] members of a random order that are outside.
 
-    This is the shuffle of Fisher and Yates, without an array of the members: step t has put member
-    moved[t] at place swapped[t], and what stands at a place is found by looking through the steps
-    before.
+    A lane is a draw, with PER_QUERY of one query. The members of class n are members[start[n] :
+    start[n + 1]]; `outside` says which rows may be drawn. This is the shuffle of Fisher and Yates,
+    without an array of the members: step t has put member moved[t] at place swapped[t], and what
+    stands at a place is found by looking through the steps before.
     """
     n = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -214,8 +218,8 @@ def _draw_supports(
 class SupportDrawer:
     """Draws the supports of one split on a GPU.
 
-    The first drawn[n] shots leave a choice of exemplars of class n, of which steps[n] are drawn;
-    at the other shots the class gives its whole pool. With `nested`, all exemplars of the largest
+    The first drawn[n] shots leave a choice of exemplars of class n, of which steps[n] are drawn; at
+    the other shots the class gives its whole pool. With `nested`, all exemplars of the largest
     support are drawn, also where there is no choice.
     """
 
@@ -263,7 +267,11 @@ class SupportDrawer:
         return supports
 
     def shared_supports(self, span: slice) -> Supports:
-        """Return the supports of some draws that all queries share: drawn, or in a given order."""
+        """Return the supports of the draws in `span`, which all queries share.
+
+        They are drawn at random, or are the first exemplars outside the fold in the order that the
+        spread gives.
+        """
         episodes = self.engine.episodes
         draws = span.stop - span.start
         supports = self._new_supports(draws)
@@ -289,9 +297,9 @@ class SupportDrawer:
         return self._weighted(supports, span)
 
     def whole_pools(self, span: slice) -> Supports:
-        """Return the pools that are given whole at some shots, in their own order.
+        """Return the supports of the shots at which a class gives its whole pool, in its own order.
 
-        Pools have a lane for each sample of a span if their exemplars have weights, else one lane.
+        They have a lane for each sample of a span if exemplars have weights, else one lane.
         """
         is_whole = self.drawn < len(self.shots)
         steps = np.where(is_whole, self.split.pool_sizes, 0)
@@ -313,7 +321,7 @@ class SupportDrawer:
         return self._weighted(Supports(chosen, steps, slots), span)
 
     def _new_supports(self, lanes: int) -> Supports:
-        """Return supports of every class whose exemplars are not drawn yet.
+        """Return memory for the supports of every class; their exemplars are not drawn yet.
 
         After shots[s] exemplars a support is complete for row s of the results, which is its slot.
         """
@@ -375,7 +383,10 @@ class SupportDrawer:
         )
 
     def _weighted(self, supports: Supports, span: slice) -> Supports:
-        """Return supports with the weights that their exemplars have in some samples, if any."""
+        """Return supports with the weights that their exemplars have in the samples of `span`.
+
+        Without weights in the spread, the supports are returned unchanged.
+        """
         if self.spread.support_units is None:
             return supports
         units = self.on_gpu.keep(self.spread.support_units)[span]

@@ -53,7 +53,7 @@ class Truth(NamedTuple):
 
 
 def upload_truth(split: Split, gpu: Gpu) -> Truth:
-    """Return the true classes of a fold's queries on a GPU."""
+    """Copy the true classes of a fold's queries to a GPU; list the positives of each class."""
     relevant = split.relevant
     lists = np.concatenate([relevant, ~relevant])
     _, members = np.nonzero(lists)
@@ -99,10 +99,11 @@ def _sum_below(
 ):
     """Return the weight of the queries with a score below each threshold, and of those not above.
 
-    `t` (anchors, samples) are the thresholds, `b` the numbers of the samples. `scores` and `weight`
-    are (queries, draws); with PICKED, `picks` (queries, samples) says which draw a sample takes.
-    With LISTED, only the `count` queries in `which` are summed, else the first `count` of all. The
-    second sum, of queries not above, is meaningful with TIES only.
+    Both are (anchors, samples), as the thresholds `t`; `b` are the numbers of the samples, `valid`
+    says which of them exist. `scores` and `weight` are (queries, draws); with PICKED, `picks`
+    (queries, samples) says which draw a sample takes. With LISTED, only the `count` queries in
+    `which` are summed, else the first `count` of all. The second sum, of queries not above, is
+    meaningful with TIES only.
     """
     below = tl.zeros(t.shape, tl.float64 if WEIGHTED else tl.int32)
     not_above = below
@@ -111,17 +112,7 @@ def _sum_below(
         real = (q < count) & valid
         if LISTED:
             q = tl.load(which + q, q < count, 0)
-        v = _load(
-            scores,
-            picks,
-            q,
-            b,
-            real,
-            draws,
-            samples,
-            float("inf"),
-            PICKED,
-        )
+        v = _load(scores, picks, q, b, real, draws, samples, float("inf"), PICKED)
         w = 1
         if WEIGHTED:
             w = tl.load(weight + q * draws + b, real, 0.0)[:, None, :]
@@ -161,9 +152,10 @@ def _measure(
 ):
     """Fill AP and AUROC in `out` for every shot, class and sample; add tied positives to `ties`.
 
-    A row is a shot and a class. With TIES only rows that `tied` says have ties are filled, else
-    only the others. The anchors are the positives, or without ties and weights the negatives if
-    these are fewer; each is compared with all queries and with the other anchors (`same_…`).
+    A program has one row, a shot and a class, and LANES samples. With TIES only rows that `tied`
+    says have ties are filled, else only the others. The anchors are the positives, or without ties
+    and weights the negatives if these are fewer; each is compared with all queries and with the
+    other anchors (`same_…`). The other arguments are those of `measure`.
     """
     row = tl.program_id(1).to(tl.int64)
     if (tl.load(tied + row) != 0) != TIES:
@@ -192,17 +184,7 @@ def _measure(
         w = real.to(tl.float64)
         if WEIGHTED:
             w = tl.load(weight + q * draws + b, real, 0.0)
-        t = _load(
-            scores,
-            picks,
-            q,
-            b,
-            real,
-            draws,
-            samples,
-            0.0,
-            PICKED,
-        )
+        t = _load(scores, picks, q, b, real, draws, samples, 0.0, PICKED)
         below, not_above = _sum_below(
             scores,
             picks,
@@ -414,9 +396,11 @@ def count_decisions(decisions: Tensor, truth: Truth, draws: int) -> Tensor:
 def _note_scores(
     scores, seen, again, repeated, lanes, words, MARK: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Set the bit of each score's hash in `seen`, and in `again` if it was set before.
+    """Find the scores (rows, lanes) that may be equal to another of their row, in two passes.
 
-    With MARK, which comes second: mark in `repeated` the scores whose bit in `again` is set.
+    The first pass sets the bit of each score's hash in `seen`, and in `again` if it was set before;
+    both have `words` words of 32 bits for each row. The second pass, with MARK, sets `repeated` of
+    the scores whose bit in `again` is set.
     """
     row = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

@@ -1,4 +1,4 @@
-"""(Supports, products of vectors) → a_n of every draw and shot → scores and decisions.
+"""(Supports, products of vectors) → the logits a_n of every draw and shot → scores and decisions.
 
 a_n is by class means. Sums run over the exemplars in the order of the draw, as on the CPU: products
 inside a support in four chains, everything else in one. Log-odds, odds and hard decisions are those
@@ -47,9 +47,11 @@ def _fill_squares(
     WEIGHTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Fill out[slot, n, lane] with |Σ w x|² of the first exemplars x with weights w.
+    """Fill out[slot, n, lane] with |Σ w x|² of the first exemplars x of class n, with weights w.
 
-    For each new exemplar the products with those before are summed, as in `supports.fill_squares`.
+    chosen[n, i, lane] is the i-th exemplar, of steps[n]; slot[n, i] is the row of `out` that the
+    exemplars up to it give, −1 for none. `matrix` has the products inside each class. For each new
+    exemplar the products with those before are summed, as in `supports.fill_squares`.
     """
     n = tl.program_id(1).to(tl.int64)
     classes = tl.num_programs(1)
@@ -113,10 +115,12 @@ def _fill_logits(
     WEIGHTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Fill out[slot, n, first_lane + lane] with a_n of some queries, by weighted class means.
+    """Fill out[slot, n, first_lane + lane] with the logit of class n, by weighted class means.
 
-    `products` is (queries, rows), `squares` (slots, classes, support lanes) what `_fill_squares`
-    fills. A support is that of the lane with PER_QUERY, else that of its draw.
+    A lane is a query and a draw. `products` (queries, rows) are those of some queries with all
+    rows, `squares` (slots, classes, support lanes) what `_fill_squares` fills. chosen[n, i, lane]
+    is the i-th exemplar, of steps[n]; slot[n, i] is the row of `out` that the exemplars up to it
+    give, −1 for none. The support is that of the lane with PER_QUERY, else that of its draw.
     """
     n = tl.program_id(1).to(tl.int64)
     classes = tl.num_programs(1)
@@ -165,10 +169,11 @@ def fill_logits(
     first_lane: int = 0,
     reciprocal: bool,
 ) -> None:
-    """Fill out[slot, n, first_lane …] with a_n of the queries that `products` (queries, rows) has.
+    """Fill out[slot, n, first_lane …] with the logits of the queries that `products` has.
 
-    Supports are those of each query, or, with one lane per draw, those of all queries.
-    `reciprocal`: means are sums times 1 / size, as in `supports.fill_means`.
+    `products` is (queries, rows); a slot is a shot. Supports have a lane for each query and draw,
+    or, if all queries share them, one for each draw. `reciprocal`: means are sums times 1 / size,
+    as in `supports.fill_means`.
     """
     slots, classes, out_lanes = out.shape
     _, longest, support_lanes = supports.chosen.shape
@@ -237,7 +242,7 @@ def _number(x):
 
 @triton.jit
 def exp(x):
-    """Return eˣ for x ≤ 0, the bits of `kernels.scores.exp`."""
+    """Return eˣ for x ≤ 0, to the bit as `kernels.scores.exp`, which explains the steps."""
     x = tl.maximum(x, LOWEST)
     shifted = tl.fma(x, _number(LOG2_E), _number(ROUND))
     n = shifted - ROUND
@@ -264,7 +269,7 @@ def exp(x):
 
 @triton.jit
 def log1p(x):
-    """Return log(1 + x) for 0 ≤ x < 2⁵⁰, the bits of `kernels.scores.log1p`."""
+    """Return log(1 + x) for 0 ≤ x < 2⁵⁰, to the bit as the explained `kernels.scores.log1p`."""
     u = 1.0 + x
     lost = (x - (u - 1.0)) / u
     bits = u.to(tl.int64, bitcast=True) - SQRT_HALF
@@ -307,7 +312,12 @@ def _to_scores(
     PAD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Turn a_n of one shot and some lanes into scores, and store the decisions: see `to_scores`."""
+    """Turn the logits of one shot and some lanes into scores, and store the decisions.
+
+    `table` is (shots, classes, lanes); a lane is a query and a draw. With RANKING scores are odds,
+    and log-odds in the draws that `wide` (shots, draws) marks; else they are log-odds. For
+    `decisions` see `to_scores`.
+    """
     s = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     valid = lane < lanes
@@ -340,7 +350,7 @@ def _to_scores(
 
 
 def to_scores(table: Tensor, relevant: Tensor, draws: int, *, ranking: bool) -> Tensor:
-    """Turn a_n (shots, classes, lanes) into scores, in place; return the decisions (shots, lanes).
+    """Turn logits (shots, classes, lanes) into scores in place; return decisions (shots, lanes).
 
     A decision is twice the number of a class, plus 1 if it is right. `relevant` is (classes,
     queries). With `ranking` only the order inside each draw counts: odds serve, and log-odds where

@@ -41,7 +41,10 @@ class SplitScorer(SupportDrawer):
     """Fills in the logits for queries of a split on a GPU, (shots, classes, queries · draws)."""
 
     def per_query(self, draws: int) -> Tensor:
-        """Return the logits by each query's own draws; some queries at a time fit the memory."""
+        """Return the logits (shots, classes, queries · draws) by each query's own draws.
+
+        Some queries at a time fit the memory.
+        """
         classes = len(self.steps)
         exemplars = max(int(self.steps.max()), 1)
         draw_bytes = classes * (12 * exemplars + 8 * len(self.shots))
@@ -55,7 +58,7 @@ class SplitScorer(SupportDrawer):
         return out
 
     def shared(self, span: slice) -> Tensor:
-        """Return the logits by some draws that all queries share."""
+        """Return the logits (shots, classes, queries · draws) by draws that all queries share."""
         draws = span.stop - span.start
         supports = self.shared_supports(span)
         pools = self.whole_pools(span)
@@ -79,7 +82,7 @@ class SplitScorer(SupportDrawer):
         draws: int,
         out: Tensor,
     ) -> None:
-        """Fill in the logits for some queries in `out`, (shots, classes, queries · draws).
+        """Fill in the logits of a slice of the queries in `out`, (shots, classes, queries · draws).
 
         `supports` are for the shots that leave a choice of exemplars, `pools` for those at which a
         class gives its whole pool.
@@ -145,10 +148,11 @@ def sweep_fold(
     sums: MetricSums,
     scorer: Any = None,
 ) -> None:
-    """Add the metrics of one fold at every k, by the engine's rule or another scorer.
+    """Add the metrics of one fold at every k to the sums, by the engine's rule or another scorer.
 
-    `on_gpu` of a scorer gets the engine, split, shots and spread. `per_query` and `shared` of what
-    it makes return the logits (shots, classes, queries · draws), as those of a `SplitScorer` do.
+    `scorer.on_gpu` makes an object of the engine, split, shots and spread. Its methods `per_query`
+    and `shared` return the logits (shots, classes, queries · draws), as those of a `SplitScorer`
+    do.
     """
     make_scorer = scorer.on_gpu if scorer else SplitScorer
     sweep_draws = _sweep_own_draws if spread.has_own_draws else _sweep_shared_draws
@@ -163,7 +167,11 @@ def _sweep_own_draws(
     sums: MetricSums,
     make_scorer: Any,
 ) -> None:
-    """Add the metrics of a fold in which every query has draws of its own."""
+    """Add the metrics of a fold in which every query has draws of its own to the sums.
+
+    `make_scorer` makes an object whose `per_query` returns logits, from the engine, the split, some
+    shots and the spread.
+    """
     gpu = engine.on_gpu.gpu
     truth = upload_truth(split, gpu)
     draws = engine.protocol.draws
@@ -190,7 +198,12 @@ def _sweep_shared_draws(
     sums: MetricSums,
     make_scorer: Any,
 ) -> None:
-    """Add the metrics of a fold whose queries share draws, also without groups of recordings."""
+    """Add the metrics of a fold whose queries share draws to the sums.
+
+    If the sums have `left_out`, these get the metrics without the queries of groups of recordings.
+    `make_scorer` makes an object whose `shared` returns logits, from the engine, the split, the
+    shots and the spread.
+    """
     gpu = engine.on_gpu.gpu
     truth = upload_truth(split, gpu)
     scorer = make_scorer(engine, split, shots, spread)
@@ -234,9 +247,10 @@ def _sweep_shared_draws(
 def _leave_groups_out(
     spread: Spread, split: Split, span: slice, gpu: Gpu
 ) -> Iterator[Tensor]:
-    """Yield weights of queries (queries, draws): in each repeat, draws leave out another group.
+    """Yield weights of queries (queries, draws) for the draws in `span`, once for each repeat.
 
-    They are those of `Spread.left_out_units`.
+    In each repeat a draw leaves out the queries of another group of recordings. The weights are
+    those of `Spread.left_out_units`.
     """
     assert spread.group is not None
     group = upload(spread.group[split.rows], gpu)[:, None]

@@ -23,10 +23,11 @@ MIN_RECORDINGS = 30  # a smaller corpus gets as many proposals as one of these
 
 
 def assign_greedily(table: IntArray, count: int) -> IntArray:
-    """Return a fold for each recording: the one that leaves the classes most even.
+    """Assign recordings to `count` folds one by one; return the fold of each.
 
-    `table` is the number of segments, (recordings, classes). Uneven recordings come first. This is
-    the rule of scikit-learn's StratifiedGroupKFold, the same to the last bit.
+    Each goes to the fold that leaves the classes most even. Recordings with the most uneven classes
+    come first. `table` (recordings, classes) is the number of segments. This is the rule of
+    scikit-learn's StratifiedGroupKFold, the same to the last bit.
     """
     present = table[:, table.any(axis=0)]
     # The order of summation is part of the rule.
@@ -36,12 +37,12 @@ def assign_greedily(table: IntArray, count: int) -> IntArray:
     fold = np.zeros(len(segments), dtype=np.int64)
     unevenness = np.std(segments, axis=1)
     for recording in np.argsort(-unevenness, kind="stable"):
-        # (fold of the recording, folds, classes)
+        # Counts with the recording in each fold, (fold of the recording, folds, classes).
         candidates = counts + np.eye(count)[:, :, None] * segments[recording]
         uneven = np.std(candidates / total, axis=1).mean(axis=1)
         size = counts.sum(axis=1)
         best = 0
-        for f in range(1, count):  # of two that are close, the smaller
+        for f in range(1, count):  # of two that are about as even, the smaller fold
             close = abs(uneven[f] - uneven[best]) <= 1e-8 + 1e-5 * abs(uneven[best])
             if uneven[f] < uneven[best] or (close and size[f] < size[best]):
                 best = f
@@ -59,13 +60,15 @@ def least_range(held: IntArray, count: int) -> int:
     total = held.sum()
     # The smallest count: the j largest recordings fill j folds at most, the others share the rest.
     rest = total - np.concatenate([[0], np.cumsum(held)])
-    low = min(rest[j] // (count - j) for j in range(count))
-    # The largest count: of the i · count + 1 largest recordings, i + 1 share a fold, which has at
-    # least as many segments as the i + 1 smallest of these.
-    full = range(1 + (len(held) - 1) // count)
-    piles = [held[i * count - i : i * count + 1].sum() for i in full]
-    mean = -(-total // count)  # rounded up
-    return int(max(mean, *piles) - low)
+    smallest = min(rest[j] // (count - j) for j in range(count))
+    # The largest count: at least the mean, rounded up.
+    largest = -(-total // count)
+    for last in range(0, len(held), count):
+        # Of the last + 1 largest recordings, so many share a fold. It has at least as many segments
+        # as the smallest of these.
+        sharing = 1 + last // count
+        largest = max(largest, held[last + 1 - sharing : last + 1].sum())
+    return int(largest - smallest)
 
 
 def count_by_fold(holds: IntArray, fold: IntArray, count: int) -> IntArray:
@@ -134,7 +137,11 @@ def search_locally(
 
 @inner
 def class_energy(counts, range_weight, penalty, hint):
-    """Return the energy of one class with these counts, (folds,)."""
+    """Return the energy of one class with these counts of segments, (folds,).
+
+    A class in all folds has `range_weight` times its range. Another has `penalty`, and `hint` for
+    each empty fold.
+    """
     low = counts[0]
     high = counts[0]
     empty = 0
@@ -167,7 +174,7 @@ def improve(
     seed,
     settle,
 ):
-    """Search on from `fold` and return the best folds met.
+    """Search for folds of lower energy from `fold` on, and return the best that were met.
 
     holds         (recordings + 1, classes + 1) segments: the last row is empty, so that a swap with
                   it is a move; the last column is the size

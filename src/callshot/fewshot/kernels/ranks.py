@@ -83,10 +83,10 @@ def index_of(entry):
 
 @inner
 def radix_pass(source, target, shift, width, digits):
-    """Sort `source` into `target`, stably, by the `width` bits from bit `shift` on.
+    """Sort `source` into `target`, stably, by the `width` bits from bit `shift` on: the digit.
 
-    `digits` is scratch of 2^width + 1 counters: first of the entries with each digit, then of where
-    the next of them goes.
+    `digits` is scratch of 2^width + 1 counters: first how many entries have each digit, then at
+    which place of `target` the next entry with the digit goes.
     """
     mask = np.uint64((1 << width) - 1)
     digits[:] = 0
@@ -151,11 +151,13 @@ def sort_scores(scores):
 
 @kernel
 def encode(order, scores, is_anchor, draws, code):
-    """Fill `code` with the codes of scores (queries × draws, flat); see the top of this module.
+    """Fill `code` with whole numbers that compare with those of anchors as the scores do.
 
-    `order` is what `sort_scores` returns, `is_anchor` says which queries are anchors. Return how
-    many scores are tied, and how many of those belong to anchors. A score is tied when another
-    query of the fold has the same one; draws of one query never meet in a sample.
+    `scores` and `code` are flat, (queries × draws); `is_anchor` says which queries are anchors,
+    `order` is what `sort_scores` returns. The distinct scores of anchors get the codes 1, 3, 5, …,
+    a score between two of them the even code between. Return how many scores are tied, and how many
+    of those belong to anchors. A score is tied when another query of the fold has the same one;
+    draws of one query never meet in a sample.
     """
     anchored = np.repeat(is_anchor, draws)
     tied = 0
@@ -166,7 +168,7 @@ def encode(order, scores, is_anchor, draws, code):
         first = index_of(order[start])
         upper = order[start] >> HALF
         anchors = np.int64(anchored[first])
-        several = False
+        several = False  # whether several queries have this score
         stop = start + 1
         while stop < order.size and order[stop] >> HALF == upper:
             other = index_of(order[stop])
@@ -194,9 +196,9 @@ def ranking_metrics(scores, weight, relevant):
     """
     order = sort_scores(scores)
     precision = 0.0
-    lost = 0.0
-    hits = 0
-    misses = 0
+    lost = 0.0  # pairs with the negative above the positive
+    hits = 0  # weight of the positives so far, from the best score down
+    misses = 0  # and of the negatives
     tied = 0
     start = order.size
     while start > 0:  # best first, equal scores at once
@@ -222,11 +224,12 @@ def ranking_metrics(scores, weight, relevant):
 
 @inner
 def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
-    """Do what `ranking_metrics` does by counting: quick where positives are few.
+    """Return AP, AUROC and the number of tied positives of one ranking, as `ranking_metrics` does.
 
-    For each positive, the queries below it and not above it are counted. `positives` are the
-    numbers of the positive queries; `anchors` and `anchor_weight` are scratch for their scores and
-    weights. The number of ties is right only where every weight is 1.
+    It counts instead of sorting, which is quick where positives are few: for each positive, the
+    queries below it and not above it. `scores` and `weight` have a value for each query,
+    `positives` are the numbers of the positive queries; `anchors` and `anchor_weight` are scratch
+    for their scores and weights. The number of ties is right only where every weight is 1.
     """
     m = positives.size
     everything = np.sum(weight)
@@ -264,9 +267,12 @@ def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
 
 @kernel
 def measure_fold(scores, decided, truth, weight, metrics):
-    """Fill the metrics of a fold from scores[d, shot, n, q], decided[d, shot, q] and weight[d, q].
+    """Fill in the metrics of all draws of a fold.
 
-    The sums `decisions` and `tied` are added to; they make sense where every weight is 1.
+    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries) the class that
+    was decided for, `weight` (draws, queries) has whole numbers, `truth` the true classes of the
+    queries. `metrics` is a FoldMetrics: its tables are overwritten, and its sums `decisions` and
+    `tied` are added to, which make sense where every weight is 1.
     """
     relevant, label, positives, start = truth
     tables, decisions, tied = metrics
@@ -306,8 +312,9 @@ LANES = 256  # bootstrap samples at a time
 def count_below(table, anchors, offset, counts):
     """Fill counts[j, i] with the number of rows q with table[q, i] < anchors[j, i] + offset.
 
-    A lane i is a bootstrap sample. Codes are whole, so offset 1 counts the rows not above an
-    anchor.
+    `table` (queries, samples) and `anchors` (anchors, samples) hold the codes of scores (see
+    `encode`) in LANES bootstrap samples. Codes are whole, so offset 0 counts the queries below an
+    anchor, offset 1 those not above it.
     """
     rows = table.shape[0]
     whole = rows - rows % 4
@@ -333,27 +340,32 @@ def count_below(table, anchors, offset, counts):
 
 @inner
 def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
-    """Add each anchor's part of AP to `ap`, and the other side's queries above it to `above`.
+    """Add each anchor's part of AP to `ap`, and the queries above it that are none to `above`.
 
-    `below` and `anchors_below` (anchors, lanes) count the queries, and the anchors, with a lower
-    code. `positive` says whether the anchors are the positives.
+    `below` and `anchors_below` (anchors, samples) count the queries, and the anchors, with a lower
+    score; `queries` is the number of all queries, `harmonic` are the harmonic numbers. `positive`
+    says whether the anchors are the positives. `ap` and `above` have a value for each sample. The
+    formulas are at the top of this module.
     """
     anchors = below.shape[0]
     for j in range(anchors):
         for i in range(LANES):
             place = np.int32(queries - np.int32(below[j, i]))
-            rank = np.float64(place)
-            same = np.float64(anchors - np.int32(anchors_below[j, i]))
+            rank = np.float64(place)  # queries not below the anchor
+            same = np.float64(
+                anchors - np.int32(anchors_below[j, i])
+            )  # anchors among them
             ap[i] += same / rank if positive else harmonic[place] + (same - 1.0) / rank
             above[i] += rank - same
 
 
 @kernel
 def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc):
-    """Fill ap[b] and auroc[b] of one class in one fold; AUROC is NaN where no query is negative.
+    """Fill ap[b] and auroc[b] of one class in one fold, for every bootstrap sample b.
 
-    `code` has the codes (queries × draws, flat), `anchor` the numbers of the anchor queries.
-    `positive`: the anchors are the positives, as they must be where anything is `tied`. `picks`
+    AUROC is NaN where no query is negative. `code` has the codes of scores (queries × draws, flat)
+    that `encode` fills, `anchor` the numbers of the anchor queries. `positive` says whether the
+    anchors are the positives, as they must be where anything is `tied`, or the negatives. `picks`
     (queries, samples) is the draw of each query in each sample, `harmonic` H(0) … H(queries).
     """
     n, samples = picks.shape
@@ -380,15 +392,7 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
         for i in range(LANES):
             total[i] = 0.0
             above[i] = 0.0
-        add_anchors(
-            counts[0],
-            counts[1],
-            n,
-            positive,
-            harmonic,
-            total,
-            above,
-        )
+        add_anchors(counts[0], counts[1], n, positive, harmonic, total, above)
         if tied:  # give back half of every negative that ties with a positive anchor
             count_below(table, anchors, 1, counts[2])
             count_below(anchors, anchors, 1, counts[3])
@@ -410,10 +414,11 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
 
 @kernel
 def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
-    """Do what `sample_class` does by sorting each sample: quick where both sides are large.
+    """Fill ap[b] and auroc[b] of one class by sorting each bootstrap sample b.
 
-    `scores` are (queries × draws, flat), `relevant` (queries) says which queries are positive;
-    `picks`, `ap` and `auroc` are as in `sample_class`.
+    This is quicker than `sample_class` where there are many positives and many negatives. `scores`
+    are (queries × draws, flat), `relevant` (queries) says which queries are positive, `picks`
+    (queries, samples) is the draw of each query in each sample.
     """
     sample = np.empty(picks.shape[0])
     weight = np.ones(sample.size, np.int64)
@@ -427,8 +432,10 @@ def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
 def sample_decisions(decided, relevant, label, picks, hits, correct, decided_for):
     """Fill `hits`, `correct` and `decided_for` of every sample, (classes, samples).
 
-    They are the tables of `ClassTables`. `decided` (queries, draws) is the class decided for,
-    `picks` (queries, samples) the draw that a sample takes of each query.
+    `hits` counts the queries with a class as their label and a right decision, `correct` the right
+    decisions for a class, `decided_for` all decisions for it. `decided` (queries, draws) is the
+    class decided for, `relevant` (classes, queries) says whether that is right, `label` is the
+    class of each query, `picks` (queries, samples) the draw that a sample takes of each query.
     """
     queries, samples = picks.shape
     classes = relevant.shape[0]

@@ -1,4 +1,4 @@
-"""Products of a support → the logits of ridge regression on its first rows, at every k.
+"""Products of a support → the logits by ridge regression on its first rows, at every k.
 
 The Cholesky factor of the first rows of a symmetric matrix is the first rows of its factor. So one
 elimination, from the first exemplar to the last, solves the regression on every nested support.
@@ -13,12 +13,13 @@ from callshot.fewshot.kernels import kernel
 
 @kernel
 def eliminate(table, sizes, classes, out):
-    """Fill out[s, n, q] with the logits by the first sizes[s] rows of a support.
+    """Fill out[s, n, q] with the logit of class n for query q by the first sizes[s] exemplars.
 
-    `table` (rows, rows + classes + queries) has K + penalty · I, the targets T and the products P
-    of the support with the queries, side by side, and is overwritten: with K + penalty · I = L L',
-    L⁻¹ T and L⁻¹ P take the places of T and P. The logits T' (K + penalty · I)⁻¹ P is the sum of
-    the products of their rows.
+    `table` (rows, rows + classes + queries) has three matrices side by side, with a row for each
+    exemplar: K + penalty · I with the products K of the exemplars, their targets T, and their
+    products P with the queries. The logits are T' (K + penalty · I)⁻¹ P. With the Cholesky factor L
+    of the first matrix, L⁻¹ T and L⁻¹ P take the places of T and P, and the logits are sums of the
+    products of their rows.
     """
     rows, width = table.shape
     first_target = np.uint64(rows)

@@ -1,4 +1,4 @@
-"""a_n → log-odds or softmax, and the hard decision.
+"""Logits a_n → log-odds or softmax, and the hard decision.
 
 The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make them the same everywhere:
 
@@ -57,10 +57,12 @@ def exp(x):
 def log1p(x):
     """Return log(1 + x) for 0 ≤ x < 2⁵⁰ within two units in the last place."""
     u = 1.0 + x
-    lost = (x - (u - 1.0)) / u
+    lost = (x - (u - 1.0)) / u  # by rounding u
+    # u = 2ᵉ · m, with m from √½ to √2.
     bits = np.float64(u).view(np.int64) - SQRT_HALF
     e = bits >> MANTISSA_BITS
     m = np.int64((bits & MANTISSA) + SQRT_HALF).view(np.float64)
+    # log m is that of (1 + s) / (1 − s), 2 s (1 + z/3 + z²/5 + …) with z = s².
     f = m - 1.0
     s = f / (2.0 + f)
     z = s * s
@@ -73,7 +75,10 @@ def log1p(x):
 
 @formula
 def grid_constant(classes):
-    """Return the constant whose addition rounds numbers in [0, 1] so that they sum exactly."""
+    """Return the constant whose addition rounds numbers in [0, 1] so that they sum exactly.
+
+    (x + constant) − constant is x, rounded to a multiple of the last bit of the constant.
+    """
     constant = 3.0
     while constant < 0.75 * classes:
         constant *= 2.0
@@ -82,11 +87,11 @@ def grid_constant(classes):
 
 @inner
 def find_leaders(block, y, top, second, leader, decided):
-    """Fill in the two largest a_n of each episode of a block, and the class of the largest.
+    """Fill in the two largest logits of each column of line y, and the class of the largest.
 
-    `block` is (classes, y, width). `top`, `second` and `leader` (the class, as a float, so that the
-    loop vectorises) get one value for each episode of line y, `decided` the same class as a number:
-    the hard decision.
+    `block` is (classes, lines, width). `top` and `second` get the two logits, `leader` the class as
+    a float, so that the loop vectorises, and `decided` the same class as a number; each has one
+    value per column.
     """
     classes, _, width = block.shape
     line = block[0, y]
@@ -117,10 +122,11 @@ def fill_exponentials(table):
 
 @inner
 def fill_softmax(block, y, top, part, total, grid):
-    """Turn a_n of line y of a block into the softmax, in place.
+    """Turn the logits in line y of a block (classes, lines, width) into their softmax, in place.
 
-    exp(a_n − top) is computed as the square of exp(½ (a_n − top)), so that it underflows gradually,
-    through the subnormals, to 0. `part` (classes, width) and `total` (width) are scratch.
+    `top` (width) are the largest logits; exp(a_n − top) is computed as the square of exp(½ (a_n −
+    top)), so that it underflows gradually, through the subnormals, to 0. `part` (classes, width)
+    and `total` (width) are scratch; `grid` is what `grid_constant` returns.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -142,11 +148,12 @@ def fill_softmax(block, y, top, part, total, grid):
 
 @inner
 def fill_shares(block, y, top, second, decided, part, near, total, grid):
-    """Fill in the shares of which odds are made, for line y of a block.
+    """Fill in the exponentials of which odds are made, for the logits in line y of a block.
 
-    `part` (classes, width) gets exp(a_n − second), about 0 for the class with the largest a_n,
-    `total` its sum over classes, rounded to the grid, and `near` exp(second − top). Each loop reads
-    and writes few arrays: with more, the compiler gives up its vectors.
+    `block` is (classes, lines, width). `top` and `second` are the two largest logits a_n of each
+    column, `decided` the class of the largest. `part` (classes, width) gets exp(a_n − second),
+    about 0 for that class, `total` its sum over classes, rounded to the grid, and `near` exp(second
+    − top). Each loop reads and writes few arrays: with more, the compiler gives up its vectors.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -167,10 +174,10 @@ def fill_shares(block, y, top, second, decided, part, near, total, grid):
 
 @inner
 def fill_log_odds(block, y, top, second, leader, part, near, total, grid):
-    """Turn a_n of line y of a block into log-odds, in place, from the shares of `fill_shares`.
+    """Turn the logits in line y of a block into log-odds, in place, with what `fill_shares` filled.
 
-    They are relative to the largest a_n of the other classes: `second` for the leading class, `top`
-    for the others. `part` is overwritten.
+    They are relative to the largest logit of the other classes: `second` for the class with the
+    largest, `leader`, and `top` for the others. `part` is overwritten.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -192,9 +199,10 @@ def fill_log_odds(block, y, top, second, leader, part, near, total, grid):
 
 @inner
 def fill_odds(block, y, decided, part, near, total, grid):
-    """Turn a_n of a block into odds, exp a_n / Σ_{m≠n} exp a_m, from its shares.
+    """Turn the logits in line y of a block into odds, in place, with what `fill_shares` filled.
 
-    The formula is that of classes behind the largest a_n; the class of the largest is set apart.
+    The odds of class n are exp a_n / Σ_{m≠n} exp a_m. The first loop is for the classes behind the
+    largest logit, the last for the class of the largest.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -209,10 +217,10 @@ def fill_odds(block, y, decided, part, near, total, grid):
 
 @inner
 def largest_gap(block, y, top, lowest):
-    """Return the largest difference of two a_n of one episode, over the episodes of line y.
+    """Return the largest difference of two logits in a column of line y, over all its columns.
 
-    `top` has the largest a_n of each, `lowest` is scratch. A minimum of each episode vectorises;
-    one maximum of all does not.
+    `block` is (classes, lines, width). `top` (width) has the largest logit of each column, `lowest`
+    is scratch. A minimum of each column vectorises; one maximum of all does not.
     """
     for i in range(top.size):
         lowest[i] = block[0, y, i]
@@ -228,13 +236,13 @@ def largest_gap(block, y, top, lowest):
 
 @kernel
 def to_scores(table, first, last, softmax, ranking, decided):
-    """Turn a_n into log-odds or the literal softmax in place, and fill the hard decisions.
+    """Turn logits into log-odds or the literal softmax in place, and fill the hard decisions.
 
-    `table` is (x, classes, y, width) and `decided` (x, y, width): each x and y is a block of
-    `width` episodes, one beside the other. Only y from first to last − 1 is touched.
+    `table` is (outer, classes, lines, width) and `decided` (outer, lines, width): the class with
+    the largest logit. Only lines from first to last − 1 are touched.
 
-    `ranking`: only the order inside a block counts. Odds have the order of log-odds, and cost no
-    logarithm. Where they leave the range of floats, the block gets log-odds.
+    With `ranking`, only the order inside a line counts. Odds have the order of log-odds, and cost
+    no logarithm. Where they leave the range of floats, the line gets log-odds.
     """
     outer, classes, _, width = table.shape
     part = np.empty((classes, width))
@@ -253,47 +261,20 @@ def to_scores(table, first, last, softmax, ranking, decided):
                 fill_softmax(block, y, top, part, total, grid)
                 continue
             odds = ranking and largest_gap(block, y, top, total) < LARGEST_GAP
-            fill_shares(
-                block,
-                y,
-                top,
-                second,
-                classes_decided,
-                part,
-                near,
-                total,
-                grid,
-            )
+            fill_shares(block, y, top, second, classes_decided, part, near, total, grid)
             if odds:
-                fill_odds(
-                    block,
-                    y,
-                    classes_decided,
-                    part,
-                    near,
-                    total,
-                    grid,
-                )
+                fill_odds(block, y, classes_decided, part, near, total, grid)
             else:
-                fill_log_odds(
-                    block,
-                    y,
-                    top,
-                    second,
-                    leader,
-                    part,
-                    near,
-                    total,
-                    grid,
-                )
+                fill_log_odds(block, y, top, second, leader, part, near, total, grid)
 
 
 @kernel
 def count_decisions(first, last, decided, truth, decisions):
-    """Count the classes decided[shot, q, r] of queries first … last − 1 into `decisions`.
+    """Count the classes decided[shot, q, r] of queries first … last − 1, over their draws r.
 
-    `decisions` is (shot, true, predicted). A decision for any of a query's labels is right, and
-    counts on the diagonal; a wrong one counts in the row of the query's own label.
+    The counts are added to `decisions` (shot, true, predicted). A decision for any of a query's
+    labels is right, and counts on the diagonal; a wrong one counts in the row of the query's own
+    label. `truth` are the true classes of the queries.
     """
     relevant = truth.relevant
     label = truth.label

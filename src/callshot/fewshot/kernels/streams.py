@@ -71,7 +71,10 @@ def below(stream, position, n):
 
 @kernel
 def bootstrap_picks(base, query_key, draws, out):
-    """Fill out[q, b] with the draw that sample b takes for query q: a hash of (seed, query, b)."""
+    """Fill out[q, b] with the draw that bootstrap sample b takes for query q: one of `draws`.
+
+    It is a hash of (seed, query, b). `base` is the key of seed and purpose.
+    """
     for q in range(out.shape[0]):
         stream = enter(base, query_key[q])
         for b in range(out.shape[1]):
@@ -83,14 +86,14 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
     """Fill `chosen` with the first `steps` members of a random order that are allowed.
 
     With `distinct`, the order is a permutation of the members, of which `steps` must be allowed;
-    otherwise it is an endless sequence of picks with replacement. `order` holds the members, and
-    has its first order again in the end; `swaps` is scratch.
+    otherwise it is an endless sequence of picks with replacement. `order` holds the members; it is
+    shuffled, and in the end put back as it was. `swaps` is scratch. allowed[m] is of member m.
     """
     count = 0
     i = np.uint64(0)
     while count < steps:
-        past = i if distinct else np.uint64(0)
-        j = past + below(stream, i, np.uint64(order.size) - past)
+        taken = i if distinct else np.uint64(0)  # members at the front of the order
+        j = taken + below(stream, i, np.uint64(order.size) - taken)
         new = order[j]
         if distinct:  # Fisher-Yates: the chosen one goes to the front
             order[j] = order[i]
@@ -100,7 +103,7 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
         if allowed[new]:
             chosen[np.uint64(count)] = new
             count += 1
-    while distinct and i > 0:  # back to the order of the members
+    while distinct and i > 0:  # undo the swaps
         i -= ONE
         new = order[i]
         order[i] = order[swaps[i]]
@@ -109,7 +112,7 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
 
 @kernel
 def fill_exponentials(base, keys, first, out):
-    """Fill out[b, i] with an exponential variable: a hash of (seed, purpose, key i, first + b).
+    """Fill out[b, i] with an exponential number: a hash of (seed, purpose, key i, first + b).
 
     `base` is the key of seed and purpose, `first` the number of the first sample.
     """
@@ -117,23 +120,26 @@ def fill_exponentials(base, keys, first, out):
         stream = enter(base, keys[i])
         for b in range(out.shape[0]):
             word = mix(stream + (np.uint64(first + b) + ONE) * GOLDEN)
-            u = (np.float64(word >> HALF) + 0.5) * 2.0**-32
-            out[b, i] = log1p(1.0 / u - 1.0)
+            u = (np.float64(word >> HALF) + 0.5) * 2.0**-32  # uniform
+            out[b, i] = log1p(1.0 / u - 1.0)  # −log u
 
 
 @kernel
 def fill_normals(base, other_base, keys, out):
-    """Fill out[i, b] with a normal variable: a hash of (seed, purposes, key i, b).
+    """Fill out[i, b] with a normal random number: a hash of (seed, purposes, key i, b).
 
-    `base` and `other_base` are the keys of seed and purpose of its two uniform variables (Box and
-    Muller).
+    It is made of two uniform ones (Box and Muller), whose keys of seed and purpose are `base` and
+    `other_base`.
     """
     for i in range(keys.size):
         stream = enter(base, keys[i])
         other = enter(other_base, keys[i])
         for b in range(out.shape[1]):
             position = (np.uint64(b) + ONE) * GOLDEN
-            u = (np.float64(mix(stream + position) >> HALF) + 0.5) * 2.0**-32
-            v = (np.float64(mix(other + position) >> HALF) + 0.5) * 2.0**-32
+            word = mix(stream + position)
+            other_word = mix(other + position)
+            # Uniform numbers between 0 and 1; −log u is exponential.
+            u = (np.float64(word >> HALF) + 0.5) * 2.0**-32
+            v = (np.float64(other_word >> HALF) + 0.5) * 2.0**-32
             radius = math.sqrt(2.0 * log1p(1.0 / u - 1.0))
             out[i, b] = radius * math.cos(2.0 * math.pi * v)

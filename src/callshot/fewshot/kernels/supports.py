@@ -1,4 +1,4 @@
-"""(Pools, products of vectors) → a_n of every draw and shot, for all rules.
+"""(Pools, products of vectors) → the logits a_n of every draw and shot, for all rules.
 
 `score_draws` scores one support for all queries: in the spread `shared` its order is a random
 permutation, and every exemplar has weight 1; in `total` the order is given, and the mean of a class
@@ -51,9 +51,9 @@ class Rows(NamedTuple):
 class Sampling(NamedTuple):
     """How supports are drawn; shots ascend.
 
-    A draw puts the members of each class in order. The members of class n are
-    members[start[n] : start[n + 1]], as row numbers inside the class. Only members that are outside
-    the fold of the queries, by row of the table, enter a support.
+    A draw puts the members of each class in order. The members of class n are members[start[n] :
+    start[n + 1]], as row numbers inside the class. Only members that are outside the fold of the
+    queries, by row of the table, enter a support.
     """
 
     class_key: Array
@@ -68,7 +68,8 @@ class Sampling(NamedTuple):
 def sum_entries(matrix, row, chosen, share, size):
     """Return Σ_i share[i] · matrix[row, chosen[i]] over the first `size` chosen columns.
 
-    It is summed in four independent chains, which a processor adds side by side.
+    It is summed in four independent chains, which a processor adds side by side. The sum of the
+    chains is the same on every machine.
     """
     s0 = 0.0
     s1 = 0.0
@@ -113,7 +114,10 @@ def dot(x, y):
 
 @kernel
 def multiply_rows(left, right):
-    """Multiply rows with rows, (left, right); equal rows give equal bits, unlike with BLAS."""
+    """Return the products of the rows of two tables, (rows of left, rows of right).
+
+    Equal rows have equal products to the last bit, unlike with BLAS.
+    """
     out = np.empty((left.shape[0], right.shape[0]))
     for i in range(left.shape[0]):
         for j in range(right.shape[0]):
@@ -125,11 +129,12 @@ def multiply_rows(left, right):
 def fill_squares(
     vectors, lengths, matrix, chosen, share, steps, limits, total, squares
 ):
-    """Fill squares[s] with |Σ w x|² over the first limits[s] of the chosen exemplars.
+    """Fill squares[s] with |Σ w x|² over the first limits[s] of the chosen exemplars x.
 
-    `lengths` are the squared lengths of the vectors x, `share` the weights w, `matrix` the products
-    of the vectors of a class. Without it they are computed from the vectors; `total` is scratch for
-    their sum. Adding an exemplar adds w (2 x·sum + w |x|²).
+    `chosen` are rows of the `vectors` of a class, the first `steps` in order; `share` are the
+    weights w of the chosen, `lengths` the squared lengths of all vectors, `matrix` the products of
+    all pairs of them. If `matrix` is empty, products are computed from the vectors, with `total` as
+    scratch for Σ w x. Adding an exemplar adds w (2 x·Σ w x + w |x|²) to the square.
     """
     has_matrix = matrix.size > 0
     total[: vectors.shape[1]] = 0.0
@@ -155,10 +160,11 @@ def fill_squares(
 def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
     """Fill medoids[s] with the medoid of the first limits[s] exemplars, the first of equal ones.
 
-    The medoid is the exemplar with the least sum of distances to the others. `matrix` has the
-    distances; without it they are computed from the vectors. `sums` is scratch: the weighted
-    distances from each exemplar to the others, added up in drawing order, so that equal vectors
-    have equal sums.
+    The medoid is the exemplar with the least sum of distances to the others. `chosen` are the
+    exemplars as rows of the `vectors` of a class, the first `steps` in order; `share` are their
+    weights. `matrix` has the distances of all pairs of vectors; if it is empty, they are computed.
+    `sums` is scratch: the weighted distances from each exemplar to the others, added up in the
+    order of the draw, so that equal vectors have equal sums.
     """
     shot = 0
     for i in range(steps):
@@ -202,10 +208,11 @@ def choose_in_order(order, outside, steps, chosen):
 def fill_means(
     product, chosen, share, steps, limits, squares, cosine, divide, total, out
 ):
-    """Fill out[s, q] with a_n by the weighted mean c of the first limits[s] exemplars.
+    """Fill out[s, q] with the logit of query z by the weighted mean c of the first exemplars.
 
-    It is 2 c·z − |c|², or the cosine (z has length 1). `product` (rows, queries) has the products
-    with the queries z, `squares` what `fill_squares` fills; `total` is scratch. With `divide`, sums
+    It is 2 c·z − |c|², or the cosine (z has length 1). The mean is over the first limits[s] of the
+    chosen rows, with the weights `share`. `product` (rows, queries) has the products with the
+    queries z, squares[s] is |Σ w x|² over the exemplars; `total` is scratch. With `divide`, sums
     are divided by the size of the support, else multiplied by its inverse. A mean without a
     direction has cosine 0. Rounding cannot bring a cosine beyond −1 and 1.
     """
@@ -240,9 +247,10 @@ def fill_means(
 
 @inner
 def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
-    """Fill out[s, q] with the largest 2 x·z − |x|² of the first limits[s] exemplars x.
+    """Fill out[s, q] with the largest 2 x·z − |x|² of query z and the first limits[s] exemplars x.
 
-    `product` (rows, queries) has x·z, `lengths` |x|²; `largest` is scratch.
+    `chosen` are the rows of the exemplars, the first `steps` in order. `product` (rows, queries)
+    has x·z of every row, `lengths` |x|²; `largest` (queries) is scratch.
     """
     queries = out.shape[1]
     for q in range(queries):
@@ -262,10 +270,10 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
 
 @inner
 def make_scratch(longest, queries, shots):
-    """Return the scratch of `score_support`: sums, totals, squares and medoids.
+    """Return arrays for `score_support` to work in: sums, totals, squares and medoids.
 
-    `sums` has one number per exemplar, or per dimension, of which `longest` is the most; `totals`
-    one per query; `squares` and `medoids` one per shot.
+    `sums` has `longest` numbers, enough for one per exemplar and one per dimension; `totals` has
+    one per query; `squares` and `medoids` have one per shot.
     """
     return (
         np.empty(longest),
@@ -290,34 +298,22 @@ def score_support(
     scratch,
     out,
 ):
-    """Fill out[s, q] with a_n of every query by the first limits[s] of the chosen exemplars.
+    """Fill out[s, q] with the logit of every query by the first limits[s] exemplars of one class.
 
-    `chosen` are rows of `vectors`, `lengths` (squared), `matrix` and `product`; `share` are their
-    weights, `steps` is their number. With `divide`, sums are divided by the size of the support;
-    otherwise, quicker for many queries, they are multiplied by its inverse.
+    rule     its number in RULES
+    divide   whether sums are divided by the size of the support; otherwise, quicker for many
+             queries, they are multiplied by its inverse
+    vectors  (rows, dimensions) of the class, and their squared `lengths`
+    matrix   (rows, rows) products of the vectors, for the medoid distances; if empty, computed
+    product  (rows, queries) products of the vectors with the queries
+    chosen   rows of the exemplars, of which `steps` count; `share` are their weights
+    scratch  what `make_scratch` returns
     """
     sums, totals, squares, medoids = scratch
     if rule == NEAREST:
-        fill_nearest(
-            product,
-            lengths,
-            chosen,
-            steps,
-            limits,
-            totals,
-            out,
-        )
+        fill_nearest(product, lengths, chosen, steps, limits, totals, out)
     elif rule == MEDOID:
-        fill_medoids(
-            vectors,
-            matrix,
-            chosen,
-            share,
-            steps,
-            limits,
-            sums,
-            medoids,
-        )
+        fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids)
         for s in range(out.shape[0]):
             new = medoids[s]
             for q in range(out.shape[1]):
@@ -334,12 +330,14 @@ def score_support(
 
 @kernel
 def score_draws(sampling, rows, stream, first, rank, weight, divide, products, out):
-    """Fill out[d, shot, n, q] with a_n of some queries by draw first + d of a stream.
+    """Fill out[d, shot, n, q] with the logit of class n for query q, by draw first + d of a stream.
 
-    Instead, `rank` (draws, rows) may hold the exemplars of each class in order, by number inside
-    the class, and `weight` their weights; without a row of these, all weights are 1. `products` is
-    (rows, queries). Where shots leave no choice of exemplars, the support is the pool, in its own
-    order: one set, whatever the draw.
+    Exemplars are drawn at random, and have weight 1. If `rank` and `weight` have rows, these say
+    what is drawn instead: `rank` (draws, rows) holds the exemplars of each class in order, by
+    number inside the class, and `weight` (draws, rows) the weights of rows. `products` (rows,
+    queries) are those of all rows with the queries; for `divide` see `score_support`. Where shots
+    leave no choice of exemplars, the support is the pool, in its own order: one set, whatever the
+    draw.
     """
     class_key, shots, distinct, members, start, is_outside = sampling
     draws = out.shape[0]
@@ -380,15 +378,7 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
                 gather(weight[d, begin:end], chosen, last, share)
             else:
                 key = enter(enter(stream, np.uint64(first + d)), class_key[n])
-                draw_support(
-                    key,
-                    member_rows,
-                    swaps,
-                    outside,
-                    last,
-                    distinct,
-                    chosen,
-                )
+                draw_support(key, member_rows, swaps, outside, last, distinct, chosen)
             score_support(
                 rows.rule,
                 divide,
@@ -405,6 +395,7 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
             )
             if drawn == shots.size:
                 continue
+            # The other shots get the whole pool; without weights it is the same in every draw.
             whole = out[d, drawn:, n]
             if d == 0 or is_weighted:
                 if is_weighted:
@@ -431,9 +422,10 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
 
 @kernel
 def score_queries(sampling, rows, streams, rank, weight, products, out):
-    """Fill out[q, d, shot, n] with a_n of query q by draw d of its own stream.
+    """Fill out[q, d, shot, n] with the logit of class n for query q, by draw d of its own stream.
 
-    `products` is (queries, rows). A call for each query from Python would take a tenth longer.
+    streams[q] is the stream of a query; `products` (queries, rows) are those of the queries with
+    all rows. A call for each query from Python would take a tenth longer.
     """
     for q in range(products.shape[0]):
         column = products[q].reshape((products.shape[1], 1))
@@ -453,7 +445,7 @@ def score_queries(sampling, rows, streams, rank, weight, products, out):
 
 @inner
 def gather(values, chosen, steps, out):
-    """Fill out with the values of the chosen rows."""
+    """Fill out[i] with values[chosen[i]], for the first `steps` chosen rows."""
     for i in range(steps):
         out[i] = values[chosen[i]]
 
@@ -472,7 +464,8 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
     """Fill out[d, n, i] with the i-th exemplar of class n in draw d, as a row of the table.
 
     The members of class n are members[class_start[n] : class_start[n + 1]], as rows; `outside` says
-    of each row whether it is outside the fold of the queries. No pool may be smaller than a draw.
+    of each row whether it is outside the fold of the queries, and so may be drawn. No class may
+    have fewer of these than a draw needs.
     """
     draws, classes, size = out.shape
     chosen = np.empty(size, np.uint64)
@@ -484,25 +477,19 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
         for d in range(draws):
             draw_stream = enter(stream, np.uint64(d))
             class_stream = enter(draw_stream, class_key[n])
-            draw_support(
-                class_stream,
-                order,
-                swaps,
-                allowed,
-                size,
-                distinct,
-                chosen,
-            )
+            draw_support(class_stream, order, swaps, allowed, size, distinct, chosen)
             for i in range(size):
                 out[d, n, i] = rows[chosen[i]]
 
 
 @kernel
 def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
-    """Fill out[d, shot, n, q] with a_n of query q by the first exemplars of chosen[d, n].
+    """Fill out[d, shot, n, q] with the logit of class n for query q by the rows chosen[d, n].
 
-    `matrix` holds the products of rows, or for the medoid their distances; where it is empty, these
-    are computed from the vectors. `products` are those of each row with the queries.
+    At shot s these are the first shots[s] of them. `rule` is a number in RULES. `matrix` (rows,
+    rows) holds the products of the vectors, or for the medoid their distances; if it is empty,
+    these are computed. `lengths` are the squared lengths of the vectors, `products` (rows, queries)
+    those of each row with the queries.
     """
     draws, _, classes, _ = out.shape
     steps = chosen.shape[2]
@@ -547,12 +534,13 @@ class Pools(NamedTuple):
 
 @kernel
 def count_supports(sampling, class_start, group, stream, first, pools, counts, power):
-    """Sum up the weights of the exemplars of each group in the supports of some draws.
+    """Sum up the weights of the exemplars of each group of recordings in the supports of draws.
 
     An exemplar weighs w: the sum of its weights in the folds in whose support of draw first + d it
-    is. counts[d, shot, g] gets w, where g is the group of its row, and power[n, shot] gets w². The
-    rows of `counts` beyond the shots are for the classes that do not vary at the last shot: each
-    has one, the counts at the last shot at which it does.
+    is. counts[d, shot, g] is the sum of w over the exemplars whose row is in group g, and w² of
+    class n is added to power[n, shot]. The rows of `counts` beyond the shots are for the classes
+    that give their whole pool at the last shot: each has one, with the counts at the last shot at
+    which it does not.
     """
     class_key, shots, distinct, members, _, _ = sampling
     kind, outside, drawn, steps, weight, total = pools
