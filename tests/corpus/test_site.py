@@ -14,12 +14,7 @@ import pytest
 import soundfile
 
 from callshot import score_detections, segment, synthesise_soundscape
-from callshot.corpus.synthetic.plan import (
-    ACTIVITY,
-    GAP_S,
-    SiteOptions,
-    plan_recordings,
-)
+from callshot.corpus.synthetic.plan import ACTIVITY, GAP_S, SiteOptions, plan_recordings
 from callshot.corpus.synthetic.site import generate_recording
 from callshot.corpus.synthetic.sounds import (
     BLOCK_S,

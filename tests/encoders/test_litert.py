@@ -112,8 +112,7 @@ def test_random_bytes_give_a_model_or_an_input_error(tmp_path_factory, data):
 
 
 needs_litert = pytest.mark.skipif(
-    find_spec("ai_edge_litert") is None,
-    reason="ai-edge-litert is not installed",
+    find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"
 )
 
 

@@ -50,11 +50,7 @@ from callshot.records import (
     no_progress,
     scale_progress,
 )
-from callshot.records.duplicates import (
-    NO_GROUP,
-    describe_duplicates,
-    find_duplicates,
-)
+from callshot.records.duplicates import NO_GROUP, describe_duplicates, find_duplicates
 from callshot.spans import Row, Spans, name_spans
 from callshot.storage import to_path
 
@@ -473,10 +469,7 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
 
 
 def check_audio(
-    segmentation: Segmentation,
-    segments: Spans,
-    threads: int | None,
-    progress: Progress,
+    segmentation: Segmentation, segments: Spans, threads: int | None, progress: Progress
 ) -> Segmentation:
     """Read the audio of all segments; turn unreadable ones into rejects.
 

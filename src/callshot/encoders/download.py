@@ -111,11 +111,7 @@ def download(
 
 
 def _append_bytes(
-    url: str,
-    part: Path,
-    start: int,
-    progress: ByteProgress,
-    size: int | None,
+    url: str, part: Path, start: int, progress: ByteProgress, size: int | None
 ) -> None:
     """Read a file from byte `start` on over one connection, and append it to `part`.
 

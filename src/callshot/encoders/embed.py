@@ -540,11 +540,7 @@ def embed_mixed_segments(
     if table.note:
         note = f"{table.note}; {note}"
     averaged = replace(
-        table,
-        spans=segments.take(complete),
-        matrix=means,
-        encoder=name,
-        note=note,
+        table, spans=segments.take(complete), matrix=means, encoder=name, note=note
     )
     by_row: dict[int, Reject] = {}
     for reject in rejects:

@@ -222,11 +222,7 @@ def encoder_fingerprint(
 
 
 def open_encoder(
-    spec: EncoderSpec,
-    *,
-    device: str = "cpu",
-    threads: int = 1,
-    sequences: bool = False,
+    spec: EncoderSpec, *, device: str = "cpu", threads: int = 1, sequences: bool = False
 ) -> Encoder:
     """Open an encoder; its weights must be on this machine.
 

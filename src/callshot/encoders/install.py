@@ -154,9 +154,7 @@ def download_weights(
         """Download a weight into the staging folder; an error says how to import it instead."""
         try:
             get_weight(
-                staged,
-                weight,
-                lambda share, what: progress(share / len(weights), what),
+                staged, weight, lambda share, what: progress(share / len(weights), what)
             )
         except InputError as error:
             raise InputError(

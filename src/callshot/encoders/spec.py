@@ -28,10 +28,7 @@ CAN_BE_AUTO = {
     "band": "when a new model is learned; give frequencies here, such as band=300-1000",
 }
 HAS_NONE = ("top_db", "band")  # options that can be switched off
-SHARED_LIMITS: Mapping[str, tuple[Any, ...]] = {
-    "pooling": POOLINGS,
-    "speed": SPEEDS,
-}
+SHARED_LIMITS: Mapping[str, tuple[Any, ...]] = {"pooling": POOLINGS, "speed": SPEEDS}
 RECOMMENDED = (
     "birdnet-v2.4 for birds; birdnet-v2.4 with --set speed=2 or 4 for elephants and other low "
     "calls; mfcc needs no download and finds fewer calls"

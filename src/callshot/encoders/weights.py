@@ -178,11 +178,7 @@ def _known_sha256(path: Path) -> str:
 # Making
 
 
-def get_weight(
-    encoder: str,
-    weight: Weight,
-    progress: Progress = no_progress,
-) -> Path:
+def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -> Path:
     """Return the path of a weight, after downloading it if necessary.
 
     An interrupted download resumes. A file of another size or sha256 is an error. `encoder` is the

@@ -42,13 +42,7 @@ from callshot.records.terms import (
     reference_classifier,
     scale_progress,
 )
-from callshot.spans import (
-    COMMON_FOLD,
-    FloatArray,
-    IntArray,
-    given_folds,
-    number_folds,
-)
+from callshot.spans import COMMON_FOLD, FloatArray, IntArray, given_folds, number_folds
 
 __all__ = [
     "BASELINE_KINDS",

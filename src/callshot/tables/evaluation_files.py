@@ -368,9 +368,7 @@ def describe_segmentation(
 
 
 def describe_folds(
-    folds: Folds,
-    classes: Sequence[ClassCount],
-    missing: Sequence[str],
+    folds: Folds, classes: Sequence[ClassCount], missing: Sequence[str]
 ) -> Facts:
     """Return how folds were made, what they allow, and the segments without a vector."""
     columns = ("label", "exemplars", "complete_to_k", "reason")

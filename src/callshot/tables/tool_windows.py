@@ -72,11 +72,7 @@ def make_windows(
 
     `vectors` is (windows, dimension).
     """
-    dtype = [
-        ("start_s", "<f8"),
-        ("end_s", "<f8"),
-        ("vector", "<f4", vectors.shape[1:]),
-    ]
+    dtype = [("start_s", "<f8"), ("end_s", "<f8"), ("vector", "<f4", vectors.shape[1:])]
     rows = np.zeros(len(vectors), dtype)
     rows["start_s"] = start_s
     rows["end_s"] = end_s

@@ -23,12 +23,7 @@ from callshot.corpus.annotations.rows import (
     read_text,
     split_lines,
 )
-from callshot.errors import (
-    InputError,
-    OptionError,
-    OutputError,
-    check_choice,
-)
+from callshot.errors import InputError, OptionError, OutputError, check_choice
 from callshot.files import atomic_path
 from callshot.spans import Row, Spans
 from callshot.storage import to_path

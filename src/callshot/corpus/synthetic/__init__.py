@@ -14,11 +14,7 @@ machine; another version of NumPy, SciPy or libsndfile may give others.
 """
 
 from callshot.corpus.synthetic.corpus import CorpusSummary, make_corpus, make_recording
-from callshot.corpus.synthetic.plan import (
-    COUNTS,
-    RARE,
-    plan_corpus,
-)
+from callshot.corpus.synthetic.plan import COUNTS, RARE, plan_corpus
 from callshot.corpus.synthetic.sounds import RecordingPlan
 
 __all__ = [

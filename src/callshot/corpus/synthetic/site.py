@@ -19,11 +19,7 @@ from scipy import fft
 
 from callshot.corpus.annotations import delimited, list_rows, raven
 from callshot.corpus.synthetic.corpus import CorpusSummary, Pcm, prepare_folder, to_pcm
-from callshot.corpus.synthetic.plan import (
-    SiteOptions,
-    plan_examples,
-    plan_recordings,
-)
+from callshot.corpus.synthetic.plan import SiteOptions, plan_examples, plan_recordings
 from callshot.corpus.synthetic.sounds import (
     BLOCK_S,
     DISTANCES_M,
@@ -55,13 +51,7 @@ RecordedCall = tuple[Row, int, Samples]
 Block = tuple[Samples, list[RecordedCall]]
 
 TABLE_SUFFIX = ".Table.1.selections.txt"
-FOLDERS = (
-    "recordings",
-    "raven",
-    "examples/recordings",
-    "examples/raven",
-    "clips",
-)
+FOLDERS = ("recordings", "raven", "examples/recordings", "examples/raven", "clips")
 MAX_WAV_BYTES = 2**32 - 2**16  # a WAV file cannot be longer, an RF64 file can
 README = """# A synthetic site
 

@@ -149,10 +149,7 @@ def export_hubert(weights: Path, target: Path, layer: int) -> None:
 
 
 def open_hubert(
-    path: Path,
-    *,
-    normalise: bool = True,
-    device: str = "cpu",
+    path: Path, *, normalise: bool = True, device: str = "cpu"
 ) -> "HubertModel":
     """Open an ONNX file of HuBERT, which maps a signal at 16 kHz to frames of 768 values.
 

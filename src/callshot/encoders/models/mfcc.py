@@ -20,12 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.windows import Float32Array, Model, check_signal
-from callshot.errors import (
-    OptionError,
-    check_choice,
-    check_range,
-    check_whole_number,
-)
+from callshot.errors import OptionError, check_choice, check_range, check_whole_number
 from callshot.records import FloatArray
 from callshot.records.terms import NO_LICENCE
 
@@ -66,9 +61,7 @@ class MfccOptions:
     def __post_init__(self) -> None:
         for name in ("rate_hz", "coefficients", "bands", "n_fft"):
             check_whole_number(
-                name,
-                getattr(self, name),
-                maximum=LARGEST.get(name, math.inf),
+                name, getattr(self, name), maximum=LARGEST.get(name, math.inf)
             )
         check_choice("mel", self.mel, MEL_SCALES)
         check_choice("padding", self.padding, PADDINGS)

@@ -170,11 +170,7 @@ def open_window_model(
 
 
 def run(
-    path: Path,
-    session: Any,
-    name: str,
-    signal: Float32Array,
-    outputs: Sequence[str],
+    path: Path, session: Any, name: str, signal: Float32Array, outputs: Sequence[str]
 ) -> list[Float32Array]:
     """Run a session on one input, and return the named outputs as float32.
 
