@@ -271,12 +271,14 @@ def _restore_workers(cluster: Any, count: int) -> None:
 
     Dask gives up a worker whose process was killed while it started.
     """
-    workers = cluster.workers
-    gone = ("closed", "failed")
-    closed = [name for name, nanny in workers.items() if nanny.status.name in gone]
-    for name in closed:
-        del workers[name]
-    if closed:
+    gone = [
+        name
+        for name, nanny in cluster.workers.items()
+        if nanny.status.name in ("closed", "failed")
+    ]
+    for name in gone:
+        del cluster.workers[name]
+    if gone:
         cluster.scale(count)
 
 
@@ -313,29 +315,28 @@ def find_scheduler(where: str) -> str:
 
 def _check_scheduler(address: str) -> None:
     """Raise an error unless a scheduler answers; a client would wait for one without end."""
-    with Pool(1) as pool:
-        answer = asyncio.wait_for(_ask_for_kind(address), 2 * CONNECT_S)
-        kind = pool.submit(asyncio.run, answer).result()
-        if kind != "Scheduler":
-            raise ClusterError(f"it is a {kind} of Dask")
-
-
-async def _ask_for_kind(address: str) -> str:
-    """Return what is behind an address: Scheduler, Worker or Nanny."""
     from distributed.comm import connect
     from distributed.core import send_recv
     from distributed.security import Security
 
-    options = Security().get_connection_args("client")
-    connection = await connect(address, timeout=CONNECT_S, **options)
-    identity = await send_recv(connection, op="identity", reply=True)
-    await connection.close()
-    return str(identity["type"])
+    async def ask_for_kind() -> str:
+        """Return what is behind the address: Scheduler, Worker or Nanny."""
+        options = Security().get_connection_args("client")
+        connection = await connect(address, timeout=CONNECT_S, **options)
+        identity = await send_recv(connection, op="identity", reply=True)
+        await connection.close()
+        return str(identity["type"])
+
+    with Pool(1) as pool:
+        answer = asyncio.wait_for(ask_for_kind(), 2 * CONNECT_S)
+        kind = pool.submit(asyncio.run, answer).result()
+    if kind != "Scheduler":
+        raise ClusterError(f"it is a {kind} of Dask")
 
 
 @contextmanager
 def _explain_silence(where: str) -> Iterator[None]:
-    """Turn what Dask raises where no scheduler answers into one line."""
+    """Turn any error of the block into a ClusterError: no scheduler answers at `where`."""
     try:
         yield
     except Exception as error:

@@ -91,7 +91,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class _Task:
-    """Items that are one task; `workers` may run it; if empty, all may."""
+    """Items of a job, by number, that one worker runs one after another.
+
+    workers   the addresses of those that may run it; if empty, all may
+    is_alone  whether it is the only task that runs, because its item may have ended a process
+    """
 
     numbers: Sequence[int]
     workers: Sequence[str] = ()
