@@ -94,12 +94,3 @@ def test_a_gpu_is_asked_for_and_announced():
 def test_a_command_that_has_no_cluster_is_refused(words, message):
     with pytest.raises(OptionError, match=message):
         make_batch_file("slurm", words, workers=2)
-
-
-def test_a_file_of_somebody_else_is_kept(tmp_path):
-    file = tmp_path / "job.sh"
-    file.write_text("mine")
-    words = ["batch", "slurm", "-o", str(file), "--", "index", "a"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code != 0
-    assert file.read_text() == "mine"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ pytest.importorskip("distributed")
 RATE_HZ = 16000
 RECORDINGS = 24
 KILLS = 3
+PATH = os.pathsep.join(path for path in sys.path if path)
 
 
 @pytest.fixture(scope="module")
@@ -167,16 +168,22 @@ def test_a_result_that_no_worker_can_write_ends_the_job(tmp_path, cluster):
     assert count_tries(tmp_path, "unwritten") == 3
 
 
-def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
+@contextmanager
+def run_in_threads(folder, count):
+    """Yield a run of a job with one item, and the cluster of threads that it is for."""
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr(run_job_module, "COUNT_S", 0.2)
     options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
     with (
-        LocalCluster(n_workers=0, threads_per_worker=1, **options) as workers,
+        LocalCluster(n_workers=count, threads_per_worker=1, **options) as workers,
         Client(workers, set_as_default=False) as client,
     ):
-        run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
+        yield JobRun(client, make_job(folder, ["good"]), Usage()), workers
+
+
+def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_job_module, "COUNT_S", 0.2)
+    with run_in_threads(tmp_path, 0) as (run, workers):
         monkeypatch.setattr(
             run, "_first_tasks", lambda: [_Task([0], ["inproc://gone"])]
         )
@@ -185,14 +192,7 @@ def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
 
 
 def test_a_result_counts_although_its_worker_died_meanwhile(tmp_path, monkeypatch):
-    from distributed import Client, LocalCluster
-
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, **options) as workers,
-        Client(workers, set_as_default=False) as client,
-    ):
-        run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
+    with run_in_threads(tmp_path, 1) as (run, _):
         receive = run._receive
 
         def lose_first(future, result):
@@ -244,6 +244,25 @@ def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypat
         run_job(cluster, tmp_path, ["good"])
 
 
+@contextmanager
+def add_worker(cluster, folder, *words, path=PATH):
+    """Yield the process of a third worker of the cluster, started by a command in a folder."""
+    address = cluster.client.scheduler.address
+    command = ["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    certificates = name_variables(list_certificates(cluster.client.security))
+    with subprocess.Popen(
+        [sys.executable, "-m", "dask", *command, *words],
+        env={**os.environ, **certificates, "PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+    ) as process:
+        try:
+            cluster.client.wait_for_workers(3, timeout=60)
+            yield process
+        finally:
+            process.terminate()
+
+
 def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
     tmp_path, cluster, monkeypatch
 ):
@@ -251,28 +270,18 @@ def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
     stopped = next(iter(cluster.client.run(os.getpid).values()))
     (tmp_path / "callshot").mkdir()
     (tmp_path / "callshot/__init__.py").write_text("raise ImportError")
-    address = cluster.client.scheduler.address
-    words = ["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-    certificates = name_variables(list_certificates(cluster.client.security))
     message = r"worker tls://\S+ has no callshot, but the client has callshot \d"
-    with subprocess.Popen(
-        [sys.executable, "-m", "dask", *words],
-        env={**os.environ, **certificates, "PYTHONPATH": str(tmp_path)},
-        stderr=subprocess.DEVNULL,
-        cwd=tmp_path,
-    ) as process:
+    with add_worker(cluster, tmp_path, path=str(tmp_path)):
+        os.kill(stopped, signal.SIGSTOP)
         try:
-            cluster.client.wait_for_workers(3, timeout=60)
-            os.kill(stopped, signal.SIGSTOP)
             with (
                 pytest.raises(ClusterError, match=message),
                 use_certificate(cluster.client.security),
-                callshot.open_cluster(address),
+                callshot.open_cluster(cluster.client.scheduler.address),
             ):
                 pass
         finally:
             os.kill(stopped, signal.SIGCONT)
-            process.terminate()
 
 
 def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster):
@@ -312,8 +321,7 @@ def test_a_job_that_ends_early_does_not_cost_the_next_one_its_reports(
 def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch):
     monkeypatch.setattr(run_job_module, "NO_WORKERS_S", 1.0)
     file = tmp_path / "scheduler.json"
-    paths = os.pathsep.join(path for path in sys.path if path)
-    options = {"env": {**os.environ, "PYTHONPATH": paths}, "stderr": subprocess.DEVNULL}
+    options = {"env": {**os.environ, "PYTHONPATH": PATH}, "stderr": subprocess.DEVNULL}
     words = ["--scheduler-file", str(file), "--no-dashboard"]
     dask = [sys.executable, "-m", "dask"]
     scheduler = [*dask, "scheduler", *words, "--host", "127.0.0.1", "--port", "0"]
@@ -340,20 +348,9 @@ def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch
 def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
     with pytest.raises(ClusterError, match="no worker announces the resource GPU"):
         run_job(cluster, tmp_path, ["good"], needs_gpu=True)
-    address = cluster.client.scheduler.address
-    words = ["worker", address, "--resources", "GPU=1", "--nthreads", "1"]
-    command = [sys.executable, "-m", "dask", *words, "--no-nanny", "--no-dashboard"]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    certificates = name_variables(list_certificates(cluster.client.security))
-    environment = {**os.environ, **certificates, "PYTHONPATH": paths}
-    options = {"env": environment, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **options) as process:
-        try:
-            cluster.client.wait_for_workers(3, timeout=60)
-            items = [f"process {number}" for number in range(12)]
-            outcomes = run_job(cluster, tmp_path, items, needs_gpu=True)
-        finally:
-            process.terminate()
+    with add_worker(cluster, tmp_path, "--resources", "GPU=1") as process:
+        items = [f"process {number}" for number in range(12)]
+        outcomes = run_job(cluster, tmp_path, items, needs_gpu=True)
     assert set(outcomes.values()) == {str(process.pid)}
     assert len(outcomes) == len(items)
 
@@ -483,7 +480,8 @@ def test_a_recording_whose_worker_died_after_writing_it_counts_as_added(
         """Runs everything twice, as if all workers died between their work and their reports."""
 
         def run(self, job):
-            written.extend(outcome.value[-1][2][1] for outcome in cluster.run(job))
+            last_steps = [outcome.value[-1] for outcome in cluster.run(job)]
+            written.extend(step.outcome.is_new for step in last_steps)
             yield from cluster.run(job)
 
         def add_audio(self, seconds):
