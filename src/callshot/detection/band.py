@@ -73,7 +73,7 @@ def find_band(
 
 
 def _round_edge(edge_hz: float, direction: Callable[[float], int]) -> float:
-    """Return a frequency with two digits, rounded in a direction.
+    """Return a frequency rounded to two digits, up (`math.ceil`) or down (`math.floor`).
 
     >>> _round_edge(1062.0, math.ceil), _round_edge(31.2, math.floor)
     (1100.0, 31.0)
@@ -124,7 +124,9 @@ def measure_overlap(examples: Vectors, background: Background | None) -> float |
 
 
 def is_better(in_all: float | None, in_band: float | None) -> bool:
-    """Return whether a band is worth its cost; both are results of `measure_overlap`.
+    """Return whether a band is worth its cost.
+
+    `in_all` and `in_band` are results of `measure_overlap`, for all frequencies and for the band.
 
     >>> is_better(0.10, 0.02), is_better(0.002, 0.001), is_better(0.10, 0.08)
     (True, False, False)
@@ -135,7 +137,7 @@ def is_better(in_all: float | None, in_band: float | None) -> bool:
 
 
 def describe_choice(band: str, in_all: float | None, in_band: float | None) -> str:
-    """Return why a band is used or not, and what it costs."""
+    """Return why a band is used or not, and what it costs; for overlaps as in `is_better`."""
     if in_all is None or in_band is None:
         return (
             f"the boxes lie at {band} Hz; whether this band is better cannot be measured without "

@@ -46,6 +46,7 @@ from callshot.detection.nearest import (
     ShareScorer,
     Site,
     split_blocks,
+    squared_distances,
 )
 from callshot.detection.verdicts import Calibration, calibrate
 from callshot.errors import InputError, OptionError
@@ -87,7 +88,7 @@ class Detector:
     def score(self, vectors: FloatMatrix) -> FloatArray:
         """Return the score of each class for each window, windows × classes."""
         if self.weights is None:
-            return -_squared_distances(vectors, self.means)
+            return -squared_distances(vectors, self.means)
         return np.asarray(vectors @ self.weights.T + self.bias, np.float64)
 
     def search(
@@ -110,7 +111,7 @@ class Detector:
 
     def distances(self, vectors: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""
-        return np.asarray(np.sqrt(_squared_distances(vectors, self.means)))
+        return np.asarray(np.sqrt(squared_distances(vectors, self.means)))
 
 
 def make_detector(
@@ -242,7 +243,10 @@ def make_scorer(
 
 
 def find_covariances(background: Background | None) -> Covariances | None:
-    """Measure the covariances of all windows; None where there are too few or they have calls."""
+    """Measure the covariances of all windows of background.
+
+    Return None if there are too few, or if they are of recordings without labels, with calls.
+    """
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
     if UNLABELLED in background.origins:
@@ -303,16 +307,6 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
     return keep
 
 
-def _squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
-    """Return |z − c|² of each vector z and class mean c, vectors × classes."""
-    rows = np.asarray(vectors, np.float64)
-    # |z|² − 2 z·c + |c|²
-    row_squares = np.einsum("nd,nd->n", rows, rows)[:, None]
-    mean_squares = np.einsum("nd,nd->n", means, means)
-    squares = row_squares - 2 * rows @ means.T + mean_squares
-    return np.asarray(np.maximum(squares, 0.0))
-
-
 def find_median_scores(model: Model, covariances: Covariances) -> FloatArray:
     """Score examples for their own class; return the median score of each class."""
     weights, bias = covariances.whole.find_discriminants(model.means)
@@ -362,8 +356,9 @@ def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """
     low, high = QUANTILES
     low_score, high_score = np.quantile(scores, QUANTILES, axis=0)
-    # As many windows exceed a score as exp(−score / scale) says.
-    scale = (high_score - low_score) / np.log((1 - low) / (1 - high))
+    # The number of windows that exceed a score is proportional to exp(−score / scale).
+    ratio = (1 - low) / (1 - high)  # of the windows above the two scores
+    scale = (high_score - low_score) / np.log(ratio)
     windows_above_low = (1 - low) * len(scores)
     excess = scale * np.log(windows_above_low / allowed)
     return np.asarray(low_score + excess)
@@ -396,9 +391,10 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
 
 
 def _make_detector_of_examples(model: Model) -> Detector:
-    """Return a detector without background.
+    """Return a detector without background, whose scores are −|z − c|².
 
-    Thresholds are minus the largest squared distance of an example from the others of its class.
+    The threshold of a class is minus the largest squared distance of an example from the mean of
+    the others.
     """
     thresholds = np.full(len(model.classes), np.nan)
     for number, name in enumerate(model.classes):

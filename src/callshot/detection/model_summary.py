@@ -261,7 +261,7 @@ class ExampleTests(NamedTuple):
 def expect_scan(
     model: Model, false_alarms_per_h: float, max_parts: int = MAX_PARTS
 ) -> Expectation:
-    """Return the detector of a model, what it finds in other recordings, and false alarms.
+    """Return what a scan by thresholds is expected to find in other recordings.
 
     Recordings of examples are left out in at most `max_parts` parts: fewer parts take less time,
     and give more pessimistic results.
@@ -483,7 +483,10 @@ def expect_recall(model: Model, expected: Expectation) -> Interval | None:
 
 
 def explain_unknown(model: Model) -> str:
-    """Return why nobody can know what a scan finds: a key of the sentences; "" if one can."""
+    """Return why it cannot be predicted what a scan finds; "" if it can.
+
+    The reason is a key in the macro `model` of `sentences.txt`.
+    """
     background = model.background
     if are_clips(model):
         return "clips"

@@ -104,6 +104,16 @@ def find_roots(vectors: FloatMatrix) -> FloatArray:
     return signed_root(np.asarray(vectors, np.float32)).astype(np.float64)
 
 
+def squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
+    """Return |z − c|² of each vector z and mean c, vectors × means."""
+    rows = np.asarray(vectors, np.float64)
+    # |z|² − 2 z·c + |c|²
+    row_squares = np.einsum("nd,nd->n", rows, rows)[:, None]
+    mean_squares = np.einsum("nd,nd->n", means, means)
+    squares = row_squares - 2 * rows @ means.T + mean_squares
+    return np.asarray(np.maximum(squares, 0.0))
+
+
 def measure_site(
     index: Index, recordings: Sequence[IndexedRecording], examples: FloatMatrix
 ) -> Site:
@@ -199,7 +209,7 @@ def read_site(path: Path) -> Site:
 class ShareScorer:
     """Scores windows by how far they are on the way from the background, 0, to a mean, 1.
 
-    All vectors are scaled roots.
+    All vectors are scaled roots (`Site.transform`).
 
     means       means × dimensions
     background  (dimensions,)
@@ -232,11 +242,7 @@ class ShareScorer:
 
     def distances(self, scaled: FloatMatrix) -> FloatArray:
         """Return the distance of each window from each mean, windows × means."""
-        rows = np.asarray(scaled, np.float64)
-        lengths = np.einsum("nd,nd->n", rows, rows)[:, None]
-        mean_lengths = np.einsum("nd,nd->n", self.means, self.means)
-        squares = lengths - 2 * rows @ self.means.T + mean_lengths
-        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+        return np.asarray(np.sqrt(squared_distances(scaled, self.means)))
 
 
 @dataclass(frozen=True, eq=False)

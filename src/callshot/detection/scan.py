@@ -486,7 +486,10 @@ def _find_windows(
     cluster: Cluster | None,
     progress: Progress,
 ) -> _FoundWindows:
-    """Find the windows with a call; of `best_windows`, where given, only these count."""
+    """Find the windows with a call in each recording.
+
+    With `best_windows` (columns recording and start_s), only these count.
+    """
     found = _FoundWindows(recordings=[], windows=[], silent=[], rejects=[])
     total_s = sum(recording.duration_s for recording in recordings)
     for recording, windows in find_active_windows(
@@ -522,7 +525,10 @@ def _join_windows(
     by_sound: bool,
     threads: int | None,
 ) -> tuple[Frame, list[str]]:
-    """Return the events that windows with a call make, and notes on unreadable recordings."""
+    """Make events of the windows with a call; return also notes on unreadable recordings.
+
+    `by_sound`: the sound of the recordings shows where calls begin and end.
+    """
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     labels = {label for columns in found.windows for label in columns["label"]}

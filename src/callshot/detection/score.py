@@ -339,7 +339,10 @@ class _Inputs:
     def read(
         self, source: Events, columns: Mapping[str, str] | None = None, *, check: bool
     ) -> Frame:
-        """Return the events of a file or frame, by the names of the recordings."""
+        """Return the events of a file or frame, with the names that the recordings have.
+
+        `check` as in `read_events`. Rejects and notes are added to those of this object.
+        """
         if isinstance(source, pl.DataFrame):
             places = pl.DataFrame(schema=PLACE).clear(len(source))
             table = EventTable(complete_events(source).hstack(places))
@@ -500,6 +503,7 @@ def write_scores(
     """Write the frames that have rows, rejects, and curves as PDF and PNG; return the paths."""
 
     def make(folder: Path) -> list[str]:
+        """Write all files to a folder; return their names."""
         names = []
         for name, attribute in FRAMES.items():
             frame = getattr(result, attribute)

@@ -38,6 +38,7 @@ def say(macro: str, *facts: object) -> list[str]:
 
 @cache
 def _load_macros() -> Any:
+    """Return the template `sentences.txt`, whose attributes are its macros."""
     environment = Environment(
         loader=PackageLoader("callshot.detection"),
         undefined=StrictUndefined,

@@ -135,7 +135,13 @@ def find_windows(
         per_recording = count
     check_whole_number("per_recording", per_recording)
     check_choice("distance", distance, DISTANCES)
-    opened = index if isinstance(index, Index) else _open_inside(to_path(index))
+    if isinstance(index, Index):
+        opened = index
+    else:
+        folder = to_path(index)
+        inside = folder / INDEX_FOLDER  # of a folder of a scan or of labels
+        is_inside = not is_index(folder) and is_index(inside)
+        opened = open_index(inside if is_inside else folder)
     vector = embed_example(str(example), opened, device=device, threads=threads)
     nearest = []  # windows of each recording
     rejects = list(opened.rejects)
@@ -151,14 +157,6 @@ def find_windows(
     ranked = windows.sort("distance", "recording", "start_s").head(count)
     rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
     return FoundWindows(ranked.with_columns(rank=rank), rejects)
-
-
-def _open_inside(folder: Path) -> Index:
-    """Open an index, or the one in a folder of a scan or of labels."""
-    inside = folder / INDEX_FOLDER
-    if not is_index(folder) and is_index(inside):
-        return open_index(inside)
-    return open_index(folder)
 
 
 def check_window_list(path: Path) -> None:

@@ -86,7 +86,7 @@ class IndexSettings:
         return IMPORTED in self.fingerprint
 
     def row_dtype(self) -> np.dtype[np.void]:
-        """Return the type of a row."""
+        """Return the NumPy type of a row of a file of windows."""
         return np.dtype(
             [
                 ("start_s", "<f8"),

@@ -305,7 +305,10 @@ class IndexTarget:
         return rows
 
     def enter(self, entry: IndexedRecording, files: Sequence[Path]) -> None:
-        """Add a recording whose windows are written; of `files`, remove those of other states."""
+        """Add a recording whose windows are written to the index.
+
+        `files` are those that the index had of it; windows of an earlier state are removed.
+        """
         write_indexed(self.out, entry)
         stamp = entry.spans[0].partition("-")[0]
         for path in files:
@@ -619,6 +622,7 @@ def _measure_missing(
         names = {entry.parent.name for entry in entries}
 
     def measure(path: str) -> float | str | None:
+        """Return the size of a recording, the reason of an error, or None if it is indexed."""
         file = target.root / path
         try:
             stamp = find_stamp(file)
