@@ -26,26 +26,29 @@ def generated():
         sys.path.remove(str(DOCS))
 
 
-def test_the_page_of_options_has_every_command_with_its_options(generated):
+def test_the_page_of_options_has_every_command_and_key_with_its_options(generated):
     page = generated.make_pages()["options.md"]
     names = [name for name, _ in generated.list_commands()]
     assert {"run", "scan", "encoders get", "doctor"} <= set(names)
     for name in names:
         assert f"## callshot {name}\n" in page
     assert "`--false-alarms`" in page
+    of_study = page.partition("## study.toml")[2]
+    for classes in STUDY_TABLES.values():
+        for key in list_options(*classes):
+            assert f"| `{key}` |" in of_study
 
 
-def test_the_page_of_columns_has_every_schema(generated):
-    page = generated.make_pages()["columns.md"]
+def test_pages_list_every_schema_public_function_encoder_and_format(generated):
+    pages = generated.make_pages()
     for column in frames.EVENTS:
-        assert f"| `{column}` |" in page
-    assert "## crossovers\n" in page
-
-
-def test_the_page_on_python_has_every_public_function(generated):
-    page = generated.make_pages()["python.md"]
-    assert "::: callshot.api.evaluate\n" in page
-    assert "::: callshot.fewshot.centroid.CentroidClassifier" in page
+        assert f"| `{column}` |" in pages["columns.md"]
+    assert "## crossovers\n" in pages["columns.md"]
+    assert "::: callshot.api.evaluate\n" in pages["python.md"]
+    assert "::: callshot.fewshot.centroid.CentroidClassifier" in pages["python.md"]
+    for name in ("mfcc", "birdnet-v2.4", "textgrid", "csv", "kaleidoscope"):
+        assert f"| `{name}` |" in pages["registries.md"]
+    assert "(2021): BirdNET" in pages["registries.md"]
 
 
 def test_pages_link_to_no_file_outside_the_site(generated):
@@ -59,17 +62,3 @@ def test_pages_link_to_no_file_outside_the_site(generated):
 def test_the_script_of_the_search_is_unchanged(generated):
     content = (DOCS / generated.SEARCH_FILE).read_bytes()
     assert hashlib.sha256(content).hexdigest() == generated.SEARCH_SHA256
-
-
-def test_the_page_of_options_has_every_key_of_the_study_file(generated):
-    page = generated.make_pages()["options.md"].partition("## study.toml")[2]
-    for classes in STUDY_TABLES.values():
-        for key in list_options(*classes):
-            assert f"| `{key}` |" in page
-
-
-def test_the_page_of_registries_has_every_encoder_and_format(generated):
-    page = generated.make_pages()["registries.md"]
-    for name in ("mfcc", "birdnet-v2.4", "textgrid", "csv", "kaleidoscope"):
-        assert f"| `{name}` |" in page
-    assert "(2021): BirdNET" in page

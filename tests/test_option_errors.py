@@ -55,38 +55,17 @@ def test_words_that_are_no_options_may_look_like_some(capsys):
     assert "callshot scan m.npz --out " in capsys.readouterr().out
 
 
-OF_RECORDINGS = {
-    "--best": "1",
-    "--false-alarms": "1",
-    "--precision": "1",
-    "--hop": "1",
-    "--gap": "0",  # the default, too
-    "--edges": "sound",
-    "--adapt": "none",
-    "--to": "raven",
-    "--clips": "1",
-    "--max-hz": "500",
-    "--seed": "1",
-    "--follow-links": None,
-    "--cluster": "local:1",
-}
-OF_SEGMENTS = {"--audio": "audio", "--store": "store"}
-
-
-@pytest.mark.parametrize("option", OF_RECORDINGS)
-def test_options_of_recordings_are_refused_where_segments_are_labelled(option, capsys):
-    words = [option, OF_RECORDINGS[option]]
-    words = [word for word in words if word is not None]
-    run("scan", "m.npz", "--segments", "s.parquet", *words, "--out", "o", code=2)
-    error = capsys.readouterr().err
-    assert f"callshot: {option}: cannot be combined with --segments" in error
-
-
-@pytest.mark.parametrize("option", OF_SEGMENTS)
-def test_options_of_segments_are_refused_where_recordings_are_scanned(option, capsys):
-    run("scan", "m.npz", "audio", option, OF_SEGMENTS[option], "--out", "o", code=2)
-    error = capsys.readouterr().err
-    assert f"callshot: {option}: only for --segments; remove it" in error
+def test_options_of_segments_and_of_recordings_are_told_apart(capsys):
+    labelling = ("scan", "m.npz", "--segments", "s.parquet", "--out", "o")
+    for words in ("--best 1", "--gap 0", "--follow-links", "--cluster local:1"):
+        run(*labelling, *words.split(), code=2)
+        option = words.partition(" ")[0]
+        error = capsys.readouterr().err
+        assert f"callshot: {option}: cannot be combined with --segments" in error
+    for option in ("--audio", "--store"):
+        run("scan", "m.npz", "audio", option, "folder", "--out", "o", code=2)
+        error = capsys.readouterr().err
+        assert f"callshot: {option}: only for --segments; remove it" in error
 
 
 def test_a_file_that_is_called_like_an_option_is_not_taken_for_it(
