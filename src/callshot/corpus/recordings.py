@@ -685,7 +685,8 @@ def _reject_namesakes(result: CorpusAnnotations) -> None:
         path = row["path"]
         name = row["path_written"] or ""
         folders = unmatched[path][name]
-        if not folders or folders.rpartition("/")[2] == root_name:
+        _, _, innermost = folders.rpartition("/")
+        if not folders or innermost == root_name:
             rows.append(row)
             continue
         guesses.setdefault(path, name)

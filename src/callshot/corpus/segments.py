@@ -98,7 +98,8 @@ def segment_corpus(
 
     Each annotation becomes a segment or a reject with a reason; nothing is dropped in silence. The
     parameters are those of `callshot.segment`. Without `check`, audio is not read, and unreadable
-    segments are found later. If recordings are `known` already, no file of them is looked for.
+    segments are found later. `known` has recordings by path, if their headers are known: then no
+    audio file is looked for.
     """
     # Labels are renamed by the user, then spelt as the corpus does.
     options = options or default_options(corpus)

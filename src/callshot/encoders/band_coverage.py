@@ -179,8 +179,8 @@ def resolve_speeds(
 ) -> JoinedEncoder:
     """Return an encoder in which speeds chosen for these calls take the place of speed=auto.
 
-    A spec becomes one for each of its speeds; or, if these cannot be joined, one at the speed that
-    is farther from 1.
+    A spec becomes one for each of its speeds; without `can_join`, one at the speed that is farther
+    from 1.
     """
     specs = []
     for spec in joined_encoder.specs:

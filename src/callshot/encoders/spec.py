@@ -200,6 +200,7 @@ def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
                 f"{spec.name}: no option {name!r}{hint}; options: {listed}"
             )
         values[name] = _parse_option(spec, name, text, values[name])
+    # What remains of the values are the options of windows.
     options = {name: values.pop(name) for name in spec.options}
     dimension = options.get(spec.dimension_option, spec.dimension)
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}

@@ -129,22 +129,22 @@ def read_reference_scores(
     _check_values(path, rows, "name", lambda name: name.strip() not in taken, expected)
     _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
 
-    known = {}
+    row_of_key = {}
     for number, row in enumerate(rows, 1):
         key = tuple(row[name] for name in REFERENCE_KEY)
-        if key in known:
+        if key in row_of_key:
             raise InputError(
                 f"{path}: row {number}: {row['name']!r} is there already with the same corpus, "
                 "encoder, scoring and metric; keep one row"
             )
-        known[key] = row
+        row_of_key[key] = row
     references = []
-    for key, row in known.items():
-        for corpus in [row["corpus"]] if row["corpus"] else corpora:
+    for (_, *rest), row in row_of_key.items():
+        row_corpora = [row["corpus"]] if row["corpus"] else corpora
+        for corpus in row_corpora:
             # A row of the corpus itself goes before one without a corpus.
-            if known.get((corpus, *key[1:]), row) is row:
-                value = float(row["value"])
-                reference = {**row, "corpus": corpus, "value": value}
+            if row_of_key.get((corpus, *rest), row) is row:
+                reference = {**row, "corpus": corpus, "value": float(row["value"])}
                 references.append(reference | NOT_RESAMPLED)
     return pl.DataFrame(references, schema=dict(BASELINES))
 

@@ -7,6 +7,7 @@ nothing, and a label may have quotes of its own; cells are quoted where the head
 
 import csv
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 
@@ -171,20 +172,18 @@ def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int
     `selections` has the cells of each row by its number. The row with the first spectrogram of a
     selection is kept, or the first row if it has none.
     """
-    key_of_row = {}  # rows of one selection have the same key
-    kept_view: dict[object, str] = {}  # by the key of the selection
+    views_by_selection = defaultdict[object, dict[int, str]](dict)  # view by row
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
-            view = cells["View"]
             key = tuple(map(cells.get, SELECTION_KEY))
-            key_of_row[number] = key
-            first = kept_view.setdefault(key, view)
-            if "spectrogram" in view.lower() and "spectrogram" not in first.lower():
-                kept_view[key] = view
+            views_by_selection[key][number] = cells["View"]
     repeated = set()
-    for number, key in key_of_row.items():
-        if selections[number]["View"] != kept_view[key]:
-            repeated.add(number)
+    for views in views_by_selection.values():
+        spectrograms = [
+            view for view in views.values() if "spectrogram" in view.lower()
+        ]
+        kept_view = [*spectrograms, *views.values()][0]
+        repeated |= {number for number, view in views.items() if view != kept_view}
     return repeated
 
 

@@ -764,6 +764,7 @@ def _make_engine(engine: Engine, start_s: float, rate_hz: int) -> Samples:
     cycles = engine.pitch_hz * (time_s - fall_s)
     highest_hz = (1 + engine.drift) * engine.pitch_hz
     wave = read_wave(cycles, ENGINE_TILT, highest_hz, rate_hz)
+    # The level is that of whole cycles, whatever part of them is in the block.
     one_cycle = np.linspace(0, 1, 4096)
     period = read_wave(one_cycle, ENGINE_TILT, highest_hz, rate_hz)
     power = np.mean(period**2)
