@@ -87,10 +87,7 @@ def test_labels_without_events_have_rows_if_they_are_given():
 
 
 def test_hours_without_a_recording_are_not_zero():
-    times = {
-        "a": ("2026-03-01T05:00:00", 3600.0),
-        "b": ("2026-03-03T06:00:00", 3600.0),
-    }
+    times = {"a": ("2026-03-01T05:00:00", 3600.0), "b": ("2026-03-03T06:00:00", 3600.0)}
     events = events_frame([make_event("b", 1.0, "roar")])
     counts = count_activity(events, times)
     days = [date(2026, 3, day) for day in (1, 2, 3)]

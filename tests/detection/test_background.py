@@ -8,11 +8,7 @@ import soundfile as sf
 
 import callshot
 from callshot.detection import background as background_module
-from callshot.detection.background import (
-    find_event_threshold,
-    find_free,
-    find_sampled,
-)
+from callshot.detection.background import find_event_threshold, find_sampled
 from callshot.detection.learn import learn
 from callshot.detection.model import load_model, merge_models, write_model
 from callshot.errors import InputError
@@ -136,18 +132,6 @@ def test_a_sample_is_the_same_in_whatever_order_parts_come(site, store, monkeypa
         first, second, third = (parts[n] for n in order)
         merged = merge_models(merge_models(first, second), third).background
         np.testing.assert_array_equal(merged.vectors, whole.background.vectors)
-
-
-def test_free_windows_are_those_of_the_definition():
-    rng = np.random.default_rng(0)
-    start_s = np.arange(0, 60, 1.5)
-    calls_s = [(t, t + rng.uniform(0.1, 4)) for t in rng.uniform(0, 60, 8)]
-    free = find_free(start_s, 3.0, calls_s)
-    for window_s, is_free in zip(start_s, free, strict=True):
-        touched = any(
-            min(end, window_s + 3.0) > max(start, window_s) for start, end in calls_s
-        )
-        assert is_free == (not touched)
 
 
 def test_a_larger_corpus_keeps_a_subset_of_the_sample_of_a_smaller_one():

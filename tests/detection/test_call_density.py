@@ -7,11 +7,7 @@ from scipy import stats
 
 from callshot.detection import score
 from callshot.detection.events import complete_events
-from callshot.detection.score import (
-    estimate_density,
-    find_verdicts,
-    quantile_edges,
-)
+from callshot.detection.score import estimate_density, find_verdicts, quantile_edges
 from callshot.errors import InputError
 
 

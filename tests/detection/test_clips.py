@@ -17,11 +17,7 @@ from callshot.detection.clips import (
     draw_spectrogram,
     write_clips,
 )
-from callshot.detection.events import (
-    events_frame,
-    open_recordings,
-    read_events,
-)
+from callshot.detection.events import events_frame, open_recordings, read_events
 from callshot.errors import OptionError, OutputError
 from test_cli import run
 

@@ -13,11 +13,7 @@ from callshot.detection.background import (
     score_held_out,
     split_background,
 )
-from callshot.detection.detector import (
-    find_covariances,
-    find_thresholds,
-    make_detector,
-)
+from callshot.detection.detector import find_covariances, find_thresholds, make_detector
 from callshot.detection.learn import learn
 from callshot.detection.model_summary import (
     describe_model,

@@ -10,11 +10,7 @@ import pytest
 import soundfile
 from polars.testing import assert_frame_equal
 
-from callshot.detection.events import (
-    events_frame,
-    open_recordings,
-    read_events,
-)
+from callshot.detection.events import events_frame, open_recordings, read_events
 from callshot.detection.exports import export_events
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records.frames import EVENTS
@@ -219,11 +215,10 @@ def test_recordings_that_differ_in_their_suffix_have_files_of_their_own(
     assert back.select(columns).equals(events.sort(columns).select(columns))
 
 
-def test_one_table_for_all_needs_the_recordings(tmp_path):
-    with pytest.raises(OptionError, match="needs their lengths"):
-        export_events(make_events(), "raven-all", tmp_path / "out")
-
-
-def test_an_unknown_format_is_an_error_with_the_nearest_name(tmp_path):
-    with pytest.raises(OptionError, match="did you mean audacity"):
-        export_events(make_events(), "audacty", tmp_path / "out")
+@pytest.mark.parametrize(
+    ("format", "message"),
+    [("audacty", "did you mean audacity"), ("raven-all", "needs their lengths")],
+)
+def test_an_unknown_format_and_missing_recordings_are_errors(tmp_path, format, message):
+    with pytest.raises(OptionError, match=message):
+        export_events(make_events(), format, tmp_path / "out")

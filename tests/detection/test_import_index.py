@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import callshot
-from callshot.detection.index.import_index import clean_name, import_index
+from callshot.detection.index.import_index import import_index
 from callshot.detection.nearest import find_roots, measure_site
 from callshot.errors import InputError, OptionError
 from callshot.review.sources import SourceOptions, open_source
@@ -108,11 +108,6 @@ def test_recordings_without_windows_are_noted(tmp_path):
     index, notes = import_index(tmp_path, tmp_path / "index", "birdnet")
     assert [one.path for one in index.recordings] == ["a"]
     assert notes == ["b: has no windows"]
-
-
-def test_names_of_recordings_lead_to_no_other_folder():
-    assert clean_name("/card/../a.wav") == "card/a.wav"
-    assert clean_name("C:\\card\\a.wav") == "card/a.wav"
 
 
 @pytest.mark.parametrize("background", ["none", "auto"])

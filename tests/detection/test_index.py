@@ -17,11 +17,7 @@ from callshot.chunks import read_record
 from callshot.corpus.audio import open_recording
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index import windows
-from callshot.detection.index.index_files import (
-    open_index,
-    read_span,
-    span_paths,
-)
+from callshot.detection.index.index_files import open_index, read_span, span_paths
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
     RecordingAtSpeed,

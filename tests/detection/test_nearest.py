@@ -444,11 +444,7 @@ def test_a_scan_says_how_far_an_aim_can_be_missed(full, tmp_path):
     for number, signal in enumerate(noise):
         sf.write(quiet / f"{number}.wav", signal, RATE_HZ)
     model = learn(
-        full / "clips",
-        "mfcc",
-        window_s=0.5,
-        background=quiet,
-        store=full / "store",
+        full / "clips", "mfcc", window_s=0.5, background=quiet, store=full / "store"
     ).model
     index = tmp_path / "index"
     result = scan(model, full / "recordings", index, false_alarms=150.0)

@@ -89,10 +89,7 @@ def test_results_do_not_depend_on_the_order_of_rows(audio, data):
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(DETECTION, min_size=1, max_size=14),
-    st.lists(ANNOTATION, max_size=10),
-)
+@given(st.lists(DETECTION, min_size=1, max_size=14), st.lists(ANNOTATION, max_size=10))
 def test_counts_are_those_of_a_maximum_matching_in_two_passes(detections, annotations):
     annotations.append(("a.wav", 40, 4, "roar"))  # something that can be scored
     result = score(detections, annotations)

@@ -7,11 +7,7 @@ import pytest
 import callshot
 from callshot import Protocol, rerun_episode
 from callshot.detection.learn import learn
-from callshot.detection.model import (
-    check_classes,
-    load_model,
-    write_model,
-)
+from callshot.detection.model import check_classes, load_model, write_model
 from callshot.detection.scan_files import (
     SEGMENT_LABELS,
     label_segments,

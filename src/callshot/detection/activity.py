@@ -232,11 +232,14 @@ def pool_days(values: FloatArray, step: int) -> FloatArray:
     >>> pool_days(np.array([[1.0, np.nan], [3.0, np.nan], [5.0, 6.0]]), 2).tolist()
     [[2.0, nan], [5.0, 6.0]]
     """
-    missing = -len(values) % step  # days, up to the next multiple of `step`
-    padded = np.pad(values, ((0, missing), (0, 0)), constant_values=np.nan)
-    parts = padded.reshape(-1, step, values.shape[1])  # (rows, days of a row, hours)
-    counts = np.isfinite(parts).sum(axis=1)
-    means = np.nansum(parts, axis=1) / np.maximum(counts, 1)
+    days, hours = values.shape
+    rows = math.ceil(days / step)
+    padded = np.full((rows * step, hours), np.nan)
+    padded[:days] = values
+    by_row = padded.reshape(rows, step, hours)
+    counts = np.isfinite(by_row).sum(axis=1)
+    sums = np.nansum(by_row, axis=1)
+    means = sums / np.maximum(counts, 1)
     return np.where(counts, means, np.nan)
 
 
@@ -295,11 +298,7 @@ def _compose(
                 text = f"{counts[day, hour]:.0f}"
                 place = {"ha": "center", "va": "center", "fontsize": NUMBER_SIZE}
                 ax.text(hour + 0.5, day + 0.5, text, color=colour, **place)
-        ax.set(
-            xlim=(0, HOURS),
-            ylim=(len(days), 0),
-            xticks=range(0, HOURS + 1, 6),
-        )
+        ax.set(xlim=(0, HOURS), ylim=(len(days), 0), xticks=range(0, HOURS + 1, 6))
         ax.tick_params(labelbottom=True, labelleft=True)
         names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]
         ax.set_yticks([tick + 0.5 for tick in ticks], names)

@@ -19,7 +19,7 @@ background can share them.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -103,22 +103,6 @@ class Background:
         """The origin of each window."""
         origins = [recording.origin for recording in self.recordings]
         return np.array(origins, np.str_)[self.number]
-
-
-def find_free(
-    start_s: FloatArray, window_s: float, calls_s: Iterable[Span]
-) -> NDArray[np.bool_]:
-    """Return which windows no call touches.
-
-    >>> find_free(np.array([0.0, 3.0, 6.0]), 3.0, [(2.0, 3.0)])
-    array([False,  True,  True])
-    """
-    is_free = np.ones(len(start_s), bool)
-    for call_start_s, call_end_s in calls_s:
-        starts_before_end = start_s < call_end_s
-        ends_after_start = start_s + window_s > call_start_s
-        is_free &= ~(starts_before_end & ends_after_start)
-    return is_free
 
 
 def find_sampled(
@@ -206,9 +190,20 @@ def find_kept(
     window_s: float,
     windows_of_all: int,
 ) -> NDArray[np.bool_]:
-    """Return a mask of the windows of a recording that have no call and are in the sample."""
-    free = find_free(start_s, window_s, recording.calls_s)
-    return free & find_sampled(recording.sha256, start_s, windows_of_all)
+    """Return a mask of the windows of a recording that no call touches and that are in the sample.
+
+    `start_s` are the starts of these windows; `windows_of_all` as in `find_sampled`.
+
+    >>> recording = BackgroundRecording("abc", windows=3, calls_s=((2.0, 3.0),))
+    >>> find_kept(recording, np.array([0.0, 3.0, 6.0]), 3.0, 3)
+    array([False,  True,  True])
+    """
+    touches_call = np.zeros(len(start_s), bool)
+    for call_start_s, call_end_s in recording.calls_s:
+        starts_before_end = start_s < call_end_s
+        ends_after_start = start_s + window_s > call_start_s
+        touches_call |= starts_before_end & ends_after_start
+    return ~touches_call & find_sampled(recording.sha256, start_s, windows_of_all)
 
 
 def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
@@ -348,13 +343,16 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
     order, follows_previous = _order_windows(background)
     ordered = scores[order]
     # From these thresholds down, two windows that follow each other are one event.
-    merged_at = np.minimum(ordered[1:], ordered[:-1])[follows_previous]
-    falling = -np.sort(-scores[scores > -np.inf])  # each a threshold
-    windows = np.arange(1, len(falling) + 1)  # that reach each threshold
-    merged = np.searchsorted(np.sort(-merged_at), -falling, side="right")
+    lower_scores = np.minimum(ordered[1:], ordered[:-1])
+    merged_at = lower_scores[follows_previous]
+    finite = scores[scores > -np.inf]
+    thresholds = -np.sort(-finite)  # the highest first
+    # Each window that reaches a threshold is an event, less the pairs that are merged.
+    windows = np.arange(1, len(thresholds) + 1)
+    merged = np.searchsorted(np.sort(-merged_at), -thresholds, side="right")
     most_events = np.maximum.accumulate(windows - merged)  # down to each threshold
     is_further_event = np.diff(most_events, prepend=0) > 0
-    return np.asarray(falling[is_further_event])
+    return np.asarray(thresholds[is_further_event])
 
 
 def find_event_threshold(events: FloatArray, allowed: float) -> float:
@@ -410,9 +408,11 @@ def _order_windows(background: Background) -> tuple[IntArray, NDArray[np.bool_]]
     whether it is of the same recording as the one before, and starts one hop later.
     """
     start_s = background.windows.spans.frame["start_s"].to_numpy()
-    order = np.lexsort((start_s, background.number))
-    is_same_recording = np.diff(background.number[order]) == 0
-    is_near = np.diff(start_s[order]) < 1.5 * background.hop_s
+    recording = background.number
+    order = np.lexsort((start_s, recording))
+    is_same_recording = np.diff(recording[order]) == 0
+    steps_s = np.diff(start_s[order])
+    is_near = steps_s < 1.5 * background.hop_s
     return order, is_same_recording & is_near
 
 

@@ -30,12 +30,7 @@ from callshot.records import Progress, Reject, no_progress
 from callshot.records.frames import CLIPS, Frame, unique_values
 from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import CREATOR, open_figure
-from callshot.report.figures.layout import (
-    INK,
-    TITLE_FONT,
-    VERMILION,
-    shorten,
-)
+from callshot.report.figures.layout import INK, TITLE_FONT, VERMILION, shorten
 from callshot.report.tables.table import safe_names
 from callshot.results import open_output_folder
 from callshot.version import __version__

@@ -24,11 +24,7 @@ import polars as pl
 
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
-from callshot.detection.background import (
-    UNLABELLED,
-    Background,
-    BackgroundRecording,
-)
+from callshot.detection.background import UNLABELLED, Background, BackgroundRecording
 from callshot.detection.index.index_files import Index
 from callshot.detection.index.index_recordings import describe_recording, group_notes
 from callshot.detection.index.windows import (

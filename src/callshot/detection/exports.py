@@ -144,10 +144,7 @@ def _export_raven(events: Frame, recordings: RecordingFolder | None) -> Files:
 
 
 @output_format(
-    "raven-all",
-    help="one table for all recordings",
-    beside="raven",
-    needs_folder=True,
+    "raven-all", help="one table for all recordings", beside="raven", needs_folder=True
 )
 def _export_raven_all(events: Frame, recordings: RecordingFolder | None) -> Files:
     """Yield one table; its times run on over all recordings, by name, also over silent ones."""

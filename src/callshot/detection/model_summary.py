@@ -434,13 +434,14 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     median of that class; or 1.5 times, if the mean of another class is nearer (`nearer_to`).
     """
     own_distance = model.distances
+    # From the means of the other classes, (examples, classes).
     distances = cdist(model.examples.matrix.astype(np.float64), model.means)
     distances[np.arange(len(distances)), model.label] = np.inf
     excess = own_distance - distances.min(axis=1)
-    names = pl.Series(model.classes, dtype=pl.String)
+    is_nearer = excess > 0  # to the mean of another class
     medians = find_medians(model, own_distance)
-    is_nearer = excess > 0
     limit = np.where(is_nearer, DOUBTFUL_FROM, FAR) * medians[model.label]
+    names = pl.Series(model.classes, dtype=pl.String)
     nearest = names.gather(distances.argmin(axis=1))
     frame = model.examples.spans.frame.select(
         "path",

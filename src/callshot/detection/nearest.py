@@ -418,13 +418,23 @@ def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
     scaled = site.transform(model.examples.matrix)
     numbers = range(len(model.classes))
     means = np.array([scaled[model.label == number].mean(axis=0) for number in numbers])
-    others = np.empty((0, len(site.scale)))
-    for sounds in (model.background and model.background.windows, model.rejected):
-        if sounds:
-            mean = site.transform(sounds.matrix).mean(axis=0)
-            others = np.vstack([others, mean])
-    thresholds = model.counts / (2 * model.counts + 1)
-    known = 0 if model.background is None else len(model.background.vectors)
+    no_calls = []
+    known = 0
+    if model.background is not None:
+        no_calls.append(model.background.windows)
+        known = len(model.background.vectors)
+    if model.rejected is not None:
+        no_calls.append(model.rejected)
+    others = [
+        site.transform(vectors.matrix).mean(axis=0)
+        for vectors in no_calls
+        if len(vectors) > 0
+    ]
     return NearestMeanDetector(
-        model.classes, site, means, others, thresholds, known=known
+        classes=model.classes,
+        site=site,
+        means=means,
+        others=np.array(others).reshape(-1, len(site.scale)),
+        thresholds=model.counts / (2 * model.counts + 1),
+        known=known,
     )

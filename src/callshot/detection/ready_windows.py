@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from callshot.chunks import Rows
 from callshot.detection.index.index_files import (
     SPAN_NAME,
-    WINDOW_COLUMNS,
     IndexSettings,
     is_index,
     list_files,
@@ -106,11 +105,18 @@ class Space:
     def make_part(self, recording: str, rows: Rows) -> Part:
         """Return windows with their sketch; those whose values are damaged count as silent."""
         sketch = self.transform(rows["vector"]) @ self.components.T
-        start_s, end_s, rms_dbfs = (np.array(rows[name]) for name in WINDOW_COLUMNS)
+        rms_dbfs = np.array(rows["rms_dbfs"])  # a copy, in memory
         is_damaged = ~np.isfinite(sketch).all(axis=1)
         sketch[is_damaged] = 0.0
         rms_dbfs[is_damaged] = -np.inf
-        return Part(recording, rows, start_s, end_s, rms_dbfs, sketch)
+        return Part(
+            recording=recording,
+            rows=rows,
+            start_s=np.array(rows["start_s"]),
+            end_s=np.array(rows["end_s"]),
+            rms_dbfs=rms_dbfs,
+            sketch=sketch,
+        )
 
 
 def measure_space(parts: Sequence[Rows]) -> Space:
@@ -371,27 +377,33 @@ def sample_windows(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> 
     Half of the windows of a part are those farthest from its mean, for rare sounds. The others are
     even in time.
     """
-    background = np.asarray(space.components @ space.background, np.float32)
     total = sum(len(part.start_s) for part in parts)
-    chosen = []
+    names = []
+    starts_s = []
+    ends_s = []
+    sketches = []
     for part in sorted(parts, key=lambda part: (part.recording, part.start_s[0])):
         # Imported windows have no level (NaN): they count as not silent.
         rows = np.flatnonzero(~(part.rms_dbfs <= SILENCE_DBFS))
         quota = ceil(len(rows) * count / total)
         if quota < len(rows):
             sketch = part.sketch[rows]
-            away = np.linalg.norm(sketch - sketch.mean(axis=0), axis=1)
-            far = rows[np.argsort(-away, kind="stable")[: quota // 2]]
+            distance = np.linalg.norm(sketch - sketch.mean(axis=0), axis=1)
+            farthest_first = rows[np.argsort(-distance, kind="stable")]
+            far = farthest_first[: quota // 2]
             others = np.setdiff1d(rows, far)
-            places = np.linspace(0, len(others) - 1, quota - len(far)).round()
-            rows = np.union1d(far, others[places.astype(int)])
-        chosen.append((part, rows))
-    sketch = np.concatenate([part.sketch[rows] for part, rows in chosen]) - background
-    names = [part.recording for part, _ in chosen]
+            positions = np.linspace(0, len(others) - 1, quota - len(far)).round()
+            rows = np.union1d(far, others[positions.astype(int)])
+        names += [part.recording] * len(rows)
+        starts_s.append(part.start_s[rows])
+        ends_s.append(part.end_s[rows])
+        sketches.append(part.sketch[rows])
+    background = np.asarray(space.components @ space.background, np.float32)
+    sketch = np.concatenate(sketches) - background
     return Sounds(
-        recording=np.repeat(names, [len(rows) for _, rows in chosen]),
-        start_s=np.concatenate([part.start_s[rows] for part, rows in chosen]),
-        end_s=np.concatenate([part.end_s[rows] for part, rows in chosen]),
+        recording=np.array(names, np.str_),
+        start_s=np.concatenate(starts_s),
+        end_s=np.concatenate(ends_s),
         sketch=sketch,
         distance=np.linalg.norm(sketch, axis=1),
     )

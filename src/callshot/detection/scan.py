@@ -34,10 +34,7 @@ from callshot.detection.detector import (
 )
 from callshot.detection.edges import Columns, Spacing, describe_calls, find_events
 from callshot.detection.events import complete_events
-from callshot.detection.examples import (
-    mix_examples,
-    sample_index,
-)
+from callshot.detection.examples import mix_examples, sample_index
 from callshot.detection.index.index_files import (
     REJECTS,
     Index,
@@ -67,10 +64,7 @@ from callshot.detection.nearest import (
 )
 from callshot.detection.verdicts import CLOSE, drop_rejected, find_probabilities
 from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.joined_encoder import (
-    find_joined_encoder,
-    joined_fingerprint,
-)
+from callshot.encoders.joined_encoder import find_joined_encoder, joined_fingerprint
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.encoders.workers import default_threads
 from callshot.errors import (
@@ -356,10 +350,7 @@ def scan(
 
 
 def _check_limits(
-    gap_s: float,
-    false_alarms: float | None,
-    precision: float | None,
-    best: int | None,
+    gap_s: float, false_alarms: float | None, precision: float | None, best: int | None
 ) -> None:
     """Raise OptionError if a number that `scan` gets is out of its range."""
     if not 0 <= gap_s < math.inf:
@@ -897,6 +888,7 @@ def find_active_windows(
     if cluster is None:
 
         def attempt(recording: IndexedRecording) -> ActiveWindows | InputError:
+            """Return the active windows of a recording, or why they cannot be read."""
             try:
                 return decide_recording((index, detector), recording)
             except InputError as error:
@@ -907,7 +899,7 @@ def find_active_windows(
         with threadpool_limits(1, "blas"), Pool(threads or default_threads()) as pool:
             yield from zip(recordings, pool.map(attempt, recordings), strict=True)
         return
-    # Workers get it in a file, and need no list of recordings.
+    # What workers get has no list of recordings: each item of the job is one.
     sent = replace(index, folder=index.folder.absolute(), recordings=(), rejects=())
     job = Job(
         kind="scan",

@@ -23,23 +23,11 @@ import polars as pl
 from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.activity import count_activity, make_activity_files
-from callshot.detection.clips import (
-    ClipOptions,
-    check_clips_folder,
-    write_clips,
-)
+from callshot.detection.clips import ClipOptions, check_clips_folder, write_clips
 from callshot.detection.events import EVENTS_FILE, SCAN_FACTS, RecordingFolder
 from callshot.detection.examples import embed_calls
-from callshot.detection.exports import (
-    EXPORTS,
-    formats_for_programs,
-    write_files,
-)
-from callshot.detection.index.index_files import (
-    INDEX_FOLDER,
-    check_has_audio,
-    is_index,
-)
+from callshot.detection.exports import EXPORTS, formats_for_programs, write_files
+from callshot.detection.index.index_files import INDEX_FOLDER, check_has_audio, is_index
 from callshot.detection.index.index_recordings import find_stamp
 from callshot.detection.learn import read_call_table, segment_settings
 from callshot.detection.model import (
@@ -56,10 +44,7 @@ from callshot.detection.nearest import NearestMeanDetector, write_site
 from callshot.detection.scan import ScanResult, scan
 from callshot.detection.sentences import say
 from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.joined_encoder import (
-    find_joined_encoder,
-    joined_fingerprint,
-)
+from callshot.encoders.joined_encoder import find_joined_encoder, joined_fingerprint
 from callshot.errors import OptionError, check_choice
 from callshot.fewshot.centroid import log_odds
 from callshot.files import describe_file, make_folder, sha256_text

@@ -88,11 +88,7 @@ from callshot.report.figures.layout import (
     add_legend,
     set_titles,
 )
-from callshot.results import (
-    OutputFolder,
-    open_output_folder,
-    read_intact_provenance,
-)
+from callshot.results import OutputFolder, open_output_folder, read_intact_provenance
 from callshot.storage import to_path
 from callshot.version import __version__
 

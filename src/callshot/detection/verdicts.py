@@ -62,20 +62,14 @@ class Calibration:
         return bool(self.coefficients[1] > width)
 
     def deviation(self, probability: float) -> float:
-        """Return half the interval where detections are right with a probability.
-
-        The curve must rise.
-        """
+        """Return half the interval of the curve, which must rise, where it has a probability."""
         intercept, slope = self.coefficients
         score = (logit(probability) - intercept) / slope
         _, low, high = self.probability(np.array([score]))[0]
         return float(high - low) / 2
 
     def count_missing(self, probability: float) -> int:
-        """Return about how many verdicts more would make that interval short enough.
-
-        The curve must rise.
-        """
+        """Return about how many verdicts more would make `deviation` as small as CLOSE."""
         ratio = self.deviation(probability) / CLOSE
         return max(0, round(self.verdicts * (ratio**2 - 1)))
 
@@ -133,7 +127,11 @@ def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration
         covariance = np.diag([variance[0, 0], 0.0])
     # a' + b' (score − centre) / scale = a + b score
     undo = np.array([[1.0, -centre / scale], [0.0, 1 / scale]])
-    return Calibration(undo @ coefficients, undo @ covariance @ undo.T, len(scores))
+    return Calibration(
+        coefficients=undo @ coefficients,
+        covariance=undo @ covariance @ undo.T,
+        verdicts=len(scores),
+    )
 
 
 def _maximise_likelihood(
@@ -190,11 +188,7 @@ def _find_inside(events: Frame, spans: Frame, equal: Sequence[str]) -> Frame:
     The span must have the same recording and label, and the same values in the columns `equal`.
     """
     candidates = spans.select(
-        "label",
-        *equal,
-        recording="path",
-        span_start_s="start_s",
-        span_end_s="end_s",
+        "label", *equal, recording="path", span_start_s="start_s", span_end_s="end_s"
     )
     pairs = events.join(candidates, on=["recording", "label", *equal])
     shared_end_s = pl.min_horizontal("end_s", "span_end_s")

@@ -50,7 +50,9 @@ class WindowGrid:
         return self.hop * self.speed / self.rate_hz
 
     def find_starts(self, samples: int) -> IntArray:
-        """Return the first sample of each window; the last window ends with the recording.
+        """Return the first sample of each window of a recording with so many samples.
+
+        The last window ends with the recording.
 
         >>> WindowGrid(rate_hz=1, window=4, hop=3).find_starts(11)
         array([0, 3, 6, 7])
@@ -177,19 +179,21 @@ class RecordingAtSpeed:
 def read_windows(
     audio: RecordingAtSpeed, starts: IntArray, window: int
 ) -> list[Float32Array]:
-    """Return the audio of windows; they are read together."""
+    """Return the audio of windows, which is read together; `starts` and `window` are in samples."""
     first = int(starts[0])
-    end = int(starts[-1]) + window
-    signal = audio.read(first, min(end, audio.samples))
-    return [signal[offset : offset + window] for offset in (starts - first).tolist()]
+    end = min(int(starts[-1]) + window, audio.samples)
+    signal = audio.read(first, end)
+    offsets = (starts - first).tolist()
+    return [signal[offset : offset + window] for offset in offsets]
 
 
 def embed_windows(
     audio: RecordingAtSpeed, starts: IntArray, grid: WindowGrid, workers: Workers
 ) -> Iterator[tuple[slice, NDArray[np.float32], Float32Array]]:
-    """Yield rows, levels and vectors of windows, block by block.
+    """Yield rows, levels in dB and vectors of windows, block by block.
 
-    The next blocks are read while the model works.
+    `starts` are their first samples; rows are a slice of `starts`. The next blocks are read while
+    the model works.
     """
     size = max(1, BLOCK_SAMPLES // grid.window)
 
