@@ -19,7 +19,7 @@ background can share them.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -103,6 +103,22 @@ class Background:
         """The origin of each window."""
         origins = [recording.origin for recording in self.recordings]
         return np.array(origins, np.str_)[self.number]
+
+
+def find_free(
+    start_s: FloatArray, window_s: float, calls_s: Iterable[Span]
+) -> NDArray[np.bool_]:
+    """Return a mask of the windows that no call touches; `start_s` has their starts.
+
+    >>> find_free(np.array([0.0, 3.0, 6.0]), 3.0, [(2.0, 3.0)])
+    array([False,  True,  True])
+    """
+    is_free = np.ones(len(start_s), bool)
+    for call_start_s, call_end_s in calls_s:
+        starts_before_end = start_s < call_end_s
+        ends_after_start = start_s + window_s > call_start_s
+        is_free &= ~(starts_before_end & ends_after_start)
+    return is_free
 
 
 def find_sampled(
@@ -193,17 +209,9 @@ def find_kept(
     """Return a mask of the windows of a recording that no call touches and that are in the sample.
 
     `start_s` are the starts of these windows; `windows_of_all` as in `find_sampled`.
-
-    >>> recording = BackgroundRecording("abc", windows=3, calls_s=((2.0, 3.0),))
-    >>> find_kept(recording, np.array([0.0, 3.0, 6.0]), 3.0, 3)
-    array([False,  True,  True])
     """
-    touches_call = np.zeros(len(start_s), bool)
-    for call_start_s, call_end_s in recording.calls_s:
-        starts_before_end = start_s < call_end_s
-        ends_after_start = start_s + window_s > call_start_s
-        touches_call |= starts_before_end & ends_after_start
-    return ~touches_call & find_sampled(recording.sha256, start_s, windows_of_all)
+    is_free = find_free(start_s, window_s, recording.calls_s)
+    return is_free & find_sampled(recording.sha256, start_s, windows_of_all)
 
 
 def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
