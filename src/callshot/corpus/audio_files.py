@@ -129,10 +129,10 @@ class MendedFile:
         count = int(self._file.readinto(target))
         if self._size_offset is not None:
             # Replace those of the four bytes of the size that are in the buffer.
-            for index in range(4):
-                place = self._size_offset + index - self._position
-                if 0 <= place < count:
-                    target[place] = 0xFF
+            first = self._size_offset - self._position  # in the buffer
+            for index in range(first, first + 4):
+                if 0 <= index < count:
+                    target[index] = 0xFF
         self._position += count
         return count
 

@@ -113,8 +113,9 @@ class Library:
         if longer:
             return self._choose(name, longer)
         hint = ""
-        for namesake in self._find_ending(endings[-1])[:1]:
-            hint = f"; {namesake} has the same file name but is in another folder"
+        namesakes = self._find_ending(endings[-1])
+        if namesakes:
+            hint = f"; {namesakes[0]} has the same file name but is in another folder"
         raise InputError(f"no recording {name} under {self.root}{hint}")
 
     def pair(self, file: PurePosixPath) -> str:
@@ -271,7 +272,7 @@ def window_spans(
                 "path": path,
                 "start_s": start / recording.rate_hz,
                 "end_s": end / recording.rate_hz,
-                "label": "",
+                "label": "",  # for `name_spans`
             }
             rows.append(span)
     left_out = [f"{path}: {error}" for path, error in errors.items()]

@@ -111,7 +111,7 @@ def read(file: AnnotationFile) -> None:
     views = {"Selection": ["Selection"], "View": ["View"]}
     table.columns |= find_columns(table.names, views)
     parsed = table.parse(file)
-    for _, cells, _ in parsed:
+    for _, cells, _ in parsed:  # a row may have one of the two names
         if "path" in cells and not cells["path"].strip():
             cells["path"] = cells.get("Begin File", "")
     repeated = _find_repeated_views({number: cells for number, cells, _ in parsed})

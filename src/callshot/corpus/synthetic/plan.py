@@ -11,7 +11,7 @@ At a site, the number of calls changes with the hour of the day; at noon there a
 within an hour of the clock and do not overlap, unless that is asked for.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -168,9 +168,7 @@ def _draw_times(
 def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     """Draw which calls are in which recording; return those of each recording, in no order.
 
-    Calls of a type come in clumps, each in another recording: at random, but preferably where there
-    is room. Rare calls, and calls shorter than 1 s, are distributed one by one. The type ALONE is
-    left out.
+    Clumps of calls go to recordings at random, but preferably where there is room.
     """
     random = stream(seed, "labels")
     counts = {}
@@ -184,19 +182,8 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     recording_count = ceil(call_count / CALLS_PER_RECORDING)
     busyness = random.random(recording_count) ** 3  # some recordings are busier
     capacity = 0.7 + 1.9 * busyness
-    groups = []  # lists of clumps; those of one list go to different recordings
-    for label, count in counts.items():
-        clump_count = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
-        calls = [(label, False)] * count
-        groups.append([calls[first::clump_count] for first in range(clump_count)])
-    rare = []
-    for label, count in RARE.items():
-        if label != ALONE:
-            rare += [[(label, False)]] * count
-    groups.append(rare)
-    groups += [[[(label, True)]] for label in short.tolist()]
     recordings: list[list[LabelledCall]] = [[] for _ in range(recording_count)]
-    for clumps in groups:
+    for clumps in _make_clumps(counts, short.tolist()):
         sizes = np.array([len(calls) for calls in recordings])
         load = sizes / capacity
         load += 0.5 * random.random(recording_count)
@@ -206,6 +193,28 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
         for index, clump in zip(emptiest, clumps, strict=True):
             recordings[index].extend(clump)
     return recordings
+
+
+def _make_clumps(
+    counts: Mapping[str, int], short: Iterable[str]
+) -> list[list[list[LabelledCall]]]:
+    """Return lists of clumps: calls that come together; a recording has one of a list at most.
+
+    `counts` has the calls of at least 1 s by label, which come in clumps of up to two; `short` has
+    the label of each shorter call. Short and rare calls come alone. The type ALONE is left out.
+    """
+    groups = []
+    for label, count in counts.items():
+        clump_count = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
+        calls = [(label, False)] * count
+        groups.append([calls[first::clump_count] for first in range(clump_count)])
+    rare = []
+    for label, count in RARE.items():
+        if label != ALONE:
+            rare += [[(label, False)]] * count
+    groups.append(rare)
+    groups += [[[(label, True)]] for label in short]
+    return groups
 
 
 @dataclass(frozen=True)
