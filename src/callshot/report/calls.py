@@ -49,8 +49,8 @@ def score_calls(table: Vectors, folds: Folds, labels: Sequence[str]) -> FloatArr
             support = vectors[is_support & (label == name)]
             if len(support):
                 centre = support.mean(axis=0)
-                products = 2 * vectors[is_query] @ centre
-                scores[is_query, number] = products - centre @ centre
+                products = vectors[is_query] @ centre
+                scores[is_query, number] = 2 * products - centre @ centre
     return scores
 
 
@@ -67,7 +67,7 @@ def rank_confused(
     ranked = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
-        member_scores = scores[members]
+        member_scores = scores[members]  # (members, labels)
         # By how much each other label is ahead of the true one; the true one, of the best other.
         margins = member_scores - member_scores[:, [true]]
         others = np.nan_to_num(np.delete(member_scores, true, axis=1), nan=-np.inf)
@@ -109,6 +109,7 @@ def pick_calls(
         members = np.flatnonzero(names == name)
         own_score = finite_scores[members, true]
         nearness = own_score - squares[members]  # minus the squared distance
+        # By how much each label is ahead of the own one, (members, labels)
         margins = finite_scores[members] - own_score[:, None]
         margins[:, true] = -np.inf  # only other labels count
         margins = np.nan_to_num(margins, nan=-np.inf, neginf=-np.inf)

@@ -85,8 +85,9 @@ def common_spread(results: CorpusResults) -> str:
     If there is none, return the spread of the summary.
     """
     curves = join_classifiers(results).curve.partition_by("classifier")
-    spreads = set.intersection(*(set(curve["spread"]) for curve in curves))
-    return preferred_spread(spreads or {main_spread(results.evaluation)})
+    spreads_by_classifier = [set(curve["spread"]) for curve in curves]
+    shared = set.intersection(*spreads_by_classifier)
+    return preferred_spread(shared or {main_spread(results.evaluation)})
 
 
 def join_classifiers(results: CorpusResults) -> Evaluation:

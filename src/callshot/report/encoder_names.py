@@ -47,7 +47,7 @@ def _name_encoder(encoder: str) -> str:
         return encoder
     names = []
     for title, options in _split(encoder):
-        name = title.partition(" (")[0]
+        name = title.partition(" (")[0]  # how it was trained follows, in brackets
         if options:
             name += f" ({', '.join(map(_describe_option, options, options.values()))})"
         names.append(name)
@@ -66,6 +66,7 @@ def explain_encoders(encoders: Sequence[str]) -> dict[str, tuple[str, str]]:
     explanations = {}
     for encoder, name in name_encoders(encoders).items():
         if _is_in_catalogue(encoder):
+            # A title is a name, and in brackets how the encoder was trained.
             parts = [title.partition(" (")[2] for title, _ in _split(encoder)]
             training = "; ".join(part.removesuffix(")") for part in parts)
             explanations[name] = training, encoder

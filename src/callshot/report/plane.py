@@ -27,8 +27,8 @@ def principal_plane(
     """
     from scipy.sparse.linalg import ArpackError, svds
 
-    whole = np.asarray(vectors, np.float64)
-    centred = whole - whole.mean(axis=0)
+    floats = np.asarray(vectors, np.float64)
+    centred = floats - floats.mean(axis=0)
     # A plane needs two rows and two columns.
     centred = np.pad(centred, [(0, max(0, 2 - size)) for size in centred.shape])
     size = min(centred.shape)
@@ -40,7 +40,7 @@ def principal_plane(
     if left is None:
         left, values, _ = np.linalg.svd(centred, full_matrices=False)
     largest = values[:2]
-    points = (left[:, :2] * largest)[: len(whole)]
+    points = (left[:, :2] * largest)[: len(floats)]
     farthest = np.abs(points).argmax(axis=0)
     sign = np.where(points[farthest, (0, 1)] < 0, -1.0, 1.0)
     return points * sign, largest**2 / (np.sum(centred**2) or 1.0)
@@ -52,5 +52,6 @@ def scale_points(points: FloatArray) -> list[list[int]]:
     extent = points.max(axis=0) - low
     width = float(extent.max()) or 1.0
     middle = (SIDE - SIDE * extent / width) / 2
-    whole = np.rint(SIDE * (points - low) / width + middle).astype(int)
-    return [[int(x), int(y)] for x, y in whole]
+    scaled = SIDE * (points - low) / width + middle
+    whole: list[list[int]] = np.rint(scaled).astype(int).tolist()
+    return whole

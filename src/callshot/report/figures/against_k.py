@@ -110,8 +110,9 @@ def drawable_baselines(baselines: Frame, curves: Frame) -> Frame:
     They have a finite value, the same corpus, scoring and metric as a curve, and read the encoder
     of a curve, or audio.
     """
-    reads_encoder = pl.col("encoder").is_in(["", *curves["encoder"]])
-    finite = baselines.filter(reads_encoder, pl.col("value").is_finite())
+    encoders = ["", *curves["encoder"]]  # baselines that read audio have no encoder
+    is_finite = pl.col("value").is_finite()
+    finite = baselines.filter(is_finite, pl.col("encoder").is_in(encoders))
     task = ["corpus", "scoring", "metric"]
     return finite.join(curves, on=task, how="semi", maintain_order="left")
 
@@ -296,19 +297,19 @@ def plan_inset(results: CorpusResults, *_: Any) -> Pages:
 
 
 def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Estimate the density of samples, (samples,); return levels, and the density at each level.
+    """Estimate the density of samples, (samples,), by a Gaussian kernel of Scott's width.
 
-    Levels are from the 1st to the 99th percentile. The kernel is Gaussian, its width Scott's.
-    Samples without spread give two empty arrays.
+    Return levels from the 1st to the 99th percentile, and the density at each level; two empty
+    arrays for samples without spread.
     """
     low, high = np.percentile(samples, (1, 99))
     width = samples.std() * len(samples) ** -0.2
     if not (high > low and width > 0):
         return np.empty(0), np.empty(0)
     levels = np.linspace(low, high, DENSITY_LEVELS)
-    distance = (levels[:, None] - samples) / width
+    distance = (levels[:, None] - samples) / width  # (levels, samples)
     kernel = np.exp(-0.5 * distance**2)
-    area = width * np.sqrt(2 * np.pi)
+    area = width * np.sqrt(2 * np.pi)  # below the kernel
     return levels, kernel.mean(axis=1) / area
 
 
@@ -330,8 +331,10 @@ def _compose_sweep(
     metric = "mAP\nof categories" if first["scoring"][0] == "reduced" else "mAP"
     labels = [metric] * rows + ["new\nexemplars"]
     heights = [1.0] * rows + [0.36]
-    stacks = add_panels(figure, columns, columns, labels, heights)
-    upper = stacks[:, :-1].T.ravel()
+    stacks = add_panels(
+        figure, columns, columns, labels, heights
+    )  # (columns, rows + 1)
+    upper = stacks[:, :-1].T.ravel()  # row by row, without the new exemplars
     axes = upper[: len(curves)]
     for ax in upper[len(curves) :]:
         ax.set_visible(False)

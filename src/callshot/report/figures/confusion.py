@@ -73,15 +73,16 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
     else:  # each k has rows or pages of its own
         pairs = list(product(shots, encoders))
     matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in pairs]
-    most = grid[0] * grid[1]
-    yield from make_pages("confusion", matrices, most, _compose, labels, grid)
+    per_page = grid[0] * grid[1]
+    yield from make_pages("confusion", matrices, per_page, _compose, labels, grid)
 
 
 def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
-    """Choose how many matrices of some classes stand on a page, and how large they are.
+    """Choose how many matrices stand on a page, and how large they are.
 
-    Each k gets a column. If the names of classes would touch, two encoders stand side by side, or
-    one alone. Matrices are smaller than they could be if all then fit one page.
+    `shots`, `encoders` and `classes` are numbers of them. Each k gets a column. If the names of
+    classes would touch, two encoders stand side by side, or one alone. Matrices are smaller than
+    they could be if all then fit one page.
     """
     smallest_in = classes * MIN_CELL_PT / 72
     columns = shots if shots > 1 else min(4, encoders)

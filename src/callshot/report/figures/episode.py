@@ -257,9 +257,11 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
     for fold in (*range(folds), COMMON_FOLD):
-        heading, x = str(fold), FOLDS_IN + (fold + 0.5) * width
-        if fold == COMMON_FOLD:
-            heading, x = "common", FOLDS_IN + (folds + 0.5) * width + COMMON_GAP_IN
+        heading = str(fold)
+        x = FOLDS_IN + (fold + 0.5) * width
+        if fold == COMMON_FOLD:  # after the others, with a gap
+            heading = "common"
+            x = FOLDS_IN + (folds + 0.5) * width + COMMON_GAP_IN
         is_query = fold == example.fold
         weight = "bold" if is_query else "normal"
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
@@ -274,9 +276,11 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
             text_y = y - 0.055 if marks else y
             colour = INK if counts[fold] else GREY
             _write(ax, x, text_y, counts[fold], fontsize=SMALL_PT, color=colour)
+            # Marks stand side by side, around the middle of the cell.
             step = min(0.075, (width - 0.06) / max(len(marks), 1))
+            middle = (len(marks) - 1) / 2
             for place, mark in enumerate(marks):
-                mark_x = x + (place - (len(marks) - 1) / 2) * step
+                mark_x = x + (place - middle) * step
                 size = min(4.0, step * 65)
                 ax.plot(mark_x, y + 0.085, **{**mark, "markersize": size})
 

@@ -86,17 +86,18 @@ def figure_of_report(name: str, section: str, caption: str) -> Callable[[Plan], 
 def make_pages(
     stem: str,
     panels: Sequence[Any],
-    most: int,
+    per_page: int,
     compose: Callable[..., None],
     *options: Any,
 ) -> Pages:
-    """Yield pages of at most `most` panels; their stems are numbered if there are several.
+    """Yield pages of panels; their stems are numbered if there are several.
 
     A page is drawn by `compose(figure, panels, *options)`.
     """
-    for number, start in enumerate(range(0, len(panels), most), 1):
-        name = f"{stem}-{number}" if len(panels) > most else stem
-        page_panels = panels[start : start + most]
+    starts = range(0, len(panels), per_page)
+    for number, start in enumerate(starts, 1):
+        name = f"{stem}-{number}" if len(starts) > 1 else stem
+        page_panels = panels[start : start + per_page]
         yield FigurePage(name, compose, (page_panels, *options))
 
 
@@ -165,7 +166,7 @@ def _save_pdf(figure: "Figure", file: BinaryIO) -> None:
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
     metadata = {"Creator": CREATOR, "CreationDate": None}
-    dpi = figure.dpi
+    dpi = figure.dpi  # which `print_pdf` changes
     canvas: Any = FigureCanvasPdf(figure)
     with _small_fonts():
         canvas.print_pdf(file, metadata=metadata)

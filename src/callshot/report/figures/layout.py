@@ -342,7 +342,7 @@ def add_panels(
     ratios = [*heights] * rows
     grid = figure.subplots(rows * depth, columns, squeeze=False, height_ratios=ratios)
     by_panel = grid.reshape(rows, depth, columns).swapaxes(1, 2)
-    stacks = by_panel.reshape(-1, depth)
+    stacks = by_panel.reshape(-1, depth)  # (rows · columns, heights)
     for ax in stacks[count:].flat:
         ax.set_visible(False)
     for number, stack in enumerate(stacks):

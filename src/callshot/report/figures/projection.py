@@ -163,17 +163,22 @@ def place_names(ax: "Axes", points: FloatArray, names: Sequence[str]) -> None:
     per_pixel = 72 / ax.figure.dpi
     positions = ax.transData.transform(points) * per_pixel
     left_bottom, right_top = np.reshape(ax.bbox.extents, (2, 2)) * per_pixel
-    # Corners of the boxes that are taken, in points: those of all markers, then of names.
-    low, high = positions - MARKER_PT, positions + MARKER_PT
+    # Lower left and upper right corners of the boxes that are taken, (boxes, 2) in points: those
+    # of all markers, then of names.
+    low = positions - MARKER_PT
+    high = positions + MARKER_PT
     for point, position, name in zip(points, positions, names, strict=True):
         half_width = text_width_pt(name, TICK_FONT) / 2
         half = np.array([half_width + 1.5, HALF_LINE_PT])
+        # The places to try, ring by ring, as shifts from the point: (places, 2)
         shifts = ((RINGS_PT[:, None, None] + half) * DIRECTIONS).reshape(-1, 2)
-        middles = position + shifts
-        is_inside = (middles - half >= left_bottom) & (middles + half <= right_top)
-        starts_before = (middles - half)[:, None] < high
-        ends_after = (middles + half)[:, None] > low
-        overlaps = (starts_before & ends_after).all(axis=2).any(axis=1)
+        starts = position + shifts - half
+        ends = position + shifts + half
+        is_inside = (starts >= left_bottom) & (ends <= right_top)
+        is_shared = (starts[:, None] < high) & (
+            ends[:, None] > low
+        )  # (places, boxes, 2)
+        overlaps = is_shared.all(axis=2).any(axis=1)
         free = np.flatnonzero(is_inside.all(axis=1) & ~overlaps)
         shift = shifts[free[0]] if free.size else np.zeros(2)
         low = np.vstack([low, position + shift - half])

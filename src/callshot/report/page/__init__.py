@@ -212,6 +212,7 @@ def _make_lines(
     "0.2.1" is metric 0, spread 2, encoder 1; with the prefix "c", "0.2.c1" is classifier 1.
     `points` are rows of curves, one for each k; those that have no number are left out.
     """
+    # A column for each part of the key: the number of the metric, the spread, …
     positions = [f"position {number}" for number in range(len(numbered))]
     for frame, position in zip(numbered, positions, strict=True):
         names = [name for name in frame.columns if name != "index"]
@@ -269,16 +270,16 @@ def _round(value: float | None) -> float | None:
     return round(value, DIGITS) + 0.0  # no negative zero
 
 
-def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
+def confusion_data(evaluation: Evaluation, shots: Shots, headline_k: int) -> Data:
     """Return the confusion matrices of every encoder at some shots, in percent of a row.
 
     Rows are the true call types. The key of a matrix is the position of its encoder, and k. The
-    heat map opens at the k of the headline, `few`, or the largest evaluated one below it, whatever
-    other shots there are to choose.
+    heat map opens at the k of the headline, or the largest evaluated one below it, whatever other
+    shots there are to choose.
     """
     labels = [count.label for count in evaluation.eligible_classes]
     evaluated = set(evaluation.confusion["k"])
-    first = largest_shot(evaluated, few) if evaluated else few
+    first = largest_shot(evaluated, headline_k) if evaluated else headline_k
     shown = sorted(evaluated & {*shots, first})
     matrices = {}
     for (number, encoder), k in product(enumerate(evaluation.encoders), shown):
@@ -439,12 +440,17 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
 
 
 def _list_rows(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[Value]], table_id: str
 ) -> Markup:
-    """Return a table of rows, whose id is `name`; nothing if there are no rows."""
-    kind = name.rpartition("-")[2]
-    table = Table(kind, title, list(map(Column, columns)), make_rows(rows))
-    return to_html(table, name) if rows else Markup()
+    """Return rows as a table of the page, nothing if there are none.
+
+    The kind of the table is the part of its id after the last hyphen.
+    """
+    if not rows:
+        return Markup()
+    kind = table_id.rpartition("-")[2]
+    columns = [Column(heading) for heading in headings]
+    return to_html(Table(kind, title, columns, make_rows(rows)), table_id)
 
 
 def show_matrix(results: CorpusResults, k: int) -> Markup:

@@ -117,9 +117,13 @@ def describe_no_success(context: Context) -> Sentences:
 def describe_chance(context: Context) -> Sentences:
     """Yield from which k on the best encoder is better than chance: by tests, or else by means."""
     tests = context.chance_tests.filter(encoder=context.best)
-    points, condition, how = tests, pl.col("better"), "clearly"
+    points = tests
+    condition = pl.col("better")
+    how = "clearly"
     if tests.is_empty():
-        points, condition, how = context.curve(), MEAN_ABOVE_CHANCE, "on average"
+        points = context.curve()
+        condition = MEAN_ABOVE_CHANCE
+        how = "on average"
     first = first_lasting(points, condition)
     passed = tests.filter("better").to_dicts()
     if first is not None:
@@ -144,14 +148,17 @@ def describe_baselines(context: Context) -> Sentences:
     """
     best = context.best
     is_all = pl.col("scoring") == "all"
+    has_no_other = ~is_all.any().over("name")
+    reads_audio = pl.col("kind") == "end-to-end"
     baselines = context.results.baselines.filter(reads_encoder(best), metric="map")
-    shown = baselines.filter(
-        is_all | (pl.col("kind") == "end-to-end") | ~is_all.any().over("name")
-    ).with_columns(names=pl.col("name").n_unique().over("kind"))
+    shown = baselines.filter(is_all | reads_audio | has_no_other)
+    names_of_kind = pl.col("name").n_unique().over("kind")
+    shown = shown.with_columns(names_of_kind=names_of_kind)
     for baseline in shown.iter_rows(named=True):
-        scoring, kind, name = baseline["scoring"], baseline["kind"], baseline["name"]
-        if baseline["names"] == 1:
-            name = NAMES.get(kind, name)
+        scoring = baseline["scoring"]
+        name = baseline["name"]
+        if baseline["names_of_kind"] == 1:
+            name = NAMES.get(baseline["kind"], name)
         other = f"{name} trained on all labelled data"
         if scoring != "all":
             other += f" ({scoring} scoring)"
@@ -300,8 +307,9 @@ def describe_certainty(context: Context) -> Sentences:
     rarest = min(queries, key=queries.__getitem__)
     if queries[rarest] < FEW_QUERIES:
         yield say("few_queries", evaluation.queries, rarest, queries[rarest])
-    lucky = context.chance_tests.filter("better", k=context.k)
-    for point in lucky.iter_rows(named=True):
+    # Random vectors that beat chance
+    better = context.chance_tests.filter("better", k=context.k)
+    for point in better.iter_rows(named=True):
         if is_random(point["encoder"]):
             yield say("luck", point, evaluation.queries)
     yield from describe_repetition(evaluation.partitions, context.k)
@@ -556,14 +564,15 @@ def _advise_labels(context: Context, _: str) -> str:
     curve = context.curve()
     means = dict(curve.filter("complete").select("k", "mean").iter_rows())
     last = max(means, default=context.k)
-    fewer = max((k for k in means if 2 * k <= context.k), default=None)
-    start, end = (context.k, last) if last > context.k else (fewer, last)
-    rise = None if start is None else means[end] - means[start]
+    start: int | None = context.k
+    if last <= context.k:  # no more were tested: give the rise from half as many
+        start = max((k for k in means if 2 * k <= context.k), default=None)
+    rise = None if start is None else means[last] - means[start]
     if start == context.k and rise is not None and rise < MIN_RISE:
-        return say("enough_labels", start, end, rise)
+        return say("enough_labels", start, last, rise)
     is_limit = context.rarest.complete_to_k < curve["k"][-1]
     rarest = context.rarest.label if is_limit else None
-    return say("label_all", start, end, rise, rarest)
+    return say("label_all", start, last, rise, rarest)
 
 
 def _choose_encoder(context: Context) -> tuple[str, str]:

@@ -194,7 +194,10 @@ def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
 
 
 def _describe_lengths(stats: DurationStats, subset: str = "") -> Facts:
-    """Return the rows on lengths, with `subset` in their names; missing if nothing was measured."""
+    """Return the rows of a table on lengths; all are None if nothing was measured.
+
+    The names of the rows contain `subset`, such as ", evaluated".
+    """
     facts: Facts = {
         f"Average length{subset} (s)": stats.mean_s,
         f"Shortest{subset} (s)": stats.shortest_s,

@@ -77,13 +77,16 @@ def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
 
 
 def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note]:
-    """Return the cells that name the k of rows, by k, and the note on the one with a star.
+    """Return the first cell of the row of each k, by k, and the note on the one with a star.
 
     The star is at k* (`complete_shots`) if it is shown, else at the first k beyond it.
     """
     star = min((k for k in shots if k >= complete_shots), default=None)
-    cells = {k: Cell(str(k), k, mark="⋆" if k == star else "") for k in shots}
-    return cells, ("" if star is None else "⋆", say("star", star, complete_shots))
+    cells = {}
+    for k in shots:
+        cells[k] = Cell(str(k), k, mark="⋆" if k == star else "")
+    mark = "" if star is None else "⋆"
+    return cells, (mark, say("star", star, complete_shots))
 
 
 @table_of_corpus

@@ -133,8 +133,11 @@ def number_columns(table: Table) -> list[bool]:
     >>> number_columns(Table("t", "", [Column("k"), Column("how")], rows))
     [True, False]
     """
-    indices = range(len(table.columns))
-    return [any(row[i].value is not None for row in table.rows) for i in indices]
+    has_number = []
+    for index in range(len(table.columns)):
+        values = [row[index].value for row in table.rows]
+        has_number.append(any(value is not None for value in values))
+    return has_number
 
 
 def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
@@ -309,12 +312,6 @@ def to_latex(table: Table) -> str:
     )
 
 
-def to_document(names: Iterable[str]) -> str:
-    """Return a document that shows the tables in the files of these names, each on its own page."""
-    inputs = [rf"\input{{{name}}}\clearpage" for name in names]
-    return LATEX_DOCUMENT % "\n".join(inputs)
-
-
 def _describe_part(table: Table, indices: list[int]) -> tuple[Any, ...]:
     """Return part of a table that fits a page, as the template takes it.
 
@@ -447,7 +444,8 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[str]:
         for suffix, convert in FORMATS.items():
             texts[f"{table.name}{suffix}"] = convert(table)
     latex_files = [name for name in texts if name.endswith(".tex")]
-    texts[DOCUMENT] = to_document(latex_files)
+    pages = [rf"\input{{{name}}}\clearpage" for name in latex_files]
+    texts[DOCUMENT] = LATEX_DOCUMENT % "\n".join(pages)
     with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
