@@ -127,6 +127,7 @@ def document(record: type[Record]) -> type[Record]:
     """Add the options of a class to its docstring."""
     lines = ["", "Parameters", "----------"]
     for entry in list_options(record).values():
+        # Without words that only the command line fills in
         text = re.sub(r" \{\w+\}\.", "", entry.metadata["option"].help)
         default = default_text(entry)
         lines += [

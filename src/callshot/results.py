@@ -184,7 +184,7 @@ class OutputFolder:
         with explain_errors(self.folder):
             self.path.mkdir(parents=True, exist_ok=True)
             made = make_files(self.path)
-            digests = map_requests(self._seal, made, together=True)
+            digests = map_requests(self._sync, made, together=True)
             checksums = dict(zip(made, digests, strict=True))
             content = {**provenance, "files": checksums}
             if self.owner:
@@ -196,7 +196,7 @@ class OutputFolder:
             self._replace(names)
         return [self.folder / name for name in names]
 
-    def _seal(self, name: str) -> str:
+    def _sync(self, name: str) -> str:
         """Bring a staged file to the disk; return its sha256."""
         sync_file(self.path / name)
         return sha256_file(self.path / name)
@@ -225,7 +225,7 @@ class OutputFolder:
         self.check_names(staged, written)
         self._announce({*written, *names})
         paths = [self.folder / name for name in written]
-        checksums = map_requests(_hash, paths, together=is_remote(self.folder))
+        checksums = map_requests(_try_sha256, paths, together=is_remote(self.folder))
         outdated = []
         for name, checksum in zip(written, checksums, strict=True):
             is_edited = checksum != written[name] and not self._is_unfinished(name)
@@ -233,13 +233,13 @@ class OutputFolder:
                 self._set_aside(name)
             elif not is_edited and name not in names:
                 outdated.append(name)
-        self._put([name for name in staged if name != self.provenance_name])
+        self._move([name for name in staged if name != self.provenance_name])
         for name in outdated:
             (self.folder / name).unlink(missing_ok=True)
             if not is_remote(self.folder):
                 parents = Path(name).parents[:-1]
                 _remove_empty_folders(self.folder / parent for parent in parents)
-        self._put([name for name in staged if name == self.provenance_name])
+        self._move([name for name in staged if name == self.provenance_name])
 
     def _announce(self, names: Iterable[str]) -> None:
         """Tell the next run which files this one may have written if it ends early."""
@@ -259,11 +259,11 @@ class OutputFolder:
     def _rename(self, name: str, new_name: str) -> None:
         (self.folder / name).replace(self.folder / new_name)
 
-    def _put(self, names: Sequence[str]) -> None:
+    def _move(self, names: Sequence[str]) -> None:
         """Move new files to the folder of results, or upload them if it is remote."""
         is_in_store = is_remote(self.folder)
 
-        def put(name: str) -> None:
+        def move(name: str) -> None:
             """Move or upload one file."""
             make_folder((self.folder / name).parent)
             if is_in_store:
@@ -271,7 +271,7 @@ class OutputFolder:
             else:
                 (self.path / name).replace(self.folder / name)
 
-        for _ in map_requests(put, names, together=is_in_store):
+        for _ in map_requests(move, names, together=is_in_store):
             pass
         if not is_in_store:
             for folder in {(self.folder / name).parent for name in names}:
@@ -414,7 +414,7 @@ def _remove_empty_folders(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _hash(path: Path) -> str | None:
+def _try_sha256(path: Path) -> str | None:
     """Return the sha256 of a file, or None if it cannot be read."""
     with suppress(OSError):
         return sha256_file(path)
@@ -510,7 +510,7 @@ def compare_files(folder: Path, manifest: Facts) -> Iterator[tuple[Path, str]]:
     """Yield each file that a manifest lists, and whether it is "ok", "damaged" or "missing"."""
     for name, checksum in manifest["files"].items():
         if is_inside(folder, name):
-            found = _hash(folder / name)
+            found = _try_sha256(folder / name)
             state = "ok" if found == checksum else "damaged"
             yield folder / name, "missing" if found is None else state
 

@@ -92,6 +92,7 @@ class Job:
                 self.state = STOPPED
                 return
             if code:
+                # The error of callshot, or else the last line; without the file it begins with.
                 errors = [line for line in self.lines if line.startswith(ERROR)]
                 last = [*errors, *list(self.lines)[-1:], f"ended with code {code}"]
                 files = "|".join(map(re.escape, arguments))

@@ -230,13 +230,14 @@ class Decisions:
         else:
             self.gone.update(parts)
         status = self.get_status(entry.reviewer)
-        for item in decided:
+        for number in decided:
+            rows = self._rows[number]
             if active:
-                insort(self._rows[item], entry, key=attrgetter("seq"))
+                insort(rows, entry, key=attrgetter("seq"))
             else:
-                self._rows[item].remove(entry)
-            decision = self.find_all(item).get(entry.reviewer, {"action": None})
-            status[item] = STATUS.get(decision["action"], DECIDED)
+                rows.remove(entry)
+            own = self.find_all(number).get(entry.reviewer, {"action": None})
+            status[number] = STATUS.get(own["action"], DECIDED)
         self.status[entry.reviewer] = status
         for changed in touched:
             self.verdicts.pop(changed, None)
@@ -276,7 +277,7 @@ class Decisions:
         return decisions
 
     def find_settled(self, item: int) -> Decision | None:
-        """Return the decision that settled a conflict on an item, None if there is none."""
+        """Return the decision that settled a conflict on an item; None if there is none."""
         settling = [row for row in self._rows.get(item, ()) if row.action == SETTLE]
         if not settling:
             return None

@@ -78,14 +78,15 @@ def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer
     is.
     """
     precision = None if reviewed == 0 else confirmed / reviewed
-    low, high = precision, precision
+    low = high = precision
     if 0 < reviewed < detections:
         low, high = wilson_interval(confirmed, reviewed)
+    # How many more reviews it takes until the interval is narrow: at most all that are left.
     share = 0.5 if precision is None else precision
     more = detections - reviewed
     for total in range(max(reviewed, 1), detections):
-        first, last = wilson_interval(share * total, total)
-        if last - first <= 2 * AIM:
+        lower, upper = wilson_interval(share * total, total)
+        if upper - lower <= 2 * AIM:
             more = total - reviewed
             break
     return {

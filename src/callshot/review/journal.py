@@ -152,7 +152,7 @@ class Journal:
                 entry = Entry(seq=len(self.entries) + 1, **shared, **row)
                 self.entries.append(entry)
                 self.by_uuid[entry.uuid] = entry
-        self.chain = line[-DIGITS - 2 : -2]
+        self.chain = line[-DIGITS - 2 : -2]  # the digits before "}
         self.size += len(line) + 1
 
 

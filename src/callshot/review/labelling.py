@@ -285,11 +285,11 @@ class Labelling:
                 **self.count_names(),
             }
 
-    def list_similar(self, key: str | None) -> Answer:
+    def list_similar(self, box_id: str | None) -> Answer:
         """Return sounds that are similar to the calls that have the name of a box."""
         with self.lock:
             labels = self.labels
-            box = labels.boxes.get(key or "")
+            box = labels.boxes.get(box_id or "")
             if box is None or box["label"] is None:
                 raise RequestError("box: expected a call with a name", 404)
             calls = labels.list_calls(box["label"])
@@ -448,13 +448,13 @@ class Labelling:
         self.finding.stop()
         return self.describe_tasks()
 
-    def _check_key(self, action: str, key: str) -> None:
+    def _check_id(self, action: str, box_id: str) -> None:
         """Raise RequestError if a new box has the id of another, or no box has the id to change."""
         labels = self.labels
-        is_there = key in labels.boxes or key in labels.refused
+        is_there = box_id in labels.boxes or box_id in labels.refused
         if action in (ADD, NO) and is_there:
             raise RequestError("box: there is one with this id already", 409)
-        if action in (CHANGE, DELETE) and key not in labels.boxes:
+        if action in (CHANGE, DELETE) and box_id not in labels.boxes:
             raise RequestError("this call was deleted, or never saved", 404)
 
     def change(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
@@ -471,11 +471,11 @@ class Labelling:
         box = request.get("box")
         if not isinstance(box, Mapping):
             raise RequestError("box: expected an object")
-        key = make_row({"uuid": box.get("id")}, action, {})["uuid"]
-        row = make_row(request, action, {"id": key})
+        box_id = make_row({"uuid": box.get("id")}, action, {})["uuid"]
+        row = make_row(request, action, {"id": box_id})
         with self.lock:
             if row["uuid"] not in self.journal.by_uuid:
-                self._check_key(action, key)
+                self._check_id(action, box_id)
                 is_tight = action == ADD and request.get("tight") is True
                 if is_tight or action == NO:
                     box = self._guess_band(box)

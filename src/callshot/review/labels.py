@@ -126,26 +126,27 @@ class Labels:
         else:
             rows, is_active = self.history.follow(entry)
             for row in rows:
-                key = row.body["id"]
+                box_id = row.body["id"]
+                rows_of_box = self._rows[box_id]
                 if is_active:
-                    insort(self._rows[key], row, key=attrgetter("seq"))
+                    insort(rows_of_box, row, key=attrgetter("seq"))
                 else:
-                    self._rows[key].remove(row)
-                before = self.boxes.pop(key, None)
-                self.refused.pop(key, None)
-                after = self._find_box(key)
+                    rows_of_box.remove(row)
+                before = self.boxes.pop(box_id, None)
+                self.refused.pop(box_id, None)
+                after = self._find_box(box_id)
                 if after is not None:
-                    is_no = self._rows[key][-1].action == NO
-                    table = self.refused if is_no else self.boxes
-                    table[key] = after
-                changed.add(key)
+                    is_refused = rows_of_box[-1].action == NO
+                    table = self.refused if is_refused else self.boxes
+                    table[box_id] = after
+                changed.add(box_id)
                 recordings |= {box["recording"] for box in (before, after) if box}
         self.seq = entry.seq
         self.changes.append((entry.seq, changed, recordings))
 
-    def _find_box(self, key: str) -> Box | None:
+    def _find_box(self, box_id: str) -> Box | None:
         """Return a box as its latest row in effect says; None if it is deleted."""
-        rows = self._rows[key]
+        rows = self._rows[box_id]
         if not rows or rows[-1].action == DELETE:
             return None
         latest = rows[-1]
@@ -153,24 +154,24 @@ class Labels:
         reviewed_at = latest.body.get("reviewed_at")
         place["reviewed"] = reviewed_at is not None
         place["time"] = reviewed_at or latest.time
-        return {"id": key, **place, "reviewer": latest.reviewer}
+        return {"id": box_id, **place, "reviewer": latest.reviewer}
 
     @property
     def deleted(self) -> list[Box]:
         """Calls that a person deleted, as they were."""
-        found = []
+        calls = []
         for rows in self._rows.values():
             if not rows or rows[-1].action != DELETE:
                 continue
-            is_own = not rows[-1].reviewer.endswith(IN_REVIEW)
+            is_by_person = not rows[-1].reviewer.endswith(IN_REVIEW)
             before = [row.body for row in rows if row.action in (ADD, CHANGE)]
-            if is_own and before and before[-1]["label"] is not None:
-                found.append(dict(before[-1]))
-        return found
+            if is_by_person and before and before[-1]["label"] is not None:
+                calls.append(dict(before[-1]))
+        return calls
 
-    def is_changed(self, key: str) -> bool:
+    def is_changed(self, box_id: str) -> bool:
         """Return whether a person changed or deleted the box that a review had made."""
-        return any(not row.reviewer.endswith(IN_REVIEW) for row in self._rows[key])
+        return any(not row.reviewer.endswith(IN_REVIEW) for row in self._rows[box_id])
 
     @property
     def calls(self) -> list[Box]:

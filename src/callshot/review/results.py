@@ -122,6 +122,7 @@ def read_review(
     items = make_items(events.with_columns(recording=pl.lit("")))
     decisions = Decisions(items)
     decisions.apply_all(journal.entries, journal.path)
+    # What the journal says of each item: of added ones when they were added, of others last.
     new_items = decisions.items.frame[count:].iter_rows(named=True)
     bodies: dict[int, Mapping[str, Any]] = dict(enumerate(new_items, count))
     for entry in journal.entries:

@@ -624,6 +624,7 @@ class Review:
             touched = self._save(rows, reviewer)
             for row in rows:  # also of those that were saved before
                 touched.add(row["body"].get("item", row["body"].get("beside")))
+            # Their parts, and calls that were added to them, change with them.
             is_part = self.items.frame["parent"].is_in(list(touched))
             touched |= set(is_part.fill_null(value=False).arg_true())
             answer = self._describe_change(touched, reviewer)

@@ -312,10 +312,10 @@ class Scores:
         columns = {name: column for column, name in enumerate(self.labels)}
         own = [columns.get(name, -1) for name in label]
         place = (np.arange(len(own)), own)
-        # One more column, the last, is for items whose label has no scores.
+        # (items, labels + 1); the last column is for items whose label has no scores.
         others = np.pad(self.scores, ((0, 0), (0, 1)), constant_values=np.nan)
         score = others[place].astype(np.float64)
-        others[place] = np.nan
+        others[place] = np.nan  # only other labels are left
         others[np.isnan(others)] = -np.inf
         names = [name if name in known else None for name in (*self.labels, None)]
         best = pl.Series(names, dtype=pl.String).gather(others.argmax(axis=1))
@@ -372,13 +372,13 @@ class ModelScores(Scores):
         self._confirmed = new
         self.labels += sorted(new.keys() - set(self.labels))
         classifier = copy(self.model.classifier)
-        rows = []
-        names = []
+        items = []
+        labels = []  # of each of these items
         for label, calls in new.items():
-            rows += calls
-            names += [label] * len(calls)
-        if rows:
-            classifier.partial_fit(self.vectors[rows], names)
+            items += calls
+            labels += [label] * len(calls)
+        if items:
+            classifier.partial_fit(self.vectors[items], labels)
         self._score(classifier)
         return True
 
@@ -392,7 +392,8 @@ class ModelScores(Scores):
         known = [self.labels.index(name) for name in classifier.classes_]
         means = np.full((len(self.labels), self.vectors.shape[1]), np.nan)
         means[known] = classifier.centroids_
-        new = (0, len(means) - len(self.means))  # padding for new labels
+        # Columns of `scores` and `distances`, and rows of `means`, are padded for new labels.
+        new = (0, len(means) - len(self.means))
         none = (0, 0)
         before = np.pad(self.means, (new, none), constant_values=np.nan)
         self.scores = np.pad(self.scores, (none, new), constant_values=np.nan)
@@ -483,7 +484,7 @@ def open_vectors(
 ) -> Float32Matrix:
     """Map the vectors of the items of a scan into memory, (items, dimensions).
 
-    They are copied once from the index to the folder of the review, unless they are there.
+    They are copied once from the index to `folder`, that of the review, unless they are there.
     """
     shape = (len(items), index.settings.dimension)
     facts = {"items": find_checksum(items), "shape": list(shape)}
@@ -774,36 +775,36 @@ def _describe_source(
 def _load_scores(
     items: Spans,
     index: Index,
-    path: Path,
+    model_path: Path,
     checksums: tuple[str | None, ...],
     site_file: Path | None,
-    folder: Path,
+    review_folder: Path,
 ) -> Scores:
-    """Open the scores of a scan's items by its model, a file at `path`, which must be as it was.
+    """Open the scores of a scan's items by its model, whose file must be as it was.
 
     `checksums` are those that the scan knows; `site_file` has the background of a scan by the
     nearest mean, whose vectors are compared as scaled roots. The vectors of the items are kept in
-    `folder`, that of the review.
+    the folder of the review.
     """
     from callshot.detection.model import load_model
     from callshot.detection.nearest import read_site
 
-    with explain_unreadable(path):
-        checksum = sha256_file(path)
+    with explain_unreadable(model_path):
+        checksum = sha256_file(model_path)
     if checksum not in checksums:
         raise InputError(
-            f"{path}: not the model of this scan, or it has changed; give the model by "
+            f"{model_path}: not the model of this scan, or it has changed; give the model by "
             "--model, or scan again"
         )
-    model = load_model(path)
+    model = load_model(model_path)
     if site_file is None:
         background = measure_background(model)
-        vectors = open_vectors(folder, items, index, model, background)
+        vectors = open_vectors(review_folder, items, index, model, background)
         return ModelScores(model, vectors, background)
     check_result(site_file, (SCAN_FACTS,))
     site = read_site(site_file)
     scaled_model = site.transform_model(model)
-    vectors = open_vectors(folder, items, index, scaled_model, site)
+    vectors = open_vectors(review_folder, items, index, scaled_model, site)
     scaled = site.transform(vectors).astype(np.float32)
     return ModelScores(scaled_model, scaled, site)
 

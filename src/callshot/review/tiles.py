@@ -64,8 +64,13 @@ class TiledFiles(RecordingFiles):
 
     @cached_property
     def _cached_tile(self) -> Callable[[State, TileKey], bytes]:
-        """Make a tile, unless it is in memory."""
-        return lru_cache(MAX_TILES)(self._make_tile)
+        """A function that makes a tile of a file in one state, unless it is in memory."""
+
+        def make(state: State, key: TileKey) -> bytes:
+            with self.open(state[0]) as reader:
+                return make_tile(reader, self.channel_rule, key)
+
+        return lru_cache(MAX_TILES)(make)
 
     def find_state(self, name: str) -> State:
         """Return what a file is now; raise InputError if it is not there."""
@@ -108,11 +113,6 @@ class TiledFiles(RecordingFiles):
         """Return the pixels of a tile, height × WIDTH, high frequencies first."""
         return self._cached_tile(self.find_state(name), key)
 
-    def _make_tile(self, state: State, key: TileKey) -> bytes:
-        """Make a tile of a recording in some state of its file."""
-        with self.open(state[0]) as reader:
-            return make_tile(reader, self.channel_rule, key)
-
 
 def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
     """Return the pixels of a tile, height × WIDTH, high frequencies first."""
@@ -124,13 +124,13 @@ def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
     columns = min(WIDTH, math.ceil((recording.duration_s - start_s) / column_s))
     if columns <= 0:
         return pixels.tobytes()
-    window = count_window(key.window_s, rate_hz)
+    window = count_window(key.window_s, rate_hz)  # samples of a frame
     reads_all = WIDTH * column_s * rate_hz <= MAX_READ
-    needed = math.ceil(2 * column_s * rate_hz / window)
-    frames = min(max(1, needed), MAX_FRAMES) if reads_all else 1
+    needed = math.ceil(2 * column_s * rate_hz / window)  # at most half a window apart
+    frames = min(max(1, needed), MAX_FRAMES) if reads_all else 1  # in each column
     middles_s = start_s + (np.arange(columns * frames) + 0.5) / frames * column_s
     middles = np.floor(middles_s * rate_hz + 1e-6).astype(np.int64)  # rounding errors
-    first = middles - window // 2
+    first = middles - window // 2  # the first sample of each frame
 
     def read(begin: int, end: int) -> Signal:
         """Return samples of the recording; silence beyond its ends, and where it is damaged."""
@@ -146,6 +146,7 @@ def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
             signal[inside - begin : inside - begin + len(part)] = part
         return signal
 
+    # Windows of samples, (windows, window), and which of them each frame is.
     if reads_all:
         begin = int(first[0])
         together = read(begin, int(first[-1]) + window)
@@ -154,9 +155,9 @@ def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
     else:
         windows = np.zeros((len(first), window), np.float32)
         rows = np.arange(len(first))
-        for row, one in enumerate(first.tolist()):
+        for row, sample in enumerate(first.tolist()):
             try:
-                windows[row] = read(one, one + window)
+                windows[row] = read(sample, sample + window)
             except InputError:  # damage there; other columns may be readable
                 continue
     top_hz = min(key.max_hz, rate_hz / 2)

@@ -220,8 +220,8 @@ class CorpusPlan:
         return self.segment.folder / SEGMENTS
 
     @property
-    def folded(self) -> dict[str, Any]:
-        """What evaluations and baselines read beside their table."""
+    def choice(self) -> dict[str, Any]:
+        """The folds, categories and name of the corpus, as `read_dataset` takes them."""
         return {
             "folds_dir": self.fold.folder,
             "categories": self.corpus.categories,
@@ -230,7 +230,7 @@ class CorpusPlan:
 
     @property
     def fold_paths(self) -> list[Path]:
-        """The files that `folded` names."""
+        """The files of folds and categories."""
         names = (FOLDS, FOLDS_INFO)
         paths = [self.fold.folder / name for name in names]
         return [*paths, *optional(self.corpus.categories)]
@@ -273,7 +273,7 @@ class CorpusPlan:
                 evaluate_files,
                 [embed.table],
                 protocol=protocol,
-                choice=self.folded,
+                choice=self.choice,
                 threads=self.threads,
                 device=self.device,
                 cluster=self.cluster,
@@ -312,7 +312,7 @@ class CorpusPlan:
                 [embed.table],
                 options=options,
                 protocol=protocol,
-                choice=self.folded,
+                choice=self.choice,
                 sequences=sequence_paths,
                 segments=self.segments,
                 audio=audio_root(self.corpus.audio),

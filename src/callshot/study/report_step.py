@@ -181,11 +181,12 @@ def read_corpus_results(
 
 def _list_queries(evaluation: Evaluation) -> set[str]:
     """Return the segments of an evaluation that are queries of a class."""
-    eligible = {count.label for count in evaluation.eligible_classes}
-    segments = evaluation.segments
-    columns = (segments["segment"], segments["label"], evaluation.folds.fold)
-    rows = zip(*columns, strict=True)
-    return {name for name, label, fold in rows if label in eligible and fold >= 0}
+    eligible = [count.label for count in evaluation.eligible_classes]
+    fold = pl.Series("fold", evaluation.folds.fold)
+    queries = evaluation.segments.frame.with_columns(fold).filter(
+        pl.col("label").is_in(eligible), pl.col("fold") >= 0
+    )
+    return set(queries["segment"])
 
 
 def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:
