@@ -233,6 +233,7 @@ class FrameReader:
     """
 
     def __init__(self, path: Path, name: str, source_rate_hz: float | None) -> None:
+        """Open a file, `name` in errors; `source_rate_hz` replaces the rate in its header."""
         self._path = path
         self._name = name
         self._position = 0

@@ -145,28 +145,10 @@ def embed(
 ) -> tuple[Vectors, list[Reject]]:
     """Embed spans with an encoder of the catalogue; vectors in the store are not made again.
 
-    Parameters
-    ----------
-    spans
-        Spans of recordings, such as those of `read_segments`.
-    encoder
-        Name of an encoder, such as "birdnet-v2.4", or of several joined; `encoders()` lists them.
-    options
-        How the encoder is opened, and where its vectors are kept.
-    write_sequences
-        Called with the names of the spans and the sequence of each one.
-    progress
-        Called with each share of the work.
-
-    Returns
-    -------
-    tuple
-        The vectors, one row per embedded span; the other spans, with the reasons.
-
-    Raises
-    ------
-    InputError
-        If no span could be embedded.
+    `encoder` is a name such as "birdnet-v2.4", or those of several encoders joined by +.
+    `write_sequences` is called with the names of the spans and the sequence of each one. Return the
+    vectors, one row per embedded span, and the other spans as rejects. Raises InputError if no span
+    could be embedded.
     """
     requested_encoder = find_joined_encoder(encoder, options.encoder_options)
     joined_encoder = replace_auto_speed(requested_encoder, spans)
@@ -492,6 +474,7 @@ class BackgroundMix:
     snr_db: Sequence[float] = SNRS_DB
 
     def __post_init__(self) -> None:
+        """Raise OptionError unless the ratios are different numbers in their range."""
         values = self.snr_db
         if not values or len(set(values)) < len(values):
             listed = ",".join(f"{value:g}" for value in values)

@@ -95,6 +95,7 @@ class Store:
         *,
         sequences: bool = False,
     ) -> None:
+        """Open or make the store; verify its shards, and enter what is in them."""
         fingerprint_text = format_record(fingerprint)
         self.folder = Path(folder) / sha256_text(fingerprint_text)[:16]
         self.notes: list[str] = []

@@ -89,6 +89,7 @@ did you mean centre?
     normalisation: str = "hoplite"
 
     def __post_init__(self) -> None:
+        """Set the default of `hop_s`; raise OptionError if a value is out of its range."""
         check_whole_number("rate_hz", self.rate_hz)
         if not 1 <= self.window_s * self.rate_hz < math.inf:
             raise OptionError(

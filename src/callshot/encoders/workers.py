@@ -54,6 +54,7 @@ class Workers:
     """
 
     def __init__(self, encoder: Encoder) -> None:
+        """Start the threads; a model that many threads may call on the CPU gets no batches."""
         self.encoder = encoder
         self.executor = Pool(encoder.workers, thread_name_prefix="callshot-model")
         can_batch = encoder.spec.windowing is not None or encoder.batches_segments

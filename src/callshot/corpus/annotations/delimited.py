@@ -108,6 +108,7 @@ class Table:
     def __init__(
         self, path: Path, line: int, header: Sequence[str], rows: list[list[str]]
     ) -> None:
+        """Name the columns by the header, which is on this line of the file."""
         self.path = path
         self.line = line
         self.rows = rows

@@ -291,6 +291,7 @@ class AnnotationOptions(ReadingOptions):
     keep_early: bool = False
 
     def __post_init__(self) -> None:
+        """Raise OptionError if a value is not one of those that are allowed."""
         if self.label is not None and not self.label.strip():
             raise OptionError("label: expected a text, got nothing but white space")
         check_values(self)

@@ -225,6 +225,7 @@ class SiteOptions(SoundscapeOptions):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        """Raise OptionError if a value is out of its range."""
         check_values(self)
         check_range("rate_hz", self.rate_hz, *RATES_HZ, "Hz")
         check_range("seed", self.seed, 0, 2**63)

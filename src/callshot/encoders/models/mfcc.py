@@ -59,6 +59,7 @@ class MfccOptions:
     padding: str = "centre"
 
     def __post_init__(self) -> None:
+        """Raise OptionError if a value is out of its range."""
         for name in ("rate_hz", "coefficients", "bands", "n_fft"):
             check_whole_number(
                 name, getattr(self, name), maximum=LARGEST.get(name, math.inf)
