@@ -4,10 +4,9 @@ import re
 from contextlib import contextmanager
 
 from callshot.review.results import read_review
-from review_pages import open_window, settle
+from review_pages import open_window, settle, use_page
 from served_review import serve_labels
 
-LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 NOISE = re.compile("Failed to load resource|ERR_CONNECTION")  # a killed server
 
@@ -102,29 +101,36 @@ class Tab:
 
 
 @contextmanager
-def open_tabs(browser):
-    """Yield a function that opens a tab at an address; no tab had an unexpected message."""
+def open_tabs(laptop):
+    """Yield a function that opens a tab at an address; no tab had an unexpected message.
+
+    Without a window or its options, it is the page of `laptop`, a window that tests share.
+    """
     tabs = []
     contexts = []
 
     def open_tab(address, context=None, **options):
-        if context is None:
-            context = open_window(browser, **{"viewport": LAPTOP, **options})
+        page = shared
+        if options:
+            context = open_window(laptop.browser, **options)
             contexts.append(context)
-        tabs.append(Tab(context.new_page(), address))
+        if context is not None:
+            page = context.new_page()
+        tabs.append(Tab(page, address))
         return tabs[-1]
 
-    try:
-        yield open_tab
-    finally:
-        for context in contexts:
-            context.close()
+    with use_page(laptop) as shared:
+        try:
+            yield open_tab
+        finally:
+            for context in contexts:
+                context.close()
     for tab in tabs:
         assert [one for one in tab.messages if not NOISE.search(one)] == []
 
 
 @contextmanager
-def serve_label(browser, recordings, out, searching=None):
+def serve_label(laptop, recordings, out, searching=None):
     """Serve the page in this process; yield a function that opens a tab, and one that reads calls.
 
     `searching` are SearchOptions; without them, similar sounds are not searched.
@@ -138,6 +144,6 @@ def serve_label(browser, recordings, out, searching=None):
 
     with (
         serve_labels(recordings, out, searching) as (client, _),
-        open_tabs(browser) as open_tab,
+        open_tabs(laptop) as open_tab,
     ):
         yield open_page, read_calls

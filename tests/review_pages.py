@@ -10,6 +10,7 @@ import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urljoin
 
 import numpy as np
 import soundfile
@@ -129,8 +130,10 @@ def use_page(context):
         for other in others:
             other.close()
         page.unroute_all()
-        page.evaluate("localStorage.clear()")
-        page.goto("about:blank")
+        if page.url.startswith("http"):
+            # Where no script runs, which could save something again.
+            page.goto(urljoin(page.url, "/assets/icon.svg"))
+            page.evaluate("localStorage.clear(); sessionStorage.clear()")
         page.set_viewport_size(LAPTOP)
         page.emulate_media(color_scheme="light", reduced_motion="no-preference")
         page.mouse.move(0, 0)

@@ -8,12 +8,21 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from callshot.review import similar
+from callshot.review.children import DONE
 from callshot.review.similar import SearchOptions
 from field_recordings import index_site, write_site
 from label_pages import serve_label
-from review_pages import REDRAW_MS, ReviewServer, make_scan, open_window, settle
-
-LAPTOP = {"width": 1280, "height": 800}
+from review_pages import (
+    LAPTOP,
+    REDRAW_MS,
+    ReviewServer,
+    make_scan,
+    open_window,
+    settle,
+    use_own_page,
+    use_page,
+)
 
 
 @pytest.fixture(scope="session")
@@ -35,14 +44,15 @@ class Visit:
         self.server = server
         self.messages = []
         self.requests = []
-        context = page.context
-        context.on("request", lambda request: self.requests.append(request.url))
-        context.on("console", self._note_message)
-        context.on("weberror", lambda one: self.messages.append(str(one.error)))
-        page.on("dialog", lambda dialog: self.messages.append(dialog.message))
-
-    def _note_message(self, message):
-        self.messages.append(f"{message.type}: {message.text} {message.location}")
+        note = self.messages.append
+        self.listeners = {
+            "request": lambda request: self.requests.append(request.url),
+            "console": lambda one: note(f"{one.type}: {one.text} {one.location}"),
+            "weberror": lambda one: note(str(one.error)),
+            "dialog": lambda dialog: note(dialog.message),
+        }
+        for event, listener in self.listeners.items():
+            page.context.on(event, listener)
 
     def open(self, reviewer):
         """Open the page as somebody who has decided nothing yet."""
@@ -55,6 +65,8 @@ class Visit:
     def close(self, silent):
         """Take all decisions back; the page wrote no message and asked only its own server."""
         self.undo_all()
+        for event, listener in self.listeners.items():
+            self.page.context.remove_listener(event, listener)
         if silent:
             assert self.messages == []
         hosts = {urlsplit(url).netloc for url in self.requests if url[:4] == "http"}
@@ -116,19 +128,15 @@ def visit(browser, server, laptop):
 
     @contextmanager
     def open_page(reviewer=None, silent=True, **options):
-        is_other = bool(options or reviewer)
-        options = {"viewport": LAPTOP, **options}
-        context = open_window(browser, **options) if is_other else laptop
-        page = context.new_page()
-        seen = Visit(page, server)
-        seen.open(reviewer)
-        yield seen
-        seen.close(silent)
-        seen.page.evaluate("localStorage.clear()")
-        for page in context.pages:
-            page.close()
-        if is_other:
-            context.close()
+        opened = use_page(laptop)
+        if options or reviewer:
+            window = open_window(browser, **{"viewport": LAPTOP, **options})
+            opened = use_own_page(window)
+        with opened as page:
+            seen = Visit(page, server)
+            seen.open(reviewer)
+            yield seen
+            seen.close(silent)
 
     return open_page
 
@@ -142,11 +150,27 @@ def site(tmp_path_factory):
     return folder, [tuple(map(float, line.split("\t")[:2])) for line in lines]
 
 
+class EndedJob:
+    """The job that makes an index, where there is nothing left to do."""
+
+    state = DONE
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def describe(self):
+        return {"state": DONE, "text": "", "share": 1.0, "left": "", "error": ""}
+
+    def stop(self):
+        """It runs no more."""
+
+
 @pytest.fixture
-def served_site(browser, site, tmp_path):
+def served_site(laptop, site, tmp_path, monkeypatch):
     """Serve the page to label these recordings, which are ready to be searched."""
+    monkeypatch.setattr(similar, "Job", EndedJob)
     folder, _ = site
     shutil.copytree(folder.parent / "index", tmp_path / "index")
     searching = SearchOptions("mfcc", window_s=0.5)
-    with serve_label(browser, folder, tmp_path, searching) as parts:
+    with serve_label(laptop, folder, tmp_path, searching) as parts:
         yield parts

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from label_pages import LAPTOP, PHONE, find_low_contrasts
+from label_pages import PHONE, find_low_contrasts
 from review_pages import settle
 
 expect = pytest.importorskip(
@@ -149,8 +149,8 @@ def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served_site):
 
 def test_it_fits_and_can_be_read(served_site):
     open_tab, _ = served_site
-    for viewport in (LAPTOP, PHONE):
-        tab = open_tab(viewport=viewport)
+    for options in ({}, {"viewport": PHONE}):
+        tab = open_tab(**options)
         page = tab.page
         tab.wait_for_index()
         expect(page.locator(".news")).to_have_count(3)
@@ -160,7 +160,7 @@ def test_it_fits_and_can_be_read(served_site):
         expect(page.locator(".found")).to_have_count(12)
         tab.settle()
         width = page.evaluate("document.documentElement.scrollWidth")
-        assert width <= viewport["width"]
+        assert width <= page.viewport_size["width"]
         inside = "one => one.scrollWidth - one.clientWidth"
         assert page.locator("#similar").evaluate(inside) <= 0
         assert find_low_contrasts(page) == []

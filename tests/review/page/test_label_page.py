@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from callshot.review.results import read_review
-from label_pages import LAPTOP, PHONE, find_low_contrasts, open_tabs, serve_label
+from label_pages import PHONE, find_low_contrasts, open_tabs, serve_label
 from review_pages import HOSTILE, HOSTILE_FILE, ReviewServer
 
 expect = pytest.importorskip(
@@ -36,8 +36,8 @@ def recordings(tmp_path_factory):
 
 
 @pytest.fixture
-def served(browser, recordings, tmp_path):
-    with serve_label(browser, recordings, tmp_path) as parts:
+def served(laptop, recordings, tmp_path):
+    with serve_label(laptop, recordings, tmp_path) as parts:
         yield parts
 
 
@@ -220,13 +220,13 @@ def test_what_was_played_counts_as_heard(served):
 
 
 def test_two_tabs_follow_each_other_and_a_killed_server_loses_nothing(
-    browser, recordings, tmp_path
+    laptop, recordings, tmp_path
 ):
     options = ("--out", str(tmp_path), "--encoder", "none")
     server = ReviewServer(recordings, *options, command="label")
     server.start()
     try:
-        with open_tabs(browser) as open_tab:
+        with open_tabs(laptop) as open_tab:
             tab = open_tab(server.address)
             other = open_tab(server.address, tab.page.context)
             tab.drag((0.2, 0.5), (0.3, 0.75))
@@ -254,14 +254,13 @@ def test_two_tabs_follow_each_other_and_a_killed_server_loses_nothing(
 
 def test_it_fits_phones_and_can_be_read(served):
     open_tab, _ = served
-    for viewport in (LAPTOP, PHONE):
-        is_phone = viewport == PHONE
-        tab = open_tab(viewport=viewport, has_touch=is_phone)
+    for options in ({}, {"viewport": PHONE, "has_touch": True}):
+        tab = open_tab(**options)
         tab.drag((0.2, 0.5), (0.4, 0.75))
         tab.page.keyboard.type("hoot")
         tab.press("Enter")
         assert find_low_contrasts(tab.page) == []
         width = tab.page.evaluate("document.documentElement.scrollWidth")
-        assert width <= viewport["width"]
+        assert width <= tab.page.viewport_size["width"]
         for button in tab.page.locator("#transport button").all():
-            assert not is_phone or button.bounding_box()["height"] >= 38
+            assert not options or button.bounding_box()["height"] >= 38

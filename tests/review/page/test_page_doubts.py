@@ -26,8 +26,8 @@ def corpus(tmp_path):
     return tmp_path
 
 
-def test_annotations_are_filtered_corrected_and_exported(browser, corpus):
-    with serve(corpus) as (client, _), open_tabs(browser) as open_tab:
+def test_annotations_are_filtered_corrected_and_exported(laptop, corpus):
+    with serve(corpus) as (client, _), open_tabs(laptop) as open_tab:
         tab = open_tab(client.address)
         page = tab.page
         page.keyboard.press("f")
