@@ -137,9 +137,9 @@ def find_band(energy: FloatArray, step_hz: float) -> slice:
     """
     cumulative = np.cumsum(energy)
     limits = np.array(ENERGY_SHARES) * cumulative[-1]
-    low, high = np.searchsorted(cumulative, limits)
-    low_hz = max(int(low), 1) * step_hz
-    high_hz = max(int(high), 1) * step_hz
+    low_bin, high_bin = np.searchsorted(cumulative, limits)
+    low_hz = max(int(low_bin), 1) * step_hz
+    high_hz = max(int(high_bin), 1) * step_hz
     centre_hz = np.sqrt(low_hz * high_hz)
     lowest_hz = min(low_hz, centre_hz / NARROWEST)
     highest_hz = max(high_hz, centre_hz * NARROWEST)

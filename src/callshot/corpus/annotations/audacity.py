@@ -80,7 +80,7 @@ def read(file: AnnotationFile) -> None:
                 )
             start_s, end_s, label = _split_label(line, file.options)
             extra = {}
-            if frequencies:
+            if frequencies:  # the mark, the lowest and the highest; both may be missing
                 _, *cells = [*frequencies.split("\t"), "", ""]
                 for name, cell in zip(FREQUENCIES, cells, strict=False):
                     value = parse_cell(cell, name)

@@ -352,16 +352,18 @@ def add_rows(
 def _find_span(times: Mapping[str, float]) -> tuple[float, float]:
     """Return start and end of a call, in seconds or frames, from its times by column.
 
-    The columns are in the order of TIMES: start and end, start and duration, or frames; and maybe
-    `offset_s`, which replaces the start: the length stays the same.
+    These are start and end, or start and duration, or frames. If there is an `offset_s`, it
+    replaces the start, and the length stays the same.
     """
-    start, end_or_duration, *offset_s = times.values()
-    end = end_or_duration
-    if "duration_s" in times:
-        end = add_times(start, end_or_duration)
-    if offset_s:
-        return offset_s[0], add_times(offset_s[0], end, -start)
-    return start, end
+    if "start_frame" in times:
+        return times["start_frame"], times["end_frame"]
+    start_s = times["start_s"]
+    duration_s = times.get("duration_s")
+    end_s = times["end_s"] if duration_s is None else add_times(start_s, duration_s)
+    if "offset_s" in times:
+        offset_s = times["offset_s"]
+        return offset_s, add_times(offset_s, end_s, -start_s)
+    return start_s, end_s
 
 
 def write(rows: Rows, path: Path) -> str:

@@ -355,8 +355,9 @@ class AnnotationFile:
         """Add a row; raise RowError if it is not valid.
 
         `number` is its row or line in the file, for messages. `extra` are other columns of the
-        file. With `in_frames`, start and end are numbers of frames. A missing label is replaced by
-        the one of the options, if they have one.
+        file, `path` and `recording` the audio file and the group of files that the row names. With
+        `in_frames`, start and end are numbers of frames. A missing label is replaced by the one of
+        the options, if they have one.
         """
         is_filled = self.options.label is not None and not label.strip()
         row = {
