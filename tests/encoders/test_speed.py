@@ -8,7 +8,7 @@ import soxr
 from callshot.api import embed, segment
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import Encoder, open_encoder
-from callshot.encoders.windows import WindowOptions, find_spans, resample
+from callshot.encoders.windows import find_spans, resample
 from callshot.errors import OptionError
 
 RATE_HZ = 4000
@@ -62,14 +62,6 @@ def test_a_click_is_found_at_its_time_in_every_window(speed, padding, remainder)
         assert abs(time_s - click / RATE_HZ) <= sample_s
         found.add(int(window))
     assert found == {0, 1, 2}
-
-
-def test_windows_begin_in_real_time():
-    options = WindowOptions(10, 2.0, hop_s=1.0, padding="centre")
-    # At speed 3, 4.5 s of 13.5 s; the last window has 1.5 s between 5 zeros
-    assert window_times(45, options, 3) == pytest.approx([0, 3, 6, 8.4])
-    crop = WindowOptions(10, 2.0, remainder="centre-crop")
-    assert window_times(45, crop, 0.5) == pytest.approx([0.6])
 
 
 @pytest.mark.parametrize(("name", "speed"), [("mfcc", 0.25), ("birdnet-v2.4", 3.0)])

@@ -10,7 +10,7 @@ Windows-1252.
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -94,9 +94,13 @@ def take_recordings(path: Path, table: Vectors) -> Vectors:
 def read_categories(path: Path, segments: Spans) -> dict[str, str]:
     """Return the category of each label; a label that no segment has is an error, likely a typo."""
     rows = read_csv_records(path, ["label", "category"])
-    _check_values(path, rows, "category", str.strip, "text")
-    expected = "a label that a segment has"
-    _check_values(path, rows, "label", set(segments["label"]).__contains__, expected)
+    categories = [row["category"] for row in rows]
+    is_blank = [not category.strip() for category in categories]
+    check_rows(path, "category", is_blank, "text", categories)
+    labels = [row["label"] for row in rows]
+    known_labels = set(segments["label"])
+    is_unknown = [label not in known_labels for label in labels]
+    check_rows(path, "label", is_unknown, "a label that a segment has", labels)
     return _map_values(path, rows, "label", "category")
 
 
@@ -121,13 +125,16 @@ def read_reference_scores(
         "encoder": [*sorted(encoders), ""],
     }
     for column, allowed in choices.items():
+        cells = [row[column] for row in rows]
+        is_other = [cell not in allowed for cell in cells]
         listed = ", ".join(choice or "nothing" for choice in allowed)
-        expected = f"one of {listed}"
-        _check_values(path, rows, column, allowed.__contains__, expected)
-    expected = "a name that no encoder of the study has"
-    taken = {*encoders, ""}
-    _check_values(path, rows, "name", lambda name: name.strip() not in taken, expected)
-    _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
+        check_rows(path, column, is_other, f"one of {listed}", cells)
+    names = [row["name"] for row in rows]
+    is_taken = [name.strip() in {*encoders, ""} for name in names]
+    check_rows(path, "name", is_taken, "a name that no encoder of the study has", names)
+    values = [row["value"] for row in rows]
+    is_wrong = [not _is_share(value) for value in values]
+    check_rows(path, "value", is_wrong, "a number from 0 to 1", values)
 
     row_of_key = {}
     for number, row in enumerate(rows, 1):
@@ -147,22 +154,6 @@ def read_reference_scores(
                 reference = {**row, "corpus": corpus, "value": float(row["value"])}
                 references.append(reference | NOT_RESAMPLED)
     return pl.DataFrame(references, schema=dict(BASELINES))
-
-
-def _check_values(
-    path: Path,
-    rows: Rows,
-    column: str,
-    is_valid: Callable[[str], object],
-    expected: str,
-) -> None:
-    """Raise InputError for the first row whose value in a column is not valid.
-
-    `expected` describes a valid value, for the message.
-    """
-    values = [row[column] for row in rows]
-    bad = [not is_valid(value) for value in values]
-    check_rows(path, column, bad, expected, values)
 
 
 def _is_share(text: str) -> bool:
