@@ -180,7 +180,7 @@ def test_every_c_is_tried_also_after_a_worse_one(monkeypatch):
         return {("all", "auroc"): auroc[c], ("all", "accuracy"): accuracy[c]}
 
     monkeypatch.setattr(logistic, "score_each", lambda *_: iter(C_GRID))
-    monkeypatch.setattr(logistic, "gather", lambda _, tables: tables[0])
+    monkeypatch.setattr(logistic, "gather_log_odds", lambda _, logits: logits[0])
     monkeypatch.setattr(logistic, "measure", rank)
     assert choose_c(episodes, 0) == C_GRID[-1]
     auroc[C_GRID[-1]] = 0.7 + 1e-15  # a last digit makes no difference
@@ -231,12 +231,6 @@ def column_moments(rows):
     middle = np.sort(deviation)[len(deviation) // 2]
     deviation = np.maximum(deviation, middle / np.sqrt(len(rows)))
     return mean, np.where(deviation == 0.0, 1.0, deviation)
-
-
-def objective(rows, label, weight, bias, c):
-    logits = rows @ weight.T + bias
-    loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
-    return loss.sum() + (weight**2).sum() / (2 * c)
 
 
 def fit_and_score(episodes, query, supports, _=None):
@@ -344,8 +338,12 @@ def test_every_fit_is_within_a_millionth_of_the_optimum(c, dimensions):
         mean, deviation = column_moments(vectors)
         table = (vectors - mean) / deviation
         golden = LogisticRegression(C=c, tol=1e-10, max_iter=100_000).fit(table, label)
-        best = objective(table, label, golden.coef_, golden.intercept_, c)
-        ours = objective(table, label, weight * deviation, bias + weight @ mean, c)
+        best = literal.logistic_objective(
+            table, label, golden.coef_, golden.intercept_, c
+        )
+        ours = literal.logistic_objective(
+            table, label, weight * deviation, bias + weight @ mean, c
+        )
         assert abs(ours - best) < 1e-6
 
 

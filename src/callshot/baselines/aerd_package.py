@@ -53,7 +53,9 @@ def score_aerd_package(
     The folds must be AERD's. `signals` are at 16 kHz, one for each row.
     """
     outputs = find_outputs(encoder_data)
-    scores = score_published(variant, signals, encoder_data.episodes.fold, outputs[1])
+    scores = score_published(
+        variant, signals, encoder_data.episodes.fold, outputs.names
+    )
     how = f"as published, {variant}"
     baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
     return baseline_frame(encoder_data, scores, protocol, baseline, outputs)

@@ -1,15 +1,15 @@
 """Episodes → the path from the centroid to logistic regression by gradient steps, with its metrics.
 
 The nearest centroid is a linear layer. Written for standardised columns it is a point in the space
-in which logistic regression is trained, so gradient descent on the same J (`solver`: same
+in which logistic regression is trained, so gradient descent on the same objective (`solver`: same
 L2 penalty, free bias) leads from one to the other. Scores of the centroid grow with the square of
-the vectors' length and saturate, so J is first lowered by one number: a temperature of at least 1
-that divides all of them. Then come full gradient steps of length 1 / (bound of the curvature), with
-Nesterov's momentum, which restarts whenever it points uphill.
+the vectors' length and saturate, so the objective is first lowered by one number: a temperature of
+at least 1 that divides all of them. Then come full gradient steps of length 1 / (bound of the
+curvature), with Nesterov's momentum, which restarts whenever it points uphill.
 
-There may be thousands of steps. So a step takes as few products as possible: J is written in the
-unknowns of `path_solver`, and what is multiplied in float32 is only by how much the residuals
-changed since the step before.
+There may be thousands of steps. So a step takes as few products as possible: the objective is
+written in the unknowns of `path_solver`, and what is multiplied in float32 is only by how much the
+residuals changed since the step before.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from callshot.baselines.logistic import fit, gather, standardise
+from callshot.baselines.logistic import fit, gather_log_odds, standardise
 from callshot.baselines.path_solver import Array, Objective, Rows, Vector
 from callshot.baselines.scoring import measure
 from callshot.fewshot.centroid import LinearLayer, linear_layer
@@ -30,7 +30,7 @@ from callshot.fewshot.sweep import Categories
 from callshot.jobs import Check, Pool, never_stop
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
-NEAR = 1e-5  # above the optimum of J: a path ends there
+NEAR = 1e-5  # above the optimum of the objective: a path ends there
 MAX_STEPS = 10**5
 EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 
@@ -38,8 +38,8 @@ EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 class Path(NamedTuple):
     """The path of one split: its reported steps, and what was reached at each of them.
 
-    `logits` is (queries, classes), `gap` how far J is above its optimum. Before the first step,
-    the scores of the centroid are divided by `temperature`.
+    At each step, `logits` has an array (queries, classes), and `gap` how far the objective is above
+    its optimum. Before the first step, the scores of the centroid are divided by `temperature`.
     """
 
     temperature: float
@@ -77,8 +77,8 @@ def refine_centroid(
     at its end. Nothing is random.
     """
 
-    def run(number: int) -> Path:
-        path = refine_split(episodes, number, c_values[number], pool.check_stopped)
+    def run(fold: int) -> Path:
+        path = refine_split(episodes, fold, c_values[fold], pool.check_stopped)
         progress(1 / episodes.folds, "refinement")
         return path
 
@@ -87,7 +87,7 @@ def refine_centroid(
     longest = max(paths, key=lambda path: path.steps[-1])
     rows = []
     for step in longest.steps:
-        scores = gather(episodes, [path.logits_at(step) for path in paths])
+        scores = gather_log_odds(episodes, [path.logits_at(step) for path in paths])
         rows.append(measure(episodes, scores, categories))
     values = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     temperatures = np.array([path.temperature for path in paths])
@@ -95,21 +95,22 @@ def refine_centroid(
 
 
 def refine_split(
-    episodes: Episodes, number: int, c: float, check: Check = never_stop
+    episodes: Episodes, query_fold: int, c: float, check: Check = never_stop
 ) -> Path:
-    """Take gradient steps from the centroid of one split until J is near its optimum.
+    """Take gradient steps from the centroid of one split until the objective is near its optimum.
 
-    `number` is the fold of the queries. Rows are standardised by the support side, and weights are
-    scaled accordingly: times the deviation for J, divided by it for the queries.
+    Vectors are standardised by the rows outside the fold of the queries, and weights are scaled
+    accordingly: times the deviation for the objective, divided by it for the queries. `check`
+    raises if the work is to stop.
     """
-    episodes = transform_split(episodes, CENTROID, number)
-    support = episodes.fold != number
-    label = episodes.label[support]
+    episodes = transform_split(episodes, CENTROID, query_fold)
+    is_support = episodes.fold != query_fold
+    label = episodes.label[is_support]
     # Equal queries are multiplied once, so that they tie.
-    queries, place = episodes.distinct_at(np.flatnonzero(~support))
-    rows, mean, deviation = standardise(episodes.vectors[support])
+    queries, place = episodes.distinct_at(np.flatnonzero(~is_support))
+    rows, mean, deviation = standardise(episodes.vectors[is_support])
     # Episodes are centred on all rows; the layers must not depend on the queries.
-    vectors = episodes.vectors[support] - mean
+    vectors = episodes.vectors[is_support] - mean
     queries = queries - mean
     fitted = fit(vectors, label, len(episodes.classes), c)
     centroid = linear_layer(vectors, label)
@@ -130,7 +131,7 @@ def refine_split(
         if is_exact:
             previous = descent.multiply(previous.unknowns, previous.bias)
             lookahead = descent.multiply(lookahead.unknowns, lookahead.bias)
-        # The step lowers J, so J at the lookahead is an upper bound.
+        # The step lowers the objective, so the objective at the lookahead is an upper bound.
         bound, residual = descent.evaluate(lookahead)
         gradient = descent.find_gradient(lookahead, residual, is_exact=is_exact)
         point = lookahead.plus(-step_length, gradient)
@@ -159,19 +160,20 @@ def refine_split(
 
 
 def _find_step_length(rows: FloatArray, c: float) -> float:
-    """Return the length of gradient steps that lower J wherever they start.
+    """Return the length of gradient steps that lower the objective wherever they start.
 
     It is 1 over a Lipschitz constant of the gradient: softmax has a curvature of at most 1/2.
+    `rows` are standardised (rows, dimensions), `c` is C.
     """
-    table = np.column_stack([rows, np.ones(len(rows))])
+    table = np.column_stack([rows, np.ones(len(rows))])  # with a column for the bias
     if len(table) < table.shape[1]:
-        table = table.T
+        table = table.T  # the smaller product has the same largest eigenvalue
     largest = np.linalg.eigvalsh(table.T @ table)[-1]
     return float(1.0 / (0.5 * largest + 1.0 / c))
 
 
 class Descent(Objective):
-    """J at the points that gradient steps reach from a start.
+    """The objective at the points that gradient steps reach from a start.
 
     These lie in the span of the rows and of the weights of the start. The logits of a point have
     columns for these weights too.
@@ -207,19 +209,19 @@ class Descent(Objective):
         return float(np.vdot(point.unknowns, self.dual(point)))
 
     def evaluate(self, point: Vector) -> tuple[float, FloatArray]:
-        """Return J and the residuals, probability − truth (classes, rows)."""
+        """Return the objective and the residuals, probability − truth (classes, rows)."""
         p, loss = self.softmax(self.logits(point))
         return loss + self.square(point) / (2.0 * self.c), p - self.truth
 
     def evaluate_weight(self, weight: FloatArray, bias: FloatArray) -> float:
-        """Return J at weights (classes, dimensions) and bias (classes), inside the span or not."""
+        """Return the objective at any weights (classes, dimensions) and bias (classes)."""
         _, loss = self.softmax(weight @ self.double.rows.T + bias[:, None])
         return loss + float(np.square(weight).sum()) / (2.0 * self.c)
 
     def find_gradient(
         self, point: Vector, residual: FloatArray, *, is_exact: bool = True
     ) -> Vector:
-        """Return the gradient of J at a point; `residual` (classes, rows) is probability − truth.
+        """Return the gradient of the objective at a point with residuals (classes, rows).
 
         Where it need not be exact, only the change of the residuals since the last gradient is
         multiplied, in float32.
@@ -240,7 +242,10 @@ class Descent(Objective):
         )
 
     def _sum_rows(self, rows: Rows, residual: Array) -> tuple[Array, Array]:
-        """Return Σ_i residual[n, i] · row i for each class n, as unknowns and as logits."""
+        """Return Σ_i residual[n, i] · row i for each class n, as unknowns and as logits.
+
+        `rows` are the matrices of one precision, `residual` is (classes, rows).
+        """
         if not self.in_span:
             sums = residual @ rows.rows
             return sums, sums @ rows.table
@@ -249,17 +254,17 @@ class Descent(Objective):
         return padded, residual @ rows.table[:count]
 
     def find_temperature(self) -> float:
-        """Return the temperature, 1 or more: dividing the start by it gives the lowest J."""
+        """Return the temperature, 1 or more, with the lowest objective: it divides the start."""
         logits = self.logits(self.start)
         square = self.square(self.start)
-        # Limits of log2(1 / temperature). J is convex, so bisection finds its minimum.
+        # Limits of log2(1 / temperature). The objective is convex, so bisection finds its minimum.
         low = -100.0
         high = 0.0
         for _ in range(60):
             middle = (low + high) / 2.0
             factor = 2.0**middle
             p, _ = self.softmax(factor * logits)
-            # The derivative of J by the factor of the start.
+            # The derivative of the objective by the factor of the start.
             slope = np.vdot(p - self.truth, logits) + factor * square / self.c
             if slope > 0.0:
                 high = middle

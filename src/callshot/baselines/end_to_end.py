@@ -6,10 +6,10 @@ lasts 160 ms and is what AERD calls a frame. Every frame of a segment is trained
 the segment; both sides of every output count the same. Without `init` it is a small transformer;
 `init` starts from public weights of AST or BEATs.
 
-For each split a network is trained twice, like the recurrent ones: first without an inner
-fold of recordings, to find the number of epochs, then on all rows. A segment longer than 10.24 s is
-trained by random crops of that length and scored whole, in consecutive windows. Its score is the
-mean of its frames' log-odds.
+For each split a network is trained twice, like the recurrent ones: first without an inner fold of
+recordings, to find the number of epochs, then on all rows. A segment longer than 10.24 s is trained
+by random crops of that length and scored whole, in consecutive windows. Its score is the mean of
+its frames' log-odds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,11 +75,11 @@ def score_end_to_end(
     init: Path | None = None,
     context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[FloatArray, Metadata]:
-    """Train on every split and score its queries.
+    """Train a transformer outside each fold, and score its queries.
 
     Return log-odds (rows, outputs), NaN in the common fold, and metadata. `signals` are at 16 kHz,
     one channel; each is read once. `targets` is (rows, outputs), `groups` the recording of each
-    row, `names` those of the outputs.
+    row, `names` those of the outputs. `init` is a file with weights to start from.
     """
     check_length("signals", len(signals), len(targets))
     check_examples(targets, fold, names)

@@ -124,7 +124,10 @@ class GpuTrainer(SupportDrawer):
         return out
 
     def _rows(self, supports: Supports) -> Tensor:
-        """Return the rows of every draw, (draws, rows); the support at k is the first of them."""
+        """Return the exemplars of every draw as rows of the episodes, (draws, rows).
+
+        They are one of each class in turn, so that the support at every k is the first of them.
+        """
         start = self.on_gpu.class_start[self.label]
         chosen = supports.chosen[self.label, self.turn]
         return (chosen + start[:, None]).T
@@ -206,7 +209,7 @@ class BatchedSolver:
         """Train on standardised rows (fits, rows, dimensions); all fits have the same labels.
 
         `start` is (fits, classes, unknowns and bias). Return the positions of the optima, of the
-        same shape, and how far J may be above its optimum at most.
+        same shape, and how far the objective may be above its optimum at most.
         """
         lanes = padded(len(label))  # columns for the rows of a fit
         size = (lanes, start.shape)
@@ -221,6 +224,9 @@ class BatchedSolver:
 class Newton:
     """Newton's method for batches of one size: the positions of all fits, and which go on.
 
+    `lanes` is the number of columns for the rows of a fit, `size` (fits, classes, unknowns) that of
+    the positions; memory is allocated as for the tensor `like`.
+
     Each fit stops by its own gap: its further steps are 0 until the last one stops. Steps consist
     of many small operations on tensors that stay in place, so that a GPU can record them once for
     all batches of a size, and replay them without waiting for Python.
@@ -233,11 +239,11 @@ class Newton:
     truth, valid      (classes, lanes) and (lanes): a 1 at the label of a row; where there is a row
     rows, columns     of each fit: the Gram matrix, or the standardised rows and their transpose
     position, trial   points: where a fit is, and where a share of the step leads
-    p, value          probabilities and C · J at the position; trial_p, trial_value at the trial
-    descent, scaled   the negative gradient of C · J; the same as a point, preconditioned
+    p, value          probabilities and C · objective at the position; trial_…: at the trial
+    descent, scaled   the negative gradient of C · objective; the same as a point, preconditioned
     curvature         second derivatives by each unknown alone; in the span, by the bias alone
-    gap               how far J may be above its optimum
-    step, decrease    the Newton step so far, and by how much it should lower C · J
+    gap               how far the objective may be above its optimum
+    step, decrease    the Newton step so far, and by how much it should lower C · objective
     search, size      direction of conjugate gradients, and descent · scaled
     goal              the size at which conjugate gradients stop
     share             of the step that is tried
@@ -280,7 +286,10 @@ class Newton:
         self.is_active, self.is_searching, self.is_accepted = flags
 
     def load(self, rows: Tensor, label: Tensor, start: Tensor) -> None:
-        """Take the rows, labels and first positions of a batch."""
+        """Take standardised rows (fits, rows, dimensions), their labels (rows), and starts.
+
+        `start` (fits, classes, unknowns and bias) are the positions from which the fits begin.
+        """
         classes, lanes = self.truth.shape
         room = lanes - len(label)
         truth = one_hot(label, classes).T
@@ -298,7 +307,7 @@ class Newton:
         self.trial[..., : self.unknowns] = start
 
     def solve(self) -> float:
-        """Move all fits to their optimum; return how far J may be above it at most."""
+        """Move all fits to their optimum; return how far the objective may be above it at most."""
         self._run(self._begin)
         for _ in range(MAX_STEPS):
             self._run(self._accept_trial)
@@ -326,7 +335,7 @@ class Newton:
         self.graphs[name].replay()
 
     def _begin(self) -> None:
-        """Start each fit at its given position, or at zeros where J is lower there."""
+        """Make the start of each fit, or zeros if the objective is lower there, the first trial."""
         start = self.trial[..., : self.unknowns]
         image = torch.bmm(start, self.columns)
         point = torch.cat([start, image], 2)
@@ -363,7 +372,7 @@ class Newton:
         self.descent.copy_(self._add_rows(residual, self.position, -1.0))
         self._scale()
         gap = self._bound_gap()
-        # Neither J nor its gradient gets better.
+        # Neither the objective nor its gradient gets better.
         has_no_gain = gain <= 1e-15 * self.value.abs()
         only_rounding = has_no_gain & (gap > 0.5 * self.gap)
         self.gap.copy_(torch.where(self.is_active, gap, self.gap))
@@ -371,7 +380,7 @@ class Newton:
         self.is_active &= is_far & ~only_rounding
 
     def _begin_search(self) -> None:
-        """Start conjugate gradients at a Newton step of 0, along the scaled descent."""
+        """Start conjugate gradients, which find a Newton step, at 0, along the scaled descent."""
         self.is_searching.copy_(self.is_active)
         self.share.copy_(self.is_active)
         self.search.copy_(self.scaled)
@@ -412,7 +421,7 @@ class Newton:
             torch.addcmul(self.scaled, beta, self.search, out=self.search)
 
     def _try_step(self) -> None:
-        """Try a share of the step of each fit; halve the share where C · J is not low enough.
+        """Try a share of the step of each fit; halve it where C · objective is not low enough.
 
         Called until all fits are accepted. A share below the smallest becomes 0: the fit stays.
         """
@@ -428,7 +437,10 @@ class Newton:
         self.share *= self.share > MIN_SHARE
 
     def _scale(self) -> None:
-        """Set `scaled` to the descent and its image; precondition it outside the span."""
+        """Set `scaled` to the descent and its image; outside the span of the rows, precondition it.
+
+        There it is divided by the second derivatives by each unknown.
+        """
         vector = self.scaled[..., : self.unknowns]
         if not self.is_gram:
             torch.div(self.descent, self.curvature, out=vector)
@@ -447,7 +459,7 @@ class Newton:
         return image + image[..., -1:] if self.is_gram else image
 
     def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Return C · J (fits) at a point, and the probabilities (fits, classes, lanes).
+        """Return C · objective (fits) at a point, and the probabilities (fits, classes, lanes).
 
         A lane is a row; the probabilities of lanes without a row are 0.
         """
@@ -462,7 +474,7 @@ class Newton:
         return self.c * loss + 0.5 * square, p
 
     def _evaluate_trial(self) -> None:
-        """Set C · J and the probabilities at the trial positions."""
+        """Set C · objective and the probabilities at the trial positions."""
         value, p = self._evaluate(self.trial)
         self.trial_value.copy_(value)
         self.trial_p.copy_(p)
@@ -480,7 +492,7 @@ class Newton:
         return total
 
     def _bound_gap(self) -> Tensor:
-        """Return how far J may be above its optimum, (fits,), as `solver.bound_gap`."""
+        """Return how far the objective may be above its optimum, (fits,), as `solver.bound_gap`."""
         descent = self.descent  # weights, then the bias in the last column
         bias = descent[..., -1] ** 2 / self.curvature[..., -1]
         partner = self._partner(self.scaled) if self.is_gram else descent

@@ -51,21 +51,9 @@ from callshot.jobs import Check, Pool, never_stop
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
 
 C_GRID = (
-    1e-5,
-    3e-5,
-    1e-4,
-    3e-4,
-    1e-3,
-    3e-3,
-    0.01,
-    0.03,
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-    10.0,
-    30.0,
-    100.0,
+    *(1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3),
+    *(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    *(10.0, 30.0, 100.0),
 )
 DEFAULT_C = 0.1  # where no inner folds can choose it
 SMALLEST_C = 1e-6
@@ -74,7 +62,7 @@ INNER_FOLDS = 4
 DIGITS = 12  # of the means that choose C
 # Numbers in the table of rows from which `path_solver` is faster than `solver`.
 LARGE_TABLE = 2**17
-# How far J may be above its optimum.
+# How far the objective may be above its optimum.
 EXACT = 1e-15  # on all labels
 CLOSE = 1e-7  # at every k
 CHOICE = 1e-10  # to choose C; times C where C is below 1: the weights shrink with it
@@ -87,7 +75,7 @@ def score_logistic(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[FloatArray, tuple[float, ...]]:
-    """Train on all labels of every split; return the log-odds of its queries and its C.
+    """Train on all labels outside each fold; return the log-odds of its queries, and the C of each.
 
     The log-odds are (rows, classes), NaN in the common fold. If C is not given, each split takes
     the C of the grid with the best AUROC on its inner folds (AP has more noise where a fold holds
@@ -97,41 +85,41 @@ def score_logistic(
     if c is not None:
         check_c(c)
 
-    def run(number: int) -> tuple[float, FloatArray]:
-        """Return the C of a split, and the log-odds of its queries."""
+    def run(query_fold: int) -> tuple[float, FloatArray]:
+        """Return the C of a split, and the logits of its queries."""
         split_c = c
         if split_c is None:
-            split_c = choose_c(episodes, number, pool.check_stopped)
-        table = next(score_each(episodes, number, (split_c,)))
+            split_c = choose_c(episodes, query_fold, pool.check_stopped)
+        logits = next(score_each(episodes, query_fold, (split_c,)))
         progress(1 / episodes.folds, "logistic")
-        return split_c, table
+        return split_c, logits
 
     # Splits are the parallel work; threads inside each product would wait for each other.
     with threadpool_limits(1, "blas"), Pool(threads) as pool:
-        c_values, tables = zip(*pool.map(run, range(episodes.folds)), strict=True)
-    return gather(episodes, tables), c_values
+        c_values, logits = zip(*pool.map(run, range(episodes.folds)), strict=True)
+    return gather_log_odds(episodes, logits), c_values
 
 
-def choose_c(episodes: Episodes, number: int, check: Check = never_stop) -> float:
-    """Return the C of the grid that ranks best on the inner folds of one split.
+def choose_c(episodes: Episodes, query_fold: int, check: Check = never_stop) -> float:
+    """Return the C of the grid with the best metrics on the inner folds outside one fold.
 
-    Every C of the grid is tried. Means are rounded, so that the last digit of a sum does not decide
-    between equals.
+    Every C of the grid is tried. `check` raises if the work is to stop. AUROC and accuracy are
+    rounded, so that the last digit of a sum does not decide between equals.
     """
     if episodes.folds == 2:
         return DEFAULT_C
-    inner = support_side(episodes, number)
-    fold_scores = []
+    inner = support_side(episodes, query_fold)
+    logits_by_fold = []  # of each inner fold: (queries, classes) for each C
     for fold in range(inner.folds):
-        tables = []
-        for table in score_each(inner, fold, C_GRID, CHOICE):
+        logits_by_c = []
+        for logits in score_each(inner, fold, C_GRID, CHOICE):
             check()
-            tables.append(table)
-        fold_scores.append(tables)
+            logits_by_c.append(logits)
+        logits_by_fold.append(logits_by_c)
     best_rank: tuple[float, ...] = (-np.inf,)
     best_c = DEFAULT_C
-    for c, *tables in zip(C_GRID, *fold_scores, strict=True):
-        values = measure(inner, gather(inner, tables))
+    for c, *logits_of_folds in zip(C_GRID, *logits_by_fold, strict=True):
+        values = measure(inner, gather_log_odds(inner, logits_of_folds))
         metrics = ("auroc", "accuracy")
         rank = tuple(round(values["all", metric], DIGITS) for metric in metrics)
         if rank > best_rank:
@@ -142,18 +130,19 @@ def choose_c(episodes: Episodes, number: int, check: Check = never_stop) -> floa
 
 def score_each(
     episodes: Episodes,
-    number: int,
+    query_fold: int,
     c_values: tuple[float, ...],
     tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
-    """Train on the other folds with each C; yield the logits (queries, classes) for a fold.
+    """Train on the other folds with each C; yield the logits (queries, classes) of a fold.
 
-    Each distinct query is multiplied once, so that equal ones tie.
+    `tolerance` is how far the objective may be above its optimum: see `fit_each`.
     """
-    support = episodes.fold != number
-    vectors = episodes.vectors[support]
-    label = episodes.label[support]
-    queries, place = episodes.distinct_at(np.flatnonzero(~support))
+    is_support = episodes.fold != query_fold
+    vectors = episodes.vectors[is_support]
+    label = episodes.label[is_support]
+    # Each distinct query is multiplied once, so that equal ones tie.
+    queries, place = episodes.distinct_at(np.flatnonzero(~is_support))
     classes = len(episodes.classes)
     for layer in fit_each(vectors, label, classes, c_values, tolerance):
         yield layer(queries)[place]
@@ -162,10 +151,10 @@ def score_each(
 def score_whole_support(
     engine: Engine, split: Split, shots: IntArray, c: float
 ) -> FloatArray | None:
-    """Train on the whole support side; return the logits, (classes, queries).
+    """Train on all exemplars outside the fold of a split; return the logits, (classes, queries).
 
-    None if no draw is the whole support side: the largest k leaves exemplars of a class out, or
-    exemplars are drawn with replacement.
+    None if no draw has all exemplars: the largest k leaves some of a class out, or exemplars are
+    drawn with replacement.
     """
     reaches_all = shots[-1] >= split.largest_pool
     if not (reaches_all and engine.protocol.distinct):
@@ -173,27 +162,30 @@ def score_whole_support(
     return next(score_each(engine.episodes, split.fold, (c,))).T
 
 
-def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
+def gather_log_odds(
+    episodes: Episodes, logits_of_folds: Sequence[FloatArray]
+) -> FloatArray:
     """Return the log-odds of every query, (rows, classes); NaN in the common fold.
 
-    `a` has the logits (queries, classes) of each split, in the order of the folds.
+    `logits_of_folds` are (queries, classes) of each fold.
     """
     scores = np.full(episodes.relevant.shape, np.nan)
-    for number, table in enumerate(a):
-        scores[episodes.fold == number] = log_odds(table)
+    for fold, logits in enumerate(logits_of_folds):
+        scores[episodes.fold == fold] = log_odds(logits)
     return scores
 
 
-def support_side(episodes: Episodes, number: int) -> Episodes:
-    """Return the support side of one split as episodes with inner folds and one label per row.
+def support_side(episodes: Episodes, query_fold: int) -> Episodes:
+    """Return the rows outside one fold as episodes with inner folds and one label per row.
 
     The inner folds are the other folds, renumbered, and merged to at most `INNER_FOLDS`.
     """
-    rows = np.flatnonzero(episodes.fold != number)
+    rows = np.flatnonzero(episodes.fold != query_fold)
     label = episodes.label[rows]
     fold = episodes.fold[rows]
     count = min(episodes.folds - 1, INNER_FOLDS)
-    inner_fold = (fold - (fold > number)) % count
+    is_later = fold > query_fold
+    inner_fold = (fold - is_later) % count
     inner_fold[fold == COMMON_FOLD] = COMMON_FOLD
     classes = len(episodes.classes)
     return replace(
@@ -231,8 +223,8 @@ def fit_each(
 ) -> Iterator[LinearLayer]:
     """Yield a layer for each C, trained on vectors (rows, dimensions) and their class numbers.
 
-    Each fit starts from the ones before. J may be `tolerance` above its optimum, times C where C is
-    below 1.
+    Each fit starts from the ones before. The objective, which is minimised (see `solver`), may be
+    `tolerance` above its optimum, times C where C is below 1.
     """
     rows, mean, deviation = standardise(vectors)
     if len(rows) * min(rows.shape) >= LARGE_TABLE:
@@ -262,8 +254,9 @@ def unscale(
 ) -> tuple[FloatArray, FloatArray]:
     """Turn a fit on standardised rows into the weight and bias for vectors that are not.
 
-    `unknowns` are (classes, rows), coefficients of the rows, if the fit used their Gram matrix;
-    else they are weights (classes, dimensions).
+    `mean` and `deviation` are those by which the `rows` were standardised. `unknowns` are (classes,
+    rows), coefficients of the rows, if the fit used their Gram matrix; else they are weights
+    (classes, dimensions).
     """
     weight = unknowns
     if len(rows) <= len(mean):
@@ -281,7 +274,7 @@ def check_c(c: float) -> None:
 
 
 def check_optimum(gap: float, c: float, tolerance: float) -> None:
-    """Check that a fit came near its optimum; `gap` is how far J may be above it."""
+    """Check that a fit came near its optimum; `gap` is how far the objective may be above it."""
     if not gap <= max(1e-6, tolerance):
         raise OptionError(
             f"C: with {c:g} a fit of logistic regression stopped {gap:.1g} above its optimum;"
@@ -387,6 +380,7 @@ def shared_logits(
     classes = len(engine.episodes.classes)
 
     def compute(span: slice) -> FloatArray:
+        """Train on the draws in `span`; return the logits (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
         logits = np.empty((len(draws), len(shots), classes, len(split.rows)))
         for draw, out in zip(draws, logits, strict=True):
@@ -406,15 +400,16 @@ def shared_logits(
 def query_logits(
     c: float, engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> FillLogits:
-    """Return the function that trains on the own draws of some queries.
+    """Return a function that trains at every k on each query's own draws.
 
-    It gets a slice of the queries, and fills `out` (shots, classes, queries, draws).
+    It gets a slice of the queries of the split, and fills in their logits in `out` (shots, classes,
+    queries, draws).
     """
     spread = make_spread("per-query", engine.episodes, engine.protocol)
     whole, fit = draw_fitter(c, engine, split, shots, spread)
 
     def fill(span: slice) -> None:
-        """Train on the draws of the queries in `span`, and fill in their logits."""
+        """Train on the draws of the queries in `span`, and fill in the logits of these."""
         for position in range(span.start, span.stop):
             query = int(split.rows[position])
             for draw in range(engine.protocol.draws):
@@ -430,17 +425,17 @@ def query_logits(
 def draw_fitter(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> tuple[FloatArray | None, Callable[[int, int], Layers]]:
-    """Return the logits by the whole support side, and a function to train on a draw.
+    """Return the logits by all exemplars outside the fold, and a function to train on a draw.
 
     The function gets the query or fold, as `support_rows` does, and the number of a draw. It trains
-    at every k at which the draw is not the whole support side. For the other k, the first result is
-    the logits, (classes, queries); it is None if there is no such k.
+    at every k at which the draw leaves out an exemplar. For the other k, the first result has the
+    logits, (classes, queries); it is None if there is no such k.
     """
     episodes = engine.episodes
     whole = score_whole_support(engine, split, shots, c)
 
     def fit(query_or_fold: int, draw: int) -> Layers:
-        """Train on one draw, at every k at which it is not the whole support side."""
+        """Train on one draw, at every k at which it leaves out an exemplar."""
         rows, sizes = support_rows(spread, query_or_fold, draw, shots)
         if whole is not None:
             sizes = sizes[: np.searchsorted(sizes, len(split.pool))]

@@ -1,12 +1,12 @@
 """Standardised rows and their labels → the optimum of logistic regression for one C after another.
 
-J, the bound of its gap and the unknowns are those of `solver`, which is for many small fits. This
-solver is for many rows and several C:
+The objective, the bound of its gap and the unknowns are those of `solver`, which is for many small
+fits. This solver is for many rows and several C:
 
 - What depends on the rows alone is computed once for all C.
 - A fit starts from the best combination of the last fits.
 - Conjugate gradients find Newton steps in float32, because a step needs few digits. Where a step
-  leads, and how far J is above its optimum, is computed in float64.
+  leads, and how far the objective is above its optimum, is computed in float64.
 - Conjugate gradients are preconditioned in the directions in which the rows vary most. There the
   Hessian is close to a Kronecker product, as if all rows had the mean curvature of the softmax,
   and is inverted by the eigenvectors of its two factors.
@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 
 
 class Preconditioner(NamedTuple):
-    """An approximate inverse of the Hessian of C · J, in one precision.
+    """An approximate inverse of the Hessian of C · objective, in one precision.
 
     axes        (classes, classes) eigenvectors of the curvature of the softmax, summed over rows
     shrink      (classes, directions) what is added to 1 as the scale of the unknowns, for each
@@ -79,7 +79,7 @@ class Preconditioner(NamedTuple):
 
 
 class Objective:
-    """J of standardised rows and their labels, as a function of unknowns and bias.
+    """The objective of standardised rows and their labels, as a function of unknowns and bias.
 
     With few rows the unknowns are coefficients of the rows (`in_span`), else they are weights.
     `further_rows` widen the span: they have coefficients too, but no labels. `ridge` times the
@@ -119,10 +119,10 @@ class Objective:
         return p, float(np.sum(np.log(total) - of_labels))
 
     def dual(self, vector: Vector) -> Array:
-        """Return what the unknowns of another vector are multiplied with.
+        """Return the array whose product with another vector's unknowns is their inner product.
 
-        The result is the inner product of the weights of both: W·V = A·(Z Zᵀ B) in the span, where
-        Z Zᵀ B are the logits.
+        That is the inner product of their weights, W·V. In the span of the rows Z, with unknowns A
+        and B, it is A·(Z Zᵀ B), where Z Zᵀ B are the logits.
         """
         return vector.logits if self.in_span else vector.unknowns
 
@@ -141,7 +141,7 @@ class PathSolver(Objective):
     """Fits on the same rows, one C after another."""
 
     def __init__(self, rows: FloatArray, label: IntArray, classes: int) -> None:
-        # Rounding may make eigenvalues negative, and J would have no minimum.
+        # Rounding may make eigenvalues negative, and the objective would have no minimum.
         super().__init__(rows, label, classes, ridge=1e-12)
         self.fits: list[Vector] = []
         self._find_directions(min(DIRECTIONS, min(rows.shape) // 2))
@@ -173,10 +173,10 @@ class PathSolver(Objective):
         self.image = (table if self.in_span else rows) @ self.basis
 
     def solve(self, c: float, tolerance: float) -> tuple[FloatArray, FloatArray, float]:
-        """Return the weight and the bias at the optimum for C, and how far J may be above it.
+        """Return weight and bias at the optimum for C, and how far the objective may be above it.
 
-        Newton steps are found in float32 as long as they lower C · J, then in float64, until the
-        gap is at most `tolerance` or only rounding is left.
+        Newton steps are found in float32 as long as they lower C · objective, then in float64,
+        until the gap is at most `tolerance` or only rounding is left.
         """
         position = self._start(c)
         value, p = self._evaluate(c, position)
@@ -210,20 +210,23 @@ class PathSolver(Objective):
         return self.weight(position), position.bias, gap
 
     def _find_descent(self, c: float, position: Vector, p: FloatArray) -> Vector:
-        """Return the negative gradient of C · J at a position; `p` are its probabilities."""
+        """Return the negative gradient of C · objective at a position with probabilities p."""
         residual = c * (self.truth - p)
         row_sums = self._sum_rows(self.double, residual)
         return self.multiply(row_sums - position.unknowns, residual.sum(axis=1))
 
     def _bound_gap(self, c: float, p: FloatArray, descent: Vector) -> float:
-        """Return how far J may be above its optimum, from the negative gradient of C · J."""
+        """Return how far the objective may be above its optimum, by the gradient of C · objective.
+
+        `p` (classes, rows) are the probabilities at the position.
+        """
         bias_curvature = np.maximum(c * (p * (1.0 - p)).sum(axis=1), TINY)
         square = np.vdot(descent.unknowns, self.dual(descent))
         square += np.sum(descent.bias**2 / bias_curvature)
         return float(0.5 * square / c)
 
     def _start(self, c: float) -> Vector:
-        """Return the linear combination of the last fits with the lowest J; zeros before any fit.
+        """Return the linear combination of the last fits with the lowest objective; at first zeros.
 
         A few Newton steps find the shares of the fits.
         """
@@ -233,16 +236,16 @@ class PathSolver(Objective):
         if not self.fits:
             return position
         logits = np.stack([fit.logits + fit.bias[:, None] for fit in self.fits])
-        products = np.array(
-            [
-                [np.vdot(one.unknowns, self.dual(other)) for one in self.fits]
-                for other in self.fits
-            ]
-        )
+        # The inner products of the weights of all pairs of fits.
+        products = np.empty((len(self.fits), len(self.fits)))
+        for i, fit in enumerate(self.fits):
+            for j, other in enumerate(self.fits):
+                products[i, j] = np.vdot(other.unknowns, self.dual(fit))
         shares = np.zeros(len(self.fits))
         shares[-1] = 1.0
 
         def evaluate(shares: FloatArray) -> tuple[float, FloatArray]:
+            """Return C · objective and the probabilities of a combination of the fits."""
             p, loss = self.softmax(np.tensordot(shares, logits, 1))
             return c * loss + 0.5 * float(shares @ products @ shares), p
 
@@ -264,7 +267,7 @@ class PathSolver(Objective):
         return position
 
     def _evaluate(self, c: float, position: Vector) -> tuple[float, FloatArray]:
-        """Return C · J at a position, and its probabilities."""
+        """Return C · objective at a position, and its probabilities."""
         p, loss = self.softmax(position.logits + position.bias[:, None])
         square = np.vdot(position.unknowns, self.dual(position))
         return float(c * loss + 0.5 * square), p
@@ -272,9 +275,9 @@ class PathSolver(Objective):
     def _take_step(
         self, c: float, position: Vector, value: float, p: FloatArray, step: Vector
     ) -> tuple[Vector, float, FloatArray]:
-        """Take a step, or half of it, and so on, until C · J is not higher; stay if it always is.
+        """Take a step, or half of it, and so on, until C · objective is not higher; else stay.
 
-        Return the new position, C · J there, and its probabilities.
+        Return the new position, C · objective there, and its probabilities.
         """
         share = 1.0
         while share > 1e-9:
@@ -335,7 +338,10 @@ class PathSolver(Objective):
     def _make_preconditioner(
         self, c: float, p: FloatArray, dtype: Any
     ) -> Preconditioner:
-        """Return the preconditioner at the probabilities p (classes, rows), as `dtype`."""
+        """Return an approximate inverse of the Hessian of C · objective, of type `dtype`.
+
+        It is that at the probabilities p (classes, rows), if all rows had the mean curvature.
+        """
         curvature = np.diag(p.sum(axis=1)) - p @ p.T
         strength, axes = np.linalg.eigh(c * curvature)
         # The same number added to every bias changes nothing: along it the scale is 0.
@@ -343,8 +349,8 @@ class PathSolver(Objective):
         strength = np.where(is_flat, 0.0, strength)
         bias_scale = np.zeros_like(strength)
         bias_scale[~is_flat] = 1.0 / strength[~is_flat]
-        by_row = strength[:, None] / len(self.label)
-        scale = 1.0 / (1.0 + by_row * self.variation)
+        mean_strength = strength[:, None] / len(self.label)  # of a row
+        scale = 1.0 / (1.0 + mean_strength * self.variation)
         shrink = np.maximum(scale, MIN_SCALE) - 1.0
         return Preconditioner(
             axes.astype(dtype), shrink.astype(dtype), bias_scale.astype(dtype)
@@ -373,5 +379,8 @@ class PathSolver(Objective):
         return Vector(new_unknowns, new_bias, logits)
 
     def _sum_rows(self, rows: Rows, factors: Array) -> Array:
-        """Return Σ_i factors[n, i] · row i for each class n, as unknowns."""
+        """Return Σ_i factors[n, i] · row i for each class n, as unknowns.
+
+        `factors` is (classes, rows). In the span, unknowns are coefficients of the rows.
+        """
         return factors if self.in_span else factors @ rows.rows

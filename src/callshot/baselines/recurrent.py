@@ -6,9 +6,9 @@ A linear layer narrows input of more than 64 dimensions. The hidden widths 128, 
 three cells about the same number of parameters: for twelve classes 21,000 to 23,000 with MFCC,
 67,000 to 77,000 with 768 to 1536 dimensions.
 
-For each split, every network is trained twice: first without an inner fold of recordings, to
-find the number of epochs, then on the whole support side. Frames are standardised by the rows of
-the training, and all classes count the same. Log-probabilities are averaged over the networks of a
+For each split, every network is trained twice: first without an inner fold of recordings, to find
+the number of epochs, then on the whole support side. Frames are standardised by the rows of the
+training, and all classes count the same. Log-probabilities are averaged over the networks of a
 split; a score is the log-odds of that mean. Nothing in the queries' fold is seen before it is
 scored.
 
@@ -88,11 +88,12 @@ def score_recurrent(
     networks: int = 1,
     context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[FloatArray, Metadata]:
-    """Train on every split and score its queries.
+    """Train recurrent networks outside each fold, and score its queries.
 
     Return log-odds (rows, classes), NaN in the common fold, and metadata. `groups` is the recording
     of each row, `sequences` its frames, (frames, dimensions). `cell` is one for all splits, or one
-    per split, as `choose_cell` returns them. The scores of `networks` networks are averaged.
+    per split, as `choose_cell` returns them; `hidden` is its width, by default as in HIDDEN. The
+    scores of `networks` networks are averaged.
     """
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
     cells_of_splits = [(name,) for name in cells]
@@ -127,11 +128,12 @@ def choose_cell(
     networks: int = 1,
     context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[tuple[str, ...], Losses]:
-    """Choose a cell for every split by the loss on inner folds of its support side.
+    """Choose Elman, GRU or LSTM for every split by the loss on inner folds outside its fold.
 
-    Return the cell of each split, and the loss of each cell in each. Each network holds out another
-    inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged over the
-    networks. With a folder in the context, `score_recurrent` continues from these trainings.
+    Return the cell of each split, and, for each cell, the loss in every split. Each network holds
+    out another inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged
+    over the networks. With a folder in the context, `score_recurrent` continues from these
+    trainings. `groups` is the recording of each row, `sequences` its frames.
     """
     all_cells = [tuple(CELLS)] * episodes.folds
     inputs = (episodes, groups, sequences)
@@ -175,7 +177,7 @@ def plan_jobs(
     networks: int,
     context: TrainingContext,
 ) -> list[TrainingJob]:
-    """Check all input, and plan the trainings of each split: all networks of all its cells.
+    """Check all input, and plan the trainings of each split: `networks` networks of each cell.
 
     `cells` are the cells of each split. Jobs are in the order of splits, cells and networks. Splits
     that average as many frames to a step share their data.
@@ -228,9 +230,9 @@ def plan_jobs(
 
 
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
-    """Return how many frames of a sequence are averaged to one step in a split.
+    """Return how many frames of a sequence are averaged to one step in the split of a fold.
 
-    So many that the median sequence of the support side has at most `MAX_STEPS` steps.
+    So many that the median sequence outside the fold has at most `MAX_STEPS` steps.
     """
     rows = np.flatnonzero(episodes.fold != fold)
     lengths = [len(sequences[row]) for row in rows.tolist()]
@@ -294,9 +296,9 @@ class RecurrentNetwork(nn.Module):
     ) -> Tensor:
         """Return logits (rows, classes) of frames (times, rows, dimensions).
 
-        `mask` (times, rows) says which frames are real, not padding. Padding is left out of the
-        mean over time. The result is that of a packed batch, whose backward pass takes 3 to 18
-        times as long on a CPU.
+        `mask` (times, rows) says which frames are real, not padding, which is left out of the mean
+        over time. Packed sequences would give the same, but their backward pass takes 3 to 18 times
+        as long on a CPU.
         """
         scaled = (frames - self.mean) * self.scale
         steps = scaled.clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
@@ -309,7 +311,7 @@ class RecurrentNetwork(nn.Module):
         return self.head(dropout(pooled))
 
     def initialize(self, rows: IntArray) -> None:
-        """Draw the first weights; scale the input by the rows of the training."""
+        """Draw the first weights, as torch does; scale the input by the rows of the training."""
         generator = torch.Generator()
         generator.manual_seed(self.config.stream_seed("weights"))
         for name, tensor in self.named_parameters():
@@ -322,7 +324,7 @@ class RecurrentNetwork(nn.Module):
         self.scale.copy_(torch.from_numpy(scale))
 
     def logits(self, rows: IntArray, dropout: Dropout = no_dropout) -> Tensor:
-        """Return the logits of a batch of rows."""
+        """Return the logits (rows, classes) of a batch of rows."""
         table = self.data.table
         start = table.start[rows]
         index, is_real = padded_index(start, table.lengths[rows])
@@ -337,7 +339,10 @@ class RecurrentNetwork(nn.Module):
         rng: np.random.Generator,
         dropout: Dropout,
     ) -> Iterator[Tensor]:
-        """Yield the cross-entropy of each batch, weighted so that all classes count the same."""
+        """Yield the cross-entropy of each batch, weighted so that all classes count the same.
+
+        Weights are those of the classes in `rows`, all rows of the training. `rng` is not used.
+        """
         data = self.data
         classes = self.config.classes
         counts = np.bincount(data.label[rows], minlength=classes)

@@ -32,10 +32,7 @@ from callshot.fewshot.gpu.device import choose_device, usable_gpu
 from callshot.fewshot.mean_interval import mean_frame
 from callshot.fewshot.metrics import summarise_sweep
 from callshot.fewshot.protocol import Protocol
-from callshot.records import (
-    RANKING_METRICS,
-    Evaluation,
-)
+from callshot.records import RANKING_METRICS, Evaluation
 from callshot.records.frames import (
     BASELINES,
     CROSSOVERS,
@@ -136,8 +133,8 @@ def train_dataset(
     context = context.for_share(1 / max(1, len(tasks)))
     results = [task(context) for task in tasks]
     return BaselineResults(
-        concat_frames([result.baselines for result in results], BASELINES),
-        concat_frames([result.refinement for result in results], REFINEMENT),
+        baselines=concat_frames([result.baselines for result in results], BASELINES),
+        refinement=concat_frames([result.refinement for result in results], REFINEMENT),
         per_k=[evaluation for result in results for evaluation in result.per_k],
         networks=[network for result in results for network in result.networks],
     )
@@ -193,7 +190,11 @@ def sweep_logistic_per_k(
     protocol: Protocol,
     context: TrainingContext,
 ) -> BaselineResults:
-    """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
+    """Train logistic regression at every k of a protocol, on the draws that the centroid sees.
+
+    The result has one evaluation, with the classifier `logistic`. Where a GPU is to be used but
+    cannot, its notes say why.
+    """
     choice = choose_device(context.device)
     notes = choice.notes
     episodes = encoder_data.episodes
@@ -286,7 +287,11 @@ def train_recurrent(
 
 
 def find_cell(encoder_data: EncoderDataset, cell: str) -> str | None:
-    """Return the cell of the recurrent network; None where inner folds choose it."""
+    """Return the cell of the recurrent network; None where inner folds choose it.
+
+    `cell` is the option: a cell, `chosen` by inner folds, or that of the `paper` for this encoder
+    and corpus, which may have none.
+    """
     from callshot.baselines.recurrent import PAPER_CELLS
 
     if cell == CHOSEN_CELL:
@@ -311,13 +316,12 @@ def train_end_to_end(
     from callshot.baselines.end_to_end import score_end_to_end
 
     outputs = find_outputs(encoder_data)
-    _, output_names, targets = outputs
     scores, metadata = score_end_to_end(
         signals,
-        targets,
+        outputs.targets,
         encoder_data.episodes.fold,
         encoder_data.groups,
-        output_names,
+        outputs.names,
         init=options.init,
         context=context,
     )

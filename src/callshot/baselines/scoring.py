@@ -6,13 +6,14 @@ the centroid.
 
 With the spread `total`, a row has an interval: what the trained model would score on other
 recordings. Samples of the mean are like those of `mean_interval.py`, on the side of the queries.
-The model stays as it was trained. In each sample its queries weigh as those of the
-classifiers without training do, so that sample b of all is paired. Training again in every sample
-would take a thousand trainings, so other training sets are left out.
+The model stays as it was trained. In each sample its queries weigh as those of the classifiers
+without training do, so that sample b of all is paired. Training again in every sample would take a
+thousand trainings, so other training sets are left out.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,12 +27,7 @@ from callshot.fewshot.mean_interval import sample_constants
 from callshot.fewshot.metrics import MetricSums, by_sample, group_classes
 from callshot.fewshot.metrics import measure as measure_fold
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.spreads import (
-    UNIT,
-    draw_units,
-    group_recordings,
-    units_without,
-)
+from callshot.fewshot.spreads import UNIT, draw_units, group_recordings, units_without
 from callshot.fewshot.sweep import (
     Categories,
     count_recordings,
@@ -42,8 +38,19 @@ from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import BASELINES
 
 Description = Mapping[str, str]  # kind, name and how
-Outputs = tuple[str, tuple[str, ...], BoolArray]  # scoring, names and targets
 Metrics = dict[tuple[str, str], float]  # by scoring and metric
+
+
+class Outputs(NamedTuple):
+    """What a baseline that reads audio gives scores to: classes or categories.
+
+    `targets` (rows, outputs) says which of them are true for a row of the episodes; `scoring` is
+    `all` for classes, `reduced` for categories.
+    """
+
+    scoring: str
+    names: tuple[str, ...]
+    targets: BoolArray
 
 
 def measure(
@@ -78,12 +85,12 @@ def sum_metrics(
     targets: BoolArray | None = None,
     units: IntArray | None = None,
 ) -> MetricSums:
-    """Return the metrics of scores (rows, classes) as a sweep does, with one shot and one sample.
+    """Return the metrics of scores (rows, classes) in the form of a sweep with one shot.
 
-    With `targets` (rows, outputs), scores are (rows, outputs) instead: several outputs may be true
-    for a row, and an output without a positive in a fold has no value there. With `units` (samples,
-    rows), weights of the queries in multiples of UNIT, there is one sample for each weighting, and
-    no decisions are counted.
+    There is one sample. With `targets` (rows, outputs), scores are (rows, outputs) instead: several
+    outputs may be true for a row, and an output without a positive in a fold has no value there.
+    With `units` (samples, rows), weights of the queries in multiples of UNIT, there is one sample
+    for each weighting, and no decisions are counted.
     """
     shape = episodes.relevant.shape if targets is None else targets.shape
     if scores.shape != shape:
@@ -115,7 +122,7 @@ def sum_metrics(
 
 
 def _add_fold(sums: MetricSums, split: Split, scores: FloatArray) -> None:
-    """Add the metrics of scores (classes, queries) in one fold, and the decisions by them."""
+    """Add the metrics of scores (classes, queries) in one fold to the sums, and their decisions."""
     decided = scores.argmax(axis=0).astype(np.uint16)
     metrics = measure_fold(split, scores[None, None], decided[None, None])
     sums.open_fold(split)
@@ -126,7 +133,10 @@ def _add_fold(sums: MetricSums, split: Split, scores: FloatArray) -> None:
 def _add_weighted_fold(
     sums: MetricSums, split: Split, scores: FloatArray, units: IntArray
 ) -> None:
-    """Add AP and AUROC of scores (classes, queries) in one fold, by weights (samples, queries)."""
+    """Add AP and AUROC of scores (classes, queries) in one fold to the sums.
+
+    `units` (samples, queries) are the weights of the queries, in multiples of UNIT.
+    """
     sums.open_fold(split, units.T * UNIT)
     size = (len(ClassTables._fields), len(scores), len(units))
     tables = ClassTables(*np.zeros(size))
@@ -146,15 +156,15 @@ def baseline_frame(
     """Return the rows of the BASELINES schema of one baseline, by scoring and ranking metric.
 
     `scores` is (rows, classes), `baseline` the columns kind, name and how. A baseline that reads
-    audio has `outputs`, scores (rows, outputs), and no encoder. Without the spread `total` the
-    interval is NaN.
+    audio has `outputs`, scores (rows, outputs), and no encoder. The spread `total` of the protocol
+    gives samples and an interval, the spread `shared` samples of the mean.
     """
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
     encoder = encoder_data.table.encoder
     targets = None
     if outputs is not None:
-        _, _, targets = outputs
+        targets = outputs.targets
         categories = None
         encoder = ""
     inputs = (episodes, scores, categories, targets)
@@ -167,7 +177,7 @@ def baseline_frame(
     if "shared" in protocol.spreads:
         keys, group = group_recordings(episodes)
         units = units_without(np.arange(len(keys)), group)
-        # Sample n is without recording n.
+        # Sample n is without the queries of group n of recordings.
         without = sum_metrics(*inputs, units).values
         constants = np.array([value[0, 0] for value in values.values()])
         left_out = np.stack([without[key][0] for key in values])
@@ -185,7 +195,7 @@ def baseline_frame(
             "corpus": encoder_data.dataset.corpus,
             "encoder": encoder,
             **baseline,
-            "scoring": outputs[0] if outputs else scoring,
+            "scoring": outputs.scoring if outputs else scoring,
             "metric": metric,
             "value": value[0],
             "p01": np.nan,
@@ -195,28 +205,27 @@ def baseline_frame(
         }
         if samples:
             raw = samples[scoring, metric][0]
-            kept = widen_to_prediction(raw, value, inflation)
-            row["p01"], row["p99"] = np.percentile(kept, (1, 99))
-            row["samples"] = kept.tolist()
+            widened = widen_to_prediction(raw, value, inflation)
+            row["p01"], row["p99"] = np.percentile(widened, (1, 99))
+            row["samples"] = widened.tolist()
         rows.append(row)
     return pl.DataFrame(rows, schema=dict(BASELINES))
 
 
 def find_outputs(encoder_data: EncoderDataset) -> Outputs:
-    """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio.
+    """Return the outputs of a baseline that reads audio: the classes, or the categories if any.
 
-    The outputs are the classes, or the categories if there are any: then a target is true where any
-    class of the category is.
+    A category is true for a row where any class of the category is.
     """
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
     if categories is None:
-        return "all", episodes.classes, episodes.relevant
+        return Outputs("all", episodes.classes, episodes.relevant)
     groups = group_classes(episodes.classes, categories)
-    first = [episodes.classes[group[0]] for group in groups]
-    names = tuple(categories[name] for name in first)
+    first_classes = [episodes.classes[group[0]] for group in groups]
+    names = tuple(categories[name] for name in first_classes)
     targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
-    return "reduced", names, np.stack(targets, axis=1)
+    return Outputs("reduced", names, np.stack(targets, axis=1))
 
 
 def measure_ranking(
@@ -234,8 +243,8 @@ def measure_ranking(
     """
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
-    is_other = ordered[1:] != ordered[:-1]
-    is_last = np.append(is_other, True)
+    # The last query of each distinct score.
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
     weight = units[:, order]
     # The weights of positives and of negatives down to each distinct score, the highest first.
     all_hits = np.cumsum(weight * relevant[order], axis=1)

@@ -106,6 +106,7 @@ class BatchData:
         if label.ndim == 1:  # class numbers already
             return label
         rows_with_label = label.sum(axis=0)
+        # How many rows have each label; larger than any count for labels that a row does not have.
         counts = np.where(label, rows_with_label, len(label) + 1)
         rarest = counts.argmin(axis=1)
         rarest[~label.any(axis=1)] = label.shape[1]
@@ -129,7 +130,7 @@ class BatchData:
 
 
 def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
-    """Put sequences into one table; every `step` frames are averaged, the last run may be shorter.
+    """Put sequences into one table; every `step` frames are averaged to one.
 
     >>> stack_sequences([np.array([[1.0], [3.0], [5.0]]), np.array([[7.0]])], 2).frames.ravel()
     array([2., 5., 7.], dtype=float32)
@@ -160,7 +161,10 @@ def check_sequences(sequences: Sequence[Any]) -> None:
 
 
 def check_floats(value: Any, axes: int, expected: str) -> None:
-    """Check that a value is an array of finite floats with so many axes, not empty."""
+    """Check that a value is an array of finite floats, not empty, with a number of axes.
+
+    `expected` is the beginning of the message: what it is, and what was expected.
+    """
     array = np.asarray(value)
     fits = array.ndim == axes and array.size > 0
     if not fits or array.dtype.kind != "f":
@@ -177,14 +181,14 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     Both have one value per dimension. A dimension that is constant in these rows gets the factor 0:
     its values elsewhere must not matter.
     """
-    all_means, squares = table.moments
-    means = all_means[rows]
+    all_means, all_squares = table.moments
+    means = all_means[rows]  # of each row's frames
     count = table.lengths[rows][:, None]
     total = count.sum()
     mean = (count * means).sum(axis=0) / total
-    between = count * np.square(means - mean)
-    deviations = squares[rows] + between
-    variance = deviations.sum(axis=0) / total
+    # Squares around the mean of all: those around the row's own mean, and of that from the mean.
+    squares = all_squares[rows] + count * np.square(means - mean)
+    variance = squares.sum(axis=0) / total
     precision = 1e-6 * np.maximum(np.abs(mean), 1e-30)  # float32 has no more digits
     varies = variance > np.square(precision)
     factor = 1.0 / np.sqrt(np.where(varies, variance, 1.0))
@@ -209,7 +213,10 @@ def padded_index(start: IntArray, lengths: IntArray) -> tuple[IntArray, BoolArra
 def random_batches(
     table: FrameTable, rows: IntArray, size: int, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Return all rows in random batches of similar length: padding costs time."""
+    """Return all rows in batches of rows of similar length, as padding costs time, at random.
+
+    Some batches at a time are made of random rows, sorted by their length.
+    """
     batches = []
     for run in split_batches(rng.permutation(rows), size * SORTED_BATCHES):
         batches += sorted_batches(run, table.lengths[run], size)
@@ -228,7 +235,7 @@ def split_batches(rows: NDArray[Any], size: int) -> list[NDArray[Any]]:
 
 
 def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArray:
-    """Assign whole recordings to folds so that each class is spread evenly; return each row's fold.
+    """Assign recordings to `count` folds so that each class is spread evenly; return rows' folds.
 
     `label` and `groups` are the class and the recording of each row. Recordings with the largest
     share of a class come first; each goes to the fold that has least of its classes so far.
@@ -318,7 +325,9 @@ AST_FRONT_END = FrontEnd(1.0, 1.0, -4.2677393, 4.5689974)
 
 
 def log_mel(signal: Signal, front_end: FrontEnd = AERD_FRONT_END) -> Frames:
-    """Return the frames of a signal, (frames, 128), at least sixteen.
+    """Return the log-mel frames of a signal at 16 kHz, (frames, 128), at least sixteen.
+
+    `front_end` has the scaling of a family of models. Short signals are padded with zeros.
 
     >>> log_mel(np.zeros(16_000, np.float32)).shape
     (98, 128)
@@ -348,7 +357,11 @@ def pad_signal(signal: Signal) -> Signal:
 
 @cache
 def _mel_filters() -> FloatArray:
-    """Return the weight of each FFT point in each band, (bands, points)."""
+    """Return the weight of each FFT point in each mel band, (bands, points), as Kaldi has it.
+
+    The bands are triangles of equal width on the mel scale, each from the middle of the band before
+    to that of the band after.
+    """
     points_hz = np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS
     points_and_ends = np.array([*points_hz, LOW_HZ, HIGH_HZ])
     *points, lowest, highest = 1127.0 * np.log1p(points_and_ends / 700.0)
@@ -364,7 +377,7 @@ def _mel_filters() -> FloatArray:
 
 
 def log_mel_table(signals: Sequence[Any], front_end: FrontEnd) -> FrameTable:
-    """Return the frames of all signals in one table; each signal is read once and checked."""
+    """Return the log-mel frames of all signals in one table; check each signal, read once."""
     frames = []
     for row in range(len(signals)):
         signal = check_signal(row, signals[row])
@@ -388,7 +401,10 @@ class Crops(NamedTuple):
 
 
 def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
-    """Cut rows into as few consecutive windows as possible, of about the same length.
+    """Cut rows into as few consecutive windows of at most 64 columns as possible.
+
+    `lengths` are the numbers of frames of all rows, `rows` the rows to cut. The windows of a row
+    have about the same length.
 
     >>> window_crops(np.array([16 * 100 + 5]), np.array([0]))
     Crops(row=array([0, 0]), first=array([  0, 800]), columns=array([50, 50]))
@@ -403,7 +419,10 @@ def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
 
 
 def random_crops(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Crops:
-    """Random-crop each row to at most 64 columns."""
+    """Cut one part of at most 64 columns out of each row, at a random place.
+
+    `lengths` are the numbers of frames of all rows, `rows` the rows to cut.
+    """
     frames = lengths[rows]
     columns = np.minimum(frames // PATCH, MAX_COLUMNS)
     last = frames - columns * PATCH

@@ -2,9 +2,9 @@
 
     J(W, b) = − Σ_i log p(label of i | row i) + |W|² / (2 C)    p = softmax(W z + b)
 
-The bias b is not penalised. C · J is strongly convex in W with constant 1, so its gradient G bounds
-how far it is above its optimum: by |G|² / 2. Newton's method is used, and conjugate gradients find
-each of its steps, as exactly as is worth while.
+The bias b is not penalised. C · objective is strongly convex in W with constant 1, so its gradient
+G bounds how far it is above its optimum: by |G|² / 2. Newton's method is used, and conjugate
+gradients find each of its steps, as exactly as is worth while.
 
 A fit on n rows in d dimensions lies in the span of its rows, W = A Z. Where n ≤ d, the unknowns are
 A, and only products with the Gram matrix Z Zᵀ are needed (equal rows do no harm). Where n > d, the
@@ -47,8 +47,9 @@ class Problem(NamedTuple):
 class Vector(NamedTuple):
     """Weights (classes, unknowns), bias (classes) and logits (classes, rows): views of `values`.
 
-    The inner product of the weights of two vectors is that of one's `flat` with the other's `dual`.
-    Functions unpack a vector before their loops: numba counts references to its arrays.
+    Logits are without the bias. The inner product of the weights of two vectors is that of one's
+    `flat` with the other's `dual`. Functions unpack a vector before their loops: numba counts
+    references to its arrays.
     """
 
     values: FloatArray
@@ -62,8 +63,9 @@ class Vector(NamedTuple):
 def make_problem(rows: FloatArray, label: IntArray, c: float) -> Problem:
     """State a fit on standardised rows (rows, dimensions) in the form with fewer unknowns.
 
-    With more rows than dimensions, the unknowns are weights; else they are coefficients of the
-    rows, and the Gram matrix takes the place of the rows.
+    `label` has the class number of each row, `c` is C. With more rows than dimensions, the unknowns
+    are weights; else they are coefficients of the rows, and the Gram matrix takes the place of the
+    rows.
     """
     count, dimensions = rows.shape
     if count > dimensions:
@@ -71,7 +73,7 @@ def make_problem(rows: FloatArray, label: IntArray, c: float) -> Problem:
         return Problem(rows, columns, is_gram=False, label=label, c=c)
     table = np.empty((count, count))
     multiply(rows, rows, is_symmetric=True, out=table)
-    # A singular matrix may have negative eigenvalues in floats, and J would have no minimum.
+    # A singular matrix may have negative eigenvalues in floats: the objective had no minimum.
     table.flat[:: count + 1] += 1e-12 * np.trace(table)
     return Problem(table, table, is_gram=True, label=label, c=c)
 
@@ -106,10 +108,11 @@ def fill_sums(table, out):
 def multiply(left, right, is_symmetric, out):
     """Fill out (m, n) with left (m, k) · rightᵀ, right (n, k), block by block.
 
-    Only half of the blocks of a symmetric product are computed.
+    Blocks are so small that BLAS starts no threads for them. Only half of the blocks of a symmetric
+    product are computed.
     """
     products = SMALL // max(left.shape[1], 1)
-    side = max(1, int(np.sqrt(products)))
+    side = max(1, int(np.sqrt(products)))  # rows and columns of a block
     buffer = np.empty(side * side)
     for top in range(0, len(left), side):
         rows = left[top : top + side]
@@ -131,7 +134,7 @@ def multiply(left, right, is_symmetric, out):
 
 @inner
 def new_vector(classes, unknowns, rows, is_gram):
-    """Return a vector of zeros."""
+    """Return a Vector of zeros; with `is_gram`, unknowns are coefficients of the rows."""
     weights = classes * unknowns
     values = np.zeros(weights + classes + classes * rows)
     flat = values[:weights]
@@ -162,7 +165,10 @@ def fill_quotients(x, y, out):
 
 @inner
 def fill_probabilities(logits, bias, label, p):
-    """Fill p (classes, rows) with the softmax of logits + bias; return Σ −log p of the labels."""
+    """Fill p (classes, rows) with the softmax of logits + bias; return Σ −log p of the labels.
+
+    `logits` is (classes, rows), `bias` (classes), `label` the class number of each row.
+    """
     classes, rows = p.shape
     largest = np.full(rows, -np.inf)
     total = np.zeros(rows)
@@ -192,9 +198,10 @@ def fill_probabilities(logits, bias, label, p):
 def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
     """Fill `weight` with Σ_i factors[n, i] · row i + scale · penalised[n], for each class n.
 
-    `factors` is (classes, rows); `penalised` and `weight` are (classes, unknowns). With a Gram
-    matrix the unknowns are coefficients of the rows, so the coefficients of Σ_i are the factors.
-    `bias` gets the sum of the factors of each class.
+    `factors` is (classes, rows), `columns` (unknowns, rows) the transpose of the rows; `penalised`
+    and `weight` are (classes, unknowns). With a Gram matrix the unknowns are coefficients of the
+    rows, so the coefficients of Σ_i are the factors. `bias` gets the sum of the factors of each
+    class.
     """
     fill_sums(factors, bias)
     if not is_gram:
@@ -207,9 +214,10 @@ def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
 
 @inner
 def bound_gap(descent, bias_curvature, c):
-    """Return how far J may be above its optimum, from the descent (the negative gradient of C · J).
+    """Return how far the objective may be above its optimum.
 
-    Weights count by their curvature of at least 1, the bias by its own, `bias_curvature`.
+    `descent` is the negative gradient of C · objective. Weights count by their curvature of at
+    least 1, the bias by its own, `bias_curvature`.
     """
     _, _, bias, _, flat, dual = descent
     square = dot(flat, dual)
@@ -220,19 +228,21 @@ def bound_gap(descent, bias_curvature, c):
 
 @inner
 def value_at(problem, position, p):
-    """Return C · J at a position, and fill in its probabilities."""
+    """Return C · objective at a position, and fill in its probabilities."""
     loss = fill_probabilities(position.logits, position.bias, problem.label, p)
     return problem.c * loss + 0.5 * dot(position.flat, position.dual)
 
 
 @inner
 def fill_step(problem, p, curvature, tolerance, descent, step):
-    """Fill in a Newton step by conjugate gradients; return the decrease of C · J it promises.
+    """Fill in a Newton step by conjugate gradients; return how much it should lower C · objective.
 
-    `p` (classes, rows) are the probabilities and `descent` the negative gradient at the position;
-    the descent becomes what the step leaves of it. `curvature` are the second derivatives by each
-    unknown alone. `scaled` is the descent, preconditioned if n > d; `hessian` is the Hessian ·
-    search direction.
+    `p` (classes, rows) are the probabilities and `descent` the negative gradient of C · objective
+    at the position; the descent becomes what the step leaves of it. `curvature` are the second
+    derivatives by each unknown alone, `tolerance` is how far the objective may be above its
+    optimum, `step` has weights and bias and logits, flat. In the function, `scaled` is the descent,
+    preconditioned if there are more rows than dimensions; `hessian` is the Hessian · search
+    direction.
     """
     rows, columns, is_gram, label, c = problem
     values, weight, bias, logits, flat, _ = descent
@@ -297,7 +307,11 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
 
 @kernel
 def solve(problem, tolerance, weight, bias):
-    """Move weight (classes, unknowns) and bias to the optimum; return how far J may be above it."""
+    """Move weight (classes, unknowns) and bias (classes) to the minimum of the objective.
+
+    They are the start, and overwritten. The fit ends where the objective is at most `tolerance`
+    above its optimum, or only rounding is left. Return how far the objective may be above it.
+    """
     rows, columns, is_gram, label, c = problem
     classes, unknowns = weight.shape
     position = new_vector(classes, unknowns, label.size, is_gram)
@@ -332,20 +346,15 @@ def solve(problem, tolerance, weight, bias):
             multiply(factors, squares, is_symmetric=False, out=curvature.weight)
             curvature.weight[:] += 1.0
 
-        # C · (truth − probability).
+        # The descent: rows times C · (truth − probability), minus the weights.
         for n in range(classes):
             for i in range(label.size):
                 factors[n, i] = -c * p[n, i]
         for i in range(label.size):
             factors[label[i], i] += c
+        penalised = position.weight
         fill_row_sums(
-            columns,
-            is_gram,
-            factors,
-            -1.0,
-            position.weight,
-            descent.weight,
-            descent.bias,
+            columns, is_gram, factors, -1.0, penalised, descent.weight, descent.bias
         )
         if is_gram:
             multiply(descent.weight, rows, is_symmetric=False, out=descent.logits)
@@ -355,18 +364,12 @@ def solve(problem, tolerance, weight, bias):
             break
         if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left
             break
-        decrease = fill_step(
-            problem,
-            p,
-            curvature,
-            tolerance,
-            descent,
-            step,
-        )
+        decrease = fill_step(problem, p, curvature, tolerance, descent, step)
 
-        # Take the step, or half of it, and so on, until C · J is lower.
+        # Take the step, or half of it, and so on, until C · objective is low enough (Armijo's
+        # rule); a share of 0 stays where it was.
         before = values.copy()
-        share = 2.0
+        share = 2.0  # halved first
         new = np.inf
         while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
             share = 0.5 * share if share > 1e-9 else 0.0

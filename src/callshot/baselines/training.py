@@ -124,9 +124,6 @@ def check_examples(truth: BoolArray, fold: IntArray, names: Sequence[str]) -> No
                 )
 
 
-# Jobs in threads.
-
-
 def run_jobs(
     jobs: Sequence[Any], work: Callable[[Any, Pool], Outcome], context: TrainingContext
 ) -> list[Outcome]:
@@ -267,7 +264,11 @@ def start_training(network: Any, rows: IntArray) -> Any:
 
 
 def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
-    """Train a network on some rows for one epoch; its number, from 0, decides all random draws."""
+    """Train a network on some rows for one epoch.
+
+    The number of the epoch, from 0, decides the order of batches, the dropout and the learning rate
+    of the warm-up.
+    """
     import torch
 
     config = network.config
@@ -300,9 +301,10 @@ def no_dropout(values: Any) -> Any:
 class TrainingJob:
     """One network of one split: on which rows it is trained, and the file that keeps it.
 
-    `make` makes a network of the data and the configuration. `fold` is the fold of each row,
-    `number` that of the queries, `name` that of the kind of network. `facts` are what decides the
-    weights besides the configuration. Without a folder nothing is saved.
+    `make` makes a network of the data and the configuration. `fold` is the fold of each row; the
+    network is trained on the rows outside `query_fold`. `kind` is what messages call the kind of
+    network, `name` what files do. `facts` are what decides the weights besides the configuration.
+    `saved` is how far earlier runs got. Without a folder in the context nothing is saved.
     """
 
     make: Callable[[BatchData, Any], Any]
@@ -341,12 +343,12 @@ class TrainingJob:
 
     @cached_property
     def held_out(self) -> BoolArray:
-        """A mask of the support side: the rows that the search holds out."""
+        """Whether the search for the number of epochs holds out each of the rows."""
         config = self.config
         label = self.data.classes(self.rows)
         groups = self.data.groups[self.rows]
-        number = config.member % config.inner_folds
-        return held_out_rows(label, groups, config.inner_folds, number)
+        inner_fold = config.member % config.inner_folds
+        return held_out_rows(label, groups, config.inner_folds, inner_fold)
 
     @cached_property
     def key(self) -> Metadata:
@@ -371,7 +373,7 @@ class TrainingJob:
         return folder / f"{place}-{self.name}-{digest}.safetensors"
 
     def read(self) -> tuple[Checkpoint, Tensors]:
-        """Return how far earlier runs got, and the tensors, after checking the file.
+        """Return how far earlier runs got, and the tensors they saved, after checking the file.
 
         Unfinished files are removed.
         """
@@ -399,7 +401,7 @@ class TrainingJob:
             ) from error
 
     def save(self, checkpoint: Checkpoint, tensors: Tensors, pool: Pool) -> None:
-        """Write how far the training is, in place of the previous file.
+        """Write how far the training is, and its tensors, in place of the previous file.
 
         Raise CancelledError if all jobs are to stop.
         """
@@ -432,11 +434,11 @@ class TrainingJob:
         pool: Pool,
         held_out: IntArray | None = None,
     ) -> tuple[Any, list[float]]:
-        """Run a phase, or continue it from the saved file; return the network and the losses.
+        """Train on some rows for up to `epochs`; return the network and the losses.
 
-        `losses` are those of the held-out rows so far. Held-out rows add a loss after each epoch,
-        and the phase ends when it stops falling. The training can stop before each batch, and is
-        saved after each epoch.
+        A `phase` that was saved is continued. `losses` are those of the held-out rows so far.
+        Held-out rows add a loss after each epoch, and the phase ends when it stops falling. The
+        training can stop before each batch, and is saved after each epoch.
         """
         network = self.make(self.data, self.config)
         optimizer = start_training(network, rows)
@@ -483,9 +485,9 @@ class TrainingJob:
 
 
 def search(job: TrainingJob, pool: Pool) -> list[float]:
-    """Return the loss of the held-out rows after each epoch; empty if there are none.
+    """Train without the held-out rows until their loss stops falling; return it for each epoch.
 
-    The network is trained without these rows until their loss stops falling.
+    The result is empty if no rows are held out, and what was saved if an earlier run finished it.
     """
     if job.saved.phase != "search":
         return job.saved.losses
@@ -503,10 +505,10 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
 
 
 def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
-    """Return the scores (queries, outputs) of a split's queries, and the number of epochs.
+    """Train the network of a job; return the scores (queries, outputs) and the number of epochs.
 
-    The network is trained on the whole support side, for the number of epochs that the search finds
-    best; or its weights are read, if an earlier run has finished it.
+    It is trained on all rows outside the fold of the queries, for the number of epochs that the
+    search finds best; or its weights are read, if an earlier run has finished it.
     """
     losses = search(job, pool)
     epochs = best_epoch(losses) or UNSEARCHED_EPOCHS
@@ -530,21 +532,21 @@ def run_trainings(
 ) -> tuple[FloatArray, Metadata]:
     """Train all networks; return the mean scores (rows, outputs) of all queries, and metadata.
 
-    Scores are NaN in the common fold. The metadata has the epochs of each network by fold, and the
-    number of networks trained now.
+    Scores are means over the networks of a fold, and NaN in the common fold. The metadata has the
+    epochs of each network by fold, and the number of networks trained now.
     """
     outcomes = run_jobs(jobs, score_queries, context)
-    tables: dict[int, list[FloatArray]] = {}
+    scores_by_fold: dict[int, list[FloatArray]] = {}  # of each network
     epochs: dict[int, list[int]] = {}
     for job, (job_scores, job_epochs) in zip(jobs, outcomes, strict=True):
-        tables.setdefault(job.query_fold, []).append(job_scores)
+        scores_by_fold.setdefault(job.query_fold, []).append(job_scores)
         epochs.setdefault(job.query_fold, []).append(job_epochs)
     fold = jobs[0].fold
     first_scores, _ = outcomes[0]
     outputs = first_scores.shape[1]
     scores = np.full((len(fold), outputs), np.nan)
-    for number, of_fold in tables.items():
-        scores[fold == number] = np.mean(of_fold, axis=0)
+    for query_fold, scores_of_networks in scores_by_fold.items():
+        scores[fold == query_fold] = np.mean(scores_of_networks, axis=0)
     metadata = {
         "device": context.network_device,
         "epochs": list(epochs.values()),

@@ -37,12 +37,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import (
-    conv1d,
-    gelu,
-    pad,
-    scaled_dot_product_attention,
-)
+from torch.nn.functional import conv1d, gelu, pad, scaled_dot_product_attention
 
 from callshot.baselines.sequence_batches import (
     AERD_FRONT_END,
@@ -125,7 +120,10 @@ class AstEncoder(nn.Module):
         return tokens.unflatten(1, (columns, COLUMN_PATCHES))
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw first weights: Xavier for linear layers, sines and cosines for positions."""
+        """Draw first weights: Xavier for linear layers, sines and cosines for positions.
+
+        Norms start with 1, all biases with 0.
+        """
         for name, tensor in self.named_parameters():
             if name.startswith("position_embedding"):
                 continue
@@ -446,7 +444,10 @@ class Pretrained(NamedTuple):
 
 
 def read_pretrained(path: Path) -> Pretrained:
-    """Read a checkpoint of AST or BEATs; its content decides which of them it is."""
+    """Read a checkpoint of AST or BEATs; its content decides which of them it is.
+
+    Raises InputError if it is neither, or damaged.
+    """
     if not path.is_file():
         raise InputError(
             f"{path}: expected a checkpoint of AST or BEATs, found no file"
@@ -585,7 +586,11 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
 
 
 def _read_beats_config(cfg: Mapping[str, Any]) -> BeatsConfig:
-    """Return the sizes of a BEATs; check the options that the shapes of tensors do not show."""
+    """Return the sizes in the configuration of a BEATs checkpoint.
+
+    Options that the shapes of tensors do not show are checked, as only one value of each is
+    supported.
+    """
     for name, required in BEATS_REQUIRED.items():
         # By their text: 1 is not True, and comparing a tensor does not give a bool.
         if repr(cfg[name]) != repr(required):

@@ -144,6 +144,7 @@ def shrink_covariance(centred: FloatArray) -> FloatArray:
     scale = np.trace(covariance) / dimensions
     power = np.sum(covariance**2)
     squares = np.einsum("rd,rd->r", centred, centred)
+    # The expected squared error of the covariance, and its squared distance from scale · identity.
     noise = (np.mean(squares**2) - power) / count
     signal = power - dimensions * scale**2
     shrinkage = 1.0

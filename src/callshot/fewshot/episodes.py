@@ -111,10 +111,6 @@ class Episodes:
         vectors, index = self.distinct
         return replace(self, vectors=transform(vectors)[index], origin=0.0)
 
-    def uncentred(self) -> "Episodes":
-        """Return the episodes on the vectors of the table, as the encoder gave them."""
-        return replace(self, vectors=self.vectors + self.origin, origin=0.0)
-
     @property
     def as_one_class(self) -> "Episodes":
         """The episodes with the rows of all classes in one."""
@@ -384,7 +380,8 @@ def open_engine(
     is called with progress in shots. After an error, tasks that have not begun are dropped.
     """
     if not classifier.centred:
-        episodes = episodes.uncentred()
+        vectors = episodes.vectors + episodes.origin  # as the encoder gave them
+        episodes = replace(episodes, vectors=vectors, origin=0.0)
     with Pool(workers) as pool:
         yield Engine(
             episodes,

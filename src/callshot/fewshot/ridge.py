@@ -43,6 +43,7 @@ def shared_logits(
     score = partial(score_draw, find_products(engine), split, shots, spread)
 
     def compute(span: slice) -> FloatArray:
+        """Return the logits by the draws in `span`, (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
         return np.stack([score(split.fold, draw, split.rows) for draw in draws])
 
@@ -61,6 +62,7 @@ def query_logits(
     score = partial(score_draw, find_products(engine), split, shots, spread)
 
     def fill(span: slice) -> None:
+        """Fill in the logits of the queries in `span`."""
         for position in range(span.start, span.stop):
             query = split.rows[position : position + 1]
             for draw in range(engine.protocol.draws):

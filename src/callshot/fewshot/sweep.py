@@ -208,7 +208,10 @@ def _sweep_pool(
         compute_logits = shared_logits(engine, split, k[row], spread)
         _measure_draws(engine, split, row, spread, sums, compute_logits)
         return
-    metrics = measure_logits(engine, split, pool_logits(engine, split))
+    largest = np.array([split.largest_pool])  # any draw of so many is the pool
+    any_draw = make_spread("shared", engine.episodes, engine.protocol)
+    compute_logits = shared_logits(engine, split, largest, any_draw)
+    metrics = measure_logits(engine, split, compute_logits(slice(0, 1)))
     draws = engine.protocol.count_supports(spread.name)
     sums.count(row, metrics.decisions * draws, metrics.tied * draws)
     sums.add(row, by_sample([metrics]))
@@ -441,6 +444,7 @@ def query_logits(
     cross = None if engine.direct else cross_products(engine, split)
 
     def fill(span: slice) -> None:
+        """Fill in the logits of the queries in `span`."""
         if cross is None:
             products = multiply_rows(queries[place[span]], engine.rows.vectors)
         else:
@@ -469,6 +473,7 @@ def shared_logits(
     if engine.rule in ("mean", "cosine") and (products is None or is_long):
 
         def compute_by_means(span: slice) -> FloatArray:
+            """Return the logits by the draws in `span`, (draws, shots, classes, queries)."""
             logits = []
             for draw in range(span.start, span.stop):
                 means = _draw_means(engine, split, shots, spread, draw)
@@ -489,6 +494,7 @@ def shared_logits(
     )
 
     def compute(span: slice) -> FloatArray:
+        """Return the logits by the draws in `span`, (draws, shots, classes, queries)."""
         first = span.start
         size = (span.stop - first, len(shots), len(episodes.classes), queries)
         logits = np.empty(size)
@@ -526,13 +532,6 @@ def fold_products(engine: Engine, split: Split) -> FloatArray | None:
     if engine.direct:
         return None
     return np.ascontiguousarray(cross_products(engine, split).T)
-
-
-def pool_logits(engine: Engine, split: Split) -> FloatArray:
-    """Return the logits with the whole pool of each class as support, (1, 1, classes, queries)."""
-    shots = np.array([split.largest_pool])  # any draw of so many is the pool
-    spread = make_spread("shared", engine.episodes, engine.protocol)
-    return shared_logits(engine, split, shots, spread)(slice(0, 1))
 
 
 def _draw_means(

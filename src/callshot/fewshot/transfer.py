@@ -175,6 +175,7 @@ def evaluate_transfer(
     datasets, encoder_pairs, notes = plan_task(source, target, centre)
 
     def evaluate(dataset: Dataset) -> Evaluation:
+        """Evaluate one of the three datasets, each a third of the progress."""
         return evaluate_tables(
             dataset.tables,
             protocol,

@@ -99,6 +99,7 @@ class SplitScorer(SupportDrawer):
             first_lane=first,
             reciprocal=is_shared,
         )
+        # The classes that give their whole pool at some shots: the same in all draws, or in each.
         partial = np.flatnonzero(self.drawn < len(self.shots)).tolist()
         if not partial:
             return
