@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +73,22 @@ class Tier:
     name: str
     entries: list[Entry]
 
+    @cached_property
+    def times_s(self) -> tuple[FloatArray, FloatArray]:
+        """The starts and the ends of all entries, when these are complete."""
+        starts_s = np.array([entry.start_s for entry in self.entries], np.float64)
+        ends_s = np.array([entry.end_s for entry in self.entries], np.float64)
+        # A point ends just after its start, so that it overlaps what starts there.
+        return starts_s, np.maximum(ends_s, np.nextafter(starts_s, np.inf))
+
+    def find_labels(self, start_s: float, end_s: float) -> list[str]:
+        """Return the labels of up to 100 entries that overlap a span, without blank ones."""
+        starts_s, ends_s = self.times_s
+        is_overlapping = (starts_s < end_s) & (ends_s > start_s)
+        rows = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
+        labels = [self.entries[row].label for row in rows]
+        return [label for label in labels if label.strip()]
+
 
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise the first lines of a TextGrid."""
@@ -94,15 +111,11 @@ def read(file: AnnotationFile) -> None:
         names = [tier.name for tier in others]
         note += f"; not {list_names(names)} (--tiers chooses others)"
     file.notes.append(note)
-    other_times_s = [_entry_times(tier) for tier in others]
     for tier in call_tiers:
         for line, start_s, end_s, label in tier.entries:
             labels = defaultdict[str, list[str]](list)  # of tiers of one name, together
-            for other, (starts_s, ends_s) in zip(others, other_times_s, strict=True):
-                is_overlapping = (starts_s < end_s) & (ends_s > start_s)
-                numbers = np.flatnonzero(is_overlapping)[:MAX_OVERLAPS]
-                texts = [other.entries[number].label for number in numbers]
-                labels[f"tier {other.name}"] += filter(str.strip, texts)
+            for other in others:
+                labels[f"tier {other.name}"] += other.find_labels(start_s, end_s)
             extra = {}
             if len(call_tiers) > 1:
                 extra["tier"] = tier.name
@@ -111,80 +124,81 @@ def read(file: AnnotationFile) -> None:
                 file.add(line, label, start_s, end_s, extra)
 
 
-def _entry_times(tier: Tier) -> tuple[FloatArray, FloatArray]:
-    """Return the starts and the ends of the entries of a tier; a point ends just after its start.
+class TokenReader:
+    """Takes the texts, numbers and flags of a TextGrid one by one.
 
-    So it overlaps an interval that starts at it.
+    All other words and comments are skipped. `line` is that of the token that was taken last.
     """
-    starts_s = np.array([entry.start_s for entry in tier.entries], np.float64)
-    ends_s = np.array([entry.end_s for entry in tier.entries], np.float64)
-    return starts_s, np.maximum(ends_s, np.nextafter(starts_s, np.inf))
 
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.line_ends = [match.end() for match in LINE_END.finditer(text)]
+        self.line = 1
+        self.tokens = self._split()
 
-def _parse(path: Path, text: str) -> list[Tier]:
-    """Return the tiers of a TextGrid; raise InputError at the first token that does not fit."""
-    line_ends = [match.end() for match in LINE_END.finditer(text)]
-    line = 1  # of the token that was taken last
-
-    def error(reason: str) -> InputError:
+    def error(self, reason: str) -> InputError:
         """Return an error at the current line."""
-        return InputError(f"{path}: line {line}: {reason}")
+        return InputError(f"{self.path}: line {self.line}: {reason}")
 
-    def split() -> Iterator[tuple[str, str]]:
-        """Yield kind and value of each text, number and flag; skip words that are for people."""
-        nonlocal line
-        for match in TOKEN.finditer(text):
+    def _split(self) -> Iterator[tuple[str, str]]:
+        """Yield kind and value of each token, and at last the kind `end of the file`."""
+        for match in TOKEN.finditer(self.text):
             kind = match.lastgroup or ""
-            line = bisect_right(line_ends, match.start()) + 1
+            self.line = bisect_right(self.line_ends, match.start()) + 1
             if kind == "closed" and not match["closed"]:
-                raise error("the quote that opens here is never closed")
+                raise self.error("the quote that opens here is never closed")
             if kind == "closed":
                 yield "text", match["text"].replace('""', '"')
             elif kind == "flag" or (kind and NUMBER.fullmatch(match[0])):
                 yield kind, match[kind]
-        line = len(line_ends) + 1
+        self.line = len(self.line_ends) + 1
         yield "end of the file", ""
 
-    tokens = split()
-
-    def take(expected: str) -> str:
+    def take(self, expected: str) -> str:
         """Return the value of the next token, which must be of the expected kind."""
-        kind, value = next(tokens)
+        kind, value = next(self.tokens)
         if kind != expected:
-            raise error(f"expected the {expected}, got the {kind} {quote(value)}")
+            raise self.error(f"expected the {expected}, got the {kind} {quote(value)}")
         return value
 
-    def take_count() -> int:
+    def take_count(self) -> int:
         """Return the next token, which must be a number of tiers or entries."""
-        value = take("number")
+        value = self.take("number")
         if COUNT.fullmatch(value) is None:
-            raise error(f"expected a number of tiers or entries, got {quote(value)}")
+            raise self.error(
+                f"expected a number of tiers or entries, got {quote(value)}"
+            )
         return int(value)
 
-    take("text")  # ooTextFile
-    if take("text") != "TextGrid":
-        raise error("expected a TextGrid")
-    take("number")  # start
-    take("number")  # end
-    if take("flag") != "exists":
+
+def _parse(path: Path, text: str) -> list[Tier]:
+    """Return the tiers of a TextGrid; raise InputError at the first token that does not fit."""
+    tokens = TokenReader(path, text)
+    tokens.take("text")  # ooTextFile
+    if tokens.take("text") != "TextGrid":
+        raise tokens.error("expected a TextGrid")
+    tokens.take("number")  # start
+    tokens.take("number")  # end
+    if tokens.take("flag") != "exists":
         return []
     tiers = []
-    for _ in range(take_count()):
-        kind = take("text")
+    for _ in range(tokens.take_count()):
+        kind = tokens.take("text")
         if kind not in (INTERVALS, POINTS):
-            raise error(f"expected {INTERVALS} or {POINTS}, got {quote(kind)}")
-        tier = Tier(kind, take("text"), [])
-        take("number")  # start
-        take("number")  # end
-        for _ in range(take_count()):
-            start_s = float(take("number"))
-            first_line = line
-            end_s = float(take("number")) if kind == INTERVALS else start_s
-            label = take("text")
+            raise tokens.error(f"expected {INTERVALS} or {POINTS}, got {quote(kind)}")
+        tier = Tier(kind, tokens.take("text"), [])
+        tokens.take("number")  # start
+        tokens.take("number")  # end
+        for _ in range(tokens.take_count()):
+            start_s = float(tokens.take("number"))
+            first_line = tokens.line
+            end_s = float(tokens.take("number")) if kind == INTERVALS else start_s
+            label = tokens.take("text")
             if kind == POINTS or label.strip():
                 tier.entries.append(Entry(first_line, start_s, end_s, label))
         tiers.append(tier)
-    take("end of the file")
+    tokens.take("end of the file")
     return tiers
 
 
