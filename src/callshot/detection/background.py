@@ -110,8 +110,8 @@ def find_free(
 ) -> NDArray[np.bool_]:
     """Return a mask of the windows that no call touches; `start_s` has their starts.
 
-    >>> find_free(np.array([0.0, 3.0, 6.0]), 3.0, [(2.0, 3.0)])
-    array([False,  True,  True])
+    >>> find_free(np.array([0.0, 3.0, 6.0, 9.0]), 3.0, [(2.0, 3.0), (9.0, 10.0)])
+    array([False,  True,  True, False])
     """
     is_free = np.ones(len(start_s), bool)
     for call_start_s, call_end_s in calls_s:

@@ -153,7 +153,7 @@ def _export_raven_all(events: Frame, recordings: RecordingFolder | None) -> File
             "to: raven-all is one table for all recordings and needs their lengths; "
             "give their folder (--recordings)"
         )
-    sound = {}
+    sound = {}  # the file of each recording, and when it begins in the sequence of all
     begin_s = 0.0
     for name, recording in sorted(recordings.recordings.items()):
         path = str(recordings.find_file(name))

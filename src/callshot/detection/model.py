@@ -533,7 +533,7 @@ def _build_background(
     """
     recordings = []
     for entry in facts["recordings"]:
-        calls_s = tuple(map(tuple, entry["calls_s"]))
+        calls_s = tuple(map(tuple, entry["calls_s"]))  # JSON has lists
         recordings.append(BackgroundRecording(**entry | {"calls_s": calls_s}))
     matrix = arrays["background_vectors"]
     start_s = arrays["background_start_s"]

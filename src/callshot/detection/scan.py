@@ -936,7 +936,8 @@ def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
     `parts` are the files of windows of the recording, in order of time.
     """
     vectors = [part["vector"] for part in parts]
-    # Number of the class of each window; scores are (windows, classes).
+    # Scores are (windows, classes); probabilities follow from the plain ones, of means that did
+    # not move.
     class_of_window, scores, plain_scores = detector.search(vectors)
     levels = np.concatenate([part["rms_dbfs"] for part in parts])
     is_silent = levels <= SILENCE_DBFS

@@ -578,7 +578,9 @@ class Verdicts:
 def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
     """Return the verdict on every detection that was reviewed.
 
-    Rows of `reviewed` without a verdict in `confirmed` do not count.
+    A reviewed event belongs to the detection with the same span, else to one of the same label that
+    shares time with it, else to the one that fits it best. Rows of `reviewed` without a verdict in
+    `confirmed` do not count.
     """
     rows = reviewed.filter(pl.col("confirmed").is_not_null())
     if rows.is_empty():
@@ -588,7 +590,7 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
     spans = detections.select("start_s", "end_s").to_numpy()
     partners = find_partners(rows, detections, ANY_OVERLAP)
     is_call: dict[int, bool] = {}  # by the row of a detection
-    new_labels = set()
+    new_labels = set()  # pairs of the row of a detection and a label that it was given
     elsewhere = 0
     verdicts = rows.select("start_s", "end_s", "label", "confirmed").rows()
     for (*span, label, confirmed), near in zip(verdicts, partners, strict=True):

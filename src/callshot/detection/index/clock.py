@@ -106,7 +106,7 @@ def find_place(name: str) -> str:
 
 
 def parse_header(texts: dict[bytes, bytes]) -> datetime | None:
-    """Return the time in the chunks of a WAV file that contain text.
+    """Return the time in the chunks of a WAV file that contain text, by the names of the chunks.
 
     >>> comment = b"INFOICMT.Recorded at 05:30:00 14/03/2026 (UTC+2) by AudioMoth 24A04F0B"
     >>> parse_header({b"LIST": comment}).isoformat()
@@ -117,9 +117,8 @@ def parse_header(texts: dict[bytes, bytes]) -> datetime | None:
     if match is not None:
         time, hours, minutes = match.groups()
         clock = _parse_time(time, "%H:%M:%S %d/%m/%Y")
-        offset = timedelta(hours=int(hours or 0))
-        sign = -1 if (hours or "").startswith("-") else 1
-        offset += sign * timedelta(minutes=int(minutes or 0))
+        sign = -1 if (hours or "").startswith("-") else 1  # also of the minutes
+        offset = timedelta(hours=int(hours or 0), minutes=sign * int(minutes or 0))
         return None if clock is None else clock.replace(tzinfo=timezone(offset))
     match = GUANO.search(texts.get(b"guan", b"").decode("utf-8", "replace"))
     if match is not None:
