@@ -187,6 +187,7 @@ class Descent(Objective):
         weight: FloatArray,
         bias: FloatArray,
     ) -> None:
+        """Start from a weight (classes, dimensions) and a bias, for standardised rows."""
         classes = len(weight)
         super().__init__(rows, label, classes, weight)
         self.c = c

@@ -51,6 +51,7 @@ class GpuTrainer(SupportDrawer):
         *,
         solver: "BatchedSolver",
     ) -> None:
+        """Plan the rows of a draw and the batches of fits for one split at some shots."""
         super().__init__(engine, split, shots, spread, nested=True)
         self.solver = solver
         # A draw takes one row of each class in turn, as `ridge.support_rows` does.
@@ -260,6 +261,7 @@ class Newton:
         tolerance: float,
         like: Tensor,
     ) -> None:
+        """Allocate all tensors; as many unknowns as lanes are coefficients of the rows."""
         fits, classes, unknowns = size
         is_gram = unknowns == lanes
         self.unknowns = unknowns

@@ -95,6 +95,7 @@ class Objective:
         *,
         ridge: float = 0.0,
     ) -> None:
+        """Compute the matrices that vectors are multiplied with, in both precisions."""
         count, dimensions = rows.shape
         self.label = label
         self.truth = np.arange(classes)[:, None] == label

@@ -568,11 +568,13 @@ def _convert_ast(
 
 
 def interpolate_grid(grid: Frames, stride: int) -> Frames:
-    """Return positions on the grid of patches that do not overlap, (64, 8, width).
+    """Interpolate a position embedding at the patches of ours, which do not overlap.
 
-    `grid` is (bands, times, width), with patches `stride` apart. Values are linear between two
-    positions and constant after the last.
+    `grid` (bands, times, width) is the embedding of patches that are `stride` frames and bands
+    apart. The result is (64 columns, 8 bands, width). Values are linear between two positions and
+    constant after the last.
     """
+    # First along the bands, then along the times: each round swaps the axes.
     for count in (COLUMN_PATCHES, MAX_COLUMNS):
         last = len(grid) - 1
         centres = np.arange(count) * PATCH / stride

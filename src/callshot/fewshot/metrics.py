@@ -288,6 +288,7 @@ class MetricSums:
         classes: Sequence[str],
         categories: Mapping[str, str] | None,
     ) -> None:
+        """Begin all sums with zeros; `categories` of the classes give a reduced scoring."""
         count = len(classes)
         self.classes = classes
         self.groups: dict[str, Groups] = {"all": [np.array([n]) for n in range(count)]}

@@ -232,6 +232,7 @@ class SupportDrawer:
         *,
         nested: bool = False,
     ) -> None:
+        """Count how many exemplars of each class are drawn for a split, and at which shots."""
         self.engine = engine
         self.split = split
         self.shots = shots
