@@ -11,7 +11,7 @@ import soundfile
 from callshot.records import no_progress
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
 from callshot.report.figures import FIGURES
-from callshot.report.figures.figure_io import ON_CHART
+from callshot.report.figures.figure_io import ON_CHART, SAVERS
 from callshot.report.summary import write_summary
 from callshot.report.write_report import (
     ReportOptions,
@@ -92,8 +92,10 @@ def describe_report():
 
 @pytest.mark.parametrize("pdf", [False, True])
 def test_the_page_has_each_figure_once_that_no_chart_shows_and_a_paper_has_all(
-    trained, tmp_path, pdf
+    trained, tmp_path, monkeypatch, pdf
 ):
+    # PDF files take most of the time, and the page shows none.
+    monkeypatch.setitem(SAVERS, "pdf", lambda figure, file: file.write(b"%PDF"))
     repeated = replace(SMALL, repeat_samples=2, repeat_folds=2, total_samples=100)
     crossed = make_corpus_results(protocol=repeated).evaluation
     frames = {
