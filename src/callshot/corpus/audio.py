@@ -262,7 +262,7 @@ def design_filter(low_hz: float, high_hz: float, rate_hz: int) -> NDArray[np.flo
 
 
 def filter_signal(signal: Signal, taps: NDArray[np.float64]) -> Signal:
-    """Return a signal filtered without delay, as if silence were before and after it."""
+    """Return a signal convolved with symmetric taps, without delay, between silence."""
     from scipy.signal import oaconvolve
 
     filtered = oaconvolve(signal.astype(np.float64), taps)

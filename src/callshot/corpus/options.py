@@ -149,7 +149,7 @@ CORPORA = {
 
 
 def read_renames(path: Path) -> dict[str, str]:
-    """Read the new label of each label from a table; it is empty for labels that are left out."""
+    """Read a table of labels and their new labels; labels that are left out have an empty one."""
     _, ((line, header), *rows) = read_table(path, [])
     columns = find_columns(header, COLUMNS)
     if len(columns) < len(COLUMNS):
@@ -183,9 +183,9 @@ def make_annotation_options(
     exclude: Sequence[Path] = (),
     **options: Any,
 ) -> AnnotationOptions:
-    """Return the options of reading annotations from the forms that a user may give them in.
+    """Return the options of reading annotations; those that are not given have their defaults.
 
-    `rename` may be a file of new labels, which is then excluded from the annotation files.
+    `rename` has new labels by old ones, or is a file of them, which is then no annotation file.
     """
     excluded = tuple(exclude)
     if isinstance(rename, str | Path):

@@ -76,9 +76,10 @@ def write_segmentation(
     metadata: Mapping[str, str],
     categories: Mapping[str, str] | None,
 ) -> list[str]:
-    """Write segments and rejects; return the names of the files.
+    """Write segments, with metadata in their file, and rejects; return the names of the files.
 
-    Categories, and segments whose audio is in several recordings, are written if there are any.
+    The categories of labels, and segments whose audio is in several recordings, are written if
+    there are any.
     """
     write_parquet(segmentation.segments.frame, folder / SEGMENTS, metadata)
     left_out = [*segmentation.rejects, *segmentation.skipped_files]
@@ -152,7 +153,7 @@ def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
 
 
 def read_rejects(path: Path) -> list[Reject]:
-    """Read rejects back."""
+    """Read the rejects in a file that `write_rejects` wrote."""
     try:
         frame = pl.read_csv(
             local_copy(path), schema_overrides=REJECT_SCHEMA, glob=False

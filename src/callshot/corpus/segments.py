@@ -177,10 +177,10 @@ def segment_corpus(
     return check_audio(segmentation, segments, threads, audio_progress)
 
 
-def _describe_reading(read: CorpusAnnotations, calls: Spans) -> list[str]:
+def _describe_reading(annotations: CorpusAnnotations, calls: Spans) -> list[str]:
     """Return the notes on annotation files, and one if files were put into one recording."""
     notes = []
-    for note, file_count in read.notes.items():
+    for note, file_count in annotations.notes.items():
         notes.append(note if file_count == 1 else f"{note} ({file_count} files)")
     audio_files = len(set(calls.paths))
     recordings = len(set(calls["recording"]))

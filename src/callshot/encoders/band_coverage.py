@@ -237,7 +237,7 @@ class BandCoverage:
     rate_hz: int
 
     def describe(self) -> Iterator[str]:
-        """Yield lines for people: where the calls are, and what the segments lost."""
+        """Yield lines to print: where the calls are, and what the segments lost."""
         middle_hz = self.spectra.up_to(self.rate_hz / 2).middle_hz()
         median_s = float(np.median(self.spectra.duration_s))
         yield (

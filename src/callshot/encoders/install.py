@@ -139,7 +139,7 @@ def download_weights(
     replace_first: bool = False,
     progress: Progress = no_progress,
 ) -> list[str]:
-    """Download the weights of an encoder that are not here yet; return lines for people.
+    """Download the weights of an encoder that are not here yet; return lines to print.
 
     `torch` requests those for torch. With `replace_first`, they are downloaded again, and are kept
     even if they differ from the files that were trusted first.
@@ -168,7 +168,7 @@ def download_weights(
 def import_weights(
     spec: EncoderSpec, files: Sequence[Path], *, replace_first: bool = False
 ) -> list[str]:
-    """Import the weights of an encoder from a user's files; return lines for people."""
+    """Import the weights of an encoder from a user's files; return lines to print."""
     sources = dict(match_files(spec, files))
 
     def fetch(staged: str, weight: Weight) -> None:
@@ -219,7 +219,7 @@ def _install(
     """Fetch weights into a staging folder, run the encoder with them, and only then keep them.
 
     `fetch` gets the name of the staging folder and a weight. A weight without a published checksum
-    must be the same as at its first use, unless `replace_first`. Return lines for people: where the
+    must be the same as at its first use, unless `replace_first`. Return lines to print: where the
     weights are, and how the vectors compare with the references.
     """
     name = spec.weights_name
@@ -317,7 +317,7 @@ def _empty(folder: Path) -> None:
 
 
 def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
-    """Compare an encoder with its reference vectors; yield lines for people.
+    """Compare an encoder with its reference vectors; yield lines to print.
 
     Raises
     ------
@@ -328,7 +328,7 @@ def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
 
 
 def check_vectors(spec: EncoderSpec, vectors: Vectors) -> Iterator[str]:
-    """Compare the vectors of the test sounds with the references; yield lines for people.
+    """Compare the vectors of the test sounds with the references; yield lines to print.
 
     `vectors` are by the name of the sound. Raises InputError if one differs too much.
     """

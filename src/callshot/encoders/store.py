@@ -142,7 +142,7 @@ class Store:
             self.close()
 
     def close(self) -> None:
-        """Write what is buffered, log the notes, and leave the store to others."""
+        """Write what is buffered, log the notes, and release the lock."""
         try:
             self.flush()
             if self._buffer:
@@ -321,9 +321,9 @@ def list_shards(folder: Path, *, sequences: bool = False) -> list[Path]:
 
 
 def _find_damage_once(shard: Path) -> str:
-    """Return what is wrong with a shard, nothing if it is intact.
+    """Return what is wrong with a shard; empty if it is intact.
 
-    It is read once in a process, unless the file is replaced or written to.
+    A shard is read once in a process, unless the file is replaced or written to.
     """
     try:
         status = shard.stat()

@@ -218,8 +218,8 @@ def run_here(
 ) -> Iterator[tuple[int, Any]]:
     """Encode units in this process; yield the number of a unit with each result, or its error.
 
-    A unit that another process works on (TryLater) is tried again after all others, until it is
-    free or done.
+    `encode` yields the results of a unit's content. A unit that another process works on (TryLater)
+    is tried again after all others, until it is free or done.
     """
     numbers = list(range(len(units)))
     while numbers:
@@ -258,7 +258,10 @@ def run_on_cluster(
 
 
 def open_on_worker(work: EmbedWork, threads: int) -> tuple[EmbedWork, Workers]:
-    """Open the encoder in the process of a worker; its weights must be those of the client."""
+    """Open the encoder in the process of a worker of a cluster, for `run_on_worker`.
+
+    Raise InputError unless its weights and versions are those of the client.
+    """
     if work.check is not None:
         work.check()
     workers = open_workers(

@@ -80,11 +80,12 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
 
 
 def describe_duplicates(
-    groups: IntArray, segments: Sequence[str], what: str
+    groups: IntArray, segments: Sequence[str], content: str
 ) -> Iterator[str]:
     """Yield a note on segments with the same content in several recordings, if there are any.
 
-    `groups` and `segments` are the group and the name of each segment; `what` names the content.
+    `groups` and `segments` are the group and the name of each segment; `content` says what is the
+    same, such as "audio".
 
     >>> names = ["a.wav@0-1", "b.wav@0-1", "b.wav@2-3"]
     >>> for note in describe_duplicates(np.array([0, 0, -1]), names, "audio"): print(note)
@@ -99,7 +100,7 @@ group_duplicates = true in a study, keeps such recordings in one fold
     pair = np.flatnonzero(groups == first_group)[:2]
     names = " and ".join(segments[row] for row in pair)
     yield (
-        f"{rows.size} segments have the same {what} as a segment of another recording "
+        f"{rows.size} segments have the same {content} as a segment of another recording "
         f"(the first: {names}), so a query may be among its own examples; --group-duplicates of "
         "evaluate, or group_duplicates = true in a study, keeps such recordings in one fold"
     )

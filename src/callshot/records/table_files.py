@@ -31,7 +31,7 @@ NEEDS_QUOTES = re.compile(r'[",;\t\r\n]|^\s|\s$')
 
 
 def protect_text(text: str) -> str:
-    """Return a text as a spreadsheet may show it: not as a formula.
+    """Return a text with an apostrophe before it if a spreadsheet would take it for a formula.
 
     >>> [protect_text(text) for text in ("=1+1", "-1.5", "'=x", "'tis")]
     ["'=1+1", '-1.5', "''=x", "'tis"]
@@ -43,7 +43,7 @@ def protect_text(text: str) -> str:
 
 
 def restore_text(text: str) -> str:
-    """Return the text that was protected.
+    """Return the text that `protect_text` got.
 
     >>> [restore_text(text) for text in ("'=1+1", "-1.5", "''=x", "'tis")]
     ['=1+1', '-1.5', "'=x", "'tis"]

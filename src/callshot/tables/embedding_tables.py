@@ -193,7 +193,7 @@ def stored_checksum(path: Path) -> str:
 
 
 def content_checksum(frame: pl.DataFrame) -> str:
-    """Return the SHA-256 of the content of a table, which does not depend on its file format."""
+    """Return the SHA-256 of the vectors and the columns of a table, whatever its file format."""
     vectors = frame["embedding"].explode().to_numpy()
     digest = sha256(np.ascontiguousarray(vectors).data)
     columns = frame.drop("embedding")
@@ -376,7 +376,10 @@ def write_sequences(
 def _sequence_frames(
     segments: Sequence[str], sequences: Iterator[Frames]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a table of sequences, 64 segments at a time."""
+    """Yield the rows of a table of sequences, 64 segments at a time.
+
+    `sequences` has one of each segment, (frames, dimension).
+    """
     for start in range(0, max(1, len(segments)), SEQUENCES_PER_WRITE):
         names = segments[start : start + SEQUENCES_PER_WRITE]
         batch = list(islice(sequences, len(names)))

@@ -209,7 +209,7 @@ def check_kind(kind: str, source: Path) -> str:
 
 
 def recognise_kind(source: Path) -> str:
-    """Return the kind of embeddings that a path holds."""
+    """Return "arrays", "hoplite" or "birdnet-analyzer": the kind of embeddings at a path."""
     suffix = source.suffix.lower()
     if suffix in (".npy", ".npz"):
         return "arrays"

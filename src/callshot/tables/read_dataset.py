@@ -194,7 +194,7 @@ def make_dataset(
 
 
 def check_same_data(tables: Sequence[Vectors], against: Evaluation) -> None:
-    """Check that results come from the same segments and encoders."""
+    """Raise InputError unless an evaluation is of the segments and encoders of these tables."""
     for name in ("segment", "recording", "label"):
         if tables[0].spans[name] != against.segments[name]:
             raise InputError(

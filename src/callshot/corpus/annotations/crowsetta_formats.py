@@ -87,7 +87,7 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
 
 
 def _list_notes(birdsong: Any) -> Calls:
-    """Yield the notes of Koumura's Annotation.xml; their times count from their sequence on."""
+    """Yield the notes of Koumura's Annotation.xml; their times count from a sequence's start."""
     for sequence in birdsong.sequences:
         for note in sequence.syls:
             start = sequence.position + note.position
@@ -97,7 +97,7 @@ def _list_notes(birdsong: Any) -> Calls:
 
 
 def _list_columns(song: Any, *, names: tuple[str, str, str], in_frames: bool) -> Calls:
-    """Yield the calls of one recording.
+    """Yield the calls of one recording from what crowsetta read of it.
 
     `names` are the attributes of `song` that hold labels, starts and ends, an array each.
     """

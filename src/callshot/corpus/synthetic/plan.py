@@ -306,7 +306,10 @@ def _plan_at_site(
     duration_s: float,
     rows: Iterable[Row],
 ) -> RecordingPlan:
-    """Return the plan of a recording whose name has the site and the clock time of its start."""
+    """Return the plan of a recording whose name has the site and the clock time of its start.
+
+    `part` is "recordings" or "examples"; each has numbers from 0. `rows` are its calls.
+    """
     name = f"SITE{options.seed}_{start:%Y%m%d_%H%M%S}"
     calls = _make_calls(rows, f"{name}.wav")
     return RecordingPlan(number, name, duration_s, calls, part=part, start=start)

@@ -296,7 +296,10 @@ def generate_recording(
 
 
 def _find_gain(call: Row, samples: Samples, background: Samples, rate_hz: int) -> float:
-    """Return the factor that gives the samples of a call its signal-to-noise ratio."""
+    """Return the gain of a call that has its signal-to-noise ratio with it.
+
+    `samples` and `background` are the call and the background at its time.
+    """
     band_hz = (call["low_freq_hz"], call["high_freq_hz"])
     noise_power = band_power(background, rate_hz, band_hz)
     call_power = band_power(samples, rate_hz, band_hz)
