@@ -22,7 +22,6 @@ from callshot.detection.detector import (
     trim_background,
 )
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.classifiers import shrink_covariance
 from rows_of_spans import DIMENSION, make_small_model
 
 
@@ -41,15 +40,6 @@ def make_background(vectors, recordings=5, hop_s=3.0, origin="without calls"):
 def draw_noise(rng, count):
     mixing = np.random.default_rng(7).normal(0, 1, (DIMENSION, DIMENSION))
     return rng.normal(0, 1, (count, DIMENSION)) @ mixing + 3.0
-
-
-def test_the_covariance_is_that_of_scikit_learn():
-    for count in (3, 10, 200):
-        rows = draw_noise(np.random.default_rng(count), count)
-        expected, _ = ledoit_wolf(rows)
-        found = shrink_covariance(rows - rows.mean(axis=0))
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
-    np.testing.assert_array_equal(shrink_covariance(np.zeros((5, 3))), np.eye(3))
 
 
 def test_scores_are_the_definition_written_out():
