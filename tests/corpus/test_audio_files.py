@@ -169,10 +169,7 @@ def test_a_truncated_file_is_read_up_to_its_end(tmp_path, suffix):
     with open_recording(truncate(path, 0.6), "a") as reader:
         frames = reader.recording.frames
         assert 4.5 * 16000 < frames <= 6.1 * 16000
-        is_known = suffix not in (
-            "ogg",
-            "sph",
-        )  # libsndfile takes these for shorter ones
+        is_known = suffix not in ("ogg", "sph")  # which seem to be shorter files
         if is_known:
             assert reader.recording.announced_s == pytest.approx(10, abs=0.01)
         assert ("of 10.0 s" in reader.recording.describe_length()) == is_known

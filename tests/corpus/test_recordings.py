@@ -95,9 +95,8 @@ def test_a_name_with_any_other_ending_belongs_to_another_recording(file):
 def test_an_annotation_file_of_two_recordings_or_none_is_an_error():
     with pytest.raises(InputError, match="may mean"):
         SITES.pair(PurePosixPath("x.txt"))
-    with pytest.raises(
-        InputError, match=r"b/y\.flac has the same name but is in another"
-    ):
+    message = r"b/y\.flac has the same name but is in another"
+    with pytest.raises(InputError, match=message):
         SITES.pair(PurePosixPath("siteC/y.txt"))
     assert (
         Library(Path(), ("audio/y.wav",)).pair(PurePosixPath("labels/y.txt"))

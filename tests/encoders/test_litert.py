@@ -50,11 +50,8 @@ def test_only_the_output_and_three_lengths_change(tmp_path):
         new = after[position : position + 4]
         if old != new:
             changes.append((*struct.unpack("<i", old), *struct.unpack("<i", new)))
-    assert sorted(changes) == [
-        (1, 0),
-        (2, 1),
-        (4, 3),
-    ]  # signatures, operators, the output
+    # Signatures, operators, the output
+    assert sorted(changes) == [(1, 0), (2, 1), (4, 3)]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +120,8 @@ needs_litert = pytest.mark.skipif(
 )
 def test_a_damaged_model_is_an_error_in_one_line(tmp_path, content):
     path = save(tmp_path, content)
-    with pytest.raises(
-        InputError, match=r"cannot be opened as a tflite model"
-    ) as caught:
+    message = r"cannot be opened as a tflite model"
+    with pytest.raises(InputError, match=message) as caught:
         open_tflite(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value).splitlines()) == 1

@@ -65,9 +65,7 @@ def test_a_session_uses_one_thread_and_keeps_no_plan_for_each_length(tmp_path):
 
 @pytest.fixture
 def runtime(monkeypatch):
-    monkeypatch.setenv(
-        "ORT_DISABLE_TELEMETRY", "1"
-    )  # this may be the first import of all
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")  # for the first import of all
     return importlib.import_module("onnxruntime")
 
 
@@ -234,9 +232,8 @@ def test_a_model_that_fails_on_its_input_is_an_error_in_one_line(tmp_path, capfd
         y = Reshape(x, shape)
     }"""
     model = open_window_model(save_model(tmp_path, text), samples=5, dimension=4)
-    with pytest.raises(
-        InputError, match=r"cannot be run on an input of shape \(1, 5\) \(.*\)$"
-    ):
+    message = r"cannot be run on an input of shape \(1, 5\) \(.*\)$"
+    with pytest.raises(InputError, match=message):
         model(make_windows(1, 5))
     assert capfd.readouterr() == ("", "")
 

@@ -51,9 +51,8 @@ def test_the_file_of_another_model_is_an_error(tmp_path):
     v2 = perch_v2(tmp_path / "v2.onnx")
     with pytest.raises(InputError, match=r"to vectors \(batch, 1536\) .* got .*1280"):
         open_perch_v2(v1)
-    with pytest.raises(
-        InputError, match="one output of 1280 dimensions, in floats, got"
-    ):
+    message = "one output of 1280 dimensions, in floats, got"
+    with pytest.raises(InputError, match=message):
         open_perch_v1(v2)
     with pytest.raises(InputError, match=r"run on an input of shape \(1, 96000\)"):
         open_perch_v2(v2)(np.zeros((1, 96_000), np.float32))

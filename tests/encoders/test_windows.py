@@ -205,16 +205,14 @@ def test_a_signal_at_another_rate_is_resampled_whole_by_soxr_hq():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e13])
 def test_a_sample_that_is_not_finite_is_an_error_with_its_position(value):
     signal = np.array([0, 1, value, 0, value], np.float32)
-    with pytest.raises(
-        InputError, match=r"^signal: sample 2: expected a finite number"
-    ):
+    message = r"^signal: sample 2: expected a finite number"
+    with pytest.raises(InputError, match=message):
         cut_windows(signal, 1, make_options())
 
 
 def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error():
-    with pytest.raises(
-        InputError, match="at least one sample at 100 Hz, got 1 at 16000 Hz"
-    ):
+    message = "at least one sample at 100 Hz, got 1 at 16000 Hz"
+    with pytest.raises(InputError, match=message):
         cut_windows(np.ones(1, np.float32), 16000, WindowOptions(100, 1.0))
 
 

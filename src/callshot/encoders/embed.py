@@ -504,9 +504,7 @@ def embed_mixed_segments(
     mixed = mix_spans(segments, mix.recordings, mix.snr_db)
     table, rejects = embed(mixed, encoder, options, progress=progress)
     copies = len(mix.snr_db)  # of each segment, one after another
-    segment_rows = np.array(
-        table.spans["mixed_from"]
-    )  # the row in segments, by mixture
+    segment_rows = np.array(table.spans["mixed_from"])  # of each mixture
     embedded_copies = np.bincount(segment_rows, minlength=len(segments))
     complete = np.flatnonzero(embedded_copies == copies)
     if len(complete) == 0:

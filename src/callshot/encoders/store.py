@@ -218,9 +218,7 @@ class Store:
         """Return the vectors of keys, (keys, dimension), read shard by shard."""
         places = np.array([self._places[key] for key in keys], np.int64).reshape(-1, 2)
         shards, rows = places.T  # the shard of each key, and the row in it
-        vectors = np.empty(
-            (len(keys), 0), np.float32
-        )  # made when the dimension is known
+        vectors = np.empty((len(keys), 0), np.float32)  # until the dimension is known
         for shard in np.unique(shards).tolist():
             in_shard = shards == shard
             if shard == len(self._shards):  # the buffer, which is not written yet

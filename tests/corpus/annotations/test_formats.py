@@ -200,9 +200,8 @@ def test_without_crowsetta_an_error_shows_how_to_install_it(tmp_path, monkeypatc
     for name in ("crowsetta", "crowsetta.formats"):
         monkeypatch.setitem(sys.modules, name, None)  # importing it then fails
     (tmp_path / "a.phn").write_text("0 5 a\n")
-    with pytest.raises(
-        InputError, match=r"a\.phn: .*pip install 'callshot\[annotations\]'"
-    ):
+    message = r"a\.phn: .*pip install 'callshot\[annotations\]'"
+    with pytest.raises(InputError, match=message):
         read_annotations(tmp_path / "a.phn")
     (tmp_path / "a.txt").write_text("0\t5\ta\n")
     assert len(read_annotations(tmp_path / "a.txt").annotations) == 1
