@@ -359,8 +359,8 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     """
     if is_remote(folder):
         with explain_unreadable(str(folder)):
-            found: list[Any] = folder.list_files()
-        for path in found:
+            files: list[Any] = folder.list_files()
+        for path in files:
             parents = path.relative_to(folder).parts[:-1]
             if not any(name.startswith(".") for name in parents):
                 yield path

@@ -45,13 +45,14 @@ TYPES: Schema = {
 
 
 def _columns(*parts: str | Iterable[str], **types: Any) -> Schema:
-    """Return a schema of columns from texts of names, or from other schemas and lists of names.
+    """Return a schema of columns: each of `parts` has their names, as a text or one by one.
 
     The type of a column is in `types`, or else in TYPES, or else a float.
     """
     schema = {}
     for part in parts:
-        for name in part.split() if isinstance(part, str) else part:
+        names = part.split() if isinstance(part, str) else part
+        for name in names:
             usual = TYPES.get(name, pl.Float64)
             schema[name] = types.get(name, usual)
     return schema

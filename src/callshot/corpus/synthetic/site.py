@@ -257,7 +257,7 @@ def generate_recording(
     noise = np.zeros(0, np.float32)
     calls = np.zeros(0, np.float32)
     tail = np.zeros(FADE_S * rate_hz, np.float32)  # the fade of the block before
-    waiting = deque[RecordedCall]()  # calls that are not added yet
+    waiting = deque[RecordedCall]()  # calls that are not added yet, by their starts
     count = count_blocks(recording)
     ahead = pool.threads + 1
     blocks = deque(
@@ -267,6 +267,7 @@ def generate_recording(
         background, recorded = blocks.popleft().result()
         if number + ahead < count:
             blocks.append(pool.submit(make_block, number + ahead))
+        # Append the block, with the fade of the one before, up to the end of the recording.
         block = background[:block_size]
         block[: tail.size] += tail
         tail = background[block_size:]
