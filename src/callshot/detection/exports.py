@@ -70,13 +70,14 @@ def output_format(name: str, **facts: Any) -> Callable[[WriteEvents], WriteEvent
 
 def formats_for_programs() -> list[str]:
     """Return the formats that scan writes for other programs."""
-    return [name for name, one in EXPORTS.items() if one.for_programs]
+    return [name for name, export in EXPORTS.items() if export.for_programs]
 
 
 def describe_exports() -> str:
     """Return the names of all formats as the help lists them."""
     names = [
-        f"{name} ({one.help})" if one.help else name for name, one in EXPORTS.items()
+        f"{name} ({export.help})" if export.help else name
+        for name, export in EXPORTS.items()
     ]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 

@@ -377,12 +377,12 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     detections = task.detections.filter(label=label).sort(
         "score", descending=True, nulls_last=True, maintain_order=True
     )
-    own = task.annotations.filter(label=label)
+    annotations = task.annotations.filter(label=label)
     # The number of the annotation that each detection matches, or UNMATCHED.
-    matches = match_events(find_partners(detections, own, task.min_iou))
+    matches = match_events(find_partners(detections, annotations, task.min_iou))
     detected = _name_outcomes(task, label, detections, matches == UNMATCHED)
-    is_missed = ~np.isin(np.arange(len(own)), matches)
-    missed = own.filter(is_missed).with_columns(
+    is_missed = ~np.isin(np.arange(len(annotations)), matches)
+    missed = annotations.filter(is_missed).with_columns(
         outcome=pl.lit("missed"), score=None, annotated_label=None
     )
     outcomes = pl.concat(
@@ -395,15 +395,16 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     # The best that a detection can do is to contain a call: its IoU is then the length of the call
     # divided by its own length. Of several calls on a detection, it matches one.
     min_length_s = task.min_iou * task.find_shortest(label) * (1 - ANY_OVERLAP)
-    is_unreachable = (own["end_s"] - own["start_s"] < min_length_s).to_numpy().copy()
-    for rows in find_partners(detections, own, ANY_OVERLAP):
+    lengths_s = annotations["end_s"] - annotations["start_s"]
+    is_unreachable = lengths_s.to_numpy() < min_length_s
+    for rows in find_partners(detections, annotations, ANY_OVERLAP):
         if len(rows) > 1:
             is_unreachable[rows] |= is_missed[rows]
     unreachable = int(is_unreachable.sum())
     counted = outcomes.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
     numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
-    ranked = task.rank(label, counted.with_columns(outcome=numbers), own, unreachable)
-    return ranked, outcomes
+    numbered = counted.with_columns(outcome=numbers)
+    return task.rank(label, numbered, annotations, unreachable), outcomes
 
 
 def _name_outcomes(
@@ -457,8 +458,8 @@ def rank_windows(
     touched = _touched_windows(detected, window_s, "score", "outcome")
     best = touched.sort("score", "outcome", descending=True, nulls_last=True)
     best = best.unique(KEYS, keep="first", maintain_order=True)
-    own = task.annotations.filter(label=label)
-    annotated = _touched_windows(own, window_s).unique()
+    annotations = task.annotations.filter(label=label)
+    annotated = _touched_windows(annotations, window_s).unique()
     # Windows with a call that nobody could name, and no annotation of the class, do not count.
     unknown = _touched_windows(task.unknown_events, window_s)
     unknown = unknown.join(annotated, on=KEYS, how="anti")

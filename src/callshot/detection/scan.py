@@ -730,8 +730,9 @@ def find_best(
 
 def find_folders(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
     """Return the folder of each recording, without links."""
-    folders = {one.root: str(to_path(one.root).resolve()) for one in recordings}
-    return {one.path: folders[one.root] for one in recordings}
+    roots = {recording.root for recording in recordings}
+    folders = {root: str(to_path(root).resolve()) for root in roots}
+    return {recording.path: folders[recording.root] for recording in recordings}
 
 
 def check_precision(detector: AnyDetector, precision: float | None) -> list[str]:

@@ -143,7 +143,10 @@ def _write_events(
         if format in formats or export.beside in formats:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
-    times = {one.path: (one.clock, one.duration_s) for one in result.recordings}
+    times = {
+        recording.path: (recording.clock, recording.duration_s)
+        for recording in result.recordings
+    }
     activity = count_activity(result.events, times, result.detector.classes)
     if not activity.is_empty():
         make_folder(folder / ACTIVITY_FOLDER)

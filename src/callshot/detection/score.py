@@ -227,11 +227,11 @@ def score_detections(
             inputs.rejects.append(Reject(path, None, str(error)))
     frames: dict[str, Frame] = {}
     warnings: list[str] = []
-    found = inputs.read_once(detections, "detections")
+    events = inputs.read_once(detections, "detections")
     if annotations is not None:
         truth = inputs.read_once(annotations, "annotations", columns)
         names = {*truth["recording"], *inputs.durations_s}
-        named = rename_recordings(found, names)
+        named = rename_recordings(events, names)
         recording_names = sorted({*names, *named["recording"]})
         task = Task(
             named,
@@ -252,7 +252,7 @@ def score_detections(
         warnings += say("unreachable", total.row(0, named=True), lengths_s, iou, by)
     if reviewed is not None:
         # Reviewed events are taken as they are: several people may have reviewed one.
-        verdicts = find_verdicts(found, inputs.read(reviewed, check=True))
+        verdicts = find_verdicts(events, inputs.read(reviewed, check=True))
         if verdicts.elsewhere:
             inputs.notes.append(
                 f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
@@ -263,7 +263,7 @@ def score_detections(
                 "density is too high: give the folder of the review, or its table with those "
                 "rejected"
             )
-        frames["density"] = estimate_density(found, verdicts, bins, seed)
+        frames["density"] = estimate_density(events, verdicts, bins, seed)
     notes = list(dict.fromkeys(inputs.notes))
     return DetectionScores(
         **frames, rejects=inputs.rejects, notes=notes, warnings=warnings
@@ -288,8 +288,8 @@ def _score_task(
     scores = []
     for by, classes in ranked.items():
         for detections in classes:
-            own = [detections]
-            scores.append(_score_row(by, detections.label, own, weights, threshold))
+            label = detections.label
+            scores.append(_score_row(by, label, [detections], weights, threshold))
             if detections.has_scores:
                 curves.append(precision_recall_curve(detections, by))
         scores.append(_score_row(by, None, classes, weights, threshold))
@@ -320,7 +320,7 @@ def _read_classes(detections: Events) -> list[str] | None:
     facts = read_intact_provenance(scan)
     if path.name not in facts["files"] or "classes" not in facts:
         return None
-    return [one["label"] for one in facts["classes"]]
+    return [row["label"] for row in facts["classes"]]
 
 
 @dataclass

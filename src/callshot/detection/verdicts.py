@@ -83,8 +83,8 @@ def find_probabilities(
     """
     probability = np.full((len(scores), 3), np.nan)
     for name, curve in curves.items():
-        own = label == name
-        probability[own] = curve.probability(scores[own])
+        has_label = label == name
+        probability[has_label] = curve.probability(scores[has_label])
     return probability
 
 
@@ -102,11 +102,11 @@ def calibrate(
     curves = {}
     names = np.asarray(label)
     for name in np.unique(names):
-        own = names == name
-        has_both = is_right[own].any() and not is_right[own].all()
+        has_label = names == name
+        has_both = is_right[has_label].any() and not is_right[has_label].all()
         curves[str(name)] = common
-        if has_both and own.sum() >= MIN_VERDICTS:
-            curves[str(name)] = fit_logistic(scores[own], is_right[own])
+        if has_both and has_label.sum() >= MIN_VERDICTS:
+            curves[str(name)] = fit_logistic(scores[has_label], is_right[has_label])
     return curves
 
 
