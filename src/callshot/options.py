@@ -99,13 +99,14 @@ def find_option(kind: Any, default: Any) -> Field[Any] | None:
 def list_options(*classes: type[Any]) -> dict[str, Field[Any]]:
     """Return the fields of classes that are options, by their names for users."""
     options = {}
-    for one in classes:
-        for entry in fields(one):
-            found: Field[Any] | None = entry
-            if "option" not in entry.metadata:
-                found = find_option(entry.type, entry.default)
-            if found is not None:
-                options[found.metadata["option"].key or entry.name] = found
+    for owner in classes:
+        for entry in fields(owner):
+            known: Field[Any] | None = entry
+            if "option" not in entry.metadata:  # it may be in the type
+                known = find_option(entry.type, entry.default)
+            if known is not None:
+                name = known.metadata["option"].key or entry.name
+                options[name] = known
     return options
 
 
@@ -118,9 +119,9 @@ def select_options(given: Given, *classes: type[Any]) -> dict[str, Any]:
 def check_values(record: Any) -> None:
     """Check the ranges and choices of all options of a dataclass."""
     for name, entry in list_options(type(record)).items():
-        one: Option = entry.metadata["option"]
-        if one.kind is None:
-            one.check(name, getattr(record, entry.name))
+        known: Option = entry.metadata["option"]
+        if known.kind is None:
+            known.check(name, getattr(record, entry.name))
 
 
 def document(record: type[Record]) -> type[Record]:
@@ -139,7 +140,7 @@ def document(record: type[Record]) -> type[Record]:
 
 
 def user_type(entry: Field[Any]) -> tuple[Any, Any]:
-    """Return the type of an option for users, without None, and the type of its items.
+    """Return the type of an option for users, without None, and the type of its items, or None.
 
     >>> user_type(list_options(ReadingOptions)["tiers"])
     (<class 'tuple'>, <class 'str'>)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import MISSING, Field, is_dataclass
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -122,7 +123,7 @@ def check_values_follow(parameters: Sequence[Any], args: Sequence[str]) -> None:
     for parameter in parameters:
         if parameter.param_type_name == "option" and not parameter.is_flag:
             options |= dict.fromkeys(parameter.opts, parameter)
-    for word, value in zip(args, [*args[1:], "--"], strict=True):
+    for word, value in pairwise([*args, "--"]):
         if word == "--":  # what follows are no options
             return
         if word in options and value.startswith("--"):
@@ -202,26 +203,26 @@ def make_command(command: CommandFunction) -> CommandFunction:
     values it makes the groups again: see Program.
     """
     groups: dict[str, tuple[Any, dict[str, Field[Any]]]] = {}  # annotation and options
-    parameters = []
-    options: dict[str, Field[Any]] = {}
+    options: dict[str, Field[Any]] = {}  # of all groups, and single ones
+    parameters = []  # as typer sees them
     for parameter in inspect.signature(command).parameters.values():
-        kind = parameter.annotation
-        classes = [kind, *getattr(kind, "__metadata__", ())]
-        classes = [one for one in classes if is_dataclass(one)]
+        annotation = parameter.annotation
+        types = [annotation, *getattr(annotation, "__metadata__", ())]
+        classes: list[Any] = [kind for kind in types if is_dataclass(kind)]
         if classes:
-            entries = list_options(*classes)
-            groups[parameter.name] = (kind, entries)
-            for name, entry in entries.items():
+            group_options = list_options(*classes)
+            groups[parameter.name] = (annotation, group_options)
+            for name, entry in group_options.items():
                 parameters.append(make_parameter(name, entry, is_given=True))
-            options |= entries
+            options |= group_options
             continue
         default = parameter.default
         if default is inspect.Parameter.empty:
             default = MISSING
-        one = find_option(kind, default)
-        if one is not None:
-            options[parameter.name] = one
-            parameter = make_parameter(parameter.name, one)
+        single = find_option(annotation, default)
+        if single is not None:
+            options[parameter.name] = single
+            parameter = make_parameter(parameter.name, single)
         parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(**values: Any) -> None:
@@ -230,10 +231,11 @@ def make_command(command: CommandFunction) -> CommandFunction:
             if name in options and value is not None:
                 value = parse_value(name, options[name], value)
             values[name] = _replace_urls(value)
-        for name, (kind, entries) in groups.items():
-            group_values = {key: values.pop(key) for key in entries}
+        for name, (annotation, group_options) in groups.items():
+            group_values = {key: values.pop(key) for key in group_options}
             given = {k: value for k, value in group_values.items() if value is not None}
-            values[name] = kind(**given) if inspect.isclass(kind) else given
+            is_class = inspect.isclass(annotation)
+            values[name] = annotation(**given) if is_class else given
         command(**values)
 
     run.__name__ = command.__name__
@@ -251,25 +253,25 @@ def make_parameter(
     With `is_given`, its value is None if the user gives none: the default is only shown in the
     help.
     """
-    one: Option = entry.metadata["option"]
+    option: Option = entry.metadata["option"]
     kind, item = user_type(entry)
     default = default_value(entry)
-    if one.separated:
+    if option.separated:  # by commas, in one text
         kind = str
         default = join_values(default) if default else None
     elif item is not None:
         kind = list[item]  # type: ignore[valid-type]
-    shown: Any = one.shown
+    shown: Any = option.shown
     if is_given and default is not REQUIRED:
         default = None
         shown = default_text(entry) or False
     made = typer.Option(
         default,
-        *one.names,
-        metavar=one.metavar,
-        help=one.help,
+        *option.names,
+        metavar=option.metavar,
+        help=option.help,
         show_default=shown,
-        **one.typer,
+        **option.typer,
     )
     return inspect.Parameter(
         name,
@@ -284,17 +286,17 @@ def parse_value(name: str, entry: Field[Any], value: Any) -> Any:
 
     A text with commas becomes a tuple, NAME=VALUE pairs become a mapping.
     """
-    one: Option = entry.metadata["option"]
+    option: Option = entry.metadata["option"]
     kind, item = user_type(entry)
-    if one.separated and item is float:
+    if option.separated and item is float:
         value = tuple(parse_numbers(name, value))
-    elif one.separated:
+    elif option.separated:
         value = parse_names(value)
     elif kind is Mapping:
-        value = parse_pairs(name, value, one.example) or None
+        value = parse_pairs(name, value, option.example) or None
     elif kind is tuple:
         value = tuple(value) or None
-    one.check(name, value)
+    option.check(name, value)
     return value
 
 
