@@ -730,7 +730,7 @@ class Review:
             distances = [0.0] * len(calls)
             if scores is not None:
                 vectors = scores.vectors[calls]
-                if model is not None:
+                if model is not None:  # its examples with a sound come first
                     spans = model.examples.spans.frame.with_row_index()
                     has_clip = pl.col("clip").is_not_null()
                     rows = spans.filter(has_clip, label=label)["index"].to_list()

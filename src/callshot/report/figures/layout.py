@@ -175,13 +175,14 @@ def shorten(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
         last = len(name) - letters + first
         return f"{name[:first].rstrip()}…{name[last:].lstrip()}"
 
-    def is_too_wide(letters: int) -> bool:
-        """Return whether the name does not fit with this many letters."""
-        return text_width_pt(cut(letters), font) > room_pt
-
     if text_width_pt(name, font) <= room_pt:
         return name
-    letters = bisect_left(range(len(name)), True, key=is_too_wide)
+    # The first number of letters that is too wide
+    letters = bisect_left(
+        range(len(name)),
+        True,
+        key=lambda letters: text_width_pt(cut(letters), font) > room_pt,
+    )
     return cut(max(letters - 1, 1))
 
 
