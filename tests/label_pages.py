@@ -1,4 +1,4 @@
-"""The page to label recordings: tabs with it, its server, and a check of its colours."""
+"""The page to label recordings: tabs with it, and its server."""
 
 import re
 from contextlib import contextmanager
@@ -9,39 +9,6 @@ from served_review import serve_labels
 
 PHONE = {"width": 390, "height": 844}
 NOISE = re.compile("Failed to load resource|ERR_CONNECTION")  # a killed server
-
-CONTRASTS = """() => {
-    const read = (text) => text.match(/[\\d.]+/g).map(Number);
-    const light = (colour) => {
-        const parts = colour.slice(0, 3).map((one) => one / 255);
-        const linear = parts.map(
-            (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-    };
-    const ground = (element) => {
-        for (let one = element; one; one = one.parentElement) {
-            const colour = read(getComputedStyle(one).backgroundColor);
-            if (colour.length === 3 || colour[3] > 0.7) return colour;
-        }
-        return [255, 255, 255];
-    };
-    const texts = [...document.querySelectorAll("p, span, bdi, kbd, h1, h2, code, a, label")];
-    const shown = texts.filter((one) => one.checkVisibility() && one.textContent.trim());
-    return shown.map((one) => {
-        const both = [light(read(getComputedStyle(one).color)), light(ground(one))];
-        const lights = both.sort((a, b) => b - a);
-        return [one.textContent, (lights[0] + 0.05) / (lights[1] + 0.05)];
-    }).filter(([, ratio]) => ratio < 4.5);
-}"""
-
-
-def find_low_contrasts(page):
-    """Return the texts that are hard to read on a dark or a light ground."""
-    found = []
-    for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        found += page.evaluate(CONTRASTS)
-    return found
 
 
 class Tab:

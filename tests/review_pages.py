@@ -112,6 +112,33 @@ WATCH = r"""(() => {
 })()""".replace("SLOW_MS", str(SLOW_MS))
 
 
+# The texts whose contrast with their background is too low, and that contrast.
+LOW_CONTRASTS = """() => {
+    const parse = (text) => text.match(/[0-9.]+/g).map(Number);
+    const blend = (top, under) => under.map((one, n) => one + (top[n] - one) * (top[3] ?? 1));
+    const background = (one) => {
+        if (one === null || one.id === "marks") return [255, 255, 255];
+        const own = parse(getComputedStyle(one).backgroundColor);
+        return (own[3] ?? 1) === 1 ? own.slice(0, 3) : blend(own, background(one.parentElement));
+    };
+    const light = (colour) => {
+        const linear = (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4;
+        const parts = colour.map((one) => linear(one / 255));
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+    };
+    const measure = (one) => {
+        const under = background(one);
+        const text = blend(parse(getComputedStyle(one).color), under);
+        const lights = [light(text), light(under)].sort((a, b) => b - a);
+        return [(lights[0] + 0.05) / (lights[1] + 0.05), one.textContent];
+    };
+    const texts = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()
+        && !one.closest("option, svg, .outside, [disabled]")
+        && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+    return texts.map(measure).filter(([ratio]) => ratio < 4.5);
+}"""
+
+
 def open_window(browser, **options):
     """Open a window whose pages note what they wait for."""
     context = browser.new_context(**options)
@@ -162,6 +189,15 @@ def settle(page, longest_ms=REDRAW_MS):
     except TimeoutError as error:
         left = page.evaluate("ms => window.listUnfinished(ms)", longest_ms)
         raise AssertionError(f"the page still waits for {left}") from error
+
+
+def find_low_contrasts(page):
+    """Return the texts that are hard to read on a dark or a light page."""
+    found = []
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        found += page.evaluate(LOW_CONTRASTS)
+    return found
 
 
 def wait_until(page, condition):

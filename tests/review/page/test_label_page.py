@@ -5,8 +5,8 @@ import pytest
 import soundfile
 
 from callshot.review.results import read_review
-from label_pages import PHONE, find_low_contrasts, open_tabs, serve_label
-from review_pages import HOSTILE, HOSTILE_FILE, ReviewServer
+from label_pages import PHONE, open_tabs, serve_label
+from review_pages import HOSTILE, HOSTILE_FILE, ReviewServer, find_low_contrasts
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"

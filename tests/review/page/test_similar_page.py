@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from label_pages import PHONE, find_low_contrasts
-from review_pages import PANEL_MS, settle
+from label_pages import PHONE
+from review_pages import PANEL_MS, find_low_contrasts, settle
 
 expect = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed"
