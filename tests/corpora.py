@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.classifiers import CLASSIFIERS
+from callshot.fewshot.episodes import open_engine, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.vectors import Vectors
@@ -107,6 +108,14 @@ def folds_of(table):
 def episodes_of(table):
     folds = folds_of(table)
     return plan_episodes(table, folds, count_classes(table.label, folds))
+
+
+def engine_for(
+    table, protocol=SMALL, *, classifier="centroid", threads=1, memory=2**30
+):
+    """Open the engine that runs a classifier on a table with a fold column."""
+    rule = CLASSIFIERS[classifier]
+    return open_engine(episodes_of(table), protocol, threads, memory, classifier=rule)
 
 
 def repeat_vectors(table):

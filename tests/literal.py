@@ -194,6 +194,13 @@ def class_metrics(scores, relevant):
     return np.transpose([ranking_metrics(*pair) for pair in pairs])
 
 
+def logistic_objective(rows, label, weight, bias, c):
+    """J of logistic regression: −Σ log p of the labels, and the L2 penalty of the weights."""
+    logits = rows @ weight.T + bias
+    loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
+    return loss.sum() + (weight**2).sum() / (2 * c)
+
+
 def literal_percentile(sample, percent):
     """Between the two nearest ranks, in a straight line."""
     ranked = sorted(sample)

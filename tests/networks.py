@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
-from callshot.records import Progress
+from callshot.records import FloatArray, IntArray, Progress
 
 
 class Interrupted(BaseException):
@@ -57,6 +60,18 @@ def saved_phases(folder: Path) -> dict[str, str]:
     """Return the phase of each training by fold, seed and kind of network."""
     paths = sorted(folder.glob("*.safetensors"))
     return {path.name.rpartition("-")[0]: read_header(path)["phase"] for path in paths}
+
+
+def mean_auroc(
+    relevant: NDArray[np.bool_], fold: IntArray, scores: FloatArray
+) -> float:
+    """Return the mean over folds and columns (rows, columns), computed by scikit-learn."""
+    values = []
+    for number in range(int(fold.max()) + 1):
+        query = fold == number
+        for truth, score in zip(relevant[query].T, scores[query].T, strict=True):
+            values.append(roc_auc_score(truth, score))
+    return float(np.mean(values))
 
 
 @contextmanager

@@ -27,3 +27,17 @@ else:
 
     InterpreterBuilder.create_fma = _create_fma  # it rounds twice
     GPU = Gpu("interpreter", torch.device("cpu"), 2**33)
+
+
+def assert_same(cpu, gpu):
+    """Check that the metrics of a sweep are those of the CPU."""
+    for key, table in cpu.values.items():
+        np.testing.assert_allclose(gpu.values[key], table, 0, 1e-12, err_msg=str(key))
+    for metric, table in cpu.per_class.items():
+        np.testing.assert_allclose(gpu.per_class[metric], table, 0, 1e-12)
+    np.testing.assert_array_equal(gpu.tied, cpu.tied)
+    np.testing.assert_array_equal(gpu.decisions, cpu.decisions)
+    for metric, folds in cpu.undefined.items():
+        np.testing.assert_array_equal(gpu.undefined[metric], folds)
+    for metric, level in cpu.chance.items():
+        np.testing.assert_allclose(gpu.chance[metric], level, 0, 1e-12)

@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from callshot.baselines.sequence_batches import BatchData, stack_sequences, window_crops
 from callshot.baselines.training import TrainingContext, start_training
 from callshot.errors import InputError
+from networks import mean_auroc
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -50,18 +50,6 @@ def chirp_dataset(count=64):
     signals = [make_chirp(rng, up) for up in rising.tolist()]
     targets = np.stack([rising, ~rising], axis=1)
     return signals, targets, row // 4 % 2, row // 2, ["rising", "falling"]
-
-
-def mean_auroc(targets, fold, scores):
-    """Return the mean over folds and outputs, computed by scikit-learn."""
-    values = []
-    for number in range(int(fold.max()) + 1):
-        query = fold == number
-        values += [
-            roc_auc_score(targets[query, n], scores[query, n])
-            for n in range(targets.shape[1])
-        ]
-    return float(np.mean(values))
 
 
 @pytest.fixture(autouse=True)

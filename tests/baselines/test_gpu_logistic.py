@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from callshot.baselines.logistic import (
-    fit_nested,
-    standardise,
-    sweep_logistic,
-)
+from callshot.baselines.logistic import fit_nested, standardise, sweep_logistic
 from callshot.errors import OptionError
 from callshot.fewshot.episodes import make_split, open_engine
 from callshot.fewshot.ridge import support_rows
 from callshot.fewshot.spreads import make_spread
 from corpora import SMALL, episodes_of, gaussian_corpus
+from literal import logistic_objective
 
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
@@ -67,18 +64,12 @@ def test_every_fit_is_that_of_the_cpu_and_of_scikit_learn(dimensions, c):
         table, mean, deviation = standardise(vectors[:size])
         model = LogisticRegression(C=c, tol=1e-10, max_iter=100_000)
         model.fit(table, label[:size])
-        best = objective(table, label[:size], model.coef_, model.intercept_, c)
+        best = logistic_objective(table, label[:size], model.coef_, model.intercept_, c)
         weight, bias = fits[1, draw, :, :-1], fits[1, draw, :, -1]
-        ours = objective(
+        ours = logistic_objective(
             table, label[:size], weight * deviation, bias + weight @ mean, c
         )
         assert abs(ours - best) < 1e-6
-
-
-def objective(rows, label, weight, bias, c):
-    logits = rows @ weight.T + bias
-    loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
-    return loss.sum() + (weight**2).sum() / (2 * c)
 
 
 def test_a_fit_does_not_depend_on_those_beside_it_and_bad_starts_do_not_matter():
@@ -104,15 +95,6 @@ def run_both(episodes, protocol, spread):
     ]
 
 
-def assert_same(cpu, gpu):
-    for key, table in cpu.values.items():
-        np.testing.assert_allclose(gpu.values[key], table, 0, 1e-12, err_msg=str(key))
-    for metric, table in cpu.per_class.items():
-        np.testing.assert_allclose(gpu.per_class[metric], table, 0, 1e-12)
-    np.testing.assert_array_equal(gpu.tied, cpu.tied)
-    np.testing.assert_array_equal(gpu.decisions, cpu.decisions)
-
-
 @pytest.mark.parametrize(
     ("spread", "sampler"),
     [("shared", "distinct"), ("per-query", "replacement"), ("total", "distinct")],
@@ -121,22 +103,21 @@ def test_values_ties_and_decisions_are_those_of_the_cpu(spread, sampler):
     protocol = dataclasses.replace(SMALL, shots=(2,), sampler=sampler)
     cpu, gpu = run_both(gaussian_episodes(4, (6, 3)), protocol, spread)
     assert cpu.tied.any() == (spread == "shared")
-    assert_same(cpu, gpu)
+    triton_device.assert_same(cpu, gpu)
 
 
 def test_small_batches_and_shots_all_change_nothing(monkeypatch):
     monkeypatch.setattr(Gpu, "score_bytes", 1)
     changes = {"shots": (2,), "shared_draws": 2, "whole_pool": True}
     protocol = dataclasses.replace(SMALL, **changes)
-    assert_same(*run_both(gaussian_episodes(3, (5, 3)), protocol, "shared"))
+    triton_device.assert_same(
+        *run_both(gaussian_episodes(3, (5, 3)), protocol, "shared")
+    )
 
 
 def test_a_fit_that_stops_early_is_reported(monkeypatch):
     monkeypatch.setattr("callshot.baselines.gpu_logistic.MAX_STEPS", 1)
     episodes = gaussian_episodes(6)
+    draw = support_rows(make_spread("shared", episodes, SMALL), 0, 0, SHOTS)
     with pytest.raises(OptionError, match="above its optimum"):
-        fit_on_gpu(
-            episodes,
-            [support_rows(make_spread("shared", episodes, SMALL), 0, 0, SHOTS)],
-            100.0,
-        )
+        fit_on_gpu(episodes, [draw], 100.0)

@@ -58,24 +58,27 @@ def test_a_centroid_on_the_whole_pool_scores_as_evaluate_does_with_shots_all(see
     expected = {(scoring, metric): mean for scoring, metric, mean in curve}
     assert measure(episodes, scores, CATEGORIES) == pytest.approx(expected)
     per_class = sum_metrics(episodes, scores).per_class
-    for metric, label, mean in golden.per_class.select(
-        "metric", "label", "mean"
-    ).iter_rows():
+    rows = golden.per_class.select("metric", "label", "mean").iter_rows()
+    for metric, label, mean in rows:
         value = per_class[metric][0, episodes.classes.index(label), 0]
         assert value == pytest.approx(mean, nan_ok=True)
 
 
-def scikit_learn_metrics(episodes, scores):
-    """Return mAP and AUROC by scikit-learn: means over classes inside a fold, then over folds."""
+def scikit_learn_metrics(episodes, targets, scores):
+    """Return mAP and AUROC by scikit-learn: means over outputs inside a fold, then over folds.
+
+    Outputs without a positive are left out, for AUROC also those without a negative.
+    """
     ap = []
     auroc = []
     for fold in range(episodes.folds):
         rows = episodes.fold == fold
-        columns = list(zip(episodes.relevant[rows].T, scores[rows].T, strict=True))
-        ap.append(np.mean([average_precision_score(*column) for column in columns]))
-        defined = [column for column in columns if not column[0].all()]
-        if defined:
-            auroc.append(np.mean([roc_auc_score(*column) for column in defined]))
+        pairs = list(zip(targets[rows].T, scores[rows].T, strict=True))
+        some = [pair for pair in pairs if pair[0].any()]
+        ap.append(np.mean([average_precision_score(*pair) for pair in some]))
+        both = [pair for pair in some if not pair[0].all()]
+        if both:
+            auroc.append(np.mean([roc_auc_score(*pair) for pair in both]))
     return np.mean(ap), np.mean(auroc) if auroc else np.nan
 
 
@@ -83,15 +86,12 @@ def scikit_learn_metrics(episodes, scores):
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_ties_and_several_labels_count_as_in_scikit_learn(seed, values):
     episodes = episodes_of(random_corpus(seed, classes=3, size=3))
-    scores = (
-        np.random.default_rng(seed)
-        .integers(0, values, episodes.relevant.shape)
-        .astype(float)
-    )
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, values, episodes.relevant.shape).astype(float)
     measured = measure(episodes, scores)
-    ap, auroc = scikit_learn_metrics(episodes, scores)
-    assert measured["all", "map"] == pytest.approx(ap)
-    assert measured["all", "auroc"] == pytest.approx(auroc, nan_ok=True)
+    golden = scikit_learn_metrics(episodes, episodes.relevant, scores)
+    found = (measured["all", "map"], measured["all", "auroc"])
+    assert found == pytest.approx(golden, nan_ok=True)
 
 
 def test_scores_of_the_common_fold_are_ignored():
@@ -108,16 +108,12 @@ def test_a_query_without_scores_is_an_error():
     scores = np.zeros(episodes.relevant.shape)
     query = int(np.flatnonzero(episodes.fold >= 0)[2])
     scores[query, 1] = np.nan
-    with pytest.raises(
-        InputError,
-        match=f"scores: row {query} of the episodes: expected numbers, got NaN",
+    for wrong, message in (
+        (scores, f"scores: row {query} of the episodes: expected numbers, got NaN"),
+        (scores[:, :1], r"scores: expected shape \(\d+, \d+\), one score per row"),
     ):
-        measure(episodes, scores)
-    with pytest.raises(
-        InputError,
-        match=r"scores: expected shape \(\d+, \d+\), one score per row and class",
-    ):
-        measure(episodes, scores[:, :1])
+        with pytest.raises(InputError, match=message):
+            measure(episodes, wrong)
 
 
 def test_outputs_are_measured_as_by_scikit_learn_where_they_have_a_value():
@@ -130,26 +126,15 @@ def test_outputs_are_measured_as_by_scikit_learn_where_they_have_a_value():
     targets[:, 3] = False
     scores = rng.integers(0, 9, targets.shape).astype(float)
     values = sum_metrics(episodes, scores, targets=targets).values
-    ap = []
-    auroc = []
-    for fold in range(episodes.folds):
-        rows = episodes.fold == fold
-        pairs = list(zip(targets[rows].T, scores[rows].T, strict=True))
-        some = [pair for pair in pairs if pair[0].any()]
-        both = [pair for pair in some if not pair[0].all()]
-        ap.append(np.mean([average_precision_score(*pair) for pair in some]))
-        auroc.append(np.mean([roc_auc_score(*pair) for pair in both]))
-    assert values["all", "map"].item() == pytest.approx(np.mean(ap), abs=1e-12)
-    assert values["all", "auroc"].item() == pytest.approx(np.mean(auroc), abs=1e-12)
-    with pytest.raises(
-        InputError, match=r"expected shape \(\d+, 4\), .* got \(\d+, 1\)"
-    ):
+    found = (values["all", "map"].item(), values["all", "auroc"].item())
+    golden = scikit_learn_metrics(episodes, targets, scores)
+    assert found == pytest.approx(golden, abs=1e-12)
+    message = r"expected shape \(\d+, 4\), .* got \(\d+, 1\)"
+    with pytest.raises(InputError, match=message):
         sum_metrics(episodes, scores[:, :1], targets=targets)
 
 
 WEIGHTED = Protocol(shots=(1, 2), shared_draws=4, total_samples=6, seed=3)
-
-
 BASELINE = {"kind": "logistic", "name": "LR", "how": "C: 1"}
 
 
@@ -203,15 +188,10 @@ def test_samples_of_classes_are_those_of_the_literal_twin():
     for number, metric in enumerate(("map", "auroc")):
         by_class = literal[:, number]
         low = np.nanmean(by_class[:, :2], axis=1)
-        np.testing.assert_allclose(
-            samples["all", metric], np.nanmean(by_class, axis=1), rtol=0, atol=1e-12
-        )
-        np.testing.assert_allclose(
-            samples["reduced", metric],
-            np.nanmean([low, by_class[:, 2]], axis=0),
-            rtol=0,
-            atol=1e-12,
-        )
+        reduced = np.nanmean([low, by_class[:, 2]], axis=0)
+        golden = [np.nanmean(by_class, axis=1), reduced]
+        found = [samples[scoring, metric] for scoring in ("all", "reduced")]
+        np.testing.assert_allclose(found, golden, rtol=0, atol=1e-12)
 
 
 def test_samples_of_outputs_are_those_of_the_literal_twin():
@@ -283,11 +263,10 @@ def test_without_the_spread_total_a_baseline_has_its_value_alone():
 def test_threads_change_no_sample_and_the_seed_changes_all_but_the_value():
     dataset = make_encoder_data().dataset
     options = BaselineOptions(("logistic",), C=0.1)
-    golden = train_dataset(
-        dataset, options, WEIGHTED, context=TrainingContext(threads=1)
-    ).baselines
-    context = TrainingContext(threads=3)
-    frame = train_dataset(dataset, options, WEIGHTED, context=context).baselines
+    golden, frame = (
+        train_dataset(dataset, options, WEIGHTED, context=context).baselines
+        for context in (TrainingContext(threads=1), TrainingContext(threads=3))
+    )
     assert frame.equals(golden)
     protocol = dataclasses.replace(WEIGHTED, seed=4)
     frame = train_dataset(dataset, options, protocol).baselines

@@ -1,5 +1,6 @@
 """Batches of sequences: one table of frames, scaling, inner folds; and checks of the input."""
 
+import math
 import sys
 
 import numpy as np
@@ -7,37 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callshot.baselines import sequence_batches
 from callshot.baselines.sequence_batches import (
+    AERD_FRONT_END,
+    AST_FRONT_END,
+    BEATS_FRONT_END,
+    MAX_COLUMNS,
     BatchData,
+    Crops,
     assign_inner_folds,
+    batch_crops,
     frame_scaling,
     held_out_rows,
+    log_mel,
     padded_index,
     random_batches,
+    random_crops,
     stack_sequences,
+    window_crops,
 )
 from callshot.errors import InputError
 from corpora import episodes_of, gaussian_corpus
 
 pytest.importorskip("torch")
 
-import math
-
-import pytest
-
-from callshot.baselines import sequence_batches
 from callshot.baselines.recurrent import choose_cell, score_recurrent
-from callshot.baselines.sequence_batches import (
-    AERD_FRONT_END,
-    AST_FRONT_END,
-    BEATS_FRONT_END,
-    MAX_COLUMNS,
-    Crops,
-    batch_crops,
-    log_mel,
-    random_crops,
-    window_crops,
-)
 
 
 @st.composite

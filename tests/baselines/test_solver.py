@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from callshot.baselines import solver as products
 from callshot.baselines.path_solver import PathSolver
 from callshot.baselines.solver import Problem, make_problem, solve
+from literal import logistic_objective
 
 SHAPES = {  # sizes of the classes, dimensions
     "more rows than dimensions": ((40, 30, 20), 5),
@@ -25,15 +26,6 @@ def rows_of(name, seed=0):
     means = rng.normal(size=(len(sizes), dimensions))
     rows = means[label] + rng.normal(size=(len(label), dimensions))
     return rows - rows.mean(axis=0), label
-
-
-def objective(rows, label, weight, bias, c):
-    """Return J, written out."""
-    loss = 0.0
-    for z, n in zip(rows, label, strict=True):
-        logits = weight @ z + bias
-        loss += logits.max() + np.log(np.exp(logits - logits.max()).sum()) - logits[n]
-    return loss + (weight**2).sum() / (2 * c)
 
 
 def solved(rows, label, c, *, gram, tolerance=1e-15, start=0.0):
@@ -70,9 +62,9 @@ def test_the_optimum_is_scikit_learns(name, c, gram):
     rows, label = rows_of(name)
     weight, bias, gap = solved(rows, label, c, gram=gram)
     golden_weight, golden_bias = golden(rows, label, c)
-    golden_value = objective(rows, label, golden_weight, golden_bias, c)
+    golden_value = logistic_objective(rows, label, golden_weight, golden_bias, c)
     assert gap <= 1e-15
-    assert objective(rows, label, weight, bias, c) <= golden_value + 1e-9
+    assert logistic_objective(rows, label, weight, bias, c) <= golden_value + 1e-9
     scale = max(1.0, np.abs(golden_weight).max())
     np.testing.assert_allclose(weight, golden_weight, atol=2e-4 * scale)
 
@@ -131,11 +123,14 @@ def test_the_gap_bounds_the_distance_to_the_optimum(name, tolerance):
     """Twice the gap: the part of the bias is an estimate."""
     rows, label = rows_of(name)
     weight, bias, _ = solved(rows, label, 1.0, gram=False)
-    lowest = objective(rows, label, weight, bias, 1.0)
+    lowest = logistic_objective(rows, label, weight, bias, 1.0)
     for gram in (True, False):
         weight, bias, gap = solved(rows, label, 1.0, gram=gram, tolerance=tolerance)
         assert gap <= tolerance
-        assert objective(rows, label, weight, bias, 1.0) - lowest <= 2 * gap + 1e-12
+        assert (
+            logistic_objective(rows, label, weight, bias, 1.0) - lowest
+            <= 2 * gap + 1e-12
+        )
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -146,9 +141,9 @@ def test_a_tolerance_below_rounding_ends_where_rounding_does(seed):
     label = np.concatenate([label, label[:4]])
     weight, bias, gap = solved(rows, label, 0.1, gram=True, tolerance=0.0)
     other, other_bias, _ = solved(rows, label, 0.1, gram=False)
-    expected = objective(rows, label, other, other_bias, 0.1)
+    expected = logistic_objective(rows, label, other, other_bias, 0.1)
     assert gap < 1e-9
-    assert objective(rows, label, weight, bias, 0.1) == pytest.approx(
+    assert logistic_objective(rows, label, weight, bias, 0.1) == pytest.approx(
         expected, abs=1e-9
     )
 

@@ -12,19 +12,21 @@ import literal
 from callshot import Protocol
 from callshot.errors import OptionError
 from callshot.fewshot import reference
-from callshot.fewshot.classifiers import (
-    CLASSIFIERS,
-    find_classifier,
-    ledoit_wolf,
-    whiten,
-)
-from callshot.fewshot.episodes import make_split, make_splits, open_engine
+from callshot.fewshot.classifiers import CLASSIFIERS, ledoit_wolf, whiten
+from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import score_queries, shared_logits, sweep
 from callshot.spans import concat_spans
 from callshot.vectors import Vectors
-from corpora import both_ways, episodes_of, random_corpus, repeat_vectors, reverse_rows
+from corpora import (
+    both_ways,
+    engine_for,
+    episodes_of,
+    random_corpus,
+    repeat_vectors,
+    reverse_rows,
+)
 
 SPREADS = ("per-query", "shared")
 SMALL = Protocol(
@@ -33,30 +35,23 @@ SMALL = Protocol(
 every_rule = pytest.mark.parametrize("name", list(CLASSIFIERS))
 
 
-def engine_for(table, name, protocol=SMALL, *, threads=1, memory=2**30):
-    episodes = episodes_of(table)
-    return open_engine(
-        episodes, protocol, threads, memory, classifier=find_classifier(name)
-    )
-
-
 def run(table, name, protocol, spread, **options):
-    with engine_for(table, name, protocol, **options) as engine:
+    with engine_for(table, protocol, classifier=name, **options) as engine:
         return sweep(engine, spread)[1]
 
 
-def scores_of(table, name, number, protocol=SMALL, **options):
+def scores_of(table, name, fold, protocol=SMALL, **options):
     """The scores (shots, classes, queries, draws) of one fold."""
-    with engine_for(table, name, protocol, **options) as engine:
-        split = make_split(engine.episodes, number)
+    with engine_for(table, protocol, classifier=name, **options) as engine:
+        split = make_split(engine.episodes, fold)
         shots = np.array(protocol.shots)
         return score_queries(engine.for_split(split), split, shots)[0]
 
 
-def shared_logits_of(table, name, number, protocol=SMALL, **options):
-    """a[draw, shot, n, q] of one fold."""
-    with engine_for(table, name, protocol, **options) as engine:
-        split = make_split(engine.episodes, number)
+def shared_logits_of(table, name, fold, protocol=SMALL, **options):
+    """The logits (draws, shots, classes, queries) of one fold."""
+    with engine_for(table, protocol, classifier=name, **options) as engine:
+        split = make_split(engine.episodes, fold)
         fitted = engine.for_split(split)
         spread = make_spread("shared", fitted.episodes, protocol)
         logits = shared_logits(fitted, split, np.array(protocol.shots), spread)
@@ -138,14 +133,11 @@ def test_equal_queries_tie_in_any_order(name, memory):
         spans=concat_spans([table.spans, renamed.spans]),
         matrix=np.concatenate([table.matrix, mirror.matrix]),
     )
-    with engine_for(table, name, memory=memory) as engine:
-        positives = np.sum(
-            [split.positives for split in make_splits(engine.episodes)], axis=0
-        )
+    with engine_for(table, SMALL, classifier=name, memory=memory) as engine:
+        splits = make_splits(engine.episodes)
         _, sums = sweep(engine, "shared")
-    assert sums.tied.tolist() == [(SMALL.shared_draws * positives).tolist()] * len(
-        SMALL.shots
-    )
+    positives = np.sum([split.positives for split in splits], axis=0)
+    assert (sums.tied == SMALL.shared_draws * positives).all()
 
 
 @every_rule
@@ -174,14 +166,9 @@ def test_vectors_without_a_length_or_without_variance_have_scores(name, memory):
 
 @both_ways
 def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
-    vectors = [
-        [0.25, 1.0],
-        [1.0, 0.5],
-        [-1.0, -0.5],
-        [0.5, 1.0],
-        [0.5, 0.75],
-        [1.0, -1.0],
-    ]
+    horizontal = [0.25, 1.0, -1.0, 0.5, 0.5, 1.0]
+    vertical = [1.0, 0.5, -0.5, 1.0, 0.75, -1.0]
+    vectors = np.column_stack([horizontal, vertical])
     fold = np.array([0, 1, 1, 0, 1, 1])
     table = Vectors.from_columns(
         "e", vectors, "uvwxyz", "uvwxyz", "aaabbb", [()] * 6, fold

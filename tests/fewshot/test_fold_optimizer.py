@@ -75,9 +75,8 @@ def brute_force(label, recording, count):
     names = sorted(set(recording))
     row = [names.index(name) for name in recording]
     products = itertools.product(range(count), repeat=len(names) - 1)
-    assignments = [
-        np.array([0, *folds]) for folds in products
-    ]  # folds are interchangeable
+    # Folds are interchangeable: the first recording is in fold 0.
+    assignments = [np.array([0, *folds]) for folds in products]
     return min(cost(label, folds[row], count) for folds in assignments)
 
 
@@ -176,9 +175,8 @@ def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_co
     label, recording, count = random_columns(seed)
     search = seed % 2 == 1  # never worse by construction, so without search too
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            fold_optimizer, "SEARCHES", fold_optimizer.SEARCHES if search else ()
-        )
+        if not search:
+            patch.setattr(fold_optimizer, "SEARCHES", ())
         folds = build_folds(label, recording, count, nodes=20 if search else 0)
     for rows in (np.arange(len(label)), np.flatnonzero(folds.fold >= 0)):
         if len(rows):
@@ -220,14 +218,9 @@ def test_no_spread_of_one_class_falls_below_its_least_range(held, count):
 def test_single_segments_are_spread_as_evenly_as_whole_numbers_can_be():
     label = np.repeat(["a", "b", "c"], [53, 20, 11]).tolist()
     folds = build_folds(label, [f"r{i:02d}" for i in range(84)], 10)
-    assert cost(label, folds.fold, 10) == (
-        -3,
-        (Fraction(10, 53) + Fraction(10, 11)) / 3,
-    )
-    assert (
-        folds.proof
-        == "optimum proved: every class is spread as evenly as its recordings allow"
-    )
+    spread = (Fraction(10, 53) + Fraction(10, 11)) / 3
+    assert cost(label, folds.fold, 10) == (-3, spread)
+    assert folds.proof.startswith("optimum proved: every class is spread as evenly")
     assert np.ptp(np.bincount(folds.fold)) <= 1
 
 
@@ -240,10 +233,8 @@ def test_of_equal_folds_those_of_more_equal_size_are_chosen():
             patch.setattr(fold_optimizer, "SETTLING", 0)
             loose = build_folds(label, recording, count, nodes=0).fold
         assert cost(label, settled, count) == cost(label, loose, count)
-        squares = [
-            np.sum(np.bincount(fold[fold >= 0]) ** 2) for fold in (loose, settled)
-        ]
-        gained.append(squares[0] - squares[1])
+        less, more = (np.bincount(fold[fold >= 0]) for fold in (settled, loose))
+        gained.append(np.sum(more**2) - np.sum(less**2))
     assert min(gained) >= 0 < max(gained)
 
 
@@ -280,9 +271,8 @@ def test_a_proof_that_failed_names_the_limit_and_the_distance(
 
 def test_a_solution_that_the_clock_cut_short_is_not_used(monkeypatch):
     bare = build_folds(*hard_columns(), 5, nodes=0)
-    stopped = SimpleNamespace(
-        message="Time limit reached.", status=1, x=np.zeros(10_000)
-    )
+    places = np.zeros(10_000)
+    stopped = SimpleNamespace(message="Time limit reached.", status=1, x=places)
     monkeypatch.setattr("scipy.optimize.milp", lambda *_, **__: stopped)
     folds = build_folds(*hard_columns(), 5, seconds=0.5)
     np.testing.assert_array_equal(folds.fold, bare.fold)

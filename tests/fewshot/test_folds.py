@@ -42,33 +42,19 @@ def test_the_counts_are_the_golden_values_of_the_paper(corpus, queries, support,
 
 def test_new_exemplars_fall_as_in_the_papers_lower_panel():
     counts, _ = count_paper_classes("elephant-voices")
-    panel = (
-        [12] * 4
-        + [9]
-        + [8] * 5
-        + [7] * 3
-        + [6] * 2
-        + [5, 4]
-        + [3] * 4
-        + [2]
-        + [1] * 15
-        + [0] * 3
-    )
-    assert [new_exemplars(counts, k) for k in range(1, 41)] == panel
+    classes = [12, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    panel = np.repeat(classes, [4, 1, 5, 3, 2, 1, 1, 4, 1, 15, 3])
+    assert [new_exemplars(counts, k) for k in range(1, 41)] == panel.tolist()
 
 
 def test_classes_that_miss_a_fold_are_ineligible_with_the_reason():
     folds = check_folds(["a", "b", "c", "d"], np.array([0, 1, 0, -1]))
-    counts = {c.label: c for c in count_classes(["x", "x", "y", "z"], folds)}
-    assert counts["x"].eligible
-    assert (counts["y"].eligible, counts["y"].reason) == (
-        False,
-        "no exemplar in fold 1",
-    )
-    assert (counts["z"].eligible, counts["z"].reason) == (
-        False,
-        "only in the common fold",
-    )
+    counts = count_classes(["x", "x", "y", "z"], folds)
+    assert {c.label: (c.eligible, c.reason) for c in counts} == {
+        "x": (True, ""),
+        "y": (False, "no exemplar in fold 1"),
+        "z": (False, "only in the common fold"),
+    }
 
 
 @pytest.mark.parametrize("fold", [[0, 1], [0, -1]])
@@ -107,19 +93,15 @@ def test_given_folds_come_before_built_ones_and_must_match_the_option():
     table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
     assert choose_folds(table.spans).origin == "given"
     given = np.array([1, 0, 1, 0])
-    assert (
-        choose_folds(table.spans, 2, given, "folds.csv").fold.tolist() == given.tolist()
-    )
-    with pytest.raises(
-        OptionError, match="memory: column fold has 2 folds, but folds is 3"
+    for count, fold in ((2, given), (None, given + 1)):
+        folds = choose_folds(table.spans, count, fold, "folds.csv")
+        assert folds.fold.tolist() == given.tolist()
+    for error, inputs, message in (
+        (OptionError, (3,), "memory: column fold has 2 folds, but folds is 3"),
+        (InputError, (None, given * 0, "folds.csv"), r"folds\.csv: .* two folds or m"),
     ):
-        choose_folds(table.spans, 3)
-    plus_1 = choose_folds(table.spans, None, given + 1, "folds.csv")
-    assert plus_1.fold.tolist() == given.tolist()
-    with pytest.raises(
-        InputError, match=r"folds\.csv: column fold: expected two folds or more"
-    ):
-        choose_folds(table.spans, None, given * 0, "folds.csv")
+        with pytest.raises(error, match=message):
+            choose_folds(table.spans, *inputs)
     built = choose_folds(table_of(["x", "x", "y", "y"], None).spans, default=2)
     assert (built.origin, built.count) == ("built", 2)
 
@@ -137,9 +119,7 @@ def test_ineligible_names_are_dropped_from_labels_and_their_segments_take_no_par
 
 
 def test_support_is_every_other_fold_and_the_common_fold():
-    episodes = episodes_of(
-        table_of(["x", "x", "x", "y", "y", "y"], [0, 1, -1, 0, 1, -1])
-    )
+    episodes = episodes_of(table_of([*"xxxyyy"], [0, 1, -1, 0, 1, -1]))
     split = make_split(episodes, 0)
     assert split.rows.tolist() == [0, 3]
     assert split.pool.tolist() == [1, 2, 1, 2]

@@ -72,32 +72,17 @@ def run_both(
     return results
 
 
-def assert_same(cpu, gpu, tolerance=1e-12):
-    for key, table in cpu.values.items():
-        np.testing.assert_allclose(
-            gpu.values[key], table, 0, tolerance, err_msg=str(key)
-        )
-    for metric, table in cpu.per_class.items():
-        np.testing.assert_allclose(gpu.per_class[metric], table, 0, tolerance)
-    np.testing.assert_array_equal(gpu.tied, cpu.tied)
-    np.testing.assert_array_equal(gpu.decisions, cpu.decisions)
-    for metric, folds in cpu.undefined.items():
-        np.testing.assert_array_equal(gpu.undefined[metric], folds)
-    for metric, level in cpu.chance.items():
-        np.testing.assert_allclose(gpu.chance[metric], level, 0, tolerance)
-
-
 @on_gpu
 @FEW
 @given(corpora(), protocols, st.sampled_from(SPREADS), st.sampled_from(WITHOUT_FIT))
 def test_values_are_those_of_the_cpu(table, protocol, spread, classifier):
-    assert_same(*run_both(table, protocol, spread, classifier))
+    triton_device.assert_same(*run_both(table, protocol, spread, classifier))
 
 
 @pytest.mark.parametrize(("classifier", "spread"), PAIRS)
 def test_every_rule_and_spread(classifier, spread):
     table = random_corpus(7, classes=3, folds=2, dimensions=3, values=9)
-    assert_same(*run_both(table, SMALL, spread, classifier))
+    triton_device.assert_same(*run_both(table, SMALL, spread, classifier))
 
 
 def test_equal_vectors_categories_and_the_row_all():
@@ -106,7 +91,7 @@ def test_equal_vectors_categories_and_the_row_all():
     categories = {"c0": "one", "c1": "one", "c2": "other"}
     cpu, gpu = run_both(table, protocol, "shared", categories=categories)
     assert cpu.tied.sum() > 0
-    assert_same(cpu, gpu)
+    triton_device.assert_same(cpu, gpu)
 
 
 @pytest.mark.parametrize("values", [2, 1000])  # with many ties, and with none
@@ -116,8 +101,8 @@ def test_draws_without_groups_of_recordings(monkeypatch, values):
     protocol = dataclasses.replace(SMALL, shots=(1, 2), shared_draws=4)
     cpu, gpu = run_both(table, protocol, "shared", without_groups=True)
     assert (cpu.tied.sum() > 0) == (values == 2)
-    assert_same(cpu.left_out, gpu.left_out)
-    assert_same(cpu, gpu)
+    triton_device.assert_same(cpu.left_out, gpu.left_out)
+    triton_device.assert_same(cpu, gpu)
 
 
 def test_blocks_of_shots_queries_and_draws_change_nothing(monkeypatch):
@@ -127,7 +112,7 @@ def test_blocks_of_shots_queries_and_draws_change_nothing(monkeypatch):
     monkeypatch.setattr(Gpu, "score_bytes", 1)
     for spread, shots in (("per-query", (1, 3)), ("shared", (2,))):
         protocol = dataclasses.replace(SMALL, shots=shots, shared_draws=2, draws=2)
-        assert_same(*run_both(table, protocol, spread))
+        triton_device.assert_same(*run_both(table, protocol, spread))
 
 
 def test_scores_are_those_of_the_cpu_to_the_bit():

@@ -8,7 +8,6 @@ import pytest
 import literal
 from callshot.fewshot import permutation, reference
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import complete_shots, count_classes
 from callshot.fewshot.permutation import (
@@ -22,6 +21,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records.frames import CHANCE_TEST, empty_frame
 from callshot.vectors import Vectors
 from corpora import (
+    engine_for,
     episodes_of,
     folds_of,
     gaussian_corpus,
@@ -32,11 +32,6 @@ from corpora import (
 
 SMALL = Protocol(shots=(1, 2, 3), draws=2, bootstraps=3, shared_draws=12)
 FEW = dataclasses.replace(SMALL, permutations=4)
-
-
-def engine_for(table, protocol=FEW, *, threads=1, memory=2**30, classifier="centroid"):
-    rule = CLASSIFIERS[classifier]
-    return open_engine(episodes_of(table), protocol, threads, memory, classifier=rule)
 
 
 def last_shot(table):

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from callshot.fewshot.classifiers import find_classifier
-from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.ridge import score_support, support_rows
 from callshot.fewshot.spreads import make_spread
 from callshot.fewshot.sweep import sweep
-from corpora import episodes_of, random_corpus
+from corpora import engine_for, episodes_of, random_corpus
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -65,9 +63,7 @@ def test_more_shots_move_no_value():
     values = []
     for shots in ((2,), (1, 2, 3, 4)):
         protocol = Protocol(shots=shots, draws=3, bootstraps=5, shared_draws=4)
-        with open_engine(
-            episodes_of(table), protocol, 1, 2**30, classifier=find_classifier("ridge")
-        ) as engine:
+        with engine_for(table, protocol, classifier="ridge") as engine:
             _, sums = sweep(engine, "shared")
         values.append(sums.values["all", "map"][shots.index(2)])
     np.testing.assert_array_equal(*values)

@@ -11,8 +11,7 @@ import literal
 from callshot.fewshot import episodes as episodes_module
 from callshot.fewshot import reference
 from callshot.fewshot import sweep as sweep_module
-from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.episodes import make_split, make_splits, open_engine
+from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
@@ -21,6 +20,7 @@ from corpora import (
     SMALL,
     both_ways,
     corpora,
+    engine_for,
     episodes_of,
     random_corpus,
     repeat_vectors,
@@ -41,10 +41,6 @@ protocols = st.builds(
 )
 
 
-def engine_for(table, protocol=SMALL, *, memory=2**30, **options):
-    return open_engine(episodes_of(table), protocol, 1, memory, **options)
-
-
 def run(table, protocol, spread, **options):
     with engine_for(table, protocol, **options) as engine:
         return sweep(engine, spread)
@@ -58,16 +54,7 @@ def scores_of(engine, split):
 
 def pool_sizes(episodes):
     """How many exemplars the classes have outside the folds."""
-    return {
-        size
-        for split in make_splits(episodes)
-        for size in np.diff(split.pool_start).tolist()
-    }
-
-
-def check_values_equal(one, other):
-    for key, values in one.values.items():
-        np.testing.assert_array_equal(values, other.values[key])
+    return {size for split in make_splits(episodes) for size in split.pool_sizes}
 
 
 @pytest.mark.parametrize("classifier", ["centroid", "neighbour", "medoid"])
@@ -83,8 +70,7 @@ def test_values_are_those_of_the_reference_on_whole_numbers_and_powers_of_two(
     thirds = protocol.sampler == "distinct" and 3 in pool_sizes(episodes)
     assume(not thirds)  # they are not exact in floats
     for spread in SPREADS:
-        options = {"memory": memory, "classifier": CLASSIFIERS[classifier]}
-        k, sums = run(table, protocol, spread, **options)
+        k, sums = run(table, protocol, spread, memory=memory, classifier=classifier)
         assert k.tolist() == [1, 2, 4]
         for s, shots in enumerate(protocol.shots):
             inputs = (episodes, protocol, spread, shots, rule)
@@ -112,14 +98,9 @@ def check_bootstrap(engine, split):
         ]
         for s, shot_scores in enumerate(scores):
             sample = shot_scores[:, np.arange(len(picks)), picks]
-            ap, auroc = literal.class_metrics(sample.T, split.relevant.T)
-            auroc = np.nan_to_num(auroc)
-            np.testing.assert_allclose(
-                sums.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12
-            )
-            np.testing.assert_allclose(
-                sums.per_class["auroc"][s, :, b], auroc, rtol=0, atol=1e-12
-            )
+            golden = np.nan_to_num(literal.class_metrics(sample.T, split.relevant.T))
+            found = [sums.per_class[metric][s, :, b] for metric in ("map", "auroc")]
+            np.testing.assert_allclose(found, golden, rtol=0, atol=1e-12)
 
 
 @QUICK
@@ -226,7 +207,8 @@ def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):
 
     monkeypatch.setattr(sweep_module, "blocks", small_blocks)
     _, cut = run(table, protocol, "per-query")
-    check_values_equal(whole, cut)
+    for key, values in whole.values.items():
+        np.testing.assert_array_equal(values, cut.values[key])
     np.testing.assert_array_equal(whole.decisions, cut.decisions)
 
 
@@ -247,14 +229,8 @@ def test_ties_are_those_of_positives_with_other_queries(spread):
     episodes = episodes_of(table)
     golden = np.zeros(len(episodes.classes), int)
     for split in make_splits(episodes):
-        scores = reference.score_fold(
-            episodes,
-            protocol,
-            spread,
-            1,
-            split.fold,
-            literal.by_class(literal.exact_centroid),
-        )
+        rule = literal.by_class(literal.exact_centroid)
+        scores = reference.score_fold(episodes, protocol, spread, 1, split.fold, rule)
         for n, q in np.argwhere(split.relevant):
             others = np.delete(scores[:, :, n], q, axis=0)
             for r, score in enumerate(scores[q, :, n]):

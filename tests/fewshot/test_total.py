@@ -12,11 +12,16 @@ import literal
 from callshot import Protocol, Vectors
 from callshot.errors import OptionError
 from callshot.fewshot import reference
-from callshot.fewshot.classifiers import find_classifier
-from callshot.fewshot.episodes import open_engine
 from callshot.fewshot.kernels import ranks
 from callshot.fewshot.sweep import count_recordings, sweep, widen_to_prediction
-from corpora import SMALL, both_ways, episodes_of, random_corpus, reverse_rows
+from corpora import (
+    SMALL,
+    both_ways,
+    engine_for,
+    episodes_of,
+    random_corpus,
+    reverse_rows,
+)
 from literal_total import (
     literal_metrics,
     total_values,
@@ -25,11 +30,9 @@ from literal_total import (
 )
 
 
-def run(table, protocol=SMALL, *, threads=1, memory=2**30, classifier="centroid"):
+def run(table, protocol=SMALL, **options):
     """k and the raw samples of `total`."""
-    rule = find_classifier(classifier)
-    episodes = episodes_of(table)
-    with open_engine(episodes, protocol, threads, memory, classifier=rule) as engine:
+    with engine_for(table, protocol, **options) as engine:
         return sweep(engine, "total")
 
 

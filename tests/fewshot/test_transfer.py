@@ -1,6 +1,7 @@
 """Examples of one table on the queries of another, against a slow literal twin."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -48,6 +49,12 @@ def target_of(table):
 
 def transfer_pair():
     return source_of(make_table(4, "lib ")), target_of(make_table(7, offset=0.5))
+
+
+@cache
+def shared_transfer():
+    """The evaluation of the pair in the spread `shared`."""
+    return evaluate_transfer(*transfer_pair(), SHARED)
 
 
 def rename_labels(table, names):
@@ -132,7 +139,7 @@ def test_all_is_the_whole_library_without_the_site():
 
 def test_where_the_site_has_no_row_for_all_there_is_no_difference():
     source, target = transfer_pair()
-    part = target.only(classes_of(evaluate_transfer(source, target, SHARED)))
+    part = target.only(classes_of(shared_transfer()))
     folds = part.folds.fold
     label = np.array(part.first.label)
     pools = [
@@ -143,10 +150,8 @@ def test_where_the_site_has_no_row_for_all_there_is_no_difference():
     protocol = replace(SHARED, shots=(1, max(pools)), whole_pool=True)
     result = evaluate_transfer(source, target, protocol)
     assert result.curve.filter(metric="map").height == 3
-    assert result.transfer_difference.filter(metric="map")["k"].to_list() == [
-        1,
-        max(pools),
-    ]
+    shots = result.transfer_difference.filter(metric="map")["k"]
+    assert shots.to_list() == [1, max(pools)]
 
 
 @pytest.mark.parametrize(
@@ -207,16 +212,13 @@ def test_centring_takes_the_mean_of_each_table_away_whatever_the_labels():
         for result in (plain, shifted)
     ]
     np.testing.assert_allclose(*samples, atol=1e-9)
-    centred = replace(
-        source.first, matrix=source.first.matrix - source.first.matrix.mean(0)
-    )
-    centred_target = replace(
-        target.first, matrix=target.first.matrix - target.first.matrix.mean(0)
-    )
-    golden = evaluate_transfer(source_of(centred), target_of(centred_target), SHARED)
-    np.testing.assert_allclose(
-        samples[0], value_matrix(golden.values.filter(metric="map")), atol=1e-9
-    )
+    centred = []
+    for one in (source, target):
+        matrix = one.first.matrix
+        centred.append(replace(one.first, matrix=matrix - matrix.mean(0)))
+    golden = evaluate_transfer(source_of(centred[0]), target_of(centred[1]), SHARED)
+    expected = value_matrix(golden.values.filter(metric="map"))
+    np.testing.assert_allclose(samples[0], expected, atol=1e-9)
 
 
 def test_several_tables_of_the_library_have_a_curve_each_against_one_of_the_site():
@@ -236,7 +238,7 @@ def test_names_that_both_tables_have_stay_apart_and_are_noted():
     source = source_of(make_table(4))
     target = target_of(make_table(7))
     result = evaluate_transfer(source, target, SHARED)
-    twin = evaluate_transfer(*transfer_pair(), SHARED)
+    twin = shared_transfer()
     assert result.queries == twin.queries
     (note,) = [note for note in result.notes if "the same name" in note]
     assert "recordings have the same name in source and target" in note
@@ -246,9 +248,8 @@ def test_names_that_both_tables_have_stay_apart_and_are_noted():
 def test_the_same_vector_in_both_tables_is_a_leak():
     target = make_table(7, dimensions=3)
     source = make_table(7, "lib ", dimensions=3).with_columns(fold=None)
-    result = evaluate_transfer(
-        Dataset("source", [source], target_of(target).folds), target_of(target), SHARED
-    )
+    library = Dataset("source", [source], target_of(target).folds)
+    result = evaluate_transfer(library, target_of(target), SHARED)
     (note,) = [note for note in result.notes if "same vector as an example" in note]
     assert f"{result.queries} queries have the same vector" in note
     leaks = result.duplicates
@@ -296,19 +297,14 @@ def test_a_library_that_has_each_label_in_one_recording_has_no_curve_of_its_own(
 
 
 def test_frames_say_where_examples_and_queries_are_from():
-    result = evaluate_transfer(*transfer_pair(), SHARED)
+    result = shared_transfer()
     curve = result.join_frames("curve")
     assert curve.columns[:3] == ["source_corpus", "target_corpus", "encoder"]
-    places = (
-        curve.select("source_corpus", "target_corpus")
-        .unique(maintain_order=True)
-        .rows()
-    )
+    columns = ("source_corpus", "target_corpus")
+    places = curve.select(columns).unique(maintain_order=True).rows()
     assert places == [("source", "target"), ("target", "target"), ("source", "source")]
-    transfer = curve.filter(source_corpus="source", target_corpus="target").drop(
-        "source_corpus", "target_corpus"
-    )
-    assert transfer.equals(result.curve.drop("corpus"))
+    transfer = curve.filter(source_corpus="source", target_corpus="target")
+    assert transfer.drop(columns).equals(result.curve.drop("corpus"))
     assert "examples from source, queries from target" in repr(result)
 
 
@@ -328,18 +324,13 @@ def test_a_table_has_a_partner_of_the_same_encoder_and_dimension():
         for name in ("here", "there")  # the name of a file is no name of an encoder
     ]
     assert find_partner(files[0], [files[1]]) is files[1]
+    perch = replace(plain, encoder="perch")
+    other_weights = replace(table, fingerprint="def")
+    wide = make_table(4, dimensions=3)
     for one, other, message in (
-        (
-            plain,
-            replace(plain, encoder="perch"),
-            r"encoder is 'test', that of .* 'perch'",
-        ),
-        (
-            table,
-            replace(table, fingerprint="def"),
-            "with other weights, speeds or opti",
-        ),
-        (plain, make_table(4, dimensions=3), r"vectors of 3 dimensions.* got 2"),
+        (plain, perch, r"encoder is 'test', that of .* 'perch'"),
+        (table, other_weights, "with other weights, speeds or opti"),
+        (plain, wide, r"vectors of 3 dimensions.* got 2"),
     ):
         with pytest.raises(InputError, match=message):
             find_partner(one, [other])
