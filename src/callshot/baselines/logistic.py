@@ -275,7 +275,8 @@ def check_c(c: float) -> None:
 
 def check_optimum(gap: float, c: float, tolerance: float) -> None:
     """Check that a fit came near its optimum; `gap` is how far the objective may be above it."""
-    if not gap <= max(1e-6, tolerance):
+    is_near = gap <= max(1e-6, tolerance)  # false for NaN
+    if not is_near:
         raise OptionError(
             f"C: with {c:g} a fit of logistic regression stopped {gap:.1g} above its optimum;"
             " try a smaller C"

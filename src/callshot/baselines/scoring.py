@@ -40,6 +40,8 @@ from callshot.records.frames import BASELINES
 Description = Mapping[str, str]  # kind, name and how
 Metrics = dict[tuple[str, str], float]  # by scoring and metric
 
+ALL_SHOTS = slice(None)  # of the sums of a sweep with one shot count
+
 
 class Outputs(NamedTuple):
     """What a baseline that reads audio gives scores to: classes or categories.
@@ -122,12 +124,13 @@ def sum_metrics(
 
 
 def _add_fold(sums: MetricSums, split: Split, scores: FloatArray) -> None:
-    """Add the metrics of scores (classes, queries) in one fold to the sums, and their decisions."""
+    """Add the metrics of scores (classes, queries) in one fold, and the decisions, to the sums."""
     decided = scores.argmax(axis=0).astype(np.uint16)
+    # As of one draw with one shot count.
     metrics = measure_fold(split, scores[None, None], decided[None, None])
     sums.open_fold(split)
-    sums.count(slice(None), metrics.decisions, metrics.tied)
-    sums.add(slice(None), by_sample([metrics]))
+    sums.add_decisions(ALL_SHOTS, metrics.decisions, metrics.tied)
+    sums.add_values(ALL_SHOTS, by_sample([metrics]))
 
 
 def _add_weighted_fold(
@@ -143,7 +146,7 @@ def _add_weighted_fold(
     for n in np.flatnonzero(split.positives):
         ranking = measure_ranking(scores[n], split.relevant[n], units)
         tables.ap[n], tables.auroc[n] = ranking
-    sums.add(slice(None), tables)
+    sums.add_values(ALL_SHOTS, tables)
 
 
 def baseline_frame(

@@ -571,9 +571,9 @@ def read_corpus_annotations(
 
 
 def refuse_labels(annotations: Path, recordings: Path) -> None:
-    """Raise InputError if there are calls of callshot label, which are no annotation files.
+    """Raise InputError if a folder has what `callshot label` saved, which is no annotation file.
 
-    They are in the folder of the annotations or in one beside the recordings.
+    It may be the folder of the annotations, or the folder `labels` inside that of the recordings.
     """
     for folder in (annotations, recordings / "labels"):
         if (folder / DECISIONS).is_file():

@@ -18,7 +18,7 @@ Overlap       Events of one class that overlap are one: stretches that follow ea
 
 import math
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -243,49 +243,25 @@ class CallFinder:
         """Return start and end of the calls of a stretch of active windows, in order of time.
 
         `starts_s` and `ends_s` are those of its windows, `edges_s` the edges of the stretch that
-        follow from them alone. A sound is where the level in the band of the class is above SHARE
-        (`measure_heights`); pauses as examples have them do not part it. It is a call if it reaches
-        PEAK_SHARE, is not much shorter than examples, and if most windows around its middle are
-        active. A window without a call has its other sounds, or if there are none its own edges,
-        inside `edges_s`.
+        follow from them alone. A sound is a call if most windows around its middle are active. A
+        window without a call has its other sounds, or if there are none its own edges, inside
+        `edges_s`.
         """
         shape = self.shapes.get(label)
         top_hz = self.reader.recording.rate_hz / 2
         if shape is None or shape.low_hz >= top_hz:
             return [edges_s]
-        first_s = float(starts_s[0])
-        last_s = float(ends_s.max())
-        margin_s = 2 * max(self.spacing.window_s, self.spacing.call_s[label])
-        around_s = (
-            max(0.0, first_s - margin_s),
-            min(self.duration_s, last_s + margin_s),
-        )
-        begin_s, step_s, levels_around = self.read_levels(around_s, shape)
-        first = max(0, round((first_s - begin_s) / step_s))
-        end = max(first, round((last_s - begin_s) / step_s))
-        levels = levels_around[first:end]
-        window_columns = round(self.spacing.window_s / step_s)
-        heights = measure_heights(levels, levels_around, window_columns)
-        pause_s = max(shape.pause_s, self.spacing.gap_s)
-        max_pause = pause_s / step_s + ROUNDING_S  # columns
+        windows_s = (float(starts_s[0]), float(ends_s.max()))
         calls: list[Edges] = []
         other_sounds: list[Edges] = []
-        for first_column, end_column in find_runs(heights > SHARE, max_pause):
-            start_s = begin_s + step_s * (first + first_column)
-            end_s = begin_s + step_s * (first + end_column)
-            is_long = end_s - start_s >= shape.min_s - ROUNDING_S
-            is_loud = heights[first_column:end_column].max() >= PEAK_SHARE
-            if not is_long or not is_loud:
-                continue
-            sound = max(first_s, start_s), min(last_s, end_s)
+        for start_s, end_s in self.find_sounds(label, shape, windows_s):
             middle_s = (start_s + end_s) / 2
-            begun = np.searchsorted(starts_s, middle_s, "right")
-            ended = np.searchsorted(ends_s, middle_s, "right")
-            active_windows = begun - ended  # that contain the middle
-            if 2 * active_windows > self.count_windows(middle_s):
-                calls.append(sound)
-            else:
-                other_sounds.append(sound)
+            windows_begun = np.searchsorted(starts_s, middle_s, "right")
+            windows_ended = np.searchsorted(ends_s, middle_s, "right")
+            active_windows = windows_begun - windows_ended  # that contain the middle
+            is_call = 2 * active_windows > self.count_windows(middle_s)
+            sound = max(windows_s[0], start_s), min(windows_s[1], end_s)
+            (calls if is_call else other_sounds).append(sound)
         missed = find_missed(calls, edges_s, starts_s, ends_s)
         for sound_start_s, sound_end_s in other_sounds:
             for start_s, end_s in missed:
@@ -293,7 +269,39 @@ class CallFinder:
                     calls.append((sound_start_s, sound_end_s))
                     break
         calls.sort()
+        # Windows that have no sound either keep their own edges.
         return sorted(calls + find_missed(calls, edges_s, starts_s, ends_s))
+
+    def find_sounds(
+        self, label: str, shape: CallShape, span_s: Edges
+    ) -> Iterator[Edges]:
+        """Yield start and end of each sound in a span that may be a call of a class.
+
+        A sound is where the level in the band of the class is above SHARE (`measure_heights`).
+        Pauses no longer than those inside examples do not split it. It reaches PEAK_SHARE, and is
+        not much shorter than examples.
+        """
+        span_start_s, span_end_s = span_s
+        margin_s = 2 * max(self.spacing.window_s, self.spacing.call_s[label])
+        around_s = (
+            max(0.0, span_start_s - margin_s),
+            min(self.duration_s, span_end_s + margin_s),
+        )
+        begin_s, step_s, levels_around = self.read_levels(around_s, shape)
+        first = max(0, round((span_start_s - begin_s) / step_s))
+        end = max(first, round((span_end_s - begin_s) / step_s))
+        levels = levels_around[first:end]
+        window_columns = round(self.spacing.window_s / step_s)
+        heights = measure_heights(levels, levels_around, window_columns)
+        pause_s = max(shape.pause_s, self.spacing.gap_s)
+        max_pause = pause_s / step_s + ROUNDING_S  # columns
+        for run_first, run_end in find_runs(heights > SHARE, max_pause):
+            start_s = begin_s + step_s * (first + run_first)
+            end_s = begin_s + step_s * (first + run_end)
+            is_long = end_s - start_s >= shape.min_s - ROUNDING_S
+            is_loud = heights[run_first:run_end].max() >= PEAK_SHARE
+            if is_long and is_loud:
+                yield start_s, end_s
 
     def count_windows(self, time_s: float) -> int:
         """Return how many windows of the recording, active or not, contain a time."""

@@ -338,7 +338,7 @@ class MetricSums:
             fold = Fold(size, queries, *by_sample)
         self._folds.append((split, fold, decided))
 
-    def add(self, rows: slice, tables: ClassTables) -> None:
+    def add_values(self, rows: slice, tables: ClassTables) -> None:
         """Add the metrics of the open fold, from its tables (shots, classes, samples).
 
         `rows` is the slice of these shots among all shots. Values of classes come first, then their
@@ -364,7 +364,7 @@ class MetricSums:
                 defined = has_value(name, weights)
                 total[rows] += self._mean(scoring, name, value, defined)
 
-    def count(self, rows: slice, decisions: Any, tied: Any) -> None:
+    def add_decisions(self, rows: slice, decisions: Any, tied: Any) -> None:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold.
 
         `rows` is the slice of these shots among all shots.

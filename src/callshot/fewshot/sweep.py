@@ -213,8 +213,8 @@ def _sweep_pool(
     compute_logits = shared_logits(engine, split, largest, any_draw)
     metrics = measure_logits(engine, split, compute_logits(slice(0, 1)))
     draws = engine.protocol.count_supports(spread.name)
-    sums.count(row, metrics.decisions * draws, metrics.tied * draws)
-    sums.add(row, by_sample([metrics]))
+    sums.add_decisions(row, metrics.decisions * draws, metrics.tied * draws)
+    sums.add_values(row, by_sample([metrics]))
 
 
 def _measure_draws(
@@ -254,15 +254,15 @@ def _measure_draws(
     metrics, *left_out = zip(*results, strict=True)
     if spread.units is None:
         for part in metrics:
-            sums.count(rows, part.decisions, part.tied)
-    sums.add(rows, by_sample(metrics))
+            sums.add_decisions(rows, part.decisions, part.tied)
+    sums.add_values(rows, by_sample(metrics))
     if sums.left_out is not None and left_out:
         by_repeat = [by_sample(metrics) for metrics in left_out]
         joined = []
         for tables in zip(*by_repeat, strict=True):  # one field, in every repeat
             table = np.stack(tables, axis=-1)  # (shots, classes, draws, repeats)
             joined.append(table.reshape(*table.shape[:2], -1))
-        sums.left_out.add(rows, ClassTables(*joined))
+        sums.left_out.add_values(rows, ClassTables(*joined))
 
 
 def to_ranking_scores(engine: Engine, logits: FloatArray) -> NDArray[np.uint16]:
@@ -322,8 +322,8 @@ def _bootstrap_fold(
                 tasks.append(partial(_resample_class, split, *inputs))
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
         engine.run(tasks, weight)
-        sums.count(block, decisions, tied)
-        sums.add(block, tables)
+        sums.add_decisions(block, decisions, tied)
+        sums.add_values(block, tables)
 
 
 def _resample_class(

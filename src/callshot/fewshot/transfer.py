@@ -173,9 +173,10 @@ def evaluate_transfer(
             option = name.replace("_", "-")
             raise OptionError(f"{option}: expected 1 with queries of another table")
     datasets, encoder_pairs, notes = plan_task(source, target, centre)
+    joined, matched_target, matched_source = datasets
 
     def evaluate(dataset: Dataset) -> Evaluation:
-        """Evaluate one of the three datasets, each a third of the progress."""
+        """Evaluate one of these datasets, each a third of the progress."""
         return evaluate_tables(
             dataset.tables,
             protocol,
@@ -186,10 +187,11 @@ def evaluate_transfer(
             **options,
         )
 
-    transfer, within_target = (evaluate(dataset) for dataset in datasets[:2])
+    transfer = evaluate(joined)
+    within_target = evaluate(matched_target)
     within_source = None
     try:
-        within_source = evaluate(datasets[2])
+        within_source = evaluate(matched_source)
     except InputError as error:  # it alone may have too few recordings
         notes.append(f"no curve within {source.corpus}: {error}")
     if within_source is not None and within_source.excluded_classes:
@@ -223,7 +225,7 @@ def evaluate_transfer(
 
 def plan_task(
     source: Dataset, target: Dataset, centre: bool
-) -> tuple[list[Dataset], EncoderPairs, list[str]]:
+) -> tuple[tuple[Dataset, Dataset, Dataset], EncoderPairs, list[str]]:
     """Match tables by encoder, leave out labels that only one corpus has, and join the rest.
 
     With `centre`, the joined dataset also has centred copies of the tables. Return three datasets
@@ -271,7 +273,7 @@ def plan_task(
         matched = add_centred(matched, source)
         pairs *= 2
     joined = join_corpora(examples.only(classes), matched.only(classes))
-    datasets = [joined, target_data, source.only(classes)]
+    datasets = joined, target_data, source.only(classes)
     return datasets, dict(zip(examples.encoders, pairs, strict=True)), notes
 
 

@@ -120,7 +120,7 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
 
 
 def measure_agreement(decisions: Decisions) -> Answer:
-    """Return how many items pairs of reviewers both decided, how many alike, and Cohen's kappa.
+    """Return how often two reviewers decided on one item, how often alike, and Cohen's kappa.
 
     Kappa is the mean over all pairs of reviewers, weighted by their common items; None if it is
     not defined.

@@ -27,7 +27,9 @@ ADD = "add"
 CHANGE = "change"
 DELETE = "delete"
 NO = "no"
-IN_REVIEW = " (review)"  # after the name of who decided it; undo does not take it back
+# After the name of the reviewer, in rows that the label page copied from a review of the
+# detections. Undo does not take them back.
+IN_REVIEW = " (review)"
 LISTENED = "listened"
 FOLDER = "folder"
 LONGER = 2  # an event that is more times as long as a call has more in it
@@ -158,14 +160,18 @@ class Labels:
 
     @property
     def deleted(self) -> list[Box]:
-        """Calls that a person deleted, as they were."""
+        """Calls that a person deleted on this page, as they were before.
+
+        Calls that left because a decision in a review was taken back are not among them.
+        """
         calls = []
         for rows in self._rows.values():
             if not rows or rows[-1].action != DELETE:
                 continue
             is_by_person = not rows[-1].reviewer.endswith(IN_REVIEW)
             before = [row.body for row in rows if row.action in (ADD, CHANGE)]
-            if is_by_person and before and before[-1]["label"] is not None:
+            is_call = bool(before) and before[-1]["label"] is not None
+            if is_by_person and is_call:
                 calls.append(dict(before[-1]))
         return calls
 

@@ -115,12 +115,12 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        refusal = self._find_refusal(Request(scope))
+        refusal = self._answer_early(Request(scope))
         answer = self.app if refusal is None else refusal
         await answer(scope, receive, send_with_headers)
 
-    def _find_refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that goes no further; None if the application may answer.
+    def _answer_early(self, request: Request) -> Response | None:
+        """Refuse a request, or sign its reviewer in; None if the application is to answer it.
 
         Checked are Host, Origin, the token, and for requests that change something the type and
         the size of the body.

@@ -241,10 +241,11 @@ class SupportDrawer:
         self.gpu = self.on_gpu.gpu
         sizes = split.pool_sizes
         self.distinct = engine.protocol.distinct or spread.rank is not None
-        self.drawn = np.full(len(sizes), len(shots))
+        # Of each class: for how many of the shots it has enough exemplars.
+        self.shots_drawn = np.full(len(sizes), len(shots))
         if self.distinct:
-            self.drawn = np.searchsorted(shots, sizes)
-        self.steps: IntArray = np.concatenate([[0], shots])[self.drawn]
+            self.shots_drawn = np.searchsorted(shots, sizes)
+        self.steps: IntArray = np.concatenate([[0], shots])[self.shots_drawn]
         if self.distinct and nested:
             self.steps = np.minimum(shots[-1], sizes)
 
@@ -302,7 +303,7 @@ class SupportDrawer:
 
         They have a lane for each sample of a span if exemplars have weights, else one lane.
         """
-        is_whole = self.drawn < len(self.shots)
+        is_whole = self.shots_drawn < len(self.shots)
         steps = np.where(is_whole, self.split.pool_sizes, 0)
         longest = max(int(steps.max()), 1)
         table = np.zeros((len(steps), longest), np.int64)
@@ -324,13 +325,14 @@ class SupportDrawer:
     def _new_supports(self, lanes: int) -> Supports:
         """Return memory for the supports of every class; their exemplars are not drawn yet.
 
-        After shots[s] exemplars a support is complete for row s of the results, which is its slot.
+        slots[n, k − 1] is the row of the results that the first k exemplars of class n give, −1 if
+        k is not one of the shots.
         """
         longest = max(int(self.steps.max()), 1)
         slots = np.full((len(self.steps), longest), -1)
-        for n, drawn in enumerate(self.drawn):
-            last = self.shots[:drawn] - 1
-            slots[n, last] = np.arange(drawn)
+        for n, count in enumerate(self.shots_drawn):
+            last_exemplar = self.shots[:count] - 1
+            slots[n, last_exemplar] = np.arange(count)
         slot = upload(slots, self.gpu, torch.int32)
         chosen = slot.new_empty((*slots.shape, lanes))
         return Supports(chosen, upload(self.steps, self.gpu, torch.int32), slot)

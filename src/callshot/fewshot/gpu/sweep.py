@@ -100,7 +100,7 @@ class SplitScorer(SupportDrawer):
             reciprocal=is_shared,
         )
         # The classes that give their whole pool at some shots: the same in all draws, or in each.
-        partial = np.flatnonzero(self.drawn < len(self.shots)).tolist()
+        partial = np.flatnonzero(self.shots_drawn < len(self.shots)).tolist()
         if not partial:
             return
         lanes = pools.chosen.shape[2]
@@ -109,7 +109,7 @@ class SplitScorer(SupportDrawer):
         end = first + len(products) * draws
         for n in partial:
             values = whole[0, n].reshape(-1, lanes).expand(-1, draws)
-            drawn = int(self.drawn[n])
+            drawn = int(self.shots_drawn[n])
             out[drawn:, n, first:end] = values.flatten()
 
 
@@ -185,9 +185,9 @@ def _sweep_own_draws(
         decisions = to_scores(scores, truth.relevant, draws, ranking=False)
         tied, tied_positives = count_ties(scores, truth.relevant, draws)
         tables, _ = measure(scores, decisions, truth, draws, picks=picks, tied=tied)
-        sums.add(block, tables)
+        sums.add_values(block, tables)
         counts = count_decisions(decisions, truth, draws)
-        sums.count(block, counts, tied_positives)
+        sums.add_decisions(block, counts, tied_positives)
         engine.step((block.stop - block.start) / engine.episodes.folds)
 
 
@@ -225,7 +225,7 @@ def _sweep_shared_draws(
         parts.append(tables)
         if weight is None:
             counts = count_decisions(decisions, truth, draws)
-            sums.count(rows, counts, tied_positives)
+            sums.add_decisions(rows, counts, tied_positives)
         if sums.left_out is not None:
             repeats = []
             for left_out in _leave_groups_out(spread, split, span, gpu):
@@ -240,9 +240,9 @@ def _sweep_shared_draws(
                 repeats.append(tables)
             parts_left_out.append(_join_repeats(repeats))
         engine.step(len(shots) * draws / spread.samples / engine.episodes.folds)
-    sums.add(rows, _join_samples(parts))
+    sums.add_values(rows, _join_samples(parts))
     if sums.left_out is not None:
-        sums.left_out.add(rows, _join_samples(parts_left_out))
+        sums.left_out.add_values(rows, _join_samples(parts_left_out))
 
 
 def _leave_groups_out(

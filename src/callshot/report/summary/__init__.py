@@ -47,7 +47,7 @@ def write_summary(
 ) -> Summary:
     """Return what a report says on a corpus, most important first.
 
-    With a target, a mAP, the headline and a sentence say how many examples it needs. The last
+    With a target for mAP, the headline and a sentence say how many examples it needs. The last
     section gives the licences of the encoders' weights.
     """
     names = name_encoders(results.evaluation.encoders)

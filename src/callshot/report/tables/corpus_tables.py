@@ -84,10 +84,13 @@ def segment_table(all_results: AllResults) -> Table:
             **_describe_lengths(calls),
         }
         minimum = results.stats.min_length_s
-        if len(minima) > 1:
+        if len(minima) > 1:  # the name of a row is the same for all corpora
             facts["Minimum length (s)"] = [minimum]
-        length = f"of at least {minimum:g} s" if minimum else "cut, of any length"
-        name = "of at least that length" if len(minima) > 1 else length
+            name = "of at least that length"
+        elif minimum:
+            name = f"of at least {minimum:g} s"
+        else:
+            name = "cut, of any length"
         evaluated = results.evaluated
         evaluation = results.evaluation
         exemplars = [one.exemplars for one in evaluation.eligible_classes]
