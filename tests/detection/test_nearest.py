@@ -11,8 +11,8 @@ from callshot.detection.background import (
     WITHOUT_CALLS,
     Background,
     BackgroundRecording,
+    false_alarm_factor,
     find_event_scores,
-    find_factor,
     make_windows,
     split_background,
 )
@@ -273,16 +273,18 @@ def test_an_aim_is_missed_by_more_where_false_alarms_are_in_few_recordings():
         rng, 400
     )  # every fourth window is of the same recording
     nothing = np.full(400, BACKGROUND)
-    assert np.isclose(find_factor(nothing, background, 8, 2), np.exp(1.96 / 4))
+    assert np.isclose(false_alarm_factor(nothing, background, 8, 2), np.exp(1.96 / 4))
     spread = nothing.copy()
     spread[100:132] = 0  # eight in each recording, which do not follow each other
-    assert np.isclose(find_factor(spread, background, 32, 1), np.exp(1.96 / 32**0.5))
+    assert np.isclose(
+        false_alarm_factor(spread, background, 32, 1), np.exp(1.96 / 32**0.5)
+    )
     gathered = nothing.copy()
     gathered[100:228:4] = 0
     squares = 24**2 + 3 * 8**2
     deviation = (squares * 4 / 3) ** 0.5 / 32
     expected = np.exp(1.96 * deviation)
-    assert np.isclose(find_factor(gathered, background, 32, 1), expected)
+    assert np.isclose(false_alarm_factor(gathered, background, 32, 1), expected)
 
 
 def test_windows_that_follow_each_other_are_one_false_alarm():
@@ -296,7 +298,7 @@ def test_windows_that_follow_each_other_are_one_false_alarm():
     found[[6, 40]] = 1
     events = np.array([3, 2])
     variance = np.square(events - 2.5).sum() * 2 / 5**2
-    factor = find_factor(found, background, 1000, 2)
+    factor = false_alarm_factor(found, background, 1000, 2)
     assert np.isclose(factor, np.exp(1.96 * variance**0.5))
 
 

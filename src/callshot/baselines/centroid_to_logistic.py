@@ -108,30 +108,32 @@ def refine_split(
     label = episodes.label[is_support]
     # Equal queries are multiplied once, so that they tie.
     queries, place = episodes.distinct_at(np.flatnonzero(~is_support))
-    rows, mean, deviation = standardise(episodes.vectors[is_support])
+    standardised, mean, deviation = standardise(episodes.vectors[is_support])
     # Episodes are centred on all rows; the layers must not depend on the queries.
     vectors = episodes.vectors[is_support] - mean
     queries = queries - mean
     fitted = fit(vectors, label, len(episodes.classes), c)
     centroid = linear_layer(vectors, label)
-    descent = Descent(rows, label, c, centroid.weight * deviation, centroid.bias)
+    descent = Descent(
+        standardised, label, c, centroid.weight * deviation, centroid.bias
+    )
     optimum = descent.evaluate_weight(fitted.weight * deviation, fitted.bias)
     temperature = descent.find_temperature()
     gap = descent.evaluate(descent.start)[0] - optimum
     path = Path(temperature, [0], [centroid(queries)[place]], [gap])
 
-    step_length = _find_step_length(rows, c)
-    # The start divided by the temperature.
+    step_length = _find_step_length(standardised, c)
+    # start / temperature
     previous = descent.start.plus(1.0 / temperature - 1.0, descent.start)
     lookahead = previous
     momentum = 1.0
     for step in count(1):
         check()
         is_exact = step <= EXACT_STEPS or step % EXACT_STEPS == 0
-        if is_exact:
+        if is_exact:  # compute the logits again: steps in float32 add errors
             previous = descent.multiply(previous.unknowns, previous.bias)
             lookahead = descent.multiply(lookahead.unknowns, lookahead.bias)
-        # The step lowers the objective, so the objective at the lookahead is an upper bound.
+        # The step lowers the objective, so that of the lookahead is at least that of the point.
         bound, residual = descent.evaluate(lookahead)
         gradient = descent.find_gradient(lookahead, residual, is_exact=is_exact)
         point = lookahead.plus(-step_length, gradient)

@@ -341,7 +341,9 @@ class PathSolver(Objective):
     ) -> Preconditioner:
         """Return an approximate inverse of the Hessian of C · objective, of type `dtype`.
 
-        It is that at the probabilities p (classes, rows), if all rows had the mean curvature.
+        With probabilities p (classes, rows), the Hessian is about I + C · S ⊗ diag(variation) / n,
+        where S is the curvature of softmax, diag(p) − p p', summed over the n rows. It is inverted
+        along the eigenvectors of S.
         """
         curvature = np.diag(p.sum(axis=1)) - p @ p.T
         strength, axes = np.linalg.eigh(c * curvature)
@@ -352,7 +354,9 @@ class PathSolver(Objective):
         bias_scale[~is_flat] = 1.0 / strength[~is_flat]
         mean_strength = strength[:, None] / len(self.label)  # of a row
         scale = 1.0 / (1.0 + mean_strength * self.variation)
-        shrink = np.maximum(scale, MIN_SCALE) - 1.0
+        shrink = (
+            np.maximum(scale, MIN_SCALE) - 1.0
+        )  # less the 1 of all other directions
         return Preconditioner(
             axes.astype(dtype), shrink.astype(dtype), bias_scale.astype(dtype)
         )

@@ -716,12 +716,14 @@ def _list_output(manifest: Path) -> set[Path]:
 
     Without a readable manifest the set is empty.
     """
-    output = set()
-    with suppress(*DAMAGED_MANIFEST):
-        content = json.loads(manifest.read_bytes())
-        output.add(manifest)
-        for name, checksum in content["files"].items():
-            file = manifest.parent / name
+    try:
+        checksums = json.loads(manifest.read_bytes())["files"].items()
+    except DAMAGED_MANIFEST:
+        return set()
+    output = {manifest}
+    for name, checksum in checksums:
+        file = manifest.parent / name
+        with suppress(OSError):  # it may be deleted
             if sha256_file(file) == checksum:
                 output.add(file)
     return output
@@ -737,8 +739,8 @@ def find_input_files(
     """Yield the files of a folder that a user may have put there, without output of callshot.
 
     Audio files are yielded only with `audio`. `exclude` lists files and folders to ignore. A file
-    is output if a manifest of callshot beside it lists its name with its checksum, or if
-    callshot label found it.
+    is output if a manifest of callshot beside it lists its name with its checksum, or if it is in
+    the folder that `callshot label` keeps.
     """
     ignored = {path.absolute() for path in exclude}
     visited = set()

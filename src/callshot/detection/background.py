@@ -381,14 +381,15 @@ def find_event_threshold(events: FloatArray, allowed: float) -> float:
     return float(base + mean_excess * np.log(count / allowed))
 
 
-def find_factor(
+def false_alarm_factor(
     class_of_alarm: IntArray, background: Background, allowed: float, classes: int
 ) -> float:
-    """Return by which factor the number of false alarms can miss the `allowed` one, with 95 %.
+    """Return f: with 95 %, there will be between allowed / f and allowed · f false alarms.
 
     `class_of_alarm` has the class of each window of the background that is a false alarm, −1 for
-    all others. `allowed` is the number of events of each class. It varies as the number of events
-    does between recordings, and at least as a random (Poisson) number does.
+    all others; windows of one class that follow each other are one event. `allowed` is the number
+    of events of each class. Its logarithm has the variance of a Poisson number, 1 / mean, or if it
+    is larger, the variance of the total over recordings divided by the total squared.
     """
     order, follows_previous = _order_windows(background)
     label = class_of_alarm[order]

@@ -31,9 +31,9 @@ from callshot.detection.background import (
     Background,
     Covariance,
     Covariances,
+    false_alarm_factor,
     find_event_scores,
     find_event_threshold,
-    find_factor,
     measure_covariance,
     measure_covariances,
     score_held_out,
@@ -175,7 +175,9 @@ def limit_alarms(
         thresholds[number] = find_event_threshold(event_scores, allowed_events)
         is_alarm |= found_scores > thresholds[number]
     class_of_alarm = np.where(is_alarm, class_of_window, BACKGROUND)
-    factor = find_factor(class_of_alarm, background, allowed_events, len(thresholds))
+    factor = false_alarm_factor(
+        class_of_alarm, background, allowed_events, len(thresholds)
+    )
     weights, bias = covariances.whole.find_discriminants(model.means)
     return replace(nearest, limits=Limits(weights, bias, thresholds, factor))
 

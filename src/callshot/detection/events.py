@@ -130,6 +130,22 @@ def find_event_table(path: Path) -> Path:
     return table if is_scan else path
 
 
+def _convert_times(
+    annotations: Iterable[Row], recordings: RecordingFolder
+) -> tuple[list[Row], Rejects]:
+    """Return annotations with times in seconds, and a rejected row for each bad recording."""
+    rows = []
+    rejects = []
+    for row in annotations:
+        name = row["path"]
+        if name in recordings.errors:
+            rejects.append(reject_row(row, recordings.errors[name]))
+            continue
+        start_s, end_s = to_seconds(row, recordings.recordings[name])
+        rows.append(row | {"start_s": start_s, "end_s": end_s})
+    return rows, rejects
+
+
 def read_events(
     path: Path,
     recordings: RecordingFolder | None = None,
@@ -140,9 +156,12 @@ def read_events(
     """Read detections or annotations, of one recording or of many, or those of a scan's folder.
 
     Without `recordings`, every file must name the recordings of its rows. Results of callshot must
-    be as they were written, except a text file that is given by its own path: people edit these.
-    Without `check`, all that have a start, an end and a label are kept: events may begin before
-    their recording or end after it, and may be there twice. They also have the columns of PLACE.
+    match their checksums, except a text file that is given by its own path: people edit these.
+
+    With `check`, rows become events as `callshot segment` takes annotations for calls; others are
+    rejected. Without it, all that have a start, an end and a label are kept: events may begin
+    before their recording or end after it, and may be there twice. They also have the columns of
+    PLACE.
     """
     path = find_event_table(path)
     is_parquet = path.suffix.lower() == PARQUET
@@ -160,7 +179,7 @@ def read_events(
             read = read_corpus_annotations(library, path, "auto", options)
         rejects = [*read.rejects, *read.skipped_files]
         notes = sorted(read.notes)
-        if check:  # as `callshot segment` takes annotations for calls
+        if check:
             calls, call_rejects = make_calls(
                 read.rows,
                 dict(recordings.recordings),
@@ -168,17 +187,10 @@ def read_events(
                 str.strip,
                 library.root,
             )
-            rejects += call_rejects
             rows = list(calls.rows())
         else:
-            rows = []
-            for row in read.rows:
-                name = row["path"]
-                if name in recordings.errors:
-                    rejects.append(reject_row(row, recordings.errors[name]))
-                    continue
-                start_s, end_s = to_seconds(row, recordings.recordings[name])
-                rows.append(row | {"start_s": start_s, "end_s": end_s})
+            rows, call_rejects = _convert_times(read.rows, recordings)
+        rejects += call_rejects
     events = []
     for row in rows:
         event = {

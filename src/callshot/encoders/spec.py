@@ -242,7 +242,7 @@ def check_chosen(spec: EncoderSpec) -> None:
 
 
 def read_at_speed(spec: EncoderSpec) -> EncoderSpec:
-    """Return an encoder for audio that is read at its speed already, as if recorded so.
+    """Return an encoder for audio that `spec.speed` has been applied to already.
 
     >>> spec = EncoderSpec("a", "", 1, 48000, "", "", "", speed=2.0, band="300-1000")
     >>> read_at_speed(spec).speed, read_at_speed(spec).band

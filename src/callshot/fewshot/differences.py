@@ -206,10 +206,10 @@ def summarise_comparisons(
 
     Intervals are simultaneous over the comparisons with the same scoring, metric, spread and number
     of samples, and over k up to `complete_shots`. There is none beyond that k, with few samples,
-    and where all samples have the same difference, unless the curve is perfect.
+    and where all samples have the same difference: it is certain only if the curve is perfect.
     """
     last = np.inf if complete_shots is None else float(complete_shots)
-    # Differences (shots, samples) up to k*, by what comparisons with one factor have in common.
+    # Comparisons of one family have one factor, from all their differences (shots, samples) to k*.
     families = []
     differences_by_family = defaultdict(list)
     for curve, _, difference in comparisons:
@@ -249,10 +249,11 @@ def summarise_comparisons(
         constants |= {"one": constants["encoder"], "other": other, "interval": ONE_SET}
         if constants["spread"] == MEAN:
             constants["interval"] = MEAN
-            # The margin falls with the root of the number of recordings.
-            factor = np.square(margin / np.where(mean == 0, np.nan, mean))
-            factor[~(factor > 1)] = np.nan
-            columns["recordings_factor"] = pl.Series(factor).fill_nan(None)
+            # The margin falls with the root of the number of recordings. With so many times as many
+            # it is as large as the difference; at 1 or less the difference is clear already.
+            recordings_factor = np.square(margin / np.where(mean == 0, np.nan, mean))
+            recordings_factor[~(recordings_factor > 1)] = np.nan
+            columns["recordings_factor"] = pl.Series(recordings_factor).fill_nan(None)
         frames.append(make_frame(DIFFERENCES, columns, constants))
     return frames
 

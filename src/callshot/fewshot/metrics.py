@@ -316,7 +316,7 @@ class MetricSums:
         """Return a table of zeros on the device of the sums."""
         return np.zeros(size)
 
-    def like(self, table: Any) -> Any:
+    def to_device(self, table: Any) -> Any:
         """Return a table, copied to the device of the sums if it is elsewhere."""
         return table
 
@@ -345,8 +345,8 @@ class MetricSums:
         means over classes. With weighted queries, `finish` takes these means.
         """
         _, weights, _ = self._folds[-1]
-        fold = Fold(*map(self.like, weights))
-        tables = ClassTables(*map(self.like, tables))
+        fold = Fold(*map(self.to_device, weights))
+        tables = ClassTables(*map(self.to_device, tables))
         values_of_classes = {}
         for name, total in self.per_class.items():
             value = FORMULAS[name].of_classes(fold, tables)
@@ -365,14 +365,14 @@ class MetricSums:
                 total[rows] += self._mean(scoring, name, value, defined)
 
     def add_decisions(self, rows: slice, decisions: Any, tied: Any) -> None:
-        """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold.
+        """Add counts of decisions (shots, true, predicted) and ties (shots, classes).
 
-        `rows` is the slice of these shots among all shots.
+        They are of the open fold. `rows` is the slice of these shots among all shots.
         """
-        self.tied[rows] += self.like(tied)
-        self.decisions[rows] += self.like(decisions)
-        _, _, decided = self._folds[-1]
-        decided[rows] += self.like(decisions.sum(axis=1))
+        self.tied[rows] += self.to_device(tied)
+        self.decisions[rows] += self.to_device(decisions)
+        _, _, decided = self._folds[-1]  # by predicted class, for the chance level
+        decided[rows] += self.to_device(decisions.sum(axis=1))
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over `draws` draws.
@@ -393,14 +393,14 @@ class MetricSums:
         self.decisions /= draws
         for name, class_table in self.per_class.items():
             weight = sum(getattr(fold, FORMULAS[name].weight) for fold in folds)
-            class_table /= self.like(np.where(weight > 0, weight, np.nan))
+            class_table /= self.to_device(np.where(weight > 0, weight, np.nan))
             undefined = [~has_value(name, fold) for fold in folds]
             self.undefined[name] = np.sum(undefined, axis=0)
         for (scoring, name), table in self.values.items():
             defined = [has_value(name, fold) for fold in folds]
             in_any = np.any(defined, axis=0)
             if FORMULAS[name].of_fold is not None:
-                table /= self.like(sum(fold.query_weight for fold in folds))
+                table /= self.to_device(sum(fold.query_weight for fold in folds))
             elif not self._is_weighted:
                 count = sum(bool(self._defined_groups(scoring, one)) for one in defined)
                 table /= float(count) or np.nan

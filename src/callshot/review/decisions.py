@@ -408,35 +408,35 @@ def _check_label(label: Any, decisions: Decisions) -> str:
 
 
 def _describe_call(
-    request: Body, beside: Body, decisions: Decisions, reviewer: str
+    request: Body, item_body: Body, decisions: Decisions, reviewer: str
 ) -> dict[str, Any]:
     """Return what the journal keeps of a call that a person marked beside or inside an item.
 
-    `beside` describes the item, with the span of the call. A call of the item's label inside it
-    divides the item: its calls stand for it.
+    `item_body` describes the item, and has the span of the call as new_start_s and new_end_s. Calls
+    of the item's label that overlap it replace it.
     """
-    item = beside["item"]
+    item = item_body["item"]
     label = _check_label(request.get("label"), decisions)
     band_hz: list[Any] = [request.get(name) for name in FREQUENCIES]
     has_band = all(map(is_number, band_hz)) and 0 <= band_hz[0] < band_hz[1]
     if not has_band and band_hz != [None, None]:
         raise RequestError(f"{', '.join(FREQUENCIES)}: expected a band, or neither")
-    start_s = beside["new_start_s"]
-    end_s = beside["new_end_s"]
+    start_s = item_body["new_start_s"]
+    end_s = item_body["new_end_s"]
     item_start_s, item_end_s = decisions.find_span(item, reviewer)
     decision = decisions.find_all(item).get(reviewer, {})
-    item_label = decision.get("label") or beside["label"]
-    is_inside = start_s < item_end_s and item_start_s < end_s
+    item_label = decision.get("label") or item_body["label"]
+    overlaps_item = start_s < item_end_s and item_start_s < end_s
     return {
         "beside": item,
-        "recording": beside["recording"],
+        "recording": item_body["recording"],
         "start_s": start_s,
         "end_s": end_s,
         **dict(zip(FREQUENCIES, band_hz, strict=True)),
         "label": label,
         "verdict": label,
-        "clock": shift_clock(beside["clock"], start_s - beside["start_s"]),
-        "divides": is_inside and label == item_label,
+        "clock": shift_clock(item_body["clock"], start_s - item_body["start_s"]),
+        "divides": overlaps_item and label == item_label,
     }
 
 

@@ -185,7 +185,10 @@ class Search:
         return None if vector is None else np.asarray(vector, np.float32)
 
     def _find_vector(self, box: Box, *, embed: bool) -> "Float32Array | None":
-        """Return the vector of a box: of the window that has most of it, or else embedded."""
+        """Return the vector of a box: of the window that has most of it, or else embedded.
+
+        It is None if no window has it, nobody embedded it before, and `embed` is false.
+        """
         from callshot.detection.index.find_windows import embed_span
 
         vector = self.find_window(box)

@@ -473,7 +473,7 @@ def write_study(
 ) -> None:
     """Write a study file for a folder; an existing file is not replaced.
 
-    `reading` are the keys of a corpus that say what annotates it, and how that is read.
+    `reading` may have the annotations of the folder, their `format`, and fields of ReadingOptions.
     """
     segmentation = inspection.segmentation
     check_any_segments(segmentation)

@@ -94,24 +94,24 @@ def read(file: AnnotationFile) -> None:
     header, *rows = [line.split("\t") for line in lines]
     if '"' in lines[0]:
         header, *rows = csv.reader(lines, delimiter="\t")
-    table = Table(file.path, 1, header, rows)
+    table = Table(file.path, 1, header, rows)  # on line 1
     given_path = file.options.columns.get("path", "Begin Path")
     columns = find_columns(table.names, {"path": [given_path, *PATHS], **COLUMNS})
-    for name, substitute in (("start_s", ""), ("end_s", "duration_s")):
-        if columns.keys().isdisjoint([name, substitute]):
+    for needed, *substitutes in (["start_s"], ["end_s", "duration_s"]):
+        if columns.keys().isdisjoint([needed, *substitutes]):
             listed = list_names(table.names)
-            raise table.error(f"no column {COLUMNS[name][0]}; available: {listed}")
+            raise table.error(f"no column {COLUMNS[needed][0]}; available: {listed}")
     if "end_s" in columns:
         columns.pop("duration_s", None)
     label = _find_label_column(file, table) if rows else None
     if label is not None:
         columns["label"] = label
     table.assign(columns, "\t")
-    # These stay extra cells, and are also needed to find repeated views.
+    # These are extra columns now. They get names too, which repeated views are found by.
     views = {"Selection": ["Selection"], "View": ["View"]}
     table.columns |= find_columns(table.names, views)
     parsed = table.parse(file)
-    for _, cells, _ in parsed:  # a row may have one of the two names
+    for _, cells, _ in parsed:  # Begin Path may be empty where Begin File is not
         if "path" in cells and not cells["path"].strip():
             cells["path"] = cells.get("Begin File", "")
     repeated = _find_repeated_views({number: cells for number, cells, _ in parsed})

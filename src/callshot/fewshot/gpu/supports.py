@@ -117,19 +117,21 @@ def _fill_logits(
 ):
     """Fill out[slot, n, first_lane + lane] with the logit of class n, by weighted class means.
 
+    The logit of query q is 2 q·c − |c|² with the class mean c, or with COSINE the cosine of both.
     A lane is a query and a draw. `products` (queries, rows) are those of some queries with all
     rows, `squares` (slots, classes, support lanes) what `_fill_squares` fills. chosen[n, i, lane]
     is the i-th exemplar, of steps[n]; slot[n, i] is the row of `out` that the exemplars up to it
     give, −1 for none. The support is that of the lane with PER_QUERY, else that of its draw.
+    RECIPROCAL multiplies by 1 / size where `score_support` does, so that roundings are the same.
     """
     n = tl.program_id(1).to(tl.int64)
     classes = tl.num_programs(1)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     valid = lane < lanes
-    source = lane if PER_QUERY else lane % draws
-    chosen += n * longest * support_lanes + source
-    weight += n * longest * support_lanes + source
-    squares += n * support_lanes + source
+    support_lane = lane if PER_QUERY else lane % draws
+    chosen += n * longest * support_lanes + support_lane
+    weight += n * longest * support_lanes + support_lane
+    squares += n * support_lanes + support_lane
     products += (lane // draws) * rows + tl.load(class_start + n)
     out += n * out_lanes + first_lane + lane
     total = tl.zeros((BLOCK,), tl.float64)
@@ -138,16 +140,15 @@ def _fill_logits(
         new = tl.load(chosen + i * support_lanes, valid, 0)
         product = tl.load(products + new, valid, 0.0)
         if WEIGHTED:
-            share = tl.load(weight + i * support_lanes, valid, 1.0)
-            size += share
-            total += share * product
+            own_weight = tl.load(weight + i * support_lanes, valid, 1.0)
+            size += own_weight
+            total += own_weight * product
         else:
             size += 1.0
             total += product
-        row = tl.load(slot + n * longest + i).to(tl.int64)
-        if row >= 0:
-            square = tl.load(squares + row * classes * support_lanes, valid, 1.0)
-            # The roundings of the two kernels of the CPU.
+        out_row = tl.load(slot + n * longest + i).to(tl.int64)
+        if out_row >= 0:
+            square = tl.load(squares + out_row * classes * support_lanes, valid, 1.0)
             if COSINE:
                 length = tl.sqrt(tl.where(square > 0.0, square, 1.0))
                 value = tl.minimum(tl.maximum(total / length, -1.0), 1.0)
@@ -156,7 +157,7 @@ def _fill_logits(
                 value = 2.0 * (total * (1.0 / size)) - square / (size * size)
             else:
                 value = 2.0 * (total / size) - square / (size * size)
-            tl.store(out + row * classes * out_lanes, value, valid)
+            tl.store(out + out_row * classes * out_lanes, value, valid)
 
 
 def fill_logits(

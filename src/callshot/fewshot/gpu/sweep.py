@@ -124,7 +124,7 @@ class GpuSums(MetricSums):
         """Return a table of sums on the GPU."""
         return torch.zeros(size, dtype=torch.float64, device=self.gpu.torch_device)
 
-    def like(self, table: Any) -> Tensor:
+    def to_device(self, table: Any) -> Tensor:
         """Return a table, copied to the GPU if it is an array."""
         return table if torch.is_tensor(table) else upload(table, self.gpu)
 

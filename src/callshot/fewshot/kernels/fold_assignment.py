@@ -174,7 +174,7 @@ def improve(
     seed,
     settle,
 ):
-    """Search for folds of lower energy from `fold` on, and return the best that were met.
+    """Search for folds of low energy from `fold` on by late acceptance; return the best found.
 
     holds         (recordings + 1, classes + 1) segments: the last row is empty, so that a swap with
                   it is a move; the last column is the size
@@ -183,7 +183,9 @@ def improve(
     range_weight  (classes,), the energy of a range of 1; `penalty` and `hint`: see `class_energy`
     target        the energy at which the search ends
     history       memory for the energies of the last proposals
-    kicks         the number of proposals accepted unseen whenever the search is stuck
+    kicks         the number of proposals accepted at any energy whenever the search is stuck
+    proposals     how many changes are tried
+    seed          of their random numbers
     settle        whether to accept no higher energy, and to make folds equal in size instead
     """
     recordings = np.int64(fold.size)
@@ -216,7 +218,8 @@ def improve(
                 fill(history, energy)
         stale += 1
 
-        # Propose to swap recordings a and b of folds f and g, or to move a: b is the empty row.
+        # Propose to swap recordings a and b of folds f and g, or to move a: b is the empty row. Of
+        # a random word, the upper half gives a, bit 31 says whether to swap, the rest gives b or g.
         word = mix((counter + np.uint64(step)) * GOLDEN)
         lower_bits = word & np.uint64(0x7FFFFFFF)
         is_swap = word & np.uint64(0x80000000)
@@ -245,6 +248,7 @@ def improve(
                 row[g] += gain
                 change += new_energies[c] - class_energies[c]
         gain = holds[b, classes] - holds[a, classes]
+        # The squares of both sizes after the change, less those before.
         more_imbalance = 2 * gain * (counts[classes, f] - counts[classes, g] + gain)
         place = step % history.size
         if settle:

@@ -217,10 +217,10 @@ def fill_odds(block, y, decided, part, near, total, grid):
 
 @inner
 def largest_gap(block, y, top, lowest):
-    """Return the largest difference of two logits in a column of line y, over all its columns.
+    """Return the largest difference between two logits of one column, over all columns of line y.
 
     `block` is (classes, lines, width). `top` (width) has the largest logit of each column, `lowest`
-    is scratch. A minimum of each column vectorises; one maximum of all does not.
+    is scratch: the smallest logits, column by column, because that loop vectorises.
     """
     for i in range(top.size):
         lowest[i] = block[0, y, i]

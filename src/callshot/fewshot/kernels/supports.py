@@ -332,12 +332,12 @@ def score_support(
 def score_draws(sampling, rows, stream, first, rank, weight, divide, products, out):
     """Fill out[d, shot, n, q] with the logit of class n for query q, by draw first + d of a stream.
 
-    Exemplars are drawn at random, and have weight 1. If `rank` and `weight` have rows, these say
-    what is drawn instead: `rank` (draws, rows) holds the exemplars of each class in order, by
-    number inside the class, and `weight` (draws, rows) the weights of rows. `products` (rows,
-    queries) are those of all rows with the queries; for `divide` see `score_support`. Where shots
-    leave no choice of exemplars, the support is the pool, in its own order: one set, whatever the
-    draw.
+    Exemplars are drawn at random, by a Sampling, and have weight 1. If `rank` and `weight` have
+    rows, these say what is drawn instead: `rank` (draws, rows) holds the exemplars of each class in
+    order, by number inside the class, and `weight` (draws, rows) the weights of rows. `products`
+    (rows, queries) are those of all rows with the queries; for `divide` see `score_support`. Where
+    shots leave no choice of exemplars, the support is the pool, in its own order: one set, whatever
+    the draw.
     """
     class_key, shots, distinct, members, start, is_outside = sampling
     draws = out.shape[0]
@@ -346,7 +346,7 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
     pool = np.empty(longest, np.uint64)
-    share = np.ones(longest)
+    exemplar_weight = np.ones(longest)
     pool_limit = np.empty(1, np.int64)
     depth = max(longest, rows.vectors.shape[1])
     scratch = make_scratch(depth, products.shape[1], shots.size)
@@ -368,17 +368,19 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
                 size += 1
         pool_limit[0] = size
         # How many of the shots leave a choice of exemplars, and the largest of these.
-        drawn = np.int64(0)
-        while drawn < shots.size and (not distinct or shots[drawn] < size):
-            drawn += 1
-        last = shots[drawn - 1] if drawn > 0 else np.int64(0)
+        shots_drawn = np.int64(0)
+        while shots_drawn < shots.size and (not distinct or shots[shots_drawn] < size):
+            shots_drawn += 1
+        largest_drawn = shots[shots_drawn - 1] if shots_drawn > 0 else np.int64(0)
         for d in range(draws):
             if is_weighted:
-                choose_in_order(rank[d, begin:end], outside, last, chosen)
-                gather(weight[d, begin:end], chosen, last, share)
+                choose_in_order(rank[d, begin:end], outside, largest_drawn, chosen)
+                gather(weight[d, begin:end], chosen, largest_drawn, exemplar_weight)
             else:
                 key = enter(enter(stream, np.uint64(first + d)), class_key[n])
-                draw_support(key, member_rows, swaps, outside, last, distinct, chosen)
+                draw_support(
+                    key, member_rows, swaps, outside, largest_drawn, distinct, chosen
+                )
             score_support(
                 rows.rule,
                 divide,
@@ -387,19 +389,19 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
                 matrix,
                 product,
                 chosen,
-                share,
-                last,
+                exemplar_weight,
+                largest_drawn,
                 shots,
                 scratch,
-                out[d, :drawn, n],
+                out[d, :shots_drawn, n],
             )
-            if drawn == shots.size:
+            if shots_drawn == shots.size:
                 continue
             # The other shots get the whole pool; without weights it is the same in every draw.
-            whole = out[d, drawn:, n]
+            whole = out[d, shots_drawn:, n]
             if d == 0 or is_weighted:
                 if is_weighted:
-                    gather(weight[d, begin:end], pool, size, share)
+                    gather(weight[d, begin:end], pool, size, exemplar_weight)
                 score_support(
                     rows.rule,
                     divide,
@@ -408,16 +410,16 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
                     matrix,
                     product,
                     pool,
-                    share,
+                    exemplar_weight,
                     size,
                     pool_limit,
                     scratch,
                     whole[:1],
                 )
-            source = whole[0] if is_weighted else out[0, drawn, n]
+            pool_logits = whole[0] if is_weighted else out[0, shots_drawn, n]
             for s in range(whole.shape[0]):
                 for q in range(whole.shape[1]):
-                    whole[s, q] = source[q]
+                    whole[s, q] = pool_logits[q]
 
 
 @kernel

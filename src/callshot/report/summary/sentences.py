@@ -250,7 +250,7 @@ def describe_confusions(context: Context) -> Sentences:
 
 
 def describe_next_labels(context: Context) -> Sentences:
-    """Yield from where more examples add little, which class gains most, and what a target needs.
+    """Yield sentences: how many examples are enough, which class gains most, what a target needs.
 
     A curve counts as level from k on only if twice as many examples were evaluated. Points beyond
     k* are left out: there, a level curve may only say that classes have run out of exemplars.
