@@ -294,17 +294,19 @@ def test_every_value_is_that_of_a_loop_over_scikit_learn(spread, dimensions, sam
             np.testing.assert_allclose(sums.values[key][s], column, atol=1e-9)
 
 
+@pytest.mark.parametrize("shots", [(2,), ()])
 @pytest.mark.parametrize("spread", ["shared", "per-query"])
-def test_shots_all_is_logistic_regression_on_the_whole_support_side(spread):
+def test_shots_all_is_logistic_regression_on_the_whole_support_side(spread, shots):
     episodes = episodes_of(gaussian_corpus((12, 8, 5), 6))
     protocol = Protocol(
-        shots=(2,), whole_pool=True, draws=2, bootstraps=3, shared_draws=3
+        shots=shots, whole_pool=True, draws=2, bootstraps=3, shared_draws=3
     )
     k, sums = sweep_logistic(episodes, protocol, spread)
     golden = measure(episodes, score_logistic(episodes, c=DEFAULT_C)[0])
-    assert k.tolist() == [2, 9]
+    assert k.tolist() == [*shots, 9]
     for key in KEYS:
-        np.testing.assert_allclose(sums.values[key][1], golden[key], rtol=0, atol=1e-12)
+        whole = sums.values[key][-1]
+        np.testing.assert_allclose(whole, golden[key], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("spread", ["shared", "total"])

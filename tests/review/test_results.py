@@ -1,6 +1,7 @@
 import io
 import json
 import zipfile
+from uuid import uuid4
 
 import numpy as np
 import polars as pl
@@ -179,3 +180,32 @@ def test_calls_on_which_reviewers_disagree_wait_until_they_are_settled(scan, tmp
         assert json.loads(client.ask("GET", "/api/items?ids=0")[2])["items"][0][
             "settled"
         ]
+
+
+def test_the_span_of_a_verdict_is_that_of_the_last_reviewer_who_changed_it(
+    scan, tmp_path
+):
+    out = tmp_path / "review"
+    with serve(scan, out) as (client, review):
+        bob = type(client)(client.port, "bob")
+        start_s, end_s = review.decisions.find_span(0, "ada")
+        spans = [(start_s + shift, end_s) for shift in (0.1, 0.2)]
+        client.decide(0, "confirm")
+        bob.decide(0, "confirm", start_s=spans[0][0], end_s=end_s)
+        client.decide(0, "span", start_s=spans[1][0], end_s=end_s)
+        assert read_review(out).events.select("start_s", "end_s").rows() == [spans[1]]
+        bob.decide(0, "confirm")
+        assert read_review(out).events.select("start_s", "end_s").rows() == [spans[0]]
+        bob.decide(0, "reject")
+        settled = {"uuid": str(uuid4()), "item": 0, "label": "hoot"}
+        client.post("/api/settle", settled)
+        assert read_review(out).events.select("start_s", "end_s").rows() == [spans[0]]
+
+
+def test_a_span_counts_although_a_later_reviewer_agreed_without_it(scan, tmp_path):
+    out = tmp_path / "review"
+    with serve(scan, out) as (client, review):
+        start_s, end_s = review.decisions.find_span(0, "ada")
+        client.decide(0, "confirm", start_s=start_s + 0.1, end_s=end_s)
+        type(client)(client.port, "bob").decide(0, "confirm")
+        assert read_review(out).events["start_s"].to_list() == [start_s + 0.1]

@@ -386,10 +386,11 @@ def shared_logits(
         logits = np.empty((len(draws), len(shots), classes, len(split.rows)))
         for draw, out in zip(draws, logits, strict=True):
             weight, bias = fit(split.fold, draw)  # of the first shots
-            weight_rows = weight.reshape(bias.size, -1)  # one for each k and class
+            # One row for each k and class; there is none if every k takes all exemplars.
+            weight_rows = weight.reshape(bias.size, weight.shape[-1])
             products = np.empty((bias.size, len(queries)))
             multiply(weight_rows, queries, is_symmetric=False, out=products)
-            by_class = products.reshape(*bias.shape, -1)
+            by_class = products.reshape(*bias.shape, len(queries))
             with_bias = by_class + bias[..., None]
             out[: len(bias)] = with_bias[..., place]
             out[len(bias) :] = whole

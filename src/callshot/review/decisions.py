@@ -21,7 +21,7 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -307,28 +307,31 @@ class Decisions:
     def find_verdicts(self, item: int) -> list[Decision]:
         """Return the decisions on an item that are verdicts, one of each reviewer at most.
 
-        They are in the order in which reviewers first decided.
+        They are in the order in which reviewers decided last.
         """
-        decisions = self.find_all(item).values()
+        decisions = sorted(self.find_all(item).values(), key=itemgetter("seq"))
         return [decision for decision in decisions if decision["action"] in VERDICTS]
 
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or the one on which all agree.
 
-        A settled conflict has the label it was settled with, and the span of the last reviewer who
-        changed it. None if there is no verdict, or an open conflict.
+        A settled conflict has the label it was settled with. If reviewers changed the span, it is
+        that of the reviewer among them who decided last. None if there is no verdict, or an open
+        conflict.
         """
         verdicts = self.find_verdicts(item)
         if reviewer is not None:
             verdicts = [one for one in verdicts if one["reviewer"] == reviewer]
-        settled = self.find_settled(item)
-        if settled is not None and reviewer is None:
-            for verdict in verdicts:
-                if verdict["start_s"] is not None:
-                    settled |= {name: verdict[name] for name in ("start_s", "end_s")}
-            return settled
-        labels = {verdict["label"] for verdict in verdicts}
-        return verdicts[-1] if len(labels) == 1 else None
+        verdict = self.find_settled(item) if reviewer is None else None
+        if verdict is None:
+            labels = {one["label"] for one in verdicts}
+            if len(labels) != 1:
+                return None
+            verdict = verdicts[-1]
+        changed = [one for one in verdicts if one["start_s"] is not None]
+        if changed:
+            verdict |= {name: changed[-1][name] for name in ("start_s", "end_s")}
+        return verdict
 
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
         """Return start and end of an item as a reviewer changed them, or else as in the source."""
