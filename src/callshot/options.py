@@ -70,7 +70,7 @@ class Option:
             return
         if self.choices:
             check_choice(name, value, self.choices)
-        if self.low > -math.inf:
+        if self.low > -math.inf or self.high < math.inf:
             check_range(name, value, self.low, self.high, self.unit)
 
 

@@ -202,7 +202,10 @@ class OutputFolder:
         return sha256_file(self.path / name)
 
     def _replace(self, names: Sequence[str]) -> None:
-        """Replace the earlier set by staged files; after Ctrl-C, on a disk, all the same."""
+        """Replace the earlier set by staged files.
+
+        On a disk, Ctrl-C ends the program only after all files are in place.
+        """
         try:
             self._place(names)
         except OSError as error:

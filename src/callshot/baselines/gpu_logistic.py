@@ -337,17 +337,18 @@ class Newton:
         self.graphs[name].replay()
 
     def _begin(self) -> None:
-        """Make the start of each fit, or zeros if the objective is lower there, the first trial."""
+        """Set the first trial of each fit: its start, or zeros if the objective is lower there."""
         start = self.trial[..., : self.unknowns]
         image = torch.bmm(start, self.columns)
         point = torch.cat([start, image], 2)
         rows = self.valid.sum()
+        # C · objective where all classes have the same probability
         at_zeros = self.c * rows * np.log(len(self.truth))
         value, _ = self._evaluate(point)
         is_better = (value <= at_zeros)[:, None, None]
         self.trial.copy_(torch.where(is_better, point, 0.0))
         self._evaluate_trial()
-        self.value.fill_(torch.inf)
+        self.value.fill_(torch.inf)  # no trial is accepted yet
         self.gap.fill_(torch.inf)
         self.is_active.fill_(True)
 
@@ -382,13 +383,15 @@ class Newton:
         self.is_active &= is_far & ~only_rounding
 
     def _begin_search(self) -> None:
-        """Start conjugate gradients, which find a Newton step, at 0, along the scaled descent."""
+        """Start conjugate gradients for the Newton step: at 0, first along the scaled descent."""
         self.is_searching.copy_(self.is_active)
-        self.share.copy_(self.is_active)
+        self.share.copy_(
+            self.is_active
+        )  # 1: the whole step is tried first; 0 after the end
         self.search.copy_(self.scaled)
         size = dot(self.descent, self._partner(self.scaled))
         self.size.copy_(size)
-        # More exact near the optimum, where Newton steps converge fastest.
+        # Until a tenth of the size is left; less near the optimum, where steps converge fast.
         self.goal.copy_(size * size.clamp(max=0.1))
         self.step.zero_()
         self.decrease.zero_()

@@ -99,12 +99,14 @@ class Objective:
         count, dimensions = rows.shape
         self.label = label
         self.truth = np.arange(classes)[:, None] == label
+        # Then one product with the Gram matrix costs less than two with the rows.
         self.in_span = count <= 2 * dimensions
         self.all_rows = rows
         if self.in_span and further_rows is not None:
             self.all_rows = np.vstack([rows, further_rows])
+        # Unknowns times this are logits: the transposed rows, or in their span the Gram matrix.
         table = np.ascontiguousarray(rows.T)
-        if self.in_span:  # the Gram matrix
+        if self.in_span:
             table = self.all_rows @ self.all_rows.T
             table.flat[:: len(table) + 1] += ridge * np.trace(table)
         self.double = Rows(table, rows)
@@ -354,9 +356,8 @@ class PathSolver(Objective):
         bias_scale[~is_flat] = 1.0 / strength[~is_flat]
         mean_strength = strength[:, None] / len(self.label)  # of a row
         scale = 1.0 / (1.0 + mean_strength * self.variation)
-        shrink = (
-            np.maximum(scale, MIN_SCALE) - 1.0
-        )  # less the 1 of all other directions
+        # What is added to the scale 1 that all other directions have.
+        shrink = np.maximum(scale, MIN_SCALE) - 1.0
         return Preconditioner(
             axes.astype(dtype), shrink.astype(dtype), bias_scale.astype(dtype)
         )

@@ -568,7 +568,7 @@ def _convert_ast(
 
 
 def interpolate_grid(grid: Frames, stride: int) -> Frames:
-    """Interpolate a position embedding at the patches of ours, which do not overlap.
+    """Interpolate a pretrained position embedding at our patches, which do not overlap.
 
     `grid` (bands, times, width) is the embedding of patches that are `stride` frames and bands
     apart. The result is (64 columns, 8 bands, width). Values are linear between two positions and
@@ -577,8 +577,10 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
     # First along the bands, then along the times: each round swaps the axes.
     for count in (COLUMN_PATCHES, MAX_COLUMNS):
         last = len(grid) - 1
-        centres = np.arange(count) * PATCH / stride
-        position = np.minimum(centres, last)
+        places = (
+            np.arange(count) * PATCH / stride
+        )  # of our patches, in steps of the grid
+        position = np.minimum(places, last)
         low = np.minimum(position.astype(np.int64), last - 1)
         share = (position - low).astype(np.float32)[:, None, None]
         below = grid[low] * (1 - share)

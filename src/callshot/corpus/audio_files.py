@@ -504,7 +504,8 @@ class FrameReader:
 
     @contextmanager
     def _open_apart(self, open_file: Callable[[], Any]) -> Iterator[Any]:
-        """Open the file a second time with `open_file`; what is open stays where it is."""
+        """Open the file a second time with `open_file`; the handle in use keeps its position."""
+        # Of a remote file, open_file makes its own stream the one in use. The first is put back.
         stream = self._stream
         self._stream = None
         try:

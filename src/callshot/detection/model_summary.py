@@ -460,14 +460,16 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
 def expect_accuracy(classes: pl.DataFrame) -> Interval | None:
     """Return the mean recall to expect, from `class_table`; None if too few are tested."""
     tested = classes.filter(pl.col("testable") > 0)
-    return _average(tested["recall"].to_numpy(), tested["recordings"].to_numpy())
+    return _expect_mean_recall(
+        tested["recall"].to_numpy(), tested["recordings"].to_numpy()
+    )
 
 
-def _average(recalls: FloatArray, recordings: IntArray) -> Interval | None:
-    """Return the mean recall to expect in new recordings; None if too few were tested.
+def _expect_mean_recall(recalls: FloatArray, recordings: IntArray) -> Interval | None:
+    """Return the mean recall over classes, and its interval in new recordings.
 
-    `recalls` and `recordings`, in how many it was measured, are of each class. As many new
-    recordings of each class are expected.
+    `recalls` has the recall of each class, `recordings` in how many recordings it was measured. The
+    interval is for as many new recordings of each class. None if too few were tested.
     """
     count = int(recordings.sum())
     if count < MIN_TESTED:
@@ -480,7 +482,7 @@ def expect_recall(model: Model, expected: Expectation) -> Interval | None:
     if explain_unknown(model):
         return None
     tested = expected.tested > 0
-    return _average(expected.recall[tested], expected.tested[tested])
+    return _expect_mean_recall(expected.recall[tested], expected.tested[tested])
 
 
 def explain_unknown(model: Model) -> str:

@@ -341,7 +341,8 @@ class _Inputs:
         """
         if isinstance(source, pl.DataFrame):
             places = pl.DataFrame(schema=PLACE).clear(len(source))
-            table = EventTable(complete_events(source).hstack(places))
+            events = complete_events(source).drop(PLACE, strict=False)
+            table = EventTable(events.hstack(places))
         else:
             options = make_annotation_options(columns=columns or {})
             table = read_events(to_path(source), self.folder, options, check=check)

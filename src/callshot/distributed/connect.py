@@ -248,17 +248,17 @@ def _complete_starts(stack: ExitStack) -> None:
     from multiprocessing.popen_spawn_posix import Popen
 
     launch = Popen._launch  # type: ignore[attr-defined]
-    is_starting = threading.Lock()
+    start_lock = threading.Lock()
 
     def launch_alone(popen: Any, process: Any) -> None:
         """Start a process as multiprocessing does, while holding the lock."""
-        with is_starting:
+        with start_lock:
             launch(popen, process)
 
     def end(kind: type[BaseException] | None, *_: object) -> None:
         """Wait for the start that is under way after an Interrupt, or else undo the change."""
         if kind is not None and issubclass(kind, Interrupt):
-            is_starting.acquire()  # for good: no other process starts
+            start_lock.acquire()  # for good: no other process starts
         else:
             Popen._launch = launch  # type: ignore[attr-defined]
 

@@ -148,7 +148,7 @@ class JobRun:
         other processes work on.
         """
         try:
-            self._count_workers()
+            self._follow_workers()
             self._submit(self._first_tasks())
             while self.running or self.suspects or self.later:
                 if not self.running and self.suspects:
@@ -160,14 +160,14 @@ class JobRun:
                 ended = self.ended.next_batch(block=False)
                 for future, result in ended:
                     yield from self._receive(future, result)
-                self._count_workers()
+                self._follow_workers()
                 if not ended:
                     time.sleep(POLL_S)
         finally:
             for future in self.running:
                 future.release()
 
-    def _count_workers(self) -> None:
+    def _follow_workers(self) -> None:
         """Look every 2 s which workers there are; send tasks again whose workers are gone.
 
         Raises ClusterError if there has been no worker that can run the job for 300 s.
@@ -183,7 +183,7 @@ class JobRun:
             for address, reason in self.failed.items()
             if address in self.addresses
         }
-        if self.failed.keys() != set(self.addresses):
+        if self.failed.keys() != set(self.addresses):  # some worker has not failed
             self.seen_s = now_s
         elif now_s - self.seen_s > NO_WORKERS_S:
             kind = "workers with a GPU" if self.job.needs_gpu else "workers"
@@ -191,13 +191,14 @@ class JobRun:
                 f"{self.job.kind}: the cluster has had no {kind} for {NO_WORKERS_S:g} s; "
                 "start some, and run the command again"
             )
+        # Dask sends other tasks elsewhere itself, but a task for given workers waits for them.
         lost = []
         for future, task in list(self.running.items()):
             if task.workers and set(task.workers).isdisjoint(self.addresses):
                 del self.running[future]
                 future.release()
                 lost.append(task)
-        self._submit(replace(task, workers=self._others("")) for task in lost)
+        self._submit(replace(task, workers=self._others()) for task in lost)
 
     def _first_tasks(self) -> Iterator[_Task]:
         """Yield tasks of all items in order: short items together, long ones alone."""
@@ -242,7 +243,7 @@ class JobRun:
             self.running.update(zip(futures, group, strict=True))
             self.ended.update(futures)
 
-    def _others(self, worker: str) -> list[str]:
+    def _others(self, worker: str | None = None) -> list[str]:
         """Return the workers that may try a task again: all but `worker` and those that failed.
 
         The list is empty, which means any worker, if there is none to avoid.

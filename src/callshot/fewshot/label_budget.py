@@ -24,7 +24,7 @@ from callshot.records import ClassCount, Evaluation, FloatArray, IntArray
 from callshot.records.frames import BUDGET, TARGETS, split_curves, value_matrix
 
 MIN_POINTS = 3  # two points lie on the curve whatever they are
-WITHIN = 0.01  # a smaller change of a metric counts as level
+LEVEL_CHANGE = 0.01  # a smaller change of a metric counts as level
 LATER_HALF = 0.5  # curves are fitted to the shots from this share of the last one on
 MIN_P_GAIN = 0.98  # share of samples in which a recommended class gains
 MIN_P_LARGEST_GAIN = 0.9  # and in which it gains more than every other class
@@ -122,7 +122,8 @@ def label_budget(
 
     The spread `shared` is read where there is one: it is how a person labels. Only shots that the
     class can give in every split count; `k` is 0 where none of these was evaluated. All classes get
-    one exemplar more at each step of the curves, so a gain is that of a step of all classes.
+    more exemplars together along the curves: the gain of a class is what its AP rises by when every
+    class gets one more.
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ def label_budget(
         row["recommended"] = bool(
             row["prob_gain"] >= MIN_P_GAIN
             and row["prob_largest_gain"] >= MIN_P_LARGEST_GAIN
-            and row["double_gain"] >= WITHIN
+            and row["double_gain"] >= LEVEL_CHANGE
         )
         budget.append(row)
     return pl.DataFrame(budget, schema=dict(BUDGET))
@@ -186,7 +187,7 @@ def has_gains(budget: pl.DataFrame) -> bool:
     return bool(budget["prob_largest_gain"].is_not_nan().any())
 
 
-def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
+def saturation(curve: pl.DataFrame, within: float = LEVEL_CHANGE) -> int | None:
     """Return the first k from which a curve is level: no later mean is more than `within` above.
 
     `curve` has the columns k and mean; points without a mean are left out. None if the curve rises

@@ -149,6 +149,9 @@ def make_protocol(
     numbers, whole_pool = parse_shots(text)
     check_choice("spread", spread, tuple(SPREAD_CHOICES))
     check_options(options, Protocol)
+    for name, instead in (("whole_pool", 'shots="1-40,all"'), ("spreads", "spread")):
+        if name in options:
+            raise OptionError(f"{name}: use {instead}")
     return Protocol(
         shots=numbers, whole_pool=whole_pool, spreads=SPREAD_CHOICES[spread], **options
     )

@@ -54,6 +54,7 @@ FillLogits = Callable[[slice], None]  # fills in the logits of a slice of the qu
 MANY_ANCHORS = 512  # above, sorting every sample is faster than counting
 SCORING_SHARE = 0.3  # of the work of `per-query`, for the progress bar
 SMALL_CODES = 2**15
+MIN_SCORE_BYTES = 2**28  # for the scores of a block of shots, whatever the memory
 TASK_BYTES = 2**22  # logits that one task holds
 # k up to which products inside a support are summed, in k² / 2 steps
 LONGEST_DRAW = 200
@@ -288,8 +289,8 @@ def _bootstrap_fold(
 ) -> None:
     """Score the queries of one fold by their own draws, and add the metrics of bootstrap samples.
 
-    A bootstrap sample picks one draw of each query. Shots are processed in blocks whose scores fit
-    the memory limit; each block draws the same supports again, as streams have no state.
+    A bootstrap sample picks one draw of each query. Shots are processed in blocks whose scores take
+    half of the memory; each block draws the same supports again, as streams have no state.
     """
     protocol = engine.protocol
     classes = len(engine.episodes.classes)
@@ -297,9 +298,9 @@ def _bootstrap_fold(
     picks = bootstrap_picks(engine.episodes, split, protocol)
     harmonic = harmonic_numbers(queries)
     bytes_per_shot = 8 * classes * queries * protocol.draws
-    shots_at_a_time = max(engine.memory // 2, 2**28) // bytes_per_shot
+    shots_at_a_time = max(engine.memory // 2, MIN_SCORE_BYTES) // bytes_per_shot
     for block in blocks(len(shots), shots_at_a_time):
-        scores, decided, decisions = score_queries(engine, split, shots[block], scorer)
+        scores, decided, counts = score_queries(engine, split, shots[block], scorer)
         size = (len(scores), classes, protocol.bootstraps)
         tables = ClassTables(*(np.empty(size) for _ in ClassTables._fields))
         tied = np.empty((len(scores), classes), np.int64)
@@ -322,7 +323,7 @@ def _bootstrap_fold(
                 tasks.append(partial(_resample_class, split, *inputs))
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
         engine.run(tasks, weight)
-        sums.add_decisions(block, decisions, tied)
+        sums.add_decisions(block, counts, tied)
         sums.add_values(block, tables)
 
 

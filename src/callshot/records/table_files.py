@@ -81,7 +81,7 @@ def write_csv(rows: Iterable[Sequence[object]], path: Path) -> None:
 
 
 def write_csv_frame(frame: pl.DataFrame, path: Path) -> None:
-    """Write a frame as CSV; numbers are written in full."""
+    """Write a frame as CSV; texts are protected as by `protect_text`, numbers stay as they are."""
     column = pl.col(pl.String)
     is_number = column.str.contains(NUMBER)
     is_formula = column.str.contains(FORMULA) & ~is_number

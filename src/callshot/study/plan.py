@@ -151,9 +151,11 @@ class CorpusPlan:
     def segment(self) -> Step:
         """The step that cuts recordings into segments."""
         corpus = self.corpus
-        reading = corpus.reading["annotation_options"]
-        read = partial(
-            fingerprint, excluded=reading.exclude, follow_links=reading.follow_links
+        annotation_options = corpus.reading["annotation_options"]
+        fingerprint_input = partial(
+            fingerprint,
+            excluded=annotation_options.exclude,
+            follow_links=annotation_options.follow_links,
         )
         places = [corpus.audio, *optional(corpus.reading["annotations"])]
         return self.make_step(
@@ -163,11 +165,11 @@ class CorpusPlan:
             ),
             options={
                 **asdict(corpus.reading["options"]),
-                **describe_annotation_options(reading),
+                **describe_annotation_options(annotation_options),
                 "format": corpus.reading["format"],
                 "corpus": corpus.known_name,
             },
-            inputs=[partial(read, place) for place in places],
+            inputs=[partial(fingerprint_input, place) for place in places],
         )
 
     @cached_property

@@ -238,7 +238,7 @@ def _pool_rows(
     segment and labels added where the file has none, and for each row its vector or why it has
     none. A note on what was used is added to `notes`.
     """
-    filled_column(path, rows["recording"])
+    filled_column(path, rows["recording"])  # raises InputError if one is blank
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
     if times_s.keys() & set(rows.columns):
         times_s = _read_times(path, rows)
@@ -252,10 +252,7 @@ def _pool_rows(
     notes.append(note)
     previous = set()  # spans of earlier rows
     for row, span in enumerate(spans.iter_rows()):
-        _, start_s, end_s, _ = span
-        if not 0 <= start_s < end_s:
-            outcomes[row] = IMPOSSIBLE_TIMES
-        elif span in previous:
+        if span in previous and outcomes[row] != IMPOSSIBLE_TIMES:
             outcomes[row] = "the same span and label are there already"
         previous.add(span)
     if "segment" not in rows.columns:
@@ -432,6 +429,8 @@ def pool_spans(
     rows_by_recording = defaultdict[str, list[int]](list)  # rows of spans
     for row, path in enumerate(spans["path"]):
         recording, reason = matches[path]
+        if not 0 <= start_s[row] < end_s[row]:
+            reason = IMPOSSIBLE_TIMES
         outcomes.append(reason)
         if not reason:
             rows_by_recording[recording].append(row)

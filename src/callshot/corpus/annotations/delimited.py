@@ -315,7 +315,7 @@ def add_rows(
     times = [name for name in TIMES if name in table.columns]
     for number, cells, extra in rows:
         with file.rejecting(number):
-            # Without a column `path`, `recording` names the audio file.
+            # With a column `path`, `recording` is a group of files, else it names the audio file.
             path = cells.get("path", cells.get("recording"))
             if path is not None and not path.strip():
                 raise RowError("no recording named")
@@ -323,7 +323,7 @@ def add_rows(
             if label == MISSING_LABEL:
                 if file.options.label is None:
                     raise RowError(f"no label, got {label}")
-                label = ""
+                label = ""  # that of the options
             group = cells.get("recording") if "path" in cells else None
             start = 0.0
             end = None

@@ -47,7 +47,7 @@ TOKEN = re.compile(
     r'"(?P<text>[^"]*(?:""[^"]*)*)(?P<closed>"?)'
     r"|![^\r\n]*"
     r'|<(?P<flag>[^<>\s"]*)>'
-    r'|(?P<number>[^\s"!<]+|<)'
+    r'|(?P<word>[^\s"!<]+|<)'
 )
 MAGIC = re.compile(
     r'\s*File type\s*=\s*"ooTextFile[^"]*"\s*(?:Object class\s*=\s*)?"TextGrid"'
@@ -144,14 +144,17 @@ class TokenReader:
     def _split(self) -> Iterator[tuple[str, str]]:
         """Yield kind and value of each token, and at last the kind `end of the file`."""
         for match in TOKEN.finditer(self.text):
+            # The last group with a part: "closed" of a quoted text, none of a comment.
             kind = match.lastgroup or ""
             self.line = bisect_right(self.line_ends, match.start()) + 1
             if kind == "closed" and not match["closed"]:
                 raise self.error("the quote that opens here is never closed")
             if kind == "closed":
                 yield "text", match["text"].replace('""', '"')
-            elif kind == "flag" or (kind and NUMBER.fullmatch(match[0])):
-                yield kind, match[kind]
+            elif kind == "flag":
+                yield "flag", match["flag"]
+            elif kind == "word" and NUMBER.fullmatch(match["word"]):
+                yield "number", match["word"]
         self.line = len(self.line_ends) + 1
         yield "end of the file", ""
 

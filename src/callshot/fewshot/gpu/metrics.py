@@ -266,16 +266,18 @@ def _sample_decisions(
 ):
     """Fill the tables `hits`, `correct` and `decided` of some classes: see `ClassTables`.
 
-    `decisions` (shots, queries, draws) are twice the number of a class, plus 1 if it is right.
+    `decisions` (shots, queries, draws) are twice the number of a class, plus 1 if it is right. The
+    tables are in `out` (3, shots, classes, samples); a program fills LANES samples of CLASSES
+    classes at one shot. With weights (queries, samples), sample b takes draw b.
     """
     sample = tl.program_id(0) * LANES + tl.arange(0, LANES)
     inside = sample < samples
     s = tl.program_id(1).to(tl.int64)
     n = tl.program_id(2) * CLASSES + tl.arange(0, CLASSES)[:, None]
     decisions += s * queries * draws
-    right_queries = tl.zeros((CLASSES, LANES), tl.float64 if WEIGHTED else tl.int32)
-    correct = right_queries
-    decided_for = right_queries
+    hits = tl.zeros((CLASSES, LANES), tl.float64 if WEIGHTED else tl.int32)
+    correct = hits
+    decided = hits
     for q in range(0, queries):
         choice = _load(decisions, picks, q, sample, inside, draws, samples, 0, PICKED)
         choice = choice.to(tl.int32)[None, :]
@@ -284,15 +286,15 @@ def _sample_decisions(
         w = 1
         if WEIGHTED:
             w = tl.load(weight + q * draws + sample, inside, 0.0)[None, :]
-        decided_for += tl.where(is_chosen, w, 0)
+        decided += tl.where(is_chosen, w, 0)
         correct += tl.where(is_chosen & is_right, w, 0)
-        right_queries += tl.where((tl.load(label + q) == n) & is_right, w, 0)
+        hits += tl.where((tl.load(label + q) == n) & is_right, w, 0)
     place = (s * classes + n) * samples + sample[None, :]
     valid = (n < classes) & inside[None, :]
     table = tl.num_programs(1).to(tl.int64) * classes * samples
-    tl.store(out + place, right_queries.to(tl.float64), valid)
+    tl.store(out + place, hits.to(tl.float64), valid)
     tl.store(out + table + place, correct.to(tl.float64), valid)
-    tl.store(out + 2 * table + place, decided_for.to(tl.float64), valid)
+    tl.store(out + 2 * table + place, decided.to(tl.float64), valid)
 
 
 def measure(

@@ -84,8 +84,8 @@ class SplitScorer(SupportDrawer):
     ) -> None:
         """Fill in the logits of a slice of the queries in `out`, (shots, classes, queries · draws).
 
-        `supports` are for the shots that leave a choice of exemplars, `pools` for those at which a
-        class gives its whole pool.
+        `supports` are random draws, for the shots below the size of a class's pool; `pools` are
+        whole pools, for the other shots.
         """
         products = self.on_gpu.products(self.split, queries)
         first = queries.start * draws
@@ -99,18 +99,20 @@ class SplitScorer(SupportDrawer):
             first_lane=first,
             reciprocal=is_shared,
         )
-        # The classes that give their whole pool at some shots: the same in all draws, or in each.
+        # Classes that give their whole pool at some shots. A pool has one lane, the same for all
+        # draws, or one for each draw if exemplars have weights.
         partial = np.flatnonzero(self.shots_drawn < len(self.shots)).tolist()
         if not partial:
             return
-        lanes = pools.chosen.shape[2]
-        whole = out.new_empty((1, len(self.steps), len(products) * lanes))
-        fill_logits(pools, self.on_gpu, products, lanes, whole, reciprocal=is_shared)
+        pool_lanes = pools.chosen.shape[2]
+        whole = out.new_empty((1, len(self.steps), len(products) * pool_lanes))
+        fill_logits(
+            pools, self.on_gpu, products, pool_lanes, whole, reciprocal=is_shared
+        )
         end = first + len(products) * draws
         for n in partial:
-            values = whole[0, n].reshape(-1, lanes).expand(-1, draws)
-            drawn = int(self.shots_drawn[n])
-            out[drawn:, n, first:end] = values.flatten()
+            values = whole[0, n].reshape(-1, pool_lanes).expand(-1, draws)
+            out[self.shots_drawn[n] :, n, first:end] = values.flatten()
 
 
 class GpuSums(MetricSums):

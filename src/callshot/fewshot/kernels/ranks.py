@@ -340,7 +340,7 @@ def count_below(table, anchors, offset, counts):
 
 @inner
 def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
-    """Add each anchor's part of AP to `ap`, and the queries above it that are none to `above`.
+    """Add each anchor's part of AP to `ap`, and the other queries that are above it to `above`.
 
     `below` and `anchors_below` (anchors, samples) count the queries, and the anchors, with a lower
     score; `queries` is the number of all queries, `harmonic` are the harmonic numbers. `positive`
@@ -351,10 +351,9 @@ def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
     for j in range(anchors):
         for i in range(LANES):
             place = np.int32(queries - np.int32(below[j, i]))
-            rank = np.float64(place)  # queries not below the anchor
-            same = np.float64(
-                anchors - np.int32(anchors_below[j, i])
-            )  # anchors among them
+            rank = np.float64(place)  # A: queries not below the anchor
+            # S: anchors among them
+            same = np.float64(anchors - np.int32(anchors_below[j, i]))
             ap[i] += same / rank if positive else harmonic[place] + (same - 1.0) / rank
             above[i] += rank - same
 

@@ -708,7 +708,11 @@ def _draw_training(
 
 
 def _name_training(stacks: AxesArray, panels: Frames, width_in: float) -> None:
-    """Write the encoder above each panel, and from which k on training is ahead below it."""
+    """Write the encoder above each panel, and below it from which k on training is ahead.
+
+    `k_mean` is where the mean difference goes above 0 for good, `k_clear` where its 98 % interval
+    does; None if there is no such k.
+    """
     room_in = width_in - TRAINING.margin_in
     set_titles(stacks[:, 0], [panel["encoder"][0] for panel in panels], room_in)
     for (_, lower), panel in zip(stacks, panels, strict=True):

@@ -130,6 +130,7 @@ def corpus_data(results: CorpusResults) -> Data:
     curve = evaluation.curve
     shots = sorted(set(curve["k"]))
     new_exemplars = dict(curve.select("k", "new_exemplars").iter_rows())
+    # What a key of `lines` is made of: all values of each part, with their positions.
     metrics = _number_rows(curve, "scoring", "metric")
     spreads = _number_rows(curve, "spread")
     encoders = _number_rows(curve, "encoder")
@@ -141,8 +142,8 @@ def corpus_data(results: CorpusResults) -> Data:
     lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
     if results.other_classifiers is not None:
         classifiers = pl.Series("classifier", others, pl.String).to_frame()
-        axes.append(classifiers.with_row_index())
-        lines |= _make_lines(results.other_classifiers.curve, axes, shots, "c")
+        axes = [*axes, classifiers.with_row_index()]
+        lines |= _make_lines(results.other_classifiers.curve, axes, shots, prefix="c")
     differences = _make_lines(
         _choose_differences(evaluation),
         [metrics, spreads, pairs],
@@ -232,7 +233,7 @@ def _describe_metrics(
     metrics: Frame,
     classes: pl.Series,
 ) -> list[Data]:
-    """Return the name and the level of chance of each metric, and both for single classes.
+    """Return the name and the level of chance of each metric, and of its values of single classes.
 
     `metrics` is a frame of `_number_rows`. Without curves of classes, as in reduced scoring,
     `of_class` is None; then the page does not read `chances`, which are by class. The chance of
@@ -257,7 +258,7 @@ def _describe_metrics(
             "of_class": METRICS[metric].of_class if has_classes else None,
             "chance": _round(points["chance"].to_numpy().mean()),
             "chance_name": MEAN_CHANCE if metric in DECISION_METRICS else "chance",
-            "chances": [_round(chances.get(name)) for name in classes],
+            "chances": [_round(chances.get(label)) for label in classes],
         }
         descriptions.append(description)
     return descriptions

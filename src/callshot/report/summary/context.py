@@ -21,7 +21,7 @@ from callshot.fewshot.differences import (
     first_lasting,
     summarise_comparisons,
 )
-from callshot.fewshot.label_budget import WITHIN
+from callshot.fewshot.label_budget import LEVEL_CHANGE
 from callshot.records import METRIC_NAMES, ClassCount, CorpusResults, Evaluation
 from callshot.records.frames import Frame, value_matrix
 from callshot.records.terms import LARGEST_P, MEAN, comparison_spread
@@ -288,7 +288,7 @@ def _load_sentences() -> Any:
         "min_samples": MIN_SAMPLES,
         "samples": SAMPLES,
         "where": WHERE,
-        "within": WITHIN,
+        "within": LEVEL_CHANGE,
     }
     return environment.get_template("sentences.txt").module
 

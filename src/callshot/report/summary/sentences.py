@@ -21,8 +21,8 @@ from callshot.fewshot.differences import (
     first_lasting,
 )
 from callshot.fewshot.label_budget import (
+    LEVEL_CHANGE,
     REACHES,
-    WITHIN,
     has_gains,
     labels_for_target,
     recommended_class,
@@ -143,21 +143,20 @@ MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 def describe_baselines(context: Context) -> Sentences:
     """Yield how many examples the best encoder needs to beat each baseline.
 
-    Baselines are compared by the scoring of all classes; by reduced scoring if they read audio, or
-    have no other score.
+    Baselines are compared by the scoring of all classes, or by reduced scoring if they have no
+    other.
     """
     best = context.best
     is_all = pl.col("scoring") == "all"
     has_no_other = ~is_all.any().over("name")
-    reads_audio = pl.col("kind") == "end-to-end"
     baselines = context.results.baselines.filter(reads_encoder(best), metric="map")
-    shown = baselines.filter(is_all | reads_audio | has_no_other)
+    shown = baselines.filter(is_all | has_no_other)
     names_of_kind = pl.col("name").n_unique().over("kind")
     shown = shown.with_columns(names_of_kind=names_of_kind)
     for baseline in shown.iter_rows(named=True):
         scoring = baseline["scoring"]
         name = baseline["name"]
-        if baseline["names_of_kind"] == 1:
+        if baseline["names_of_kind"] == 1:  # the kind is name enough
             name = NAMES.get(baseline["kind"], name)
         other = f"{name} trained on all labelled data"
         if scoring != "all":
@@ -257,12 +256,12 @@ def describe_next_labels(context: Context) -> Sentences:
     """
     complete = context.curve().filter("complete")
     last = max(complete["k"], default=0)
-    level = saturation(complete, WITHIN)
+    level = saturation(complete, LEVEL_CHANGE)
     if level is not None and 2 * level <= last:
         yield say("level", context, level, last)
     elif len(complete) > 1:
         gain = complete["mean"][-1] - complete["mean"][-2]
-        if gain > WITHIN:
+        if gain > LEVEL_CHANGE:
             yield say("still_rising", context, complete["k"][-2], last, gain)
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     if has_gains(rows):
@@ -555,17 +554,21 @@ def _advise_training(context: Context, answer: str) -> str:
 
 
 def _advise_labels(context: Context, _: str) -> str:
-    """Return which labels to add, and what these bring in mAP, as in the headline."""
+    """Return which labels to add, and how far mAP rises from the headline's k to the last k.
+
+    If no larger k was evaluated, it is the rise from the largest k up to half of the headline's.
+    """
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     recommended = recommended_class(rows)
     if recommended is not None:
+        # The gain in AP of one class; mAP is the mean over classes.
         gain = recommended["double_gain"] / len(context.evaluation.eligible_classes)
         return say("label_first", gain)
     curve = context.curve()
     means = dict(curve.filter("complete").select("k", "mean").iter_rows())
     last = max(means, default=context.k)
     start: int | None = context.k
-    if last <= context.k:  # no more were tested: give the rise from half as many
+    if last <= context.k:
         start = max((k for k in means if 2 * k <= context.k), default=None)
     rise = None if start is None else means[last] - means[start]
     if start == context.k and rise is not None and rise < MIN_RISE:

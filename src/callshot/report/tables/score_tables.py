@@ -188,9 +188,9 @@ reduced_table = table_of_corpus(partial(score_table, scoring="reduced"))
 
 
 def _column_values(baselines: Frame, column: tuple[str, str]) -> list[float]:
-    """Return the values of baselines in a column, an encoder and a metric.
+    """Return the metric of a column for all baselines that read its encoder, or audio.
 
-    They are those of baselines that read this encoder, or audio.
+    `column` is (encoder, metric).
     """
     encoder, metric = column
     return baselines.filter(reads_encoder(encoder), metric=metric)["value"].to_list()
