@@ -342,16 +342,19 @@ def sample_constants(
 def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
     """Return samples (…, samples) between 0 and 1: means (…) plus about these deviations.
 
-    Deviations (…, samples) are added to the angle arcsin √mean, the scale on which shares near 0
-    and 1 vary like others. So samples near 1 reach further down than up. Their mean stays, but for
-    those that are cut at 0 or 1. Where the mean is 0 or 1, deviations are added to the mean itself.
+    A deviation (…, samples) is added to the mean, or on the scale of the angle arcsin √mean, on
+    which shares near 0 and 1 vary like others: whichever leads farther away. So samples near 1
+    reach further down than up. Their mean stays, but for the few that are cut at 0 or 1. Where the
+    mean is 0 or 1, there is no such scale.
     """
     mean = mean[..., None]
     is_inside = (mean > 0) & (mean < 1)
     share = np.where(is_inside, mean, 0.5)
     angle = np.arcsin(np.sqrt(share)) + deviations / (2 * np.sqrt(share * (1 - share)))
-    samples = np.square(np.sin(np.clip(angle, 0, np.pi / 2)))
-    samples += share - samples.mean(axis=-1, keepdims=True)
+    by_angle = np.square(np.sin(np.clip(angle, 0, np.pi / 2))) - share
+    added = np.clip(deviations, -share, 1 - share)
+    changes = np.where(np.abs(by_angle) > np.abs(added), by_angle, added)
+    samples = share + changes - changes.mean(axis=-1, keepdims=True)
     return np.where(is_inside, np.clip(samples, 0, 1), mean + deviations)
 
 
