@@ -201,7 +201,7 @@ class Descent(Objective):
         # The residuals of the last gradient, and their sums over rows as unknowns and logits.
         self.last_residual = np.zeros(self.truth.shape)
         self.sums = np.zeros(unknowns.shape)
-        self.image = np.zeros(self.start.logits.shape)
+        self.sums_logits = np.zeros(self.start.logits.shape)
 
     def logits(self, point: Vector) -> FloatArray:
         """Return the logits of the rows, with the bias."""
@@ -226,22 +226,23 @@ class Descent(Objective):
     ) -> Vector:
         """Return the gradient of the objective at a point with residuals (classes, rows).
 
+        As a Vector it has logits, so that a step needs no product to update those of the point.
         Where it need not be exact, only the change of the residuals since the last gradient is
         multiplied, in float32.
         """
         if is_exact:
             self.last_residual = residual
-            self.sums, self.image = self._sum_rows(self.double, residual)
+            self.sums, self.sums_logits = self._sum_rows(self.double, residual)
         else:
             change = (residual - self.last_residual).astype(np.float32)
-            sums, image = self._sum_rows(self.single, change)
+            sums, sums_logits = self._sum_rows(self.single, change)
             self.last_residual = self.last_residual + change
             self.sums = self.sums + sums
-            self.image = self.image + image
+            self.sums_logits = self.sums_logits + sums_logits
         return Vector(
             self.sums + point.unknowns / self.c,
             residual.sum(axis=1),
-            self.image + point.logits / self.c,
+            self.sums_logits + point.logits / self.c,
         )
 
     def _sum_rows(self, rows: Rows, residual: Array) -> tuple[Array, Array]:

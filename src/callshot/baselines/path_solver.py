@@ -182,7 +182,7 @@ class PathSolver(Objective):
         until the gap is at most `tolerance` or only rounding is left.
         """
         position = self._start(c)
-        value, p = self._evaluate(c, position)
+        value, p = self._evaluate(c, position)  # C · objective, and the probabilities
         gap = np.inf
         gain = np.inf
         rows = self.single
@@ -195,14 +195,16 @@ class PathSolver(Objective):
             has_no_gain = gain <= 1e-15 * abs(value) and gap > 0.5 * previous_gap
             if has_no_gain and rows is self.double:  # only rounding is left
                 break
+            # In float32 neither the objective nor the gap falls much further.
             if gain <= 1e-6 * abs(value) and gap > 0.1 * previous_gap:
                 rows = self.double
+            # Conjugate gradients stop at this share of the squared descent.
             goal = FIRST_GOAL
             if rows is self.double:
                 goal = DOUBLE_GOAL
             elif previous_gap < np.inf:  # the faster the gap falls, the more digits pay
                 goal = np.clip(0.01 * gap / previous_gap, MIN_GOAL, MAX_GOAL)
-            goal = max(goal, 0.1 * tolerance / gap)
+            goal = max(goal, 0.1 * tolerance / gap)  # no more digits than needed
             # A step that overflows in float32 is not taken, and the next is in float64.
             with np.errstate(over="ignore", invalid="ignore"):
                 step = self._find_step(rows, c, p, descent, goal)

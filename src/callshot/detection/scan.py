@@ -665,8 +665,8 @@ def _describe_aim(
 ) -> list[str]:
     """Return notes on how well an aim, in false alarms per hour and class, can be met.
 
-    Thresholds come from `hours` of background. `reached_aim` is used instead of `aim` if this is
-    lower than so few hours can show; `factor` is by how much it can be missed.
+    Thresholds come from `hours` of background. `reached_aim` is the aim, or the lowest that so few
+    hours can show if that is higher; `factor` is by how much it can be missed.
     """
     notes = []
     if aim < reached_aim:

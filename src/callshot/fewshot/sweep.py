@@ -145,14 +145,15 @@ def _sum_folds(
 
     `new_sums` makes empty sums on the device, `sweep_fold` adds one fold to them. For a rule, the
     whole pool is scored apart, and vectors are transformed for each split; a scorer does both by
-    itself.
+    itself. If the spread has groups of recordings, `left_out` of the result has the metrics of
+    every draw without the queries of each group.
     """
     classes = engine.episodes.classes
     sums = new_sums(len(k), spread.samples, classes, categories)
     if spread.group is not None:
         samples = spread.samples * spread.repeats
         sums.left_out = new_sums(len(k), samples, classes, categories)
-    swept = len(k) if scorer else len(engine.protocol.shots)  # without the whole pool
+    swept = len(k) if scorer else len(engine.protocol.shots)  # k of `sweep_fold`
     for split in make_splits(engine.episodes):
         fitted = engine if scorer else engine.for_split(split)
         weights: Any = None
@@ -160,10 +161,11 @@ def _sum_folds(
             weights = spread.units[:, split.rows].T * UNIT
         sums.open_fold(split, weights)
         if sums.left_out is not None and spread.group is not None:
+            # A column of weights for each group, and the column of each sample.
             groups = np.arange(spread.group.max() + 1)
             units = units_without(groups, spread.group[split.rows])
-            left_out = spread.left_out(slice(None))
-            sums.left_out.open_fold(split, units.T * UNIT, left_out)
+            column = spread.left_out(slice(None))
+            sums.left_out.open_fold(split, units.T * UNIT, column)
         if swept:
             sweep_fold(fitted, split, k[:swept], spread, sums, scorer)
         if len(k) > swept:

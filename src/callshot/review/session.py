@@ -46,6 +46,7 @@ from callshot.review.journal import Journal, Row
 from callshot.review.sound import Clip, Picture, make_levels
 from callshot.review.sources import (
     CLIPPED,
+    DOUBTFUL,
     DOUBTS,
     MISLABELLED,
     NEED_SCORES,
@@ -278,19 +279,19 @@ class Review:
             scores = frame["score"].drop_nulls()
             reviewers = [] if self.blind else self.decisions.status
             recordings = frame.group_by("recording").len("count").sort("recording")
+            doubts = {} if source.annotations is None else {**DOUBTS}
+            if len(scores) == 0:
+                doubts.pop(MISLABELLED, None)
             orders = []
             for name, title in ORDERS.items():
                 why = None
                 if len(scores) == 0 and name in NEED_SCORES:
                     why = source.why_no_scores or "there are no scores"
-                orders.append({"name": name, "title": title, "why": why})
-            doubts = {} if source.annotations is None else {**DOUBTS}
-            if len(scores) == 0:
-                doubts.pop(MISLABELLED, None)
-            if not doubts:
-                orders.pop()
-            elif len(scores):
-                orders.insert(0, orders.pop())
+                order = {"name": name, "title": title, "why": why}
+                if name != DOUBTFUL:
+                    orders.append(order)
+                elif doubts:  # the first order, if scores say what looks wrong
+                    orders.insert(0 if len(scores) else len(orders), order)
             return {
                 "title": source.title,
                 "kind": source.kind,

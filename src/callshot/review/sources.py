@@ -67,15 +67,16 @@ from callshot.tables.embedding_tables import read_table
 SCORES = ("score", "distance", "runner_up", "runner_up_score")
 PLACE = ("recording", "start_s", "end_s", "label")
 PROBABILITY = ("probability", "probability_low", "probability_high")
+DOUBTFUL = "doubtful"
 ORDERS = {
     "best": "best first",
     "uncertain": "most uncertain first",
     "novel": "far from every class first",
     "sample": "random sample of every class and score",
     "time": "by recording and time",
-    "doubtful": "labels that look wrong first",
+    DOUBTFUL: "labels that look wrong first",
 }
-NEED_SCORES = ("best", "uncertain", "novel", "doubtful")
+NEED_SCORES = ("best", "uncertain", "novel", DOUBTFUL)
 # What may be wrong with an annotation, as the page says it.
 DUPLICATE = "duplicate"
 OVERLAPPING = "overlapping"
@@ -239,7 +240,7 @@ def order_items(
         "best": [-score],
         "uncertain": [pl.min_horizontal(from_threshold, from_other)],
         "novel": [-pl.col("distance")],
-        "doubtful": [score - pl.col("runner_up_score")],
+        DOUBTFUL: [score - pl.col("runner_up_score")],
         "time": [pl.col("recording"), pl.col("start_s")],
     }
     ordered = pl.arg_sort_by(keys[order], nulls_last=True, maintain_order=True)

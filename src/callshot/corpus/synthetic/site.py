@@ -279,7 +279,7 @@ def generate_recording(
         while waiting:
             call, first, samples = waiting[0]
             last = min(first + samples.size, size)
-            if last > end:
+            if last > end:  # its background is not complete
                 break
             waiting.popleft()
             length = round(call["end_s"] * rate_hz) - first
@@ -288,12 +288,13 @@ def generate_recording(
             gain = _find_gain(call, samples[:length], background_of_call, rate_hz)
             covered = calls[offset : offset + samples.size]
             covered += np.float32(gain) * samples[: covered.size]
+        # No waiting call covers the samples before the first one of the next call.
         next_first = waiting[0][1] if waiting else size
-        done = min(next_first, end) - begin
-        yield to_pcm(noise[:done] + calls[:done])
-        noise = noise[done:]
-        calls = calls[done:]
-        begin += done
+        ready = min(next_first, end) - begin
+        yield to_pcm(noise[:ready] + calls[:ready])
+        noise = noise[ready:]
+        calls = calls[ready:]
+        begin += ready
 
 
 def _find_gain(call: Row, samples: Samples, background: Samples, rate_hz: int) -> float:

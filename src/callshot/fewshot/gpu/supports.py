@@ -23,7 +23,8 @@ BLOCK = 128
 def _product(line, chosen, weight, m, lanes, valid, WEIGHTED: tl.constexpr):
     """Load a line's product with exemplar m of the support, times the weight of m.
 
-    `line` is a row of the Gram matrix of a class.
+    `line` is a row of the Gram matrix of a class. `chosen` and `weight` point at exemplar 0 of each
+    of `lanes` lanes; those beyond the last are not `valid`.
     """
     value = tl.load(line + tl.load(chosen + m * lanes, valid, 0), valid, 0.0)
     if WEIGHTED:
