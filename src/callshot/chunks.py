@@ -137,7 +137,7 @@ def verify_files(
     """Yield the state of each chunk and record in a folder; with `repair`, set damaged ones aside.
 
     `records` are the names of JSON files that may be there; `again` says what makes damaged files
-    again.
+    again. A file that the system does not let us read stays where it is.
     """
     for path in sorted(folder.iterdir()):
         name = path.name
@@ -157,6 +157,9 @@ def verify_files(
                 continue
         except InputError as error:
             damage = str(error).removeprefix(f"{path}: ").partition(";")[0]
+            if isinstance(error.__cause__, OSError):
+                yield Finding(path, "damaged", f"{damage}; correct that and run again")
+                continue
         if not damage:
             yield Finding(path, "ok")
         elif repair:

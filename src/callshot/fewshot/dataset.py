@@ -89,7 +89,7 @@ class Dataset:
 
 
 def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
-    """Map the position of each table with the vectors of an earlier one to the first such table.
+    """Map each table with the vectors of an earlier one to the first such table, by position.
 
     This happens where an encoder with speed=auto chose the speed 1 of the plain encoder.
 
@@ -101,7 +101,7 @@ def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
     for position, table in enumerate(tables):
         for earlier in range(position):
             other = tables[earlier]
-            # What vectors are joined from decides their scales.
+            # Equal vectors are scaled differently if they are joined from other parts.
             is_equal = (
                 earlier not in equal
                 and table.joined_dimensions == other.joined_dimensions

@@ -344,13 +344,13 @@ class MetricSums:
         `rows` is the slice of these shots among all shots. Values of classes come first, then their
         means over classes. With weighted queries, `finish` takes these means.
         """
-        _, weights, _ = self._folds[-1]
-        fold = Fold(*map(self.to_device, weights))
+        _, fold, _ = self._folds[-1]  # on the CPU, as `has_value` needs it
+        fold_on_device = Fold(*map(self.to_device, fold))
         tables = ClassTables(*map(self.to_device, tables))
         values_of_classes = {}
         for name, total in self.per_class.items():
-            value = FORMULAS[name].of_classes(fold, tables)
-            undefined = np.flatnonzero(~has_value(name, weights))
+            value = FORMULAS[name].of_classes(fold_on_device, tables)
+            undefined = np.flatnonzero(~has_value(name, fold))
             if undefined.size:
                 value[..., undefined.tolist(), :] = 0.0
             total[rows] += value
@@ -358,10 +358,10 @@ class MetricSums:
         for (scoring, name), total in self.values.items():
             of_fold = FORMULAS[name].of_fold
             if of_fold is not None:
-                total[rows] += of_fold(fold, tables)
+                total[rows] += of_fold(fold_on_device, tables)
             elif not self._is_weighted:
                 value = values_of_classes[FORMULAS[name].mean_of or name]
-                defined = has_value(name, weights)
+                defined = has_value(name, fold)
                 total[rows] += self._mean(scoring, name, value, defined)
 
     def add_decisions(self, rows: slice, decisions: Any, tied: Any) -> None:

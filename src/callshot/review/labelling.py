@@ -321,12 +321,13 @@ class Labelling:
         }
 
     def _advise(self) -> Box | None:
-        """Return the latest call of the name that gains most from one more."""
+        """Return the latest call of the label that gains most from one more; None if not clear."""
         job = self.search.job
         with self.lock:
             calls = self.labels.calls
-            names = [(box["id"], box["label"]) for box in calls]
-            key = (job is not None and job.state, names)
+            labelled = [(box["id"], box["label"]) for box in calls]
+            # The curve changes with the calls, and when the job has embedded more windows.
+            key = (job is not None and job.state, labelled)
             curve = self._curve.describe(key, partial(self._measure, calls))
         label = curve.get("recommended")
         of_label = [box for box in calls if box["label"] == label]

@@ -129,6 +129,21 @@ def test_samples_are_frames(tmp_path):
     assert found == (False, 1.0, "100")
 
 
+def test_times_that_the_user_gave_go_before_those_with_a_known_name(tmp_path):
+    frames = {"start_frame": "sf", "end_frame": "ef"}
+    for header in ("sf,ef,start,end", "sf,ef,stop,x"):
+        text = f"label,{header}\nroar,100,200,1,2\n"
+        (one,) = read(tmp_path, text, columns=frames).annotations
+        assert (one.in_frames, one.start_s, one.end_s) == (True, 100.0, 200.0)
+    (one,) = read(
+        tmp_path, "label,start_frame,end_frame,stop\nroar,100,200,2\n"
+    ).annotations
+    assert one.in_frames
+    text = "label,offset,duration\nroar,3,1\n"
+    with pytest.raises(InputError, match="'offset' is end_s, but no column is start_s"):
+        read(tmp_path, text, columns={"end_s": "offset"})
+
+
 def test_other_columns_become_extra_cells(tmp_path):
     header = f"{HEADER},low_freq_hz,High Freq (Hz),fold,rain,\n"
     rows = "a.wav,0,1,roar,10,20.5,-1,007,x\na.wav,0,1,roar,NA,,,,\n"

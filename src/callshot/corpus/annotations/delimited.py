@@ -236,18 +236,29 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
             column = find_column(names, synonyms, columns.values())
             if column is not None:
                 columns[name] = column
+    # A column "offset" may be an end. Beside a duration it is Kaleidoscope's start of a call.
     if columns.keys() >= {"duration_s", "end_s"} and "start_s" not in columns:
         end_name = normalize_name(names[columns["end_s"]])
-        if end_name == "offset":  # Kaleidoscope's start of a call in its file
+        if end_name == "offset" and "end_s" not in given:
             columns["start_s"] = columns.pop("end_s")
-    # An end goes before a duration, unless the user gave the duration; seconds before frames.
+    # An end goes before a duration, and seconds before frames, unless the user gave the latter.
     if "duration_s" in given and "end_s" not in given:
         columns.pop("end_s", None)
     if "start_s" not in columns or "end_s" in columns:
         columns.pop("duration_s", None)
-    if not columns.keys().isdisjoint(SECONDS):
-        columns.pop("start_frame", None)
-        columns.pop("end_frame", None)
+    has_frames = columns.keys() >= set(FRAMES)
+    are_frames_given = "start_frame" in given and given.keys().isdisjoint(SECONDS)
+    has_seconds = "start_s" in columns and not columns.keys().isdisjoint(
+        ["end_s", "duration_s"]
+    )
+    if has_frames and (are_frames_given or not has_seconds):
+        unused = [*SECONDS, "duration_s"]
+    elif columns.keys().isdisjoint(SECONDS):
+        unused = []
+    else:
+        unused = [*FRAMES]
+    for name in unused:
+        columns.pop(name, None)
     return columns
 
 

@@ -298,7 +298,7 @@ def generate_recording(
 
 
 def _find_gain(call: Row, samples: Samples, background: Samples, rate_hz: int) -> float:
-    """Return the gain of a call that has its signal-to-noise ratio with it.
+    """Return the gain that gives a call its signal-to-noise ratio, in the band of the call.
 
     `samples` and `background` are the call and the background at its time.
     """
