@@ -143,14 +143,15 @@ MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 def describe_baselines(context: Context) -> Sentences:
     """Yield how many examples the best encoder needs to beat each baseline.
 
-    Baselines are compared by the scoring of all classes, or by reduced scoring if they have no
-    other.
+    Baselines are compared by the scoring of all classes. Those that read audio are also compared by
+    reduced scoring, and so are those that have no other score.
     """
     best = context.best
     is_all = pl.col("scoring") == "all"
     has_no_other = ~is_all.any().over("name")
+    reads_audio = pl.col("kind") == "end-to-end"
     baselines = context.results.baselines.filter(reads_encoder(best), metric="map")
-    shown = baselines.filter(is_all | has_no_other)
+    shown = baselines.filter(is_all | reads_audio | has_no_other)
     names_of_kind = pl.col("name").n_unique().over("kind")
     shown = shown.with_columns(names_of_kind=names_of_kind)
     for baseline in shown.iter_rows(named=True):
