@@ -321,7 +321,7 @@ def test_outputs_of_callshot_are_not_read_as_annotations(tmp_path):
     assert len(segment_corpus(tmp_path).segments) == 2
     digest = hashlib.sha256(folds.read_bytes()).hexdigest()
     for checksum, count in (("0", 2), (digest, 1)):  # "0": it is another file
-        files = {"deleted.csv": "0", "folds.csv": checksum}
+        files = {"deleted.csv": "0", "no\0name": "0", "folds.csv": checksum}
         content = json.dumps({"files": files})
         (tmp_path / "out" / "provenance.json").write_text(content)
         result = segment_corpus(tmp_path)

@@ -447,9 +447,7 @@ def _drop_suffix(name: str) -> str:
 
 FOLDERS = "folders"
 MANIFESTS = ("segments.json", "folds.json", "provenance.json")  # of callshot's files
-DETECTIONS = (
-    "scan.json"  # the same of a scan; a user may give its folder as annotations
-)
+DETECTIONS = "scan.json"  # that of a scan; a user may give its folder as annotations
 UNRECOGNISED = (
     "not recognised as annotations; "
     "give its format with --format, or its columns with --columns"
@@ -726,7 +724,8 @@ def _list_output(manifest: Path) -> set[Path]:
     output = {manifest}
     for name, checksum in checksums:
         file = manifest.parent / name
-        with suppress(OSError):  # it may be deleted
+        # It may be deleted, or the name be none that a file can have.
+        with suppress(OSError, ValueError):
             if sha256_file(file) == checksum:
                 output.add(file)
     return output
@@ -752,9 +751,10 @@ def find_input_files(
         parent = path.parent.absolute()
         if parent not in visited:
             visited.add(parent)
-            is_given = parent == folder.absolute()
-            for name in MANIFESTS if is_given else (*MANIFESTS, DETECTIONS):
+            for name in MANIFESTS:
                 ignored |= _list_output(parent / name)
+            if parent != folder.absolute():
+                ignored |= _list_output(parent / DETECTIONS)
             if (parent / DECISIONS).is_file():
                 ignored.add(parent / FOUND)
         absolute = path.absolute()
