@@ -50,6 +50,7 @@ LITTER = (
     ".gitkeep",
     ".gitignore",
 )  # of programs that show folders
+SCAN_FACTS = "scan.json"  # the list of results of callshot scan
 DECISIONS = "decisions.jsonl"  # of a review
 FOUND = "found"  # folder beside a journal of callshot label: its searches for all calls
 # The files by which a folder of results is known, and what those in JSON have.
@@ -57,7 +58,7 @@ MARKERS = {
     "provenance.json": "files",
     "segments.json": "files",
     "folds.json": "files",
-    "scan.json": "files",
+    SCAN_FACTS: "files",
     "export.json": "files",
     "band-coverage.json": "files",
     "index.json": "fingerprint",

@@ -38,6 +38,7 @@ from callshot.errors import InputError, OptionError, check_range, count_text
 from callshot.files import (
     DECISIONS,
     FOUND,
+    SCAN_FACTS,
     error_reason,
     explain_unreadable,
     sha256_file,
@@ -447,7 +448,6 @@ def _drop_suffix(name: str) -> str:
 
 FOLDERS = "folders"
 MANIFESTS = ("segments.json", "folds.json", "provenance.json")  # of callshot's files
-DETECTIONS = "scan.json"  # that of a scan; a user may give its folder as annotations
 UNRECOGNISED = (
     "not recognised as annotations; "
     "give its format with --format, or its columns with --columns"
@@ -753,8 +753,8 @@ def find_input_files(
             visited.add(parent)
             for name in MANIFESTS:
                 ignored |= _list_output(parent / name)
-            if parent != folder.absolute():
-                ignored |= _list_output(parent / DETECTIONS)
+            if parent != folder.absolute():  # else a user gave the folder of a scan
+                ignored |= _list_output(parent / SCAN_FACTS)
             if (parent / DECISIONS).is_file():
                 ignored.add(parent / FOUND)
         absolute = path.absolute()

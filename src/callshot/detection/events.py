@@ -39,6 +39,7 @@ from callshot.corpus.recordings import (
 )
 from callshot.corpus.segments import make_calls, to_seconds
 from callshot.errors import InputError
+from callshot.files import SCAN_FACTS
 from callshot.records import Recording, Reject
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import read_parquet
@@ -76,9 +77,7 @@ VERDICTS = {
 }
 NO_OPTIONS = AnnotationOptions()
 PARQUET = ".parquet"
-# Of callshot scan: its list of results, and its table of events
-SCAN_FACTS = "scan.json"
-EVENTS_FILE = "events.parquet"
+EVENTS_FILE = "events.parquet"  # of callshot scan
 RESULT_LISTS = (SCAN_FACTS, "export.json")  # of callshot scan, of callshot convert
 PLACE = {"file": pl.String, "row": pl.Int64}  # of a row in the files that were read
 

@@ -24,7 +24,7 @@ from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.activity import count_activity, make_activity_files
 from callshot.detection.clips import ClipOptions, check_clips_folder, write_clips
-from callshot.detection.events import EVENTS_FILE, SCAN_FACTS, RecordingFolder
+from callshot.detection.events import EVENTS_FILE, RecordingFolder
 from callshot.detection.examples import embed_calls
 from callshot.detection.exports import EXPORTS, formats_for_programs, write_files
 from callshot.detection.index.index_files import INDEX_FOLDER, check_has_audio, is_index
@@ -47,7 +47,7 @@ from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder, joined_fingerprint
 from callshot.errors import OptionError, check_choice
 from callshot.fewshot.centroid import log_odds
-from callshot.files import describe_file, make_folder, sha256_text
+from callshot.files import SCAN_FACTS, describe_file, make_folder, sha256_text
 from callshot.records import FloatArray, Progress, Recording, Reject, no_progress
 from callshot.records.table_files import write_csv_frame, write_parquet
 from callshot.results import open_output_folder

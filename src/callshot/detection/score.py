@@ -37,7 +37,6 @@ from callshot.corpus.options import make_annotation_options
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.events import (
     PLACE,
-    SCAN_FACTS,
     EventTable,
     RecordingFolder,
     complete_events,
@@ -61,6 +60,7 @@ from callshot.detection.matching import (
 from callshot.detection.sentences import say
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.kernels import streams
+from callshot.files import SCAN_FACTS
 from callshot.options import ScoringOptions, check_values
 from callshot.records import FloatArray, Reject
 from callshot.records.frames import (

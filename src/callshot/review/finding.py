@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_OID, uuid5
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from callshot.detection.events import SCAN_FACTS
 from callshot.errors import InputError, RequestError
-from callshot.files import FOUND, make_folder
+from callshot.files import FOUND, SCAN_FACTS, make_folder
 from callshot.results import read_intact_provenance
 from callshot.review.children import DONE, RUNNING, Job
 from callshot.review.journal import JOURNAL, is_review

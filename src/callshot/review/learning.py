@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from callshot.corpus.annotations.rows import FREQUENCIES
-from callshot.detection.events import SCAN_FACTS
 from callshot.detection.learn import (
     AUTO,
     NONE,
@@ -31,7 +30,7 @@ from callshot.detection.model import (
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import CallshotError, InputError, OptionError
-from callshot.files import sha256_file
+from callshot.files import SCAN_FACTS, sha256_file
 from callshot.records import Progress, Reject, no_progress
 from callshot.records.table_files import format_csv
 from callshot.results import check_result

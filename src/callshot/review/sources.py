@@ -34,7 +34,7 @@ from callshot.corpus.recordings import (
 )
 from callshot.corpus.segment_table import SEGMENTS, read_segments
 from callshot.corpus.segments import check_any_segments, segment_corpus
-from callshot.detection.events import EVENTS_FILE, SCAN_FACTS, complete_events
+from callshot.detection.events import EVENTS_FILE, complete_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import (
     Index,
@@ -44,6 +44,7 @@ from callshot.detection.index.index_files import (
 )
 from callshot.errors import InputError, RequestError, suggest_name
 from callshot.files import (
+    SCAN_FACTS,
     WORK_FOLDER,
     atomic_path,
     explain_unreadable,

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from callshot.corpus.recordings import DAMAGED_MANIFEST
 from callshot.corpus.segment_table import verify_inputs
 from callshot.corpus.segments import audio_root
-from callshot.detection.events import SCAN_FACTS
 from callshot.detection.exports import MANIFEST as EXPORT_INFO
 from callshot.detection.index.index_files import is_index, verify_index
 from callshot.encoders.embed import default_store
 from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
+from callshot.files import SCAN_FACTS
 from callshot.records import Finding
 from callshot.results import compare_files, is_intact
 from callshot.review.journal import is_review
