@@ -211,9 +211,7 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise a header with at least two of: times, labels, recordings."""
     _, header = find_delimiter(head)
     columns = _find_columns(header, options)
-    has_end = "end_s" in columns or "duration_s" in columns
-    has_seconds = "start_s" in columns and has_end
-    has_times = has_seconds or columns.keys() >= {*FRAMES}
+    has_times = _has_seconds(columns) or columns.keys() >= {*FRAMES}
     has_label = "label" in columns or options.label is not None
     has_recording = "path" in columns or "recording" in columns
     if has_times + has_label + has_recording < 2:
@@ -221,6 +219,11 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     names = [header[column].strip() for column in sorted(columns.values())]
     listed = " and ".join(names)
     return f"its header has {listed}"
+
+
+def _has_seconds(columns: Collection[str]) -> bool:
+    """Return whether columns give the start of a call, and its end or its length."""
+    return "start_s" in columns and ("end_s" in columns or "duration_s" in columns)
 
 
 def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
@@ -246,20 +249,14 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
         columns.pop("end_s", None)
     if "start_s" not in columns or "end_s" in columns:
         columns.pop("duration_s", None)
-    has_frames = columns.keys() >= set(FRAMES)
     are_frames_given = "start_frame" in given and given.keys().isdisjoint(SECONDS)
-    has_seconds = "start_s" in columns and not columns.keys().isdisjoint(
-        ["end_s", "duration_s"]
-    )
-    if has_frames and (are_frames_given or not has_seconds):
-        unused = [*SECONDS, "duration_s"]
-    elif columns.keys().isdisjoint(SECONDS):
-        unused = []
-    else:
-        unused = [*FRAMES]
-    for name in unused:
-        columns.pop(name, None)
-    return columns
+    use_frames = are_frames_given or not _has_seconds(columns)
+    unused: tuple[str, ...] = ()
+    if use_frames and columns.keys() >= {*FRAMES}:
+        unused = (*SECONDS, "duration_s")
+    elif not columns.keys().isdisjoint(SECONDS):
+        unused = FRAMES
+    return {name: index for name, index in columns.items() if name not in unused}
 
 
 def read(file: AnnotationFile) -> None:
