@@ -385,9 +385,8 @@ class Newton:
     def _begin_search(self) -> None:
         """Start conjugate gradients for the Newton step: at 0, first along the scaled descent."""
         self.is_searching.copy_(self.is_active)
-        self.share.copy_(
-            self.is_active
-        )  # 1: the whole step is tried first; 0 after the end
+        # 1: the whole step is tried first; 0 after the end
+        self.share.copy_(self.is_active)
         self.search.copy_(self.scaled)
         size = dot(self.descent, self._partner(self.scaled))
         self.size.copy_(size)

@@ -577,9 +577,8 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
     # First along the bands, then along the times: each round swaps the axes.
     for count in (COLUMN_PATCHES, MAX_COLUMNS):
         last = len(grid) - 1
-        places = (
-            np.arange(count) * PATCH / stride
-        )  # of our patches, in steps of the grid
+        # Where our patches are, in steps of the grid
+        places = np.arange(count) * PATCH / stride
         position = np.minimum(places, last)
         low = np.minimum(position.astype(np.int64), last - 1)
         share = (position - low).astype(np.float32)[:, None, None]

@@ -261,7 +261,10 @@ class CallFinder:
             active_windows = windows_begun - windows_ended  # that contain the middle
             is_call = 2 * active_windows > self.count_windows(middle_s)
             sound = max(windows_s[0], start_s), min(windows_s[1], end_s)
-            (calls if is_call else other_sounds).append(sound)
+            if is_call:
+                calls.append(sound)
+            else:
+                other_sounds.append(sound)
         missed = find_missed(calls, edges_s, starts_s, ends_s)
         for sound_start_s, sound_end_s in other_sounds:
             for start_s, end_s in missed:

@@ -350,10 +350,13 @@ def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
     mean = mean[..., None]
     is_inside = (mean > 0) & (mean < 1)
     share = np.where(is_inside, mean, 0.5)
-    angle = np.arcsin(np.sqrt(share)) + deviations / (2 * np.sqrt(share * (1 - share)))
-    by_angle = np.square(np.sin(np.clip(angle, 0, np.pi / 2))) - share
+    slope = 2 * np.sqrt(share * (1 - share))  # of a share, by its angle
+    angle = np.arcsin(np.sqrt(share)) + deviations / slope
+    angle = np.clip(angle, 0, np.pi / 2)
+    by_angle = np.square(np.sin(angle)) - share
     added = np.clip(deviations, -share, 1 - share)
-    changes = np.where(np.abs(by_angle) > np.abs(added), by_angle, added)
+    is_farther = np.abs(by_angle) > np.abs(added)
+    changes = np.where(is_farther, by_angle, added)
     samples = share + changes - changes.mean(axis=-1, keepdims=True)
     return np.where(is_inside, np.clip(samples, 0, 1), mean + deviations)
 

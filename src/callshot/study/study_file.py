@@ -581,9 +581,8 @@ def _choose_folds(inspection: Inspection) -> tuple[int, str]:
     That is the usual number, or the largest that evaluates most call types if the usual one
     evaluates fewer than two.
     """
-    labels_by_folds = (
-        inspection.labels_by_folds
-    )  # how many labels n folds evaluate, by n
+    # How many labels n folds evaluate, by n
+    labels_by_folds = inspection.labels_by_folds
     most = max(labels_by_folds.values(), default=0)
     usual = labels_by_folds.get(DEFAULT_FOLDS, 0)
     if most < 2:
