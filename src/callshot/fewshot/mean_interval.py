@@ -18,7 +18,7 @@ calls: its influence is the one at the largest k below.
 A sample is the mean plus the influences times random numbers, which depend on the seed and the
 recording alone. So samples are paired over encoders, classifiers and baselines, and their
 differences have the influences of the difference. They are added on a scale on which shares near 0
-and 1 vary like others.
+and 1 vary like others, or as they are, whichever leads farther.
 """
 
 from collections.abc import Mapping, Sequence
@@ -340,12 +340,12 @@ def sample_constants(
 
 
 def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
-    """Return samples (…, samples) between 0 and 1: means (…) plus about these deviations.
+    """Return samples (…, samples): means between 0 and 1 (…) plus about these deviations.
 
     A deviation (…, samples) is added to the mean, or on the scale of the angle arcsin √mean, on
     which shares near 0 and 1 vary like others: whichever leads farther away. So samples near 1
-    reach further down than up. Their mean stays, but for the few that are cut at 0 or 1. Where the
-    mean is 0 or 1, there is no such scale.
+    reach further down than up. Where the mean is 0 or 1, there is no such scale. The mean of the
+    samples is the mean given here; for that, samples are not cut where they pass 0 or 1.
     """
     mean = mean[..., None]
     is_inside = (mean > 0) & (mean < 1)
@@ -354,11 +354,9 @@ def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
     angle = np.arcsin(np.sqrt(share)) + deviations / slope
     angle = np.clip(angle, 0, np.pi / 2)
     by_angle = np.square(np.sin(angle)) - share
-    added = np.clip(deviations, -share, 1 - share)
-    is_farther = np.abs(by_angle) > np.abs(added)
-    changes = np.where(is_farther, by_angle, added)
-    samples = share + changes - changes.mean(axis=-1, keepdims=True)
-    return np.where(is_inside, np.clip(samples, 0, 1), mean + deviations)
+    is_farther = is_inside & (np.abs(by_angle) > np.abs(deviations))
+    changes = np.where(is_farther, by_angle, deviations)
+    return mean + changes - changes.mean(axis=-1, keepdims=True)
 
 
 def scale_influence(
