@@ -32,7 +32,11 @@ def suggest_name(name: str, names: Collection[str]) -> str:
 
 def check_options(options: Iterable[str], record: type[Any]) -> None:
     """Check that options are fields of a dataclass; name the nearest where one is not."""
-    names = [one.name for one in fields(record)]
+    check_names(options, [one.name for one in fields(record)])
+
+
+def check_names(options: Iterable[str], names: Collection[str]) -> None:
+    """Check that options have one of the names; suggest the nearest where one has not."""
     for name in options:
         if name not in names:
             raise OptionError(f"{name}: unknown option; {suggest_name(name, names)}")

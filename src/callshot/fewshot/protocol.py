@@ -1,10 +1,10 @@
 """The options that change the numbers, with the paper's values as defaults, checked once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from callshot.errors import OptionError, check_choice, check_options, check_range
+from callshot.errors import OptionError, check_choice, check_names, check_range
 from callshot.fewshot.classifiers import find_classifier
 from callshot.options import ProtocolOptions, check_values, document
 from callshot.records import SPREADS, reference_classifier
@@ -148,10 +148,11 @@ def make_protocol(
     text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
     numbers, whole_pool = parse_shots(text)
     check_choice("spread", spread, tuple(SPREAD_CHOICES))
-    check_options(options, Protocol)
     for name, instead in (("whole_pool", 'shots="1-40,all"'), ("spreads", "spread")):
         if name in options:
             raise OptionError(f"{name}: use {instead}")
+    names = [one.name for one in fields(ProtocolOptions) if one.name != "spreads"]
+    check_names(options, [*names, "spread"])
     return Protocol(
         shots=numbers, whole_pool=whole_pool, spreads=SPREAD_CHOICES[spread], **options
     )
