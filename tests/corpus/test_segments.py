@@ -22,6 +22,7 @@ from callshot.corpus.options import (
     make_annotation_options,
     read_renames,
 )
+from callshot.corpus.recordings import find_input_files
 from callshot.corpus.segments import (
     check_any_segments,
     overlapping_labels,
@@ -29,6 +30,7 @@ from callshot.corpus.segments import (
 )
 from callshot.errors import InputError
 from callshot.fewshot.folds import check_folds, complete_shots, count_classes
+from callshot.storage import to_path
 from files_of_other_tools import textgrid
 from rows_of_spans import list_rows, make_row, make_spans
 from sounds import BAD_KINDS, record, record_badly
@@ -341,6 +343,36 @@ def test_detections_of_a_scan_are_annotations_only_where_its_folder_is_given(tmp
     (scan / "scan.json").write_text(json.dumps({"files": files}))
     assert segment_corpus(tmp_path).segments["label"] == ["roar"]
     assert segment_corpus(tmp_path, annotations=scan).segments["label"] == ["blow"]
+    # A folder of several scans.
+    scan.rename(tmp_path / "first")
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    (tmp_path / "first").rename(scans / "first")
+    assert segment_corpus(tmp_path, annotations=scans).segments["label"] == ["blow"]
+
+
+def test_input_files_are_without_those_that_a_folder_above_lists(tmp_path):
+    inner = tmp_path / "scans" / "a" / "audacity"
+    inner.mkdir(parents=True)
+    files = {}
+    for name in ("events.csv", "audacity/x.txt"):
+        (inner.parent / name).write_text(name)
+        files[name] = hashlib.sha256(name.encode()).hexdigest()
+    facts = inner.parent / "scan.json"
+    facts.write_text(json.dumps({"files": files}))
+    found = {*find_input_files(tmp_path / "scans")}
+    assert found == {facts, inner / "x.txt", inner.parent / "events.csv"}
+    for folder in (tmp_path, tmp_path / "scans", inner.parent):
+        assert not [*find_input_files(folder, detections=False)]
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    store.put(str(tmp_path / "scans"), "/seasons", recursive=True)
+    try:
+        remote = to_path("memory://seasons")
+        assert len([*find_input_files(remote)]) == 3
+        assert not [*find_input_files(remote, detections=False)]
+    finally:
+        store.rm("/seasons", recursive=True)
 
 
 @pytest.mark.parametrize("check", [True, False])

@@ -534,7 +534,14 @@ def read_corpus_annotations(
     if path.is_dir():
         follow_links = annotation_options.follow_links
         excluded = annotation_options.exclude
-        files = [*find_input_files(path, exclude=excluded, follow_links=follow_links)]
+        files = [
+            *find_input_files(
+                path,
+                detections=annotations is not None,
+                exclude=excluded,
+                follow_links=follow_links,
+            )
+        ]
         if annotations is None and library.is_single:
             # One recording was given: keep the files beside it that belong to no other recording.
             neighbours = find_recordings(library.root, follow_links=follow_links)
@@ -735,29 +742,32 @@ def find_input_files(
     folder: Path,
     *,
     audio: bool = False,
+    detections: bool = True,
     exclude: Iterable[Path] = (),
     follow_links: bool = False,
 ) -> Iterator[Path]:
     """Yield the files of a folder that a user may have put there, without output of callshot.
 
-    Audio files are yielded only with `audio`. `exclude` lists files and folders to ignore. A file
-    is output if a manifest of callshot beside it lists its name with its checksum, or if it is in
-    the folder that `callshot label` keeps. Detections of a scan are output too, unless `folder` is
-    that of the scan.
+    Audio files are yielded only with `audio`, and what a scan found only with `detections`.
+    `exclude` lists files and folders to ignore. A file is output if a manifest of callshot in its
+    folder, or above, lists it with its checksum, or if it is in the folder that `callshot label`
+    keeps.
     """
+    root = folder.absolute()
+    manifests = MANIFESTS if detections else (*MANIFESTS, SCAN_FACTS)
     ignored = {path.absolute() for path in exclude}
-    visited = set()
+    visited = {*root.parents}
     for path in find_files(folder, follow_links=follow_links):
-        parent = path.parent.absolute()
-        if parent not in visited:
+        absolute = path.absolute()
+        # A manifest may list files of folders below its own: from the root downwards.
+        for parent in reversed(absolute.parents):
+            if parent in visited:
+                continue
             visited.add(parent)
-            for name in MANIFESTS:
+            for name in manifests:
                 ignored |= _list_output(parent / name)
-            if parent != folder.absolute():  # else a user gave the folder of a scan
-                ignored |= _list_output(parent / SCAN_FACTS)
             if (parent / DECISIONS).is_file():
                 ignored.add(parent / FOUND)
-        absolute = path.absolute()
         is_ignored = not ignored.isdisjoint([absolute, *absolute.parents])
         is_wanted = audio or path.suffix.lower() not in SUFFIXES
         if is_wanted and not is_ignored and not path.is_dir():
