@@ -142,6 +142,20 @@ def test_times_that_the_user_gave_go_before_those_with_a_known_name(tmp_path):
     text = "label,offset,duration\nroar,3,1\n"
     with pytest.raises(InputError, match="'offset' is end_s, but no column is start_s"):
         read(tmp_path, text, columns={"end_s": "offset"})
+    for columns, message in (
+        ({"end_s": "x"}, "'x' is end_s, but no column is start_s"),
+        ({"start_s": "x"}, "'x' is start_s, but no column is end_s"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(tmp_path, "label,start_frame,end_frame,x\n", columns=columns)
+    text = "label,start_s,end_s,x{}\nroar,1,2,200,100\n"
+    columns = {"end_frame": "x"}
+    (one,) = read(tmp_path, text.format(",start_frame"), columns=columns).annotations
+    assert (one.in_frames, one.start_s, one.end_s) == (True, 100.0, 200.0)
+    with pytest.raises(
+        InputError, match="'x' is end_frame, but no column is start_fra"
+    ):
+        read(tmp_path, text.format(",y"), columns=columns)
 
 
 def test_other_columns_become_extra_cells(tmp_path):
@@ -271,6 +285,17 @@ def test_whole_recordings_frames_and_extra_cells_are_read_back(tmp_path):
         ([call(), call(path=None)], "some annotations name their recording or count"),
         ([call(path=None, recording="g")], "some annotations name their recording"),
         ([call(), call(in_frames=True)], "or count frames, and some do not"),
+        (
+            [
+                call(
+                    start_s=5.0,
+                    end_s=9.0,
+                    in_frames=True,
+                    extra={"begin": 1, "stop": 2},
+                )
+            ],
+            r"count frames, but would be read as seconds, .* \('begin', 'stop'\)",
+        ),
         ([call(extra={" ": "x"})], "extra column ' ' has the name of another column"),
     ],
 )

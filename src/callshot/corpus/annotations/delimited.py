@@ -249,10 +249,10 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
         columns.pop("end_s", None)
     if "start_s" not in columns or "end_s" in columns:
         columns.pop("duration_s", None)
-    are_frames_given = "start_frame" in given and given.keys().isdisjoint(SECONDS)
-    use_frames = are_frames_given or not _has_seconds(columns)
+    are_frames_given = not given.keys().isdisjoint(FRAMES)
+    use_frames = columns.keys() >= {*FRAMES} and not _has_seconds(columns)
     unused: tuple[str, ...] = ()
-    if use_frames and columns.keys() >= {*FRAMES}:
+    if given.keys().isdisjoint(SECONDS) and (are_frames_given or use_frames):
         unused = (*SECONDS, "duration_s")
     elif not columns.keys().isdisjoint(SECONDS):
         unused = FRAMES
@@ -399,6 +399,11 @@ def write(rows: Rows, path: Path) -> str:
         columns["path" if is_unclear else "recording"] = "path"
     columns |= {times[0]: "start_s", times[1]: "end_s", "label": "label"}
     columns |= {name: name for name in extra}
+    if times[0] not in _find_columns([*columns], AnnotationOptions()):
+        raise OutputError(
+            f"{path}: the annotations count frames, but would be read as seconds, from their other "
+            f"columns ({list_names(extra)}); write them without these"
+        )
     table: list[list[Cell]] = [list(columns)]
     for row in rows:
         cells = dict(row)
