@@ -157,7 +157,9 @@ def verify_files(
                 continue
         except InputError as error:
             damage = str(error).removeprefix(f"{path}: ").partition(";")[0]
-            if isinstance(error.__cause__, OSError):
+            cause = error.__cause__
+            # Of a failing disk (EIO), the record is damaged as a chunk would be.
+            if isinstance(cause, OSError) and cause.errno != errno.EIO:
                 yield Finding(path, "damaged", f"{damage}; correct that and run again")
                 continue
         if not damage:

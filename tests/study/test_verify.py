@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot.encoders.store import Store
+from callshot.encoders.store import FINGERPRINT, Store
 from callshot.errors import InputError, OptionError
 from callshot.records import FAILURES, Finding
 from callshot.study.verify import verify_path
@@ -159,6 +159,22 @@ def test_repair_does_not_set_aside_what_the_system_does_not_let_it_read(
     expected = "cannot be read (Permission denied); correct that and run again"
     assert (finding.state, finding.reason) == ("damaged", expected)
     assert finding.path.exists()
+
+
+def test_a_record_on_a_failing_disk_is_set_aside_as_a_shard_is(study, monkeypatch):
+    record = min((study / "store").glob(f"*/{FINGERPRINT}"))
+    read_bytes = Path.read_bytes
+
+    def fail(path):
+        if path == record:
+            raise OSError(errno.EIO, "Input/output error")
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    findings = [*verify_path(study / "store", repair=True)]
+    (finding,) = [one for one in findings if one.path == record]
+    assert finding.reason.startswith("cannot be read (Input/output error); it was set")
+    assert not record.exists()
 
 
 def test_a_shard_without_a_checksum_in_its_name_is_not_from_callshot(tmp_path):
