@@ -115,8 +115,8 @@ def embed(
     """Embed segments with a frozen encoder; with a `mix`, in background of a site.
 
     `name` is the name of the encoder in results, `audio` the folder of the recordings, where they
-    are not those that the encoder and the segments have. Sequences are of the segments alone: they
-    cannot be written with a mix.
+    are not those that the encoder and the segments have. Sequences are of the segments alone:
+    with a mix, none are written.
     """
     if name is not None:
         check_title(name, "name")

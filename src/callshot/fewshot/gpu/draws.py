@@ -218,9 +218,9 @@ def _draw_supports(
 class SupportDrawer:
     """Draws the supports of one split on a GPU.
 
-    The first drawn[n] shots leave a choice of exemplars of class n, of which steps[n] are drawn; at
-    the other shots the class gives its whole pool. With `nested`, all exemplars of the largest
-    support are drawn, also where there is no choice.
+    The first shots_drawn[n] shots leave a choice of exemplars of class n, of which steps[n] are
+    drawn; at the other shots the class gives its whole pool. With `nested`, all exemplars of the
+    largest support are drawn, also where there is no choice.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class SupportDrawer:
         self.gpu = self.on_gpu.gpu
         sizes = split.pool_sizes
         self.distinct = engine.protocol.distinct or spread.rank is not None
-        # Of each class: for how many of the shots it has enough exemplars.
+        # Of each class: how many of the shots leave a choice of exemplars.
         self.shots_drawn = np.full(len(sizes), len(shots))
         if self.distinct:
             self.shots_drawn = np.searchsorted(shots, sizes)
@@ -326,7 +326,7 @@ class SupportDrawer:
         """Return memory for the supports of every class; their exemplars are not drawn yet.
 
         slots[n, k − 1] is the row of the results that the first k exemplars of class n give, −1 if
-        k is not one of the shots.
+        k is not one of the shots, or takes the whole pool.
         """
         longest = max(int(self.steps.max()), 1)
         slots = np.full((len(self.steps), longest), -1)

@@ -84,8 +84,8 @@ class SplitScorer(SupportDrawer):
     ) -> None:
         """Fill in the logits of a slice of the queries in `out`, (shots, classes, queries · draws).
 
-        `supports` are random draws, for the shots below the size of a class's pool; `pools` are
-        whole pools, for the other shots.
+        `supports` are random draws, for the shots that leave a choice; `pools` are whole pools, for
+        the other shots.
         """
         products = self.on_gpu.products(self.split, queries)
         first = queries.start * draws
