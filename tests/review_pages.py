@@ -139,6 +139,9 @@ LOW_CONTRASTS = """() => {
 }"""
 
 
+EMPTY_PAGE = {"body": '<link rel="icon" href="data:,">', "content_type": "text/html"}
+
+
 def open_window(browser, **options):
     """Open a window whose pages note what they wait for."""
     context = browser.new_context(**options)
@@ -158,9 +161,12 @@ def use_page(context):
             other.close()
         page.unroute_all()
         if page.url.startswith("http"):
-            # Where no script runs, which could save something again.
-            page.goto(urljoin(page.url, "/assets/icon.svg"))
+            # Where no script runs, which could save something again, and no icon is asked for.
+            empty = urljoin(page.url, "/empty")
+            page.route(empty, lambda route: route.fulfill(**EMPTY_PAGE))
+            page.goto(empty)
             page.evaluate("localStorage.clear(); sessionStorage.clear()")
+            page.unroute_all()
         page.set_viewport_size(LAPTOP)
         page.emulate_media(color_scheme="light", reduced_motion="no-preference")
         page.mouse.move(0, 0)
