@@ -420,11 +420,11 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     os.killpg(process.pid, signal.SIGINT)
-    lines = process.communicate(timeout=20)[1].splitlines()
+    lines = process.communicate(timeout=60)[1].splitlines()
     assert process.returncode == -signal.SIGINT
     assert lines[-1].startswith("callshot: interrupted;")
     assert len(lines) == 2  # the first has the number of workers
-    psutil.wait_procs(children, timeout=10)
+    psutil.wait_procs(children, timeout=60)
     assert not [child for child in children if child.is_running()]
 
 
