@@ -759,8 +759,9 @@ def find_input_files(
     visited = {*root.parents}
     for path in find_files(folder, follow_links=follow_links):
         absolute = path.absolute()
+        parents = [*absolute.parents]
         # A manifest may list files of folders below its own: from the root downwards.
-        for parent in reversed(absolute.parents):
+        for parent in reversed(parents):
             if parent in visited:
                 continue
             visited.add(parent)
@@ -768,7 +769,7 @@ def find_input_files(
                 ignored |= _list_output(parent / name)
             if (parent / DECISIONS).is_file():
                 ignored.add(parent / FOUND)
-        is_ignored = not ignored.isdisjoint([absolute, *absolute.parents])
+        is_ignored = not ignored.isdisjoint([absolute, *parents])
         is_wanted = audio or path.suffix.lower() not in SUFFIXES
         if is_wanted and not is_ignored and not path.is_dir():
             yield path
