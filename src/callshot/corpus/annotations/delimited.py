@@ -249,10 +249,11 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
         columns.pop("end_s", None)
     if "start_s" not in columns or "end_s" in columns:
         columns.pop("duration_s", None)
+    are_seconds_given = not given.keys().isdisjoint(SECONDS)
     are_frames_given = not given.keys().isdisjoint(FRAMES)
-    use_frames = columns.keys() >= {*FRAMES} and not _has_seconds(columns)
+    has_frames_only = columns.keys() >= {*FRAMES} and not _has_seconds(columns)
     unused: tuple[str, ...] = ()
-    if given.keys().isdisjoint(SECONDS) and (are_frames_given or use_frames):
+    if not are_seconds_given and (are_frames_given or has_frames_only):
         unused = (*SECONDS, "duration_s")
     elif not columns.keys().isdisjoint(SECONDS):
         unused = FRAMES
