@@ -78,7 +78,7 @@ def test_shots_may_be_a_number_a_list_or_text():
     [
         ({"seeed": 3}, r"seeed: unknown option; did you mean seed\?"),
         ({"random_state": 3}, "random_state: unknown option; known: shots"),
-        ({"spred": "shared"}, r"spred: unknown option; did you mean spread\?"),
+        ({"sprd": "shared"}, r"sprd: unknown option; did you mean spread\?"),
         ({"whole_pool": True}, 'whole_pool: use shots="1-40,all"'),
         ({"spreads": ("shared",)}, "spreads: use spread"),
         ({"spread": "foo"}, "spread: expected one of all, total, .*, got 'foo'"),
