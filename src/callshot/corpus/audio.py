@@ -137,10 +137,7 @@ class Reader(FrameReader):
     def _read_samples(
         self, first_sample: int, last_sample: int, rate_hz: int, channel: int | None
     ) -> Signal:
-        """Return the samples at `rate_hz` from the first up to the last, resampled if need be.
-
-        `channel` counts from 0; None is the mean of all channels.
-        """
+        """Return samples of one channel (None: the mean) at `rate_hz`, resampled if need be."""
         recording = self.recording
         ratio = Fraction(recording.rate_hz) / rate_hz  # frames per sample
         if ratio == 1:
@@ -164,10 +161,7 @@ class Reader(FrameReader):
         return resampled[first_sample - begin_sample : last_sample - begin_sample]
 
     def read_decodable(self, start_s: float, end_s: float, **reading: Any) -> Signal:
-        """Return a span as `read` does; if the file is damaged within it, the part before that.
-
-        Raises DamagedAudio if nothing of the span is before the damage.
-        """
+        """Read a span up to damage in it; DamagedAudio if nothing is before the damage."""
         read = partial(self.read, start_s, end_s, **reading)
         try:
             return read()
@@ -185,11 +179,7 @@ class Reader(FrameReader):
     def _read_channel(
         self, first: int, last: int, channel: int | None
     ) -> Iterator[Signal]:
-        """Yield the frames from `first` up to `last` as one channel, in blocks.
-
-        `channel` counts from 0; None is the mean of all channels. Raises InputError at the first
-        sample that is not finite.
-        """
+        """Yield one channel (None: the mean) in blocks; InputError at a sample not finite."""
         for position, block in self.read_blocks(first, last):
             if channel is None:
                 # In float64, so that the mean of equal channels is that channel.
@@ -207,11 +197,7 @@ class Reader(FrameReader):
 
 
 def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
-    """Return the last sample, at most `sample`, that is at the time of a frame of the file.
-
-    `ratio` is how many frames a sample lasts. If no sample nearby is at the time of a frame, return
-    the one that is nearest to a frame.
-    """
+    """Return the last sample up to `sample` at a frame, or the one nearest to a frame."""
     if sample <= 0:
         return 0
     step = ratio.denominator  # every so many samples, one coincides with a frame
@@ -239,10 +225,7 @@ def parse_band(text: str) -> tuple[float, float]:
 
 @cache
 def design_filter(low_hz: float, high_hz: float, rate_hz: int) -> NDArray[np.float64]:
-    """Return the taps of a symmetric FIR filter for a band of frequencies, an odd number of them.
-
-    An edge at 0 Hz, or at half the rate and above, does not filter.
-    """
+    """Return an odd number of symmetric taps; an edge at 0 Hz or from rate / 2 does not filter."""
     from scipy.signal import firwin, kaiserord  # its import takes a second
 
     edges_hz = [edge_hz for edge_hz in (low_hz, high_hz) if 0 < edge_hz < rate_hz / 2]

@@ -142,11 +142,7 @@ class MendedFile:
 
 
 def find_unfinished_data(file: BinaryIO) -> int | None:
-    """Return the offset of the size of the data chunk in a WAV header, if that size is too small.
-
-    It is too small if sound goes on after the chunk, because a recorder did not finish the header.
-    Return None for all other files.
-    """
+    """Return where a WAV header has the size of its data, if sound goes on after it."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     head = file.read(12)
@@ -173,10 +169,7 @@ def find_unfinished_data(file: BinaryIO) -> int | None:
 
 
 def _is_sound(file: BinaryIO, position: int, size: int) -> bool:
-    """Return whether the bytes from a position on are sound: no chunk, no tag, not only zeros.
-
-    `size` is that of the whole file.
-    """
+    """Return whether the bytes from a position on are sound: no chunk, no tag, not only zeros."""
     file.seek(position)
     start = file.read(9)
     # Chunks of odd length should be followed by a byte; some programs leave it out.
@@ -191,11 +184,7 @@ def _is_sound(file: BinaryIO, position: int, size: int) -> bool:
 
 
 def count_missing_bytes(file: BinaryIO) -> int | None:
-    """Return how many bytes an MP3 file lacks, compared with its Xing, Info or VBRI header.
-
-    Return None if it has no such header, or one without a number of frames: then the length that
-    libsndfile gives is an estimate.
-    """
+    """Return how many bytes an MP3 file lacks; None if its header counts no frames."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     position = 0  # of the first frame, after all tags
@@ -233,7 +222,6 @@ class FrameReader:
     """
 
     def __init__(self, path: Path, name: str, source_rate_hz: float | None) -> None:
-        """Open a file, `name` in errors; `source_rate_hz` replaces the rate in its header."""
         self._path = path
         self._name = name
         self._position = 0
@@ -261,10 +249,7 @@ class FrameReader:
         return InputError(f"{self._name}: {text}")
 
     def read_blocks(self, first: int, last: int) -> Iterator[Block]:
-        """Yield the frames from `first` up to `last` in blocks, each with its first frame.
-
-        Raises DamagedAudio if they cannot be decoded to the end.
-        """
+        """Yield frames in blocks, each with its first frame; DamagedAudio if some are damaged."""
         try:
             # Take what the cache has; `first` moves on to the next frame that is needed.
             if self._cache and first >= self._cache[0][0]:
@@ -400,10 +385,7 @@ class FrameReader:
         return count
 
     def _count_frames(self, frames: int, *, is_unknown: bool) -> int:
-        """Decode the file, if its length is unknown, or else look for damage, and count frames.
-
-        `frames` is what the header says.
-        """
+        """Count frames by decoding, or in a FLAC file up to damage; `frames`: by the header."""
         if is_unknown:
             # What follows damage counts as beyond the end of the recording.
             count = self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES)
@@ -420,10 +402,7 @@ class FrameReader:
         return frames
 
     def _decode(self, position: int, last: int, size: int) -> int:
-        """Decode from `position` up to `last`, in blocks of `size` frames, and drop the audio.
-
-        Return the frame where decoding ended: `last`, the end of the file, or damage before it.
-        """
+        """Decode up to `last`, drop the audio, and return the frame where decoding ended."""
         with (
             self._open_apart(self._open) as handle,
             suppress(soundfile.SoundFileError),  # the damage
@@ -468,10 +447,7 @@ class FrameReader:
             self._read_block(frame)
 
     def _read_block(self, last: int) -> Signal:
-        """Return the next frames as (frames, channels), at most up to `last`.
-
-        Those of a sequential file stay in the cache for some seconds.
-        """
+        """Return the next frames, at most up to `last`, as (frames, channels)."""
         size = SEQUENTIAL_BLOCK_FRAMES if self._is_sequential else BLOCK_FRAMES
         count = min(size, last - self._position)
         block: Signal = self._handle.read(count, dtype="float32", always_2d=True)
@@ -516,10 +492,7 @@ class FrameReader:
             self._stream = stream
 
     def _open(self) -> "_SoundFile":
-        """Open the file in libsndfile: by its path, or through a stream that is mended or remote.
-
-        Raises InputError if libsndfile cannot read it as audio.
-        """
+        """Open by path, or through a stream that is mended or remote; InputError if not audio."""
         if self._mend is not None:
             source = self._mend(self._open_bytes())
         elif is_remote(self._path):

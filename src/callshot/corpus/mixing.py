@@ -48,10 +48,7 @@ def mix_example(
     rate_hz: int,
     snrs_db: Sequence[float] = SNRS_DB,
 ) -> list[Signal]:
-    """Return a call mixed into background once for each signal-to-noise ratio.
-
-    `name` alone decides which of the backgrounds are used, so the order of examples has no effect.
-    """
+    """Mix a call once at each ratio into backgrounds that its `name` alone decides."""
     numbers = choose_backgrounds(name, len(snrs_db), len(backgrounds))
     mixed = []
     for number, snr_db in zip(numbers, snrs_db, strict=True):
@@ -224,11 +221,7 @@ def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
 
 
 def find_quiet_spans(folder: Path, calls: Spans) -> tuple[Spans, dict[str, float]]:
-    """Find background: the quieter half of spans that are spread over the recordings in a folder.
-
-    Return them, and the length of each recording in seconds, by path. They are read at the rate
-    and from the channel of the first of the `calls`.
-    """
+    """Return quiet spans of a folder, read like the `calls`, and the length of each recording."""
     library = find_recordings(folder)
     readable, errors = probe_recordings(library)
     durations_s = {
@@ -294,7 +287,7 @@ def distribute_spans(
 
 
 def choose_quieter(powers: Mapping[int, float]) -> list[int]:
-    """Return the numbers of the quieter half of spans, sorted; `powers` has the power of each.
+    """Return the sorted numbers of the quieter half of spans, from the power of each.
 
     >>> choose_quieter({0: 3.0, 4: 1.0, 7: 2.0})
     [4, 7]

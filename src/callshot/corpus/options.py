@@ -100,10 +100,7 @@ class Corpus:
         } or None
 
     def spell(self, label: str) -> str:
-        """Return a label as the corpus spells it.
-
-        If it has the letters of a label in the list, that is returned. Other labels become lower
-        case, without punctuation, with the corpus's joint between words.
+        """Return a label as listed, or in lower case with the corpus's joint between words.
 
         >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2")
         'longroar-rumble'
@@ -183,10 +180,7 @@ def make_annotation_options(
     exclude: Sequence[Path] = (),
     **options: Any,
 ) -> AnnotationOptions:
-    """Return the options of reading annotations; those that are not given have their defaults.
-
-    `rename` has new labels by old ones, or is a file of them, which is then no annotation file.
-    """
+    """Return AnnotationOptions; `rename` may be a file, which is then no annotation file."""
     excluded = tuple(exclude)
     if isinstance(rename, str | Path):
         excluded += (Path(rename),)
@@ -201,12 +195,7 @@ def make_annotation_options(
 
 
 def read_source(given: Given, exclude: Sequence[Path] = ()) -> dict[str, Any]:
-    """Return the keyword arguments of `segment_corpus` for the options that a user gave.
-
-    `given` has them by name, from the command line, a study file or Python. Options of cutting
-    segments that are missing have the defaults of the corpus, if it is a known one. `exclude` has
-    paths that hold no annotations.
-    """
+    """Return the arguments of `segment_corpus` for options by name, with a corpus's defaults."""
     name = given.get("corpus")
     corpus = None if name is None else find_corpus(name)
     cutting = select_options(given, CuttingOptions)

@@ -81,7 +81,6 @@ class Library:
     _by_ending: PathIndex = field(default_factory=lambda: defaultdict(list), repr=False)
 
     def __post_init__(self) -> None:
-        """Index the paths by all their endings, with and without suffix."""
         for path in self.paths:
             for ending in _list_endings(path):
                 self._by_ending[ending].append(path)
@@ -167,10 +166,7 @@ class Library:
         )
 
     def _choose(self, name: str, paths: Iterable[str]) -> str:
-        """Return the one of `paths` that a name means; raise InputError if it may mean several.
-
-        A path that the name ends in as written, with case and suffix, goes before others.
-        """
+        """Return the path that a name means: the only one, or the only one it ends in."""
         candidates = sorted(set(paths))
         exact = [path for path in candidates if name.endswith(path)]
         if len(exact) == 1:
@@ -286,10 +282,7 @@ def window_spans(
 
 
 def warn_left_out(reasons: Sequence[str], noun: str, plural: str = "") -> None:
-    """Warn how many things were left out, with the first reason.
-
-    `noun` names one of them, `plural` several if that is not `noun` with an s.
-    """
+    """Warn how many things were left out, with the first reason."""
     if reasons:
         count = count_text(len(reasons), noun, plural)
         warnings.warn(f"{count} left out, the first: {reasons[0]}", stacklevel=3)
@@ -300,15 +293,11 @@ def probe_recordings(
     source_rate_hz: float | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Recordings, Errors]:
-    """Read the header of every recording; return the readable ones and the errors, by path.
-
-    `source_rate_hz` replaces the sample rate in the headers.
-    """
+    """Read all headers; return readable recordings and errors, by path."""
     recordings = {}
     errors = {}
 
     def read_header(path: str) -> Recording | InputError:
-        """Return the header of a recording, or the error, so that others are still read."""
         try:
             return probe(library.root / path, path, source_rate_hz)
         except InputError as error:
@@ -338,10 +327,7 @@ def unmatched_folders(name: str, path: str) -> str:
 
 
 def check_exists(path: Path, expected: str) -> None:
-    """Raise InputError if a path that the user gave does not exist or cannot be used.
-
-    `expected` says in the message what the path should be.
-    """
+    """Raise InputError if a path does not exist; `expected` says what it should be."""
     try:
         str(path).encode()
         path.stat()
@@ -519,11 +505,7 @@ def read_corpus_annotations(
     annotation_options: AnnotationOptions,
     progress: Progress = no_progress,
 ) -> CorpusAnnotations:
-    """Read the annotations of a library from a file or folder.
-
-    Without `annotations` they are looked for beside the recordings; if there are none, recordings
-    are labelled by the names of their folders.
-    """
+    """Read a file or folder, files beside the recordings, or the names of their folders."""
     if format == FOLDERS:
         return _label_by_folder(library, "asked for")
     if format != "auto":
@@ -579,10 +561,7 @@ def read_corpus_annotations(
 
 
 def refuse_labels(annotations: Path, recordings: Path) -> None:
-    """Raise InputError if a folder has what `callshot label` saved, which is no annotation file.
-
-    It may be the folder of the annotations, or the folder `labels` inside that of the recordings.
-    """
+    """Raise InputError if a folder has what `callshot label` saved, which is no annotation file."""
     for folder in (annotations, recordings / "labels"):
         if (folder / DECISIONS).is_file():
             raise InputError(
@@ -626,11 +605,7 @@ def _read_folder(
     annotation_options: AnnotationOptions,
     progress: Progress,
 ) -> None:
-    """Add the annotations in `files`, which are under `folder`, to `result`.
-
-    Files that are not read become skipped files with a reason, if they have a suffix of
-    annotations. Raise InputError if a recording is annotated in two formats.
-    """
+    """Add the annotations in `files`; InputError if a recording is annotated in two formats."""
     # By recording: the first file of each format that annotates it.
     formats = defaultdict[str, dict[str, Path]](dict)
     likely = {path for path in files if path.name.lower().endswith(ANNOTATION_SUFFIXES)}
@@ -674,13 +649,7 @@ def _read_folder(
 
 
 def _reject_namesakes(result: CorpusAnnotations) -> None:
-    """Reject rows that may be of another recording with the same file name.
-
-    `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one `x.wav`:
-    rows are rejected if their name for a recording has folders that its path lacks, and other rows
-    name it with other folders. The folder of the library itself may be in a name. Recordings that
-    were found by their file name alone are noted.
-    """
+    """Reject rows with other folders than their recording where other rows fit it better."""
     # By path of a recording, and by each name that rows give it: folders that the path lacks.
     unmatched = defaultdict[str, dict[str, str]](dict)
     for row in result.rows:
@@ -720,10 +689,7 @@ def _reject_namesakes(result: CorpusAnnotations) -> None:
 
 
 def _list_output(manifest: Path) -> set[Path]:
-    """Return a manifest of callshot and the files that it lists, if these are unchanged.
-
-    Without a readable manifest the set is empty.
-    """
+    """Return a manifest and the unchanged files that it lists; empty if it cannot be read."""
     try:
         checksums = json.loads(manifest.read_bytes())["files"].items()
     except DAMAGED_MANIFEST:

@@ -76,11 +76,7 @@ def write_segmentation(
     metadata: Mapping[str, str],
     categories: Mapping[str, str] | None,
 ) -> list[str]:
-    """Write segments, with metadata in their file, and rejects; return the names of the files.
-
-    The categories of labels, and segments whose audio is in several recordings, are written if
-    there are any.
-    """
+    """Write segments, rejects, and any categories and duplicates; return the names of files."""
     write_parquet(segmentation.segments.frame, folder / SEGMENTS, metadata)
     left_out = [*segmentation.rejects, *segmentation.skipped_files]
     write_rejects(left_out, folder / REJECTS)
@@ -178,11 +174,7 @@ def describe_inputs(
     *,
     root: Path | None = None,
 ) -> list[dict[str, str]]:
-    """Return role, file and sha256 of every annotation file and of all recordings with segments.
-
-    `root` is the folder of the recordings, if the caller has it open already. Paths of files below
-    it are relative to it.
-    """
+    """Return role, file (below `root` relative to it) and sha256 of all input files."""
     root = root or to_path(segmentation.audio)
     calls = segmentation.calls
     rows = [
@@ -218,11 +210,7 @@ def _find_input(root: Path, file: str) -> Path:
 
 
 def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
-    """Yield the state of each file that segments were made from: ok, missing or damaged.
-
-    `provenance` has the entries of `describe_inputs` under `inputs`; `root` is the folder of the
-    recordings.
-    """
+    """Yield the state of each of the `inputs` in a provenance: ok, missing or damaged."""
     for entry in provenance.get("inputs", ()):
         path = _find_input(root, entry["file"])
         expected = entry["sha256"]
@@ -246,11 +234,7 @@ def inspect_corpus(
     folds: int | None = None,
     **options: Any,
 ) -> Inspection:
-    """Read the headers and annotations of a folder, and count the labels that can be evaluated.
-
-    Folds in the annotations are used as they are; otherwise there are `folds` folds, by default as
-    many as the corpus has. `options` are those of `segment_corpus`.
-    """
+    """Read headers and annotations, and count the labels that folds would evaluate."""
     segmentation = segment_corpus(
         audio, annotations, corpus=corpus, check=False, **options
     )

@@ -94,13 +94,7 @@ def segment_corpus(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
-    """Cut recordings into segments by their annotations.
-
-    Each annotation becomes a segment or a reject with a reason; nothing is dropped in silence. The
-    parameters are those of `callshot.segment`. Without `check`, audio is not read, and unreadable
-    segments are found later. `known` has recordings by path, if their headers are known: then no
-    audio file is looked for.
-    """
+    """Cut recordings by their annotations; `known` recordings need no audio, which is not read."""
     # Labels are renamed by the user, then spelt as the corpus does.
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
@@ -283,10 +277,7 @@ def audio_root(audio: Path) -> Path:
 
 
 def _choose_groups(annotations: Sequence[Row]) -> dict[str, str]:
-    """Map each audio file to its group of files: the one that most of its rows name.
-
-    Files of one group stay together in folds. Files whose rows name no group are left out.
-    """
+    """Map each audio file to the group of files, kept in one fold, that most of its rows name."""
     pairs = [(row["path"], row["recording"]) for row in annotations if row["recording"]]
     groups: dict[str, str] = {}
     # Sorted, so that the order of rows does not decide between equal counts.
@@ -361,11 +352,7 @@ def make_calls(
 
 
 def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
-    """Return start and end of an annotation in seconds; raise InputError if it is beyond the end.
-
-    A header may announce a longer recording than can be decoded. A span that fits the announced
-    length, but not the true one, is shortened to the true end.
-    """
+    """Return start and end in seconds, cut where only the header is longer, or an error."""
     length_s = recording.duration_s
     start_s, end_s = to_seconds(annotation, recording)
     announced_s = recording.announced_s or 0.0
@@ -381,11 +368,7 @@ def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
 
 
 def to_seconds(annotation: Row, recording: Recording) -> tuple[float, float]:
-    """Return start and end of an annotation in seconds.
-
-    Times of an annotation with `in_frames` are numbers of frames. Without an end it is on the whole
-    recording.
-    """
+    """Return start and end in seconds; without an end it is the whole recording."""
     units_per_s = recording.rate_hz if annotation.get("in_frames") else 1.0
     end_s = recording.duration_s
     if annotation["end_s"] is not None:
@@ -472,11 +455,7 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
 def check_audio(
     segmentation: Segmentation, segments: Spans, threads: int | None, progress: Progress
 ) -> Segmentation:
-    """Read the audio of all segments; turn unreadable ones into rejects.
-
-    `segments` are those of the segmentation, with ORIGIN_COLUMNS, which rejects need. Silence,
-    clipping, damaged files, and audio that is also in another recording are noted.
-    """
+    """Read all `segments`, which have ORIGIN_COLUMNS; unreadable ones become rejects."""
     readable = []  # rows of segments
     peaks = []  # of each readable segment
     checksums = []
@@ -566,10 +545,7 @@ def check_any_segments(segmentation: Segmentation) -> None:
 
 
 def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:
-    """Group rejects by reason, the most frequent reason first.
-
-    Reasons that differ only in names and numbers of a row are the same.
-    """
+    """Group rejects by the words of their reasons, without names and numbers; the largest first."""
     by_reason = defaultdict[str, list[Reject]](list)
     for reject in rejects:
         # Names and numbers have quotes and digits: only words of letters are compared.
@@ -584,11 +560,7 @@ def describe_doubts(
     recordings: Recordings,
     corpus: Corpus | None,
 ) -> Iterator[str]:
-    """Yield notes about possible mistakes of the user.
-
-    They are a minimum length that most calls are below, labels that look alike, wrong headers, and
-    labels that a known corpus does not have. `recordings` are by path.
-    """
+    """Yield notes on a high minimum, labels that look alike, wrong headers and unknown labels."""
     minimum_s = options.min_length_s
     lengths_s = np.sort(calls.durations_s)
     if 2 * (lengths_s < minimum_s).sum() > len(lengths_s):

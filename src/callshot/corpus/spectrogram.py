@@ -30,11 +30,7 @@ def measure_spectrogram(
     width: int,
     window_s: float,
 ) -> FloatArray:
-    """Return the level of each pixel in dB as (height, width), the highest frequencies first.
-
-    `edges_hz` has the height + 1 edges of rows, from low to high; `window_s` is the length of a
-    frame.
-    """
+    """Return the level of each pixel in dB, (height, width), the highest frequencies first."""
     samples = len(signal)
     window = count_window(window_s, rate_hz)
     # Each column is the mean of so many frames, at most half a window apart.

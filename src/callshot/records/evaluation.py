@@ -125,10 +125,7 @@ SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
 def plot_curves(
     curve: pl.DataFrame, metric: str, spread: str | None, ax: Any = None
 ) -> Any:
-    """Draw the mean of every curve against k, with its 98 % interval and the chance level.
-
-    `curve` has the columns of `frames.CURVE`. Return the axes, which are new if none are given.
-    """
+    """Draw the mean of each curve against k, with its 98 % interval; return the axes."""
     from matplotlib import pyplot
 
     check_choice("metric", metric, list(METRIC_NAMES))
@@ -155,10 +152,7 @@ def plot_curves(
 
 
 def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
-    """Return a short table: mAP of every curve with its 98 % interval at a few k, as texts.
-
-    `curve` has the columns of `frames.CURVE`; the result has a row per encoder and classifier.
-    """
+    """Return mAP and its 98 % interval at a few k, a row per encoder and classifier, as texts."""
     spread = preferred_spread(curve["spread"])
     points = curve.filter(metric="map", spread=spread, scoring="all")
     evaluated = points["k"].unique().sort().to_list()
@@ -314,10 +308,7 @@ class Evaluation:
 
     @property
     def largest_class(self) -> tuple[str, float]:
-        """The class with the most queries, and its mean share of the queries of a fold.
-
-        That is the accuracy of always deciding for this class, where queries have one label.
-        """
+        """The largest class and its mean share of queries: what always guessing it scores."""
         classes = self.eligible_classes
         queries = np.array([count.per_fold for count in classes], np.float64)
         shares_of_fold = queries / queries.sum(axis=0)
@@ -326,10 +317,7 @@ class Evaluation:
         return classes[largest].label, float(shares[largest])
 
     def name_classifiers(self, reference: str) -> "Evaluation":
-        """Return the evaluation with "encoder, classifier" in the column encoder of `curve`.
-
-        Rows of the reference classifier have the name of the encoder alone.
-        """
+        """Return `curve` with "encoder, classifier" as encoder, but for the reference."""
         is_reference = pl.col("classifier") == reference
         full_name = pl.format("{}, {}", "encoder", "classifier")
         encoder = pl.when(is_reference).then("encoder").otherwise(full_name)
@@ -444,10 +432,7 @@ class TransferEvaluation(Evaluation):
         return pl.concat(joined)
 
     def list_curves(self, encoder: str) -> dict[str, Frame]:
-        """Return the transfer curve of an encoder and those within both corpora, by their names.
-
-        The classifier is the centroid, or the first one where that was not evaluated.
-        """
+        """Return curves of a reference classifier by name: transfer, target, source."""
         source, target = self.encoder_pairs[encoder]
         curves = {
             f"{self.source_corpus} → {self.corpus}": self.curve.filter(encoder=encoder),

@@ -100,15 +100,7 @@ ALWAYS_BYTES = 64 * 2**20
 
 
 def open_npz(stream: BinaryIO, name: object) -> Any:
-    """Return the arrays of an open `.npz` file, which are read when they are used.
-
-    `name` is the file in errors.
-
-    Raises
-    ------
-    InputError
-        If its arrays are larger than a file of this size can be expected to hold.
-    """
+    """Return arrays, read when used; InputError if they announce far more than the file has."""
     entries: Any = np.lib.npyio.NpzFile(stream, allow_pickle=False)
     size = stream.seek(0, 2)
     limit = max(ALWAYS_BYTES, MAX_GROWTH * size)

@@ -123,10 +123,7 @@ def read_tables(paths: Sequence[Path]) -> list[Vectors]:
 
 
 def _align_rows(first: Vectors, other: Vectors) -> Vectors:
-    """Return another encoder's table in the row order of the first.
-
-    Raise InputError if they have different segments, or differ in recording, label or fold.
-    """
+    """Return another table in the row order of the first; InputError if they disagree."""
     unmatched = sorted(set(first.segment) ^ set(other.segment))
     if unmatched:
         has_it, lacks_it = first.source, other.source
@@ -152,10 +149,7 @@ def _align_rows(first: Vectors, other: Vectors) -> Vectors:
 
 
 def _column(table: Vectors, name: str) -> list[Any]:
-    """Return the values of a column so that those of two tables can be compared.
-
-    The `labels` of a segment are sorted; without folds, the fold of each segment is None.
-    """
+    """Return comparable values of a column: sorted `labels`, None where no folds were given."""
     if name == "fold":
         return [None] * len(table) if table.fold is None else table.fold.tolist()
     column = table.spans[name]
@@ -182,11 +176,7 @@ def write_table(embeddings: Vectors, path: Path, *, corpus: str | None = None) -
 
 
 def stored_checksum(path: Path) -> str:
-    """Return a text that changes if the content of a table changes; empty if it has no checksum.
-
-    It is the checksum that `write_table` wrote, with the dimensions of joined encoders, which
-    decide the scale of vectors.
-    """
+    """Return the checksum of content and joined dimensions; empty if the table has none."""
     metadata = describe_parquet(path).metadata
     checksum = metadata.get(CHECKSUM, "")
     return f"{checksum} {metadata.get('views', '')}" if checksum else ""
@@ -217,10 +207,7 @@ def check_suffix(path: Path) -> None:
 
 
 def check_new_table(path: Path) -> None:
-    """Check, before any work, that a table can be written and replaces no file of others.
-
-    Folders of the path that do not exist are made when the table is written.
-    """
+    """Check, before any work, that a table can be written and replaces no file of others."""
     check_suffix(path)
     check_new_file(path, "table", _is_own_table)
 
@@ -275,10 +262,7 @@ def _read_parquet(path: Path) -> tuple[pl.DataFrame, Metadata]:
 
 
 def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
-    """Read the columns of a table from CSV as text; the metadata are empty.
-
-    A ragged row, and text that is not UTF-8, is an error.
-    """
+    """Read the columns of a table from CSV as text; the metadata are empty."""
     import pyarrow
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
@@ -322,10 +306,7 @@ def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> N
 
 
 def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
-    """Read the columns of a table from arrays in `.npz`, and encoder and corpus as metadata.
-
-    `embedding` is a matrix, (segments, dimensions); all other columns become text.
-    """
+    """Read columns, of text but for the matrix `embedding`; encoder and corpus become metadata."""
     columns = {}
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = open_npz(stream, path)
@@ -376,10 +357,7 @@ def write_sequences(
 def _sequence_frames(
     segments: Sequence[str], sequences: Iterator[Frames]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a table of sequences, 64 segments at a time.
-
-    `sequences` has one of each segment, (frames, dimension).
-    """
+    """Yield the rows of a table of sequences, 64 segments at a time."""
     for start in range(0, max(1, len(segments)), SEQUENCES_PER_WRITE):
         names = segments[start : start + SEQUENCES_PER_WRITE]
         batch = list(islice(sequences, len(names)))

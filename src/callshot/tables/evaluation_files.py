@@ -98,10 +98,7 @@ TRANSFER_FILES = (VALUES_FILE, *(f"{name}.csv" for name in TRANSFER_TABLES))
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read a CSV file that `write_csv_frame` wrote, with the types of the schema.
-
-    The caller has compared its checksum, so that cells are known to be valid.
-    """
+    """Read what `write_csv_frame` wrote, with the types of the schema; its checksum is right."""
     cells = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
     if cells.columns != list(schema):  # of another version
         raise InputError(
@@ -162,10 +159,7 @@ def write_results(
 def write_evaluation(
     evaluation: Evaluation, folder: Path, *, values: bool = True
 ) -> None:
-    """Write all RESULT_FILES, or TRANSFER_FILES of a transfer, to a folder.
-
-    Without `values`, the file of all samples is left out, which takes most of the time.
-    """
+    """Write the files of an evaluation or a transfer; without `values`, not that large one."""
     if isinstance(evaluation, TransferEvaluation):
         for name in TRANSFER_TABLES:
             frame = evaluation.join_frames(TABLES[name])
@@ -195,11 +189,7 @@ def _make_folds_frame(segments: Spans, folds: Folds) -> Frame:
 
 
 def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
-    """Write the samples of all curves, one row per sample, with the columns of `key`.
-
-    `values` has one row per curve and k, with a list of samples. Rows are written in parts: the key
-    columns of all samples at once would fill the memory.
-    """
+    """Write a row per sample, in parts: all key columns at once would fill the memory."""
     sample_counts = values["value"].list.len()
     indices = pl.int_ranges(sample_counts, dtype=pl.Int64)  # 0, 1, … of the samples
     ordered = values.with_columns(index=indices).select(*key, "k", "index", "value")
@@ -312,10 +302,7 @@ def describe_evaluation(
     files: Sequence[Mapping[str, Any]],
     options: Options,
 ) -> Facts:
-    """Return the provenance of an evaluation: all that is needed to reproduce and check it.
-
-    `files` are the inputs with their checksums, `options` those of the command.
-    """
+    """Return all that is needed to reproduce and check an evaluation."""
     folds = evaluation.folds
     rejects = [
         {"label": count.label, "segments": count.exemplars, "reason": count.reason}
@@ -343,10 +330,7 @@ def describe_segmentation(
     options: Options,
     inputs: Sequence[Mapping[str, Any]] = (),
 ) -> Facts:
-    """Return the sources, options and statistics of segments, and the counts of rejects.
-
-    `inputs` are the checksums of recordings and annotation files.
-    """
+    """Return sources, options, statistics and counts of rejects; `inputs` are checksums."""
     sources = [
         {"format": name, "why": reason, "files": count}
         for name, reason, count in segmentation.sources
@@ -395,10 +379,7 @@ def _describe_machine(*packages: str) -> Facts:
 
 
 def _describe_ties(ties: Frame) -> list[Facts]:
-    """Return the number of ties for each encoder and spread.
-
-    If there are any, also the largest share of ties with its class and k, and the largest cost.
-    """
+    """Return the number of ties per encoder and spread, and the worst where there are any."""
     entries = []
     for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):
         worst = rows.row(rows["share"].arg_max() or 0, named=True)

@@ -47,10 +47,7 @@ NOT_RESAMPLED = {
 
 
 def read_folds(path: Path, segments: Spans) -> IntArray:
-    """Return the fold of each segment, −1 for the common fold, from a file of folds.
-
-    The file gives folds by segment, or if it has no such column, by recording.
-    """
+    """Return the fold of each segment, by segment, or else by recording; −1: the common fold."""
     rows = read_csv_records(path, ["fold"])
     key = "segment" if "segment" in rows[0] else "recording"
     check_columns(path, list(rows[0]), [key])
@@ -66,10 +63,7 @@ def read_folds(path: Path, segments: Spans) -> IntArray:
 
 
 def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
-    """Read the folds that a step of a study wrote; return them for the segments that have one.
-
-    The table that is returned has these segments only.
-    """
+    """Return the segments that have a fold in a folder of a study, and these folds."""
     info = json.loads((folder / FOLDS_INFO).read_bytes())
     path = folder / FOLDS
     rows = read_csv_records(path, ["segment", "fold"])
@@ -79,11 +73,7 @@ def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
 
 
 def take_recordings(path: Path, table: Vectors) -> Vectors:
-    """Return a table with the names of recordings that a file of folds has for its segments.
-
-    In such a file, recordings that are kept together have one name. A table is returned as it is
-    if the file does not have both segments and recordings.
-    """
+    """Return a table with the recordings of a file of folds, if it has them by segment."""
     rows = read_csv_records(path, ["fold"])
     if not {"segment", "recording"} <= rows[0].keys():
         return table
@@ -165,10 +155,7 @@ def _is_share(text: str) -> bool:
 
 
 def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:
-    """Map the values of the column `key` to those of another column, `column`.
-
-    Raise InputError if two rows with the same key have different values.
-    """
+    """Map the column `key` to `column`; InputError if equal keys have different values."""
     values: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         first = values.setdefault(row[key], row[column])
@@ -181,10 +168,7 @@ def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]
 
 
 def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
-    """Return the rows of a table, each as cells by column.
-
-    Raise InputError if it has no rows, or if a required column is missing.
-    """
+    """Return rows as cells by column; InputError without rows or a required column."""
     _, lines = read_table(path, [])
     header, *rows = [cells for _, cells in lines]
     check_columns(path, header, required)

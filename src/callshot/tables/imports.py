@@ -232,12 +232,7 @@ def _pool_rows(
     readers: WindowReaders,
     notes: list[str],
 ) -> tuple[pl.DataFrame, Outcomes]:
-    """Give each row of a file of spans its vector, pooled from the windows of its recording.
-
-    `source` has the windows, `path` is the file of the rows. Return the rows, with the columns
-    segment and labels added where the file has none, and for each row its vector or why it has
-    none. A note on what was used is added to `notes`.
-    """
+    """Return rows with segment and labels, and the pooled vector of each or why it has none."""
     filled_column(path, rows["recording"])  # raises InputError if one is blank
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
     if times_s.keys() & set(rows.columns):
@@ -266,10 +261,7 @@ def _pool_rows(
 
 
 def _find_labels(spans: pl.DataFrame) -> list[list[str]]:
-    """Return the labels of each span: its own first, then those of spans that overlap it.
-
-    Spans with impossible times are rejects, and overlap nothing.
-    """
+    """Return the labels of each span: its own, then of those that overlap it."""
     start_s = pl.col("start_s")
     is_possible = (start_s >= 0) & (start_s < pl.col("end_s"))
     possible = spans.with_row_index("row").filter(is_possible)
@@ -310,10 +302,7 @@ def _check_row_count(
 def _build_table(
     source: Path, encoder: str, path: Path, rows: pl.DataFrame, outcomes: Outcomes
 ) -> tuple[Vectors, list[Reject]]:
-    """Make a table of the rows that have a label and a vector; the others are rejects.
-
-    `outcomes` has for each row its vector, or why it has none.
-    """
+    """Make a table of the rows that have a label and a vector; the others are rejects."""
     labels = _read_labels(path, rows)
     numbers = rows["row"].to_list()
     vectors = {}  # by the position of the row
@@ -347,10 +336,7 @@ def _build_table(
 
 
 def _read_array(path: Path) -> Vector:
-    """Read a matrix of finite numbers, (segments, dimensions), from `.npy` or `.npz`.
-
-    float16 becomes float32.
-    """
+    """Read a matrix of finite numbers from `.npy` or `.npz`; float16 becomes float32."""
     matrix: Any
     with explain_read_errors(path), path.open("rb") as stream:
         if zipfile.is_zipfile(stream):
@@ -384,11 +370,7 @@ def _read_array(path: Path) -> Vector:
 def _read_span_rows(
     path: Path, required: Sequence[str]
 ) -> tuple[pl.DataFrame, str | None]:
-    """Read a file of spans, a Parquet file or a CSV, whose cells are texts.
-
-    Return SPAN_COLUMNS of its rows, numbered from 1 in `row`, and the corpus that the file names.
-    `path` and `recording` stand for each other where one is missing.
-    """
+    """Read Parquet or CSV; return SPAN_COLUMNS, numbered in `row`, and the corpus named there."""
     corpus = None
     with explain_read_errors(path):
         if path.suffix.lower() == ".parquet":
@@ -418,11 +400,7 @@ def _read_labels(path: Path, rows: pl.DataFrame) -> list[str]:
 def pool_spans(
     spans: pl.DataFrame, readers: WindowReaders, source: Path
 ) -> tuple[list[Vector | str], str]:
-    """Return the mean vector of the windows of each span, or why it has none; and a note.
-
-    `spans` has the columns path, start_s and end_s. `readers` read the windows of a recording in
-    `source`; only recordings with spans are read, one at a time.
-    """
+    """Return the mean vector of the windows of each span, or why it has none; and a note."""
     matches = match_recordings(spans["path"].to_list(), readers, source)
     start_s = spans["start_s"].to_list()
     end_s = spans["end_s"].to_list()

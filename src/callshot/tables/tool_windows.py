@@ -68,10 +68,7 @@ SPANS: dict[str, Any] = {
 def make_windows(
     start_s: FloatArray, end_s: FloatArray, vectors: NDArray[np.floating]
 ) -> Rows:
-    """Return the windows of one recording as a structured array: start_s, end_s and vector.
-
-    `vectors` is (windows, dimension).
-    """
+    """Return windows as a structured array; `vectors` is (windows, dimension)."""
     dtype = [("start_s", "<f8"), ("end_s", "<f8"), ("vector", "<f4", vectors.shape[1:])]
     rows = np.zeros(len(vectors), dtype)
     rows["start_s"] = start_s
@@ -94,11 +91,7 @@ def find_hoplite(source: Path) -> Path | None:
 
 
 def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
-    """Read a database (the folder, or the file in it); raise if it is damaged or unknown.
-
-    Return readers of the windows of each recording; labelled spans (row, path, recording, start_s,
-    end_s, label); and notes for the user.
-    """
+    """Return readers of windows by recording, labelled spans, and notes."""
     path = find_hoplite(source)
     if path is None:
         raise InputError(
@@ -150,11 +143,7 @@ def _check_tables(path: Path, tables: set[str]) -> None:
 
 
 def _name_recordings(recordings: Sequence[tuple[int, Any, Any]]) -> dict[int, str]:
-    """Return a unique name for each recording, by its number in the database.
-
-    `recordings` are numbers, file names and deployments. A file name that several recordings have
-    gets the deployment before it, and if that is not enough, the number after it.
-    """
+    """Return a unique name for each (number, name, deployment), by number."""
     names = {number: str(name) for number, name, _ in recordings}
     for form in ("{site}/{name}", "{site}/{name}#{number}"):
         counts = Counter(names.values())
@@ -193,11 +182,7 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
 def _read_spans(
     path: Path, kind: str, rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]
 ) -> pl.DataFrame:
-    """Return windows or annotations as rows of SPANS; raise InputError if one is not valid.
-
-    `rows` are (id, id of the recording, times as bytes, label), `names` the names of recordings by
-    their id, and `kind` says in messages whether these are windows or annotations.
-    """
+    """Return (id, recording's id, bytes of times, label) as SPANS; InputError if invalid."""
     spans = []
     for number, recording, offsets, label in rows:
         place = f"{path}: {kind} {number}"
@@ -217,10 +202,7 @@ def _read_spans(
 
 
 def _read_vectors(path: Path, index: Any, windows: pl.DataFrame) -> Rows:
-    """Return the windows of a recording with their vectors from a USearch index.
-
-    The vectors must be finite; `path` is the database, for the error.
-    """
+    """Return the windows of a recording with their vectors, which must be finite."""
     keys = windows["row"].to_numpy()
     # Asked for float32, USearch 2.26 returns zeros for vectors in float16.
     vectors = np.stack(index.get(keys.astype(np.uint64))).astype(np.float32)
@@ -325,10 +307,7 @@ def _read_text_files(paths: Sequence[Path]) -> Rows:
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
-    """Yield where each line of text files is, and its start, end and vector; skip empty lines.
-
-    A file of one window has its times in its name.
-    """
+    """Yield the place and fields of lines; a file of one window has its times in its name."""
     for path in paths:
         timed = TIMED_NAME.fullmatch(path.name.removesuffix(TEXT_SUFFIX))
         with explain_read_errors(path):
@@ -343,10 +322,7 @@ def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
 
 
 def _read_windows(lines: Iterable[Line]) -> Rows:
-    """Read the windows of one recording from lines of text.
-
-    Raise InputError unless all numbers are finite, and all vectors as long as the first.
-    """
+    """Read windows from text; InputError unless numbers are finite, and vectors of one length."""
     rows = []
     width = 2  # start, end and the numbers of the vector
     for place, fields in lines:

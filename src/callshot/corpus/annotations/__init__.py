@@ -189,10 +189,7 @@ def write_annotations(spans: Spans, path: Path, format: str) -> None:
 
 
 def list_rows(spans: Spans) -> list[Row]:
-    """Return the rows of spans in the columns that writers of formats expect.
-
-    Without a column `path`, `recording` names the audio file.
-    """
+    """Return rows as writers expect them; without `path`, `recording` names the file."""
     rows = list(spans.frame.iter_rows(named=True))
     for row in rows:
         if "path" not in row:

@@ -25,11 +25,7 @@ FREQUENCY_MARK = "\\"
 
 
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
-    """Recognise a file whose first line is a label, and at least half of the others.
-
-    A label is start, end and text between tabs; lines of frequencies count as labels, but not as
-    the first.
-    """
+    """Recognise a label as the first line, and in at least half of the lines."""
     are_labels = []  # for each line
     for line in split_lines(head):
         try:
@@ -45,11 +41,7 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 
 def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, str]:
-    """Split a line into start, end and label; raise RowError if it is no label.
-
-    Editors that trim lines remove the tab before an empty label. It may be missing only if the
-    options have a label for such rows.
-    """
+    """Split a line; its label may be missing, with its tab, only if the options have one."""
     cells = line.split("\t", 2)
     if len(cells) < (3 if options.label is None else 2):
         raise RowError(

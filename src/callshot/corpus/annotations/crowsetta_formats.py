@@ -34,12 +34,7 @@ def make_format(
     pattern: str = "",
     reason: str = "",
 ) -> Format:
-    """Return a format that crowsetta reads under this `name`.
-
-    `read_calls` yields the calls from what crowsetta read. A file is recognised, for the given
-    `reason`, by one of the `suffixes` and a content that begins with `pattern`; without a pattern
-    it is never recognised.
-    """
+    """Return a format, recognised by a suffix and the `pattern` that a file begins with."""
 
     def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
         """Return the reason if the suffix and the first bytes of a file fit."""
@@ -51,11 +46,7 @@ def make_format(
 
 
 def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
-    """Add the calls that crowsetta finds in a file of its format `name`.
-
-    `read_calls` yields them from the object that crowsetta makes of the file. All errors of
-    crowsetta become InputError.
-    """
+    """Add the calls of a file; all errors of crowsetta become InputError."""
     path = file.path
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -97,20 +88,14 @@ def _list_notes(birdsong: Any) -> Calls:
 
 
 def _list_columns(song: Any, *, names: tuple[str, str, str], in_frames: bool) -> Calls:
-    """Yield the calls of one recording from what crowsetta read of it.
-
-    `names` are the attributes of `song` that hold labels, starts and ends, an array each.
-    """
+    """Yield calls from the attributes `names` of `song`: labels, starts and ends, an array each."""
     columns = [getattr(song, name) for name in names]
     for label, start, end in zip(*columns, strict=True):
         yield label, start, end, None, in_frames
 
 
 def _list_sequences(songs: Any) -> Calls:
-    """Yield the calls of crowsetta's own table, or those that SongAnnotationGUI wrote.
-
-    Times are in seconds if the file has them; the samples of SongAnnotationGUI derive from them.
-    """
+    """Yield the calls of crowsetta's own table, or those that SongAnnotationGUI wrote."""
     if hasattr(songs, "annots"):  # crowsetta's own table
         pairs = [(song.notated_path, song.seq) for song in songs.annots]
     else:

@@ -68,10 +68,7 @@ def normalize_name(name: str) -> str:
 def find_column(
     names: Sequence[str], synonyms: Iterable[str], exclude: Collection[int] = ()
 ) -> int | None:
-    """Return the index of the column named by the first synonym that is in `names`, or None.
-
-    Names are compared exactly, or else normalised. Columns with an index in `exclude` do not count.
-    """
+    """Return the index of the first synonym in `names`, exact or normalised, or None."""
     columns: dict[str, int] = {}
     for index, name in enumerate(names):
         if index not in exclude:
@@ -87,10 +84,7 @@ def find_column(
 def find_columns(
     names: Sequence[str], synonyms_by_key: Mapping[str, Iterable[str]]
 ) -> dict[str, int]:
-    """Return the index of each wanted column by its key; missing columns are left out.
-
-    `names` is the header, `synonyms_by_key` the names that each wanted column may have.
-    """
+    """Return the index of each wanted column by its key; missing ones are left out."""
     columns = {}
     for key, synonyms in synonyms_by_key.items():
         column = find_column(names, synonyms)
@@ -100,15 +94,11 @@ def find_columns(
 
 
 class Table:
-    """A table and its header. `columns` and `extra` are numbers of columns by name.
-
-    Extra columns are kept as text, except frequencies and the numbers of folds.
-    """
+    """A table and its header; `columns` and `extra` are numbers of columns by name."""
 
     def __init__(
         self, path: Path, line: int, header: Sequence[str], rows: list[list[str]]
     ) -> None:
-        """Name the columns by the header, which is on this line of the file."""
         self.path = path
         self.line = line
         self.rows = rows
@@ -146,10 +136,7 @@ class Table:
         )
 
     def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
-        """Set which columns callshot uses, by its names; all others are extra.
-
-        `delimiter` separates the cells of the file: it helps to tell what a comma means.
-        """
+        """Set which columns callshot uses; all others are extra, and keep their names."""
         self.columns = dict(columns)
         for index, name in enumerate(self.names):
             if index in columns.values():
@@ -183,11 +170,7 @@ class Table:
         return not (has_point or may_be_thousands)
 
     def parse(self, file: AnnotationFile) -> list[ParsedRow]:
-        """Return the rows as (number, cells by callshot's names, extra cells by their names).
-
-        Rows with another number of cells than the header become rejects of `file`; empty cells
-        beyond the header are ignored.
-        """
+        """Return rows with callshot's and extra cells; ragged rows become rejects."""
         width = len(self.names)
         parsed = []
         for number, cells in enumerate(self.rows, start=1):
@@ -227,11 +210,7 @@ def _has_seconds(columns: Collection[str]) -> bool:
 
 
 def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
-    """Find callshot's columns: the ones that the user gave, then the ones with a known name.
-
-    Return the index of each in the header `names`. If there are several ways to tell the times,
-    keep one: start and end, start and duration, or frames.
-    """
+    """Find callshot's columns, given or by a known name; keep only one way to say the times."""
     given = {name: [column] for name, column in options.columns.items()}
     columns = find_columns(names, given)
     for name, synonyms in SYNONYMS.items():
@@ -261,10 +240,7 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
 
 
 def read(file: AnnotationFile) -> None:
-    """Read a table; each row becomes an annotation or a reject.
-
-    Raise InputError if there is no label, or only one of start and end.
-    """
+    """Read a table; each row becomes an annotation or a reject."""
     options = file.options
     delimiter, lines = read_table(file.path, file.notes)
     line, header = lines[0]
@@ -359,11 +335,7 @@ def add_rows(
 
 
 def _find_span(times: Mapping[str, float]) -> tuple[float, float]:
-    """Return start and end of a call, in seconds or frames, from its times by column.
-
-    These are start and end, or start and duration, or frames. If there is an `offset_s`, it
-    replaces the start, and the length stays the same.
-    """
+    """Return start and end in seconds or frames; `offset_s` replaces the start, not the length."""
     if "start_frame" in times:
         return times["start_frame"], times["end_frame"]
     start_s = times["start_s"]
@@ -376,11 +348,7 @@ def _find_span(times: Mapping[str, float]) -> tuple[float, float]:
 
 
 def write(rows: Rows, path: Path) -> str:
-    """Return a CSV table with all columns; those that callshot only copies come last.
-
-    The audio file is in the column `recording`. It is in `path` if `recording` holds groups of
-    files, or if the reader would take another column for the file.
-    """
+    """Return a CSV table; the file is in `recording`, or in `path` beside groups of files."""
     has_path = [row["path"] is not None for row in rows]
     in_frames = [bool(row.get("in_frames")) for row in rows]
     has_group = any(row["recording"] is not None for row in rows)

@@ -124,10 +124,7 @@ def read(file: AnnotationFile) -> None:
 
 
 def _check_times_per_file(file: AnnotationFile, table: Table) -> None:
-    """Raise InputError if times run on over many files; else note that each file starts at 0.
-
-    The table has no column of offsets in files, which would say that for certain.
-    """
+    """Raise InputError if times run on over many files; else note that each starts at 0."""
     paths = [row["path"] for row in file.rows]
     starts_s = [row["start_s"] for row in file.rows]
     count = len(set(paths))
@@ -143,11 +140,7 @@ def _check_times_per_file(file: AnnotationFile, table: Table) -> None:
 
 
 def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
-    """Return the index of the column with the labels, None if all rows get the label of an option.
-
-    It is the column that the user gave, or one with a usual name, or the only column that Raven
-    does not write itself. A choice is noted; raise InputError if there is no such column.
-    """
+    """Return the column given, with a usual name, or not one of Raven's; None: no labels."""
     options = file.options
     if "label" in options.columns:
         return table.find_given("label", options.columns["label"])
@@ -167,11 +160,7 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
 
 
 def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:
-    """Return the numbers of rows that list a selection again, for another view of the sound.
-
-    `selections` has the cells of each row by its number. The row with the first spectrogram of a
-    selection is kept, or the first row if it has none.
-    """
+    """Return the numbers of rows that list a selection again; its first spectrogram is kept."""
     views_by_selection = defaultdict[object, dict[int, str]](dict)  # view by row
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):

@@ -55,11 +55,7 @@ class RowError(Exception):
 
 
 def read_text(path: Path, notes: list[str], size: int = -1) -> str:
-    """Read a text file, or only its first `size` bytes.
-
-    The encoding is UTF-16 if there is a byte order mark, UTF-8 if the bytes are valid, or else
-    Windows-1252, which is added to `notes`.
-    """
+    """Read a text file, or its first bytes: UTF-16 by its mark, UTF-8, or else Windows-1252."""
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait forever
             raise OSError("not a regular file")
@@ -131,10 +127,7 @@ def find_delimiter(text: str) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, notes: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
-    """Read a table; return its delimiter, and the rows that are not empty, the header first.
-
-    A row is the number of the line that it begins on, from 1, and its cells.
-    """
+    """Read a table: its delimiter, and rows that are not empty as (line from 1, cells)."""
     text = read_text(path, notes)
     delimiter, _ = find_delimiter(text)
     lines = io.StringIO(text, newline="")
@@ -202,10 +195,7 @@ def add_times(*times_s: float) -> float:
 
 
 def parse_cell(text: str, name: str, *, allow_comma: bool = True) -> Cell:
-    """Return a cell of a column that callshot only copies as a value; None if it is missing.
-
-    `name` is the column: frequencies are numbers, a fold is an integer or a name, others are text.
-    """
+    """Return a cell that is only copied: a frequency, a fold or a text; None if it is missing."""
     if name not in (*FREQUENCIES, "fold"):
         return text or None
     value = text.strip()
@@ -291,7 +281,6 @@ class AnnotationOptions(ReadingOptions):
     keep_early: bool = False
 
     def __post_init__(self) -> None:
-        """Raise OptionError if a value is not one of those that are allowed."""
         if self.label is not None and not self.label.strip():
             raise OptionError("label: expected a text, got nothing but white space")
         check_values(self)
@@ -352,13 +341,7 @@ class AnnotationFile:
         recording: str | None = None,
         in_frames: bool = False,
     ) -> None:
-        """Add a row; raise RowError if it is not valid.
-
-        `number` is its row or line in the file, for messages. `extra` are other columns of the
-        file, `path` and `recording` the audio file and the group of files that the row names. With
-        `in_frames`, start and end are numbers of frames. A missing label is replaced by the one of
-        the options, if they have one.
-        """
+        """Add a row; raise RowError if it is not valid. `number` is its row or line in the file."""
         is_filled = self.options.label is not None and not label.strip()
         row = {
             "path": path,
@@ -411,11 +394,7 @@ def other_cells(row: Row) -> dict[str, Cell]:
 
 
 def check_row(row: Row, *, keep_early: bool = False) -> None:
-    """Raise RowError if a row has impossible times or no label.
-
-    Without an end it is on a whole recording, and must start at 0. With `keep_early` it may start
-    before its recording.
-    """
+    """Raise RowError if a row has impossible times or no label; without an end it starts at 0."""
     start_s = row["start_s"]
     end_s = row["end_s"]
     if not math.isfinite(start_s) or not math.isfinite(end_s or 0.0):
@@ -436,10 +415,7 @@ def check_row(row: Row, *, keep_early: bool = False) -> None:
 
 
 def check_writable(rows: Rows, path: Path, *, is_one_recording: bool) -> None:
-    """Raise OutputError unless all rows fit into a format that needs start and end in seconds.
-
-    With `is_one_recording`, all rows must also be on the same recording.
-    """
+    """Raise OutputError unless a format with start and end in seconds can hold all rows."""
     for number, row in enumerate(rows, start=1):
         if row["end_s"] is None or row.get("in_frames"):
             raise OutputError(
@@ -457,10 +433,7 @@ def check_writable(rows: Rows, path: Path, *, is_one_recording: bool) -> None:
 def extra_columns(
     rows: Rows, names: Sequence[str], path: Path, ignored: Collection[str] = ()
 ) -> list[str]:
-    """Return the columns of rows that are neither callshot's own nor `ignored`, in order.
-
-    Raise OutputError if one has no name, or one of `names`: the columns that the format writes.
-    """
+    """Return columns that are neither callshot's nor `ignored`; none may have one of `names`."""
     excluded = (*OWN_COLUMNS, *ignored)
     extra: dict[str, None] = {}
     for row in rows:

@@ -98,10 +98,7 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 
 def read(file: AnnotationFile) -> None:
-    """Read the tiers that hold call types; each labelled interval becomes a row.
-
-    Labels on other tiers that overlap it become extra cells, one for each tier.
-    """
+    """Read the tiers of call types; overlapping labels on each other tier become an extra cell."""
     tiers = _parse(file.path, read_text(file.path, file.notes))
     call_tiers, reason = _choose_tiers(file, tiers)
     others = [tier for tier in tiers if tier not in call_tiers]
@@ -125,10 +122,7 @@ def read(file: AnnotationFile) -> None:
 
 
 class TokenReader:
-    """Takes the texts, numbers and flags of a TextGrid one by one.
-
-    All other words and comments are skipped. `line` is that of the token that was taken last.
-    """
+    """Takes texts, numbers and flags one by one; `line` is where the last one was."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -206,12 +200,7 @@ def _parse(path: Path, text: str) -> list[Tier]:
 
 
 def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], str]:
-    """Return the tiers that hold call types, and how they were chosen, to be added to a note.
-
-    These are, in this order: the tiers that the user named; those with labels known to the corpus;
-    the only interval tier; those whose name says so; the only tier with labels. Raise OptionError
-    if none of these decides. What needs no explanation has an empty text.
-    """
+    """Return the tiers with call types, and how they were chosen; OptionError if unclear."""
     options = file.options
     if options.tiers:
         return _select_tiers(file, tiers, options.tiers), ""
@@ -269,10 +258,7 @@ def _select_tiers(
 def _find_known_tiers(
     file: AnnotationFile, tiers: Sequence[Tier], is_known_label: Callable[[str], bool]
 ) -> list[Tier]:
-    """Return the tier with most labels known to the corpus, and tiers where most are known.
-
-    Return none if no label is known. A note of each tier says how many are.
-    """
+    """Return the tier with most labels known to the corpus, and tiers where most are known."""
     known_counts = []
     for tier in tiers:
         known = [entry for entry in tier.entries if is_known_label(entry.label)]

@@ -136,7 +136,6 @@ def make_corpus(
     prepare_folder(folder, readme, FOLDERS)
 
     def make_files(plan: RecordingPlan) -> dict[str, bytes]:
-        """Return the content of a recording and of its annotations, by file name."""
         audio = io.BytesIO()
         samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
         soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")
@@ -161,11 +160,7 @@ def make_corpus(
 
 
 def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
-    """Make a folder with folders of these names in it, and write its README.
-
-    Raise OutputError if it already has files, unless the same README shows that the same corpus is
-    written again.
-    """
+    """Make folders and the README; OutputError unless empty or of the same corpus."""
     check_no_url(folder)
     path = folder / "README.md"
     try:
@@ -250,10 +245,7 @@ def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
 
 
 def make_textgrid(plan: RecordingPlan, seed: int) -> str:
-    """Return the calls and some spoken notes as a long Praat TextGrid.
-
-    If calls overlap, the second of two is on a tier `call 2`.
-    """
+    """Return calls and spoken notes as a long TextGrid; overlapping calls are on `call 2`."""
     first_tier = []
     second_tier = []
     free_s = 0.0  # the first tier is free from here on

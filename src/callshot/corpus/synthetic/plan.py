@@ -141,10 +141,7 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
 def _draw_times(
     calls: Sequence[LabelledCall], overlapping: set[int], random: Random
 ) -> tuple[list[Row], float]:
-    """Draw the order, the starts and the ends of the calls of a recording, and its length.
-
-    `overlapping` has the positions, in this order, of calls that start during the previous one.
-    """
+    """Draw order, starts and ends of calls, and the length; `overlapping` positions start early."""
     rows: list[Row] = []
     free_s = random.uniform(1, 6)  # where the next call may start
     last_s = 0.0  # where the latest call ends
@@ -166,10 +163,7 @@ def _draw_times(
 
 
 def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
-    """Draw which calls are in which recording; return those of each recording, in no order.
-
-    Clumps of calls go to recordings at random, but preferably where there is room.
-    """
+    """Return the calls of each recording: clumps go to recordings with room, at random."""
     random = stream(seed, "labels")
     counts = {}
     for label, count in COUNTS.items():
@@ -198,11 +192,7 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
 def _make_clumps(
     counts: Mapping[str, int], short: Iterable[str]
 ) -> list[list[list[LabelledCall]]]:
-    """Return lists of clumps: calls that come together; a recording has one of a list at most.
-
-    `counts` has the calls of at least 1 s by label, which come in clumps of up to two; `short` has
-    the label of each shorter call. Short and rare calls come alone. The type ALONE is left out.
-    """
+    """Return lists of clumps of calls; a recording has at most one clump of each list."""
     groups = []
     for label, count in counts.items():
         clump_count = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
@@ -225,7 +215,6 @@ class SiteOptions(SoundscapeOptions):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise OptionError if a value is out of its range."""
         check_values(self)
         check_range("rate_hz", self.rate_hz, *RATES_HZ, "Hz")
         check_range("seed", self.seed, 0, 2**63)
@@ -306,10 +295,7 @@ def _plan_at_site(
     duration_s: float,
     rows: Iterable[Row],
 ) -> RecordingPlan:
-    """Return the plan of a recording whose name has the site and the clock time of its start.
-
-    `part` is "recordings" or "examples"; each has numbers from 0. `rows` are its calls.
-    """
+    """Return the plan of a recording whose name has the site and the clock time of its start."""
     name = f"SITE{options.seed}_{start:%Y%m%d_%H%M%S}"
     calls = _make_calls(rows, f"{name}.wav")
     return RecordingPlan(number, name, duration_s, calls, part=part, start=start)
@@ -323,11 +309,7 @@ def _draw_calls(
     *,
     first: int = 0,
 ) -> list[Row]:
-    """Draw a call for each label within a span of a recording; return them by their starts.
-
-    Length, start, signal-to-noise ratio and frequency band are drawn. Unless calls may overlap,
-    there are 2 s between them. They are numbered from `first`.
-    """
+    """Draw a call for each label within a span, 2 s apart unless they may overlap, in order."""
     begin_s, end_s = span_s
     limits_s = [CALL_TYPES[label]["duration_s"] for label in labels]
     drawn_s = [random.uniform(*limits) for limits in limits_s]

@@ -238,7 +238,6 @@ def generate_recording(
         calls_by_block[number].append(call)
 
     def make_block(number: int) -> Block:
-        """Return the background of a block, and the calls that begin in it."""
         background = make_background(site, recording, conditions, number)
         recorded = []
         for call in calls_by_block.get(number, []):
@@ -298,10 +297,7 @@ def generate_recording(
 
 
 def _find_gain(call: Row, samples: Samples, background: Samples, rate_hz: int) -> float:
-    """Return the gain that gives a call its signal-to-noise ratio, in the band of the call.
-
-    `samples` and `background` are the call and the background at its time.
-    """
+    """Return the gain that gives a call its signal-to-noise ratio, in the band of the call."""
     band_hz = (call["low_freq_hz"], call["high_freq_hz"])
     noise_power = band_power(background, rate_hz, band_hz)
     call_power = band_power(samples, rate_hz, band_hz)
@@ -312,11 +308,7 @@ def _find_gain(call: Row, samples: Samples, background: Samples, rate_hz: int) -
 def _synthesise(
     site: SyntheticSite, recording: RecordingPlan, call: Row
 ) -> tuple[Random, Samples]:
-    """Make a call by one of the callers of the site, or a chorus by several.
-
-    Return the random stream of the call, for what is drawn later, and its sound before any
-    distance and noise.
-    """
+    """Return the random stream of a call, and its sound before any distance and noise."""
     purpose = f"{recording.part} voice"
     random = stream(site.seed, purpose, recording.number, call["number"])
     order = random.permutation(len(site.callers))

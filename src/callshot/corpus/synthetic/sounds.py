@@ -121,10 +121,7 @@ def draw_slow_noise(
     scale: float = 1.0,
     dtype: type[np.floating[Any]] = np.float64,
 ) -> Samples:
-    """Draw noise that changes slowly: Gaussian points, `points_hz` per second, joined by lines.
-
-    Return `size` samples at `rate_hz`; the standard deviation of the points is `scale`.
-    """
+    """Draw Gaussian points, `points_hz` per second with deviation `scale`, joined by lines."""
     count = int(size / rate_hz * points_hz) + 3
     points = scale * random.standard_normal(count)
     step = dtype(points_hz / rate_hz)
@@ -197,10 +194,7 @@ def _synthesise(
 def _draw_envelope(
     call_type: CallType, size: int, rate_hz: int, random: Random
 ) -> FloatArray:
-    """Draw the amplitude of a call at each of its `size` samples.
-
-    It rises, decays and fluctuates, and pulses in call types with `pulse_hz`.
-    """
+    """Draw amplitudes that rise, decay and fluctuate, and pulse in types with `pulse_hz`."""
     attack = call_type["attack"] * random.uniform(0.6, 1.4)
     decay = call_type["decay"] * random.uniform(0.6, 1.4)
     time = np.linspace(0, 1, size)
@@ -222,11 +216,7 @@ def _draw_envelope(
 def _draw_tract_gain(
     call_type: CallType, caller: Caller, frequency_hz: Samples, random: Random
 ) -> Spectrum:
-    """Draw the complex gain of the caller's vocal tract at each frequency.
-
-    It has a resonance at each formant, falls above the highest, and has a ripple: of the caller,
-    and of the posture of head and trunk.
-    """
+    """Draw the gain of the vocal tract: resonances at formants, and a ripple."""
     spread = 0.12 + 0.1 * call_type["rough"]
     deviation = spread * random.standard_normal(3)
     variation = np.exp(deviation)
@@ -254,10 +244,7 @@ def _draw_tract_gain(
 def _draw_source(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> Samples:
-    """Draw the source of a call, `size` samples: harmonics of a fundamental, with breath noise.
-
-    The fundamental follows the contour of the call type, and a subharmonic makes the call rough.
-    """
+    """Draw harmonics of a fundamental that follows the contour, roughened, with breath noise."""
     # The fundamental of every sample: range, pitch, contour, vibrato and jitter.
     low_hz, high_hz = call_type["f0_hz"]
     mean_hz = random.uniform(low_hz, high_hz)
@@ -441,10 +428,7 @@ def mix_soundscape(
 def record_call(
     call: Samples, soundscape: Soundscape, rate_hz: int, random: Random
 ) -> Samples:
-    """Return a call as the microphone records it, without noise but with its reverberation.
-
-    The result is longer than the call by the time of the reverberation.
-    """
+    """Return a call as recorded: absorbed, coloured, and longer by its reverberation."""
     tail_size = int(soundscape["reverberation_s"] * rate_hz)
     padded = np.pad(call, (0, tail_size))
     size, frequency_hz = frequency_grid(padded.size, rate_hz)
@@ -568,12 +552,7 @@ def count_blocks(recording: RecordingPlan) -> int:
 
 
 def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
-    """Draw the levels of all noise and birds in a recording, second by second.
-
-    There is most wind in the afternoon; it changes from hour to hour, and in gusts. Insects are
-    loudest at night, and most birds sing at dawn, some at dusk. Showers and engines come from the
-    streams of the days, so that recordings of the same hour have the same ones.
-    """
+    """Draw levels of noise and birds for each second; showers and engines are of the day."""
     size = count_blocks(recording) * BLOCK_S + FADE_S + 1
     random = stream(seed, f"{recording.part} weather", recording.number)
     second = np.arange(size, dtype=np.float64)
@@ -679,11 +658,7 @@ def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
 def make_background(
     site: SyntheticSite, recording: RecordingPlan, conditions: Conditions, block: int
 ) -> Samples:
-    """Make the background of block number `block`: noise, rain, birds and engines.
-
-    The result has BLOCK_S + FADE_S seconds: its end, which fades out, has to be added to the start
-    of the next block, which fades in.
-    """
+    """Make noise, rain, birds and engines of a block, of BLOCK_S + FADE_S seconds."""
     purpose = f"{recording.part} noise"
     random = stream(site.seed, purpose, recording.number, block)
     rate_hz = site.rate_hz
@@ -729,10 +704,7 @@ def make_background(
 
 
 def _add_drops(samples: Samples, rain: Samples, rate_hz: int, random: Random) -> None:
-    """Add clicks of drops that fall near the microphone, louder in heavy rain.
-
-    `rain` is the level of rain at each second.
-    """
+    """Add clicks of drops near the microphone; `rain` is the level of rain at each second."""
     length = max(4, round(DROP_S * rate_hz))
     mean_count = DROPS_PER_S * samples.size / rate_hz
     count = random.poisson(mean_count)
