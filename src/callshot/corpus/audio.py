@@ -96,7 +96,13 @@ class Reader(FrameReader):
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         check_channel_rule(channel_rule)
         recording = self.recording
-        channel = self._find_channel(channel_rule)
+        channel = None  # the mean of all channels
+        if channel_rule != "mean":
+            number = 1 if channel_rule == "first" else int(channel_rule)
+            if number > recording.channels:
+                count = count_text(recording.channels, "channel")
+                raise self.error(f"expected a channel {number}, got {count}")
+            channel = number - 1
         if not -math.inf < start_s < end_s < math.inf:
             raise self.error(
                 f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
@@ -116,23 +122,18 @@ class Reader(FrameReader):
             )
         if passband_hz is None:
             return self._read_samples(first_sample, last_sample, rate_hz, channel)
+        from scipy.signal import oaconvolve  # its import takes a second
+
         taps = design_filter(*parse_band(passband_hz), rate_hz)
         margin = len(taps) // 2
         begin_sample = max(0, first_sample - margin)
         end_sample = min(last_sample + margin, sample_count)
         wider = self._read_samples(begin_sample, end_sample, rate_hz, channel)
-        filtered = filter_signal(wider, taps)
-        return filtered[first_sample - begin_sample : last_sample - begin_sample]
-
-    def _find_channel(self, channel_rule: str) -> int | None:
-        """Return the channel of a rule, from 0; None for the mean of all channels."""
-        if channel_rule == "mean":
-            return None
-        number = 1 if channel_rule == "first" else int(channel_rule)
-        if number > self.recording.channels:
-            count = count_text(self.recording.channels, "channel")
-            raise self.error(f"expected a channel {number}, got {count}")
-        return number - 1
+        # The filter delays by the margin, which is half of its length.
+        filtered = oaconvolve(wider.astype(np.float64), taps)
+        start = first_sample - begin_sample + margin
+        stop = last_sample - begin_sample + margin
+        return np.asarray(filtered[start:stop], np.float32)
 
     def _read_samples(
         self, first_sample: int, last_sample: int, rate_hz: int, channel: int | None
@@ -226,7 +227,7 @@ def parse_band(text: str) -> tuple[float, float]:
 @cache
 def design_filter(low_hz: float, high_hz: float, rate_hz: int) -> NDArray[np.float64]:
     """Return an odd number of symmetric taps; an edge at 0 Hz or from rate / 2 does not filter."""
-    from scipy.signal import firwin, kaiserord  # its import takes a second
+    from scipy.signal import firwin, kaiserord
 
     edges_hz = [edge_hz for edge_hz in (low_hz, high_hz) if 0 < edge_hz < rate_hz / 2]
     if not edges_hz:
@@ -242,15 +243,6 @@ def design_filter(low_hz: float, high_hz: float, rate_hz: int) -> NDArray[np.flo
         fs=rate_hz,
     )
     return np.asarray(taps, np.float64)
-
-
-def filter_signal(signal: Signal, taps: NDArray[np.float64]) -> Signal:
-    """Return a signal convolved with symmetric taps, without delay, between silence."""
-    from scipy.signal import oaconvolve
-
-    filtered = oaconvolve(signal.astype(np.float64), taps)
-    half = len(taps) // 2
-    return np.asarray(filtered[half : half + len(signal)], np.float32)
 
 
 def probe(

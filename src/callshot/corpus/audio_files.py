@@ -275,22 +275,18 @@ class FrameReader:
         except soundfile.SoundFileError as error:
             self._check_stream()
             self.close()
-            raise self._describe_damage(first, last, error) from None
-
-    def _describe_damage(self, first: int, last: int, error: Exception) -> DamagedAudio:
-        """Return the error of frames that cannot be decoded, with the frame where damage begins."""
-        # On a fixed grid, so that the answer does not depend on what was read before.
-        position = 0
-        if not self._is_sequential:
-            position = first - first % SEQUENTIAL_BLOCK_FRAMES
-        end_frame = self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
-        rate_hz = self.recording.rate_hz
-        return DamagedAudio(
-            f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: "
-            f"the file is cut short or damaged after {end_frame / rate_hz:.2f} s "
-            f"({_error_text(error)}); copy it again",
-            end_frame,
-        )
+            # On a fixed grid, so that the answer does not depend on what was read before.
+            position = 0
+            if not self._is_sequential:
+                position = first - first % SEQUENTIAL_BLOCK_FRAMES
+            end_frame = self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
+            rate_hz = self.recording.rate_hz
+            raise DamagedAudio(
+                f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: "
+                f"the file is cut short or damaged after {end_frame / rate_hz:.2f} s "
+                f"({_error_text(error)}); copy it again",
+                end_frame,
+            ) from None
 
     def _expect(self, frames: int) -> None:
         """Tell the reader of a remote file how many frames will be read in order."""

@@ -1,15 +1,9 @@
 """Calls mixed into background of other recordings, on the way from files to an encoder.
 
 Mixed spans have the columns `background_path`, `background_start_s`, `background_end_s` and
-`background_snr_db`; the folder of the background is in their metadata. `load_spans` reads spans of
-both kinds.
-
-The signal-to-noise ratio is a ratio of powers while the call lasts, in the band that has 90 % of
-the call's energy (its 5 % and 95 % frequencies), at least a third of an octave wide. So wind below
-a call does not count against it.
-
-Where no annotations say what is background, it is the quieter half of 256 spans that are spread
-evenly over all recordings, without silent ones.
+`background_snr_db`; the folder of the background is in their metadata. The signal-to-noise ratio is
+one of powers while the call lasts, in the band that has 90 % of its energy: wind below a call does
+not count against it. Background is the quieter half of 256 spans, without silent ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,18 +1,4 @@
-"""Options of a corpus: how segments are cut, the corpora of the paper, and new names of labels.
-
-A known corpus has its own number of folds, segmentation options, labels with their spellings, and
-the categories of the AERD comparison, so that a user who has it types one line:
-
-    callshot segment AUDIO_DIR --corpus ldc2010s05 --out DIR
-
-Labels outside its list are kept, in the same spelling. A file of new names that the user wrote:
-
-    label,new_label
-    Rmbl,rumble
-    wind,                 calls without a new label are left out
-
-Labels that are not in the file stay as they are.
-"""
+"""How segments are cut, the corpora of the paper, and new names of labels from a CSV file."""
 
 import re
 import tomllib

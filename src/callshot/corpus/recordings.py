@@ -2,10 +2,6 @@
 
 Names from files are looked up among the paths under the folder and never followed: no `../`, no
 absolute path can lead outside it, and links only with `follow_links`.
-
-`read_corpus_annotations` reads annotations from one file, from every recognised file under a
-folder, or from the names of the folders of the recordings. A row that fits no recording becomes a
-reject; a file that cannot be read is skipped, with a reason.
 """
 
 import json
@@ -312,18 +308,6 @@ def probe_recordings(
             recordings[path] = header
         progress(1 / len(library.paths), "reading headers")
     return recordings, errors
-
-
-def unmatched_folders(name: str, path: str) -> str:
-    """Return the leading folders in the name of a recording that its path does not have.
-
-    >>> unmatched_folders("D:/site2/X.wav", "x.wav")
-    'd:/site2'
-    """
-    parts = _normalise(name.strip().replace("\\", "/")).split("/")
-    folders_in_name = len(parts) - 1
-    folders_in_path = path.count("/")
-    return "/".join(parts[: folders_in_name - folders_in_path])
 
 
 def check_exists(path: Path, expected: str) -> None:
@@ -655,23 +639,24 @@ def _reject_namesakes(result: CorpusAnnotations) -> None:
     for row in result.rows:
         path = row["path"]
         name = row["path_written"] or ""
-        unmatched[path][name] = unmatched_folders(name, path)
+        *folders, _ = _normalise(name.strip().replace("\\", "/")).split("/")
+        unmatched[path][name] = "/".join(folders[: len(folders) - path.count("/")])
     root_name = result.library.root.absolute().name.casefold()
     rows = []
     guesses: dict[str, str] = {}  # by path: the first name that has other folders
     for row in result.rows:
         path = row["path"]
         name = row["path_written"] or ""
-        folders = unmatched[path][name]
-        _, _, innermost = folders.rpartition("/")
-        if not folders or innermost == root_name:
+        missing = unmatched[path][name]
+        _, _, innermost = missing.rpartition("/")
+        if not missing or innermost == root_name:
             rows.append(row)
             continue
         guesses.setdefault(path, name)
         others = [
             other
             for other, other_folders in unmatched[path].items()
-            if other and other_folders != folders
+            if other and other_folders != missing
         ]
         if others:
             reason = (

@@ -1,16 +1,8 @@
-"""What a segmentation writes, and what a corpus holds in numbers.
+"""What a segmentation writes and reads back, its input files, and what a corpus holds in numbers.
 
-Segments ↔ `segments.parquet`, rejects ↔ `rejects.csv`; categories and duplicates → CSV files. A
-table of segments has the columns of SCHEMA, and every other column of the annotations under its
-own name, with `_annotated` added if SCHEMA has that name. The metadata of the file may give the
-`corpus`, its number of `folds` and the folder of `audio`.
-
-Inputs: the checksums of the files that segments were made from go into the provenance. A recording
-has its path in the folder of recordings; so has an annotation file that is in there. An annotation
-file elsewhere has its absolute path. So `root / file` is the file again.
-
-Numbers: `inspect_corpus` looks at a folder before anything is decided, `measure_corpus` counts what
-a report gives for the corpus, and `read_stats` reads that back from the files of a run.
+A table of segments has the columns of SCHEMA, and every other column of the annotations under its
+own name, with `_annotated` added if SCHEMA has that name. Paths of inputs are relative to the
+folder of recordings where they are in it.
 """
 
 import json

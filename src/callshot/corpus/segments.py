@@ -21,7 +21,6 @@ import polars as pl
 from callshot.corpus.annotations import NO_LABEL, AnnotationOptions
 from callshot.corpus.annotations.rows import other_cells, reject_row
 from callshot.corpus.audio import load_audio
-from callshot.corpus.audio_files import Signal
 from callshot.corpus.options import (
     PAPER_MINIMUM_S,
     Corpus,
@@ -149,8 +148,7 @@ def segment_corpus(
     notes = [
         *_describe_reading(read, calls),
         *describe_renaming([row["label"] for row in read.rows], renames),
-        *describe_doubts(calls, options, recordings, corpus),
-        *_describe_folds(segments),
+        *describe_doubts(calls, segments, options, recordings, corpus),
     ]
     segmentation = Segmentation(
         recordings=list(recordings.values()),
@@ -185,16 +183,6 @@ def _describe_reading(annotations: CorpusAnnotations, calls: Spans) -> list[str]
             "on both sides of a fold"
         )
     return notes
-
-
-def _describe_folds(segments: Spans) -> list[str]:
-    """Return a note if only some of the segments have a fold in the annotations."""
-    if "fold" not in segments.frame.columns:
-        return []
-    missing = segments.frame["fold"].null_count()
-    if missing in (0, len(segments)):
-        return []
-    return [f"{missing} of {len(segments)} segments without a fold: in the common fold"]
 
 
 def read_spans(
@@ -475,7 +463,10 @@ def check_audio(
                 rejects.append(reject_row(row, signal))
                 continue
             path = row["path"]
-            if _is_cut_short(signal, row, lengths_s[path]):
+            first_s = max(0.0, row["start_s"] - row["collar_s"])
+            last_s = min(row["end_s"] + row["collar_s"], lengths_s[path])
+            expected = (last_s - first_s) * row["rate_hz"]
+            if len(signal) < expected - 2:  # beyond rounding
                 damage_notes[f"{path}: {DAMAGED}"] = None
             readable.append(row_number)
             peaks.append(float(np.abs(signal).max()))
@@ -501,15 +492,6 @@ def check_audio(
         notes=notes,
         duplicates=grouped.filter(pl.col("group") != NO_GROUP).rows(),
     )
-
-
-def _is_cut_short(signal: Signal, segment: Row, recording_s: float) -> bool:
-    """Return whether fewer samples of a segment could be read than its recording should have."""
-    collar_s = segment["collar_s"]
-    start_s = max(0.0, segment["start_s"] - collar_s)
-    end_s = min(segment["end_s"] + collar_s, recording_s)
-    samples = (end_s - start_s) * segment["rate_hz"]
-    return bool(len(signal) < samples - 2)  # beyond rounding
 
 
 def describe_minimum(segmentation: Segmentation) -> str:
@@ -556,6 +538,7 @@ def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:
 
 def describe_doubts(
     calls: Spans,
+    segments: Spans,
     options: SegmentationOptions,
     recordings: Recordings,
     corpus: Corpus | None,
@@ -589,13 +572,15 @@ def describe_doubts(
     for recording in recordings.values():
         if note := recording.describe_length():
             yield f"{recording.path}: {note}"
-    if corpus is None:
-        return
     unknown = [
         f"{label!r} ({count})"
         for label, count in counts.most_common()
-        if not corpus.has_label(label)
+        if corpus is not None and not corpus.has_label(label)
     ]
-    if unknown:
+    if corpus is not None and unknown:
         listed = ", ".join(unknown)
         yield f"labels that are not in the list of {corpus.name} are kept: {listed}"
+    if "fold" in segments.frame.columns:
+        missing = segments.frame["fold"].null_count()
+        if 0 < missing < len(segments):
+            yield f"{missing} of {len(segments)} segments without a fold: in the common fold"

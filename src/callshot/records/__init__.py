@@ -1,16 +1,4 @@
-"""What packages hand to each other.
-
-Recording          one audio file
-Reject             a row or a file that was left out, and why
-Segmentation       all of these, for a corpus
-Folds              the fold of each segment, and how folds were made
-ClassCount         one class: its exemplars, its complete shots, whether it is eligible
-Episode            one query against one draw
-Inspection         what a folder holds, before anything is decided
-Evaluation         the result of the protocol; its tables are data frames (see `records.frames`)
-TransferEvaluation the same with examples from another corpus than the queries
-CorpusResults      everything that one corpus's part of a report is made from
-"""
+"""What packages hand to each other: dataclasses, names of metrics and spreads, and progress."""
 
 from callshot.records.evaluation import (
     ClassCount,

@@ -1,15 +1,7 @@
 """The columns of every data frame that callshot returns, and of the CSV file with the same name.
 
-A frame is a `polars.DataFrame`; `.to_pandas()` converts it where pandas is installed. Columns that
-several frames share:
-
-corpus, encoder     whose segments, and which frozen model made the vectors
-classifier          centroid, cosine, …, or logistic for logistic regression trained at every k
-scoring             `all` classes, or `reduced` to categories
-metric              map, auroc, accuracy, …: a key of `records.METRICS`
-spread              where the interval comes from: per-query, shared or total
-k                   exemplars per class
-p01 … p99           percentiles over the samples of the spread
+`metric` is a key of `records.METRICS`; `scoring` is `all` classes or `reduced` to categories;
+`spread` says where the interval comes from; p01 … p99 are percentiles over its samples.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

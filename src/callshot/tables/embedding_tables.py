@@ -88,7 +88,15 @@ def read_table(path: Path, *, need_segment: bool = False) -> Vectors:
     ('a.wav#0', 'a.wav#1')
     """
     with explain_read_errors(path):
-        frame, metadata = READERS[_check_kind(path)](path)
+        with path.open("rb") as stream:
+            if stream.read(1) == b"":
+                raise InputError(f"{path}: the file is empty; expected a table")
+        read = READERS.get(path.suffix.lower())
+        if read is None:
+            raise InputError(
+                f"{path}: expected a name that ends in {', '.join(READERS)}, got {path.suffix!r}"
+            )
+        frame, metadata = read(path)
         joined = metadata.get("views", "")
         joined_dimensions = tuple(map(int, joined.split(","))) if joined else ()
     if need_segment and "segment" not in frame.columns:
@@ -240,19 +248,6 @@ def explain_read_errors(path: Path) -> Iterator[None]:
             reason = "it has pickled objects: save text as arrays of dtype str"
         hint = f"; expected a complete {path.suffix} file" if path.is_file() else ""
         raise InputError(f"{path}: cannot be read ({reason}){hint}") from error
-
-
-def _check_kind(path: Path) -> str:
-    """Return the kind of a table by its suffix; raise if that is unknown or the file empty."""
-    with path.open("rb") as stream:
-        if stream.read(1) == b"":
-            raise InputError(f"{path}: the file is empty; expected a table")
-    kind = path.suffix.lower()
-    if kind not in READERS:
-        raise InputError(
-            f"{path}: expected a name that ends in {', '.join(READERS)}, got {path.suffix!r}"
-        )
-    return kind
 
 
 def _read_parquet(path: Path) -> tuple[pl.DataFrame, Metadata]:

@@ -1,13 +1,7 @@
-"""An evaluation → plain files in a folder, all of them or none; and back.
-
-with open_results(folder) as output:                  checks that the folder can be written to
-    write_results(output, evaluation, provenance)     writes every file, then moves each into place
-evaluation = read_results(folder)                     checks that no file has changed since
-evaluation = merge_results([evaluation, another])     encoders that were evaluated apart
+"""An evaluation → plain files in a folder, all of them or none; and back; and its provenance.
 
 A transfer has the columns `source_corpus` and `target_corpus` in every file: where the examples and
-the queries are from. `describe_…` return where a result came from: versions, options, checksums of
-the inputs, and what was left out.
+the queries are from.
 """
 
 import json
@@ -317,7 +311,6 @@ def describe_evaluation(
         "protocol": asdict(protocol),
         "options": dict(options),
         "inputs": list(files),
-        "ties": _describe_ties(evaluation.ties),
         "rejects": rejects,
         "notes": evaluation.notes,
         **_describe_machine("numpy", "scipy", "numba", "polars"),
@@ -376,22 +369,3 @@ def _describe_machine(*packages: str) -> Facts:
         "versions": versions,
         "machine": {"system": platform.system(), "processor": platform.machine()},
     }
-
-
-def _describe_ties(ties: Frame) -> list[Facts]:
-    """Return the number of ties per encoder and spread, and the worst where there are any."""
-    entries = []
-    for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):
-        worst = rows.row(rows["share"].arg_max() or 0, named=True)
-        entry = {
-            "encoder": worst["encoder"],
-            "spread": worst["spread"],
-            "ties": rows["ties"].sum(),
-        }
-        if worst["ties"]:
-            entry["worst_share"] = worst["share"]
-            entry["worst_label"] = worst["label"]
-            entry["worst_k"] = worst["k"]
-            entry["largest_cost_map"] = rows["cost_map"].max()
-        entries.append(entry)
-    return entries

@@ -1,12 +1,8 @@
 """Small files beside a table: folds, categories, and reference results of trained classifiers.
 
-folds        segment,fold  or  recording,fold     integers or names; −1 or empty: the common fold;
-                                                  also the `folds.csv` of an earlier run
+folds        segment,fold  or  recording,fold     integers or names; −1 or empty: the common fold
 categories   label,category                       labels without a row have none
 references   encoder,kind,name,metric,value       optionally corpus and scoring
-
-Separators and encodings are found as for annotations: commas, semicolons or tabs, UTF-8 or
-Windows-1252.
 """
 
 import json

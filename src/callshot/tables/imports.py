@@ -1,20 +1,8 @@
 """Embeddings of other tools in; a table out, with a reason for each row that is not in it.
 
-`read_windows` reads them without labels, for an index (`callshot.detection.index.import_index`).
-
-    arrays             `.npy`, or `.npz` with one matrix; a CSV describes each row
-    hoplite            a perch-hoplite database; with its own annotations, or spans in a file
-    birdnet-analyzer   `x.birdnet.embeddings.txt`, a folder of them, or the CSV of newer versions;
-                       with spans in a file
-
-A file of spans is the `segments.parquet` of `callshot segment`, or a CSV: recording (or path),
-label, start_s and end_s (without them a row is a whole recording), and optionally segment, labels
-and fold, as in a table.
-
 The vector of a span is the one of the window with the same times; else the mean of the windows
 whose centre lies in the span (its start included, its end not); else the vector of the window with
-the largest overlap, the first of equals. Windows are not weighted. Spans and windows may name
-recordings differently: `match_recordings` decides which names mean the same.
+the largest overlap, the first of equals.
 """
 
 import zipfile
@@ -107,7 +95,7 @@ def import_embeddings(
     >>> result.table.label, [(reject.row, reject.reason) for reject in result.rejects]
     (('roar', 'bark'), [(2, 'no label')])
     """
-    kind = check_kind(kind, source)
+    kind = find_kind(kind, source)
     notes: list[str] = []
     corpus = None
     if kind == "arrays":
@@ -116,30 +104,28 @@ def import_embeddings(
         rows, corpus = _read_span_rows(path, ["recording", "label"])
         _check_row_count(source, len(vectors), path, rows)
         outcomes = list(vectors)
-    elif kind == "hoplite":
+    else:
         path = segments or source
-        readers, rows, notes = read_hoplite(source)
-        annotations = rows.height
+        if kind == "hoplite":
+            readers, rows, notes = read_hoplite(source)
+        elif segments is None:
+            raise OptionError(
+                f"segments: {source} has no labels; pass --segments FILE, a segments.parquet or a "
+                "CSV"
+            )
+        else:
+            readers = read_analyzer(source)
+            rows = pl.DataFrame()
         if segments is not None:
+            if rows.height > 0:
+                count = count_text(rows.height, "annotation")
+                notes.append(f"{count} of the database ignored: {segments} is used")
             rows, corpus = _read_span_rows(segments, ["label"])
-        if segments is not None and annotations > 0:
-            count = count_text(annotations, "annotation")
-            notes.append(f"{count} of the database ignored: {segments} is used")
         if rows.height == 0:
             raise InputError(
                 f"{source}: the database has no annotations; pass the labelled spans with "
                 "--segments FILE"
             )
-        rows, outcomes = _pool_rows(source, path, rows, readers, notes)
-    else:
-        if segments is None:
-            raise OptionError(
-                f"segments: {source} has no labels; pass --segments FILE, a segments.parquet or a "
-                "CSV"
-            )
-        path = segments
-        rows, corpus = _read_span_rows(path, ["label"])
-        readers = read_analyzer(source)
         rows, outcomes = _pool_rows(source, path, rows, readers, notes)
     table, rejects = _build_table(source, encoder, path, rows, outcomes)
     return ImportResult(table, rejects, notes, corpus)
@@ -159,7 +145,7 @@ def read_windows(
     overlap) in one recording; or `times` is a CSV with a row for each: recording, start_s, end_s.
     By default it is the one beside the array. Other kinds have times of their own.
     """
-    kind = check_kind(kind, source)
+    kind = find_kind(kind, source)
     if kind != "arrays":
         unused = {"--segments": times, "--window": window_s, "--hop": hop_s}
         for name, value in unused.items():
@@ -201,15 +187,12 @@ def read_windows(
     return readers, []
 
 
-def check_kind(kind: str, source: Path) -> str:
-    """Return the kind of embeddings that a user names, or the one that a path holds."""
+def find_kind(kind: str, source: Path) -> str:
+    """Return the kind of embeddings that a user names, or with "auto" the one at a path."""
     if kind not in KINDS:
         raise OptionError(f"kind: expected {', '.join(KINDS)}, got {kind!r}")
-    return recognise_kind(source) if kind == "auto" else kind
-
-
-def recognise_kind(source: Path) -> str:
-    """Return "arrays", "hoplite" or "birdnet-analyzer": the kind of embeddings at a path."""
+    if kind != "auto":
+        return kind
     suffix = source.suffix.lower()
     if suffix in (".npy", ".npz"):
         return "arrays"

@@ -99,7 +99,17 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
         )
     with _open_database(path) as database:
         tables = {str(name) for (name,) in database.execute(TABLE_QUERY)}
-        _check_tables(path, tables)
+        if OLD_TABLE in tables:
+            raise InputError(
+                f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
+                "perch-hoplite's notebook 99_migrate_db.ipynb"
+            )
+        if not tables >= TABLES:
+            listed = printable(", ".join(sorted(tables)[:8])) or "none"
+            raise InputError(
+                f"{path}: expected the tables of perch-hoplite "
+                f"({', '.join(sorted(TABLES))}), got {listed}"
+            )
         recordings = database.execute(RECORDING_QUERY).fetchall()
         window_rows = database.execute(WINDOW_QUERY).fetchall()
         annotation_rows = database.execute(POSITIVE_QUERY).fetchall()
@@ -124,22 +134,6 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
     for part in windows.filter(has_vector).partition_by("path", maintain_order=True):
         readers[part["path"][0]] = partial(_read_vectors, path, index, part)
     return readers, annotations.with_columns(recording="path"), notes
-
-
-def _check_tables(path: Path, tables: set[str]) -> None:
-    """Raise InputError unless a database has the tables of this version of perch-hoplite."""
-    if OLD_TABLE in tables:
-        raise InputError(
-            f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
-            "perch-hoplite's notebook 99_migrate_db.ipynb"
-        )
-    if not tables >= TABLES:
-        listed = printable(", ".join(sorted(tables)[:8]))
-        expected = ", ".join(sorted(TABLES))
-        raise InputError(
-            f"{path}: expected the tables of perch-hoplite ({expected}), got "
-            f"{listed or 'none'}"
-        )
 
 
 def _name_recordings(recordings: Sequence[tuple[int, Any, Any]]) -> dict[int, str]:
@@ -225,39 +219,28 @@ def open_usearch(path: Path) -> Any:
         check_regular_file(path)
         with path.open("rb") as file:
             start = file.read(MATRIX_SHAPE.size)
+    number_bytes = {usearch.ScalarKind.F16: 2, usearch.ScalarKind.F32: 4}
     try:
         facts = usearch.Index.metadata(str(path))
-        rows, row_bytes = MATRIX_SHAPE.unpack(start)
-    except (OSError, RuntimeError, ValueError, struct.error) as error:
-        raise _refuse_index(path, error_reason(error)) from error
-    number_bytes = {usearch.ScalarKind.F16: 2, usearch.ScalarKind.F32: 4}
-    kind = facts["kind_scalar"]
-    if kind not in number_bytes:
-        raise _refuse_kind(path)
-    vectors = facts["count_present"] + facts["count_deleted"]
-    if (rows, row_bytes) != (vectors, facts["dimensions"] * number_bytes[kind]):
-        raise _refuse_index(path, "its header and its vectors do not agree")
-    try:
-        # view: usearch checks the size of a file that it maps, but crashes loading a damaged one
-        index = usearch.Index.restore(str(path), view=True)
-    except (OSError, RuntimeError, ValueError, MemoryError) as error:
-        raise _refuse_index(path, error_reason(error)) from error
-    if index.multi:
-        raise _refuse_kind(path)
+        kind = facts["kind_scalar"]
+        vectors = facts["count_present"] + facts["count_deleted"]
+        shape = (vectors, facts["dimensions"] * number_bytes.get(kind, 0))
+        if kind in number_bytes and MATRIX_SHAPE.unpack(start) != shape:
+            raise ValueError("its header and its vectors do not agree")
+        index = None
+        if kind in number_bytes:
+            # view: USearch checks the size of a file that it maps, but crashes if it loads one.
+            index = usearch.Index.restore(str(path), view=True)
+    except (OSError, RuntimeError, ValueError, MemoryError, struct.error) as error:
+        raise InputError(
+            f"{path}: not a complete USearch index ({error_reason(error)}); it is damaged or was "
+            "copied in part, so copy or make it again"
+        ) from error
+    if index is None or index.multi:
+        raise InputError(
+            f"{path}: expected an index of USearch with one float16 or float32 vector per key"
+        )
     return index
-
-
-def _refuse_index(path: Path, reason: str) -> InputError:
-    return InputError(
-        f"{path}: not a complete USearch index ({reason}); it is damaged or was copied in part, "
-        "so copy or make it again"
-    )
-
-
-def _refuse_kind(path: Path) -> InputError:
-    return InputError(
-        f"{path}: expected an index of USearch with one float16 or float32 vector per key"
-    )
 
 
 Line = tuple[str, Sequence[str]]  # where it is, and its start, end and vector
@@ -298,12 +281,11 @@ def read_analyzer(source: Path) -> WindowReaders:
         raise InputError(
             f"{source}: expected files that end in {TEXT_SUFFIX}, got none"
         )
-    return {name: partial(_read_text_files, paths) for name, paths in files.items()}
 
+    def read_files(paths: Sequence[Path]) -> Rows:
+        return _read_windows(_text_lines(paths))
 
-def _read_text_files(paths: Sequence[Path]) -> Rows:
-    """Return the windows in all text files of one recording."""
-    return _read_windows(_text_lines(paths))
+    return {name: partial(read_files, paths) for name, paths in files.items()}
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:

@@ -1,13 +1,7 @@
 """Tables with a header, separated by commas, tabs or semicolons; written as CSV.
 
-    path        the audio file; without this column, `recording` names it
-    recording   the group of recordings that must stay together, beside `path`
-    start_s     seconds; without times, in a row or in the table, the label is on a whole recording
-    end_s       or duration_s
-    label
-    fold        an integer or a name, optional
-
-Other columns are kept. `SYNONYMS` lists the names that other tools give to columns.
+`SYNONYMS` has the names of columns. `path` or else `recording` is the audio file; beside `path` it
+is a group of recordings. Without times a row is on a whole recording. Other columns are kept.
 """
 
 import re
@@ -147,27 +141,18 @@ class Table:
                 names = list_names([first, name])
                 raise self.error(f"columns {names} are both {key}; remove one")
             self.extra[key] = index
-        self.allow_comma = self._has_decimal_comma(delimiter)
-
-    def _has_decimal_comma(self, delimiter: str) -> bool:
-        """Return whether a comma in a number may be a decimal comma, as in 1,5 for 1.5.
-
-        It may not if another number of the table has a point, nor in a CSV whose only commas are as
-        in 1,234.
-        """
+        # A comma in a number may be a decimal comma, unless another number has a point, or all
+        # commas in a CSV are as in 1,234.
         indices = self.extra | self.columns
         number_columns = [indices[name] for name in NUMBERS if name in indices]
-        width = len(self.names)
         texts = []  # of all cells that hold numbers
         for cells in self.rows:
-            if len(cells) >= width:
+            if len(cells) >= len(self.names):
                 texts += [cells[index].strip() for index in number_columns]
         has_point = any("." in text for text in texts)
-        with_comma = [text for text in texts if "," in text]
-        may_be_thousands = delimiter == "," and all(
-            map(THOUSANDS.fullmatch, with_comma)
-        )
-        return not (has_point or may_be_thousands)
+        commas = filter(lambda text: "," in text, texts)
+        is_thousands = delimiter == "," and all(map(THOUSANDS.fullmatch, commas))
+        self.allow_comma = not (has_point or is_thousands)
 
     def parse(self, file: AnnotationFile) -> list[ParsedRow]:
         """Return rows with callshot's and extra cells; ragged rows become rejects."""

@@ -1,12 +1,8 @@
-"""Rows of annotation files, the same for all formats: text, numbers and times, rows, rejects.
+r"""Rows of annotation files, the same for all formats: text, numbers and times, rows, rejects.
 
-Lines end at \\n, \\r\\n or \\r and nowhere else: a label may hold other Unicode line separators.
-Separators of tables are commas, semicolons or tabs. Numbers have a point before their decimals, or
-a comma where no number of the table has a point. A time is a number of seconds or milliseconds, or
-hh:mm:ss or mm:ss.
-
-`AnnotationFile` collects the rows and rejects of a file. The checks of writers are here too: what
-one format writes, its reader takes. A row of annotations has these columns, and any others:
+Lines end at \n, \r\n or \r and nowhere else: a label may hold other Unicode line separators.
+Numbers have a point before their decimals, or a comma where no number of the table has a point.
+A row of annotations has these columns, and any others:
 
 path             audio file as the row names it; empty if the file belongs to one recording
 recording        group of files that must stay together, if one is given

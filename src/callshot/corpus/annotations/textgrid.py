@@ -2,10 +2,6 @@
 
 Both forms hold the same numbers, quoted texts and flags in the same order; all other words, and
 what follows a `!`, are for people. The row of an annotation is the line of its first number.
-
-The user names the tiers that hold call types, or known labels choose them. Else the only interval
-tier is read, or the one whose name says that it holds call types; a choice that is not clear is
-left to the user.
 """
 
 import re

@@ -1,14 +1,7 @@
 """Plans of synthetic recordings: which calls are in which recording, and when.
 
-`plan_corpus` plans the recordings of a corpus from a seed and a scale, `plan_recordings` and
-`plan_examples` those of a site, with clock times. Calls are spans; their times are whole
-milliseconds.
-
 Random numbers come from streams keyed by the seed, a purpose and numbers, never from one stream
 that is used in some order. So any recording can be made alone, with any number of threads.
-
-At a site, the number of calls changes with the hour of the day; at noon there are none. Calls lie
-within an hour of the clock and do not overlap, unless that is asked for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

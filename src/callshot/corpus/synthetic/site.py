@@ -1,9 +1,7 @@
 """A synthetic site in a folder: options → long recordings, their calls, and examples of them.
 
-Recordings are made a block at a time: memory is flat. The signal-to-noise ratio of a call is the
-power of the call over the power of the background, both in the span and in the frequency band of
-its annotation. It is met by the background at that very time, so a call beside a passing engine is
-louder.
+The signal-to-noise ratio of a call is met by the background at that very time, so a call beside a
+passing engine is louder.
 """
 
 from collections import defaultdict, deque

@@ -1,18 +1,9 @@
 """Synthetic sounds: calls, and what a microphone records of them in the noise around it.
 
-A call is a source through a filter. The source is a wave of many harmonics, read at a phase that
-follows the contour of the fundamental, made rough and mixed with breath noise. The filter has the
-resonances (formants) of the caller's vocal tract. The ranges of similar types overlap, as those of
-elephants do; `call_types.toml` has them.
-
-In a corpus, a soundscape belongs to the recording: the distance of the callers (level, loss of high
-frequencies, share of reverberation), wind and its gusts, insects, birds, and the microphone with
-its low cut and its own noise.
-
-At a site there are wind in gusts, insects, the noise of the recorder, rain with drops, birds, and
-engines that pass. Wind, insects and birds follow the hour of the day; showers and engines belong to
-the day, whatever is recorded. Levels are relative to full scale. Blocks of noise fade into each
-other, and each can be made alone: memory is flat, and any number of threads makes the same samples.
+A call is a source, a wave of harmonics that follows the contour of the fundamental, through a
+filter with the resonances of the caller's vocal tract; `call_types.toml` has the ranges of types.
+A soundscape belongs to a recording of a corpus; the noise of a site follows the hour of the day,
+and is made in blocks that fade into each other, so any number of threads makes the same samples.
 """
 
 import math
