@@ -1,5 +1,7 @@
 """The examples run as they are, on less data."""
 
+import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -11,29 +13,33 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def test_the_quickstart_notebook_runs_and_shows_a_plot_and_a_comparison(
     tmp_path, monkeypatch
 ):
-    nbclient = pytest.importorskip(
-        "nbclient", reason="nbclient runs notebooks: pip install it"
-    )
-    nbformat = pytest.importorskip("nbformat")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
-    synthesis = notebook.cells[1]
-    assert "scale=0.3" in synthesis.source
-    synthesis.source = synthesis.source.replace("scale=0.3", "scale=0.1")
-    nbclient.NotebookClient(
-        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    outputs = [output for cell in code for output in cell.outputs]
-    data = [output["data"] for output in outputs if "data" in output]
-    assert any("image/png" in one for one in data)
-    tables = [one["text/html"] for one in data if "text/html" in one]
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in code_cells(notebook)]
+    assert "scale=0.3" in cells[0]
+    cells[0] = cells[0].replace("scale=0.3", "scale=0.1")
+    variables = {}
+    tables = [run_cell(cell, variables) for cell in cells]
     assert any("k* =" in table for table in tables)
     assert any("LR on mfcc" in table for table in tables)
-    statements = [
-        line
-        for cell in code[1:]
-        for line in cell.source.splitlines()
-        if line and "import" not in line
-    ]
-    assert len(statements) <= 10
+    assert pyplot.get_fignums()
+    pyplot.close("all")
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def run_cell(source, variables):
+    """Run a cell as a notebook does; return what it shows of its last line."""
+    is_shown = isinstance(ast.parse(source).body[-1], ast.Expr)
+    *lines, last = source.rstrip().splitlines()
+    if is_shown and not last.endswith(";"):
+        lines.append(f"shown = {last}")
+        exec("\n".join(lines), variables)
+        shown = variables["shown"]
+        return shown._repr_html_() if hasattr(shown, "_repr_html_") else ""
+    exec(source, variables)
+    return ""
