@@ -93,8 +93,10 @@ test-lowest: $(VENV)/ready-to-test
 test-full: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile=full $(ARGS)
 
+# A new pip needs half the time of the one that comes with Python 3.11.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+	-$(INSTALL) --upgrade pip
 
 $(VENV)/ready: $(VENV)/bin/python pyproject.toml
 	$(INSTALL) -e '.[review,yamnet]' || $(INSTALL) -e '.[review]'
