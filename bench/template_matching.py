@@ -1,17 +1,13 @@
 """Template matching: normalised cross-correlation of spectrograms (scikit-image).
 
-The score of a class in a window is the highest correlation of any example whose middle is there.
+The score of a window is the highest correlation of any example whose middle is there.
 """
 
-from pathlib import Path
-
 import numpy as np
-import soundfile
 from scipy.signal import ShortTimeFFT
 from skimage.feature import match_template
 
-from detector_examples import Array, Windows
-
+Array = np.ndarray
 FFT_S = 0.128
 HOP_S = 0.064
 BANDS = 32
@@ -29,41 +25,6 @@ def make_spectrogram(signal: Array, rate_hz: int, scale: float) -> Array:
     edges = np.linspace(0, len(rows), min(BANDS, len(rows)) + 1).astype(int)
     bands = np.add.reduceat(rows, edges[:-1], axis=0)
     return np.asarray(10 * np.log10(bands + 1e-10), np.float32)
-
-
-def read_spectrogram(
-    path: Path, scale: float, span_s: tuple[float, float] | None = None
-) -> Array:
-    """Return the spectrogram of a recording, or of a span of it."""
-    signal, rate_hz = soundfile.read(path, dtype="float32")
-    if span_s is not None:
-        first, last = (round(time_s * rate_hz) for time_s in span_s)
-        signal = signal[first:last]
-    return make_spectrogram(signal, rate_hz, scale)
-
-
-def match_templates(
-    templates: dict[str, list[Array]],
-    recordings: Path,
-    windows: Windows,
-    classes: list[str],
-    scale: float,
-) -> Array:
-    """Return the score of each class in each window."""
-    scores = np.zeros((len(windows.start_s), len(classes)))
-    for path in np.unique(windows.path):
-        spectrogram = read_spectrogram(recordings / str(path), scale)
-        rows = np.flatnonzero(windows.path == path)
-        for number, name in enumerate(classes):
-            best = match_class(templates[name], spectrogram)
-            for row in rows:
-                first = round(windows.start_s[row] / (HOP_S * scale))
-                last = round(
-                    (windows.start_s[row] + windows.window_s) / (HOP_S * scale)
-                )
-                part = best[first : max(last, first + 1)]
-                scores[row, number] = part.max() if len(part) else 0.0
-    return scores
 
 
 def match_class(templates: list[Array], spectrogram: Array) -> Array:
