@@ -249,8 +249,8 @@ class ReadingOptions:
     columns: Mapping[str, str] = option(
         {},
         "NAME=COLUMN",
-        "Name of a column in your files: label=Species reads the labels from the column "
-        "Species. Can be repeated.",
+        "Name of a column in your files: label=Species reads the labels from the column Species. "
+        "Can be repeated.",
         "--columns",
         "-c",
         example="label=Species",
@@ -264,14 +264,14 @@ class ReadingOptions:
     label: str | None = option(
         None,
         "TEXT",
-        "Label of the rows that have none: their label is empty, or the file has no "
-        "column of labels.",
+        "Label of the rows that have none: their label is empty, or the file has no column of "
+        "labels.",
     )
     rename: Mapping[str, str] = option(
         {},
         "FILE",
-        "CSV file with the columns label and new_label, to rename labels. Calls whose "
-        "new_label is empty are left out.",
+        "CSV file with the columns label and new_label, to rename labels. Calls whose new_label "
+        "is empty are left out.",
         kind=Path,
     )
     time_unit: str | None = option(
@@ -297,8 +297,8 @@ class KnownCorpus:
     corpus: str | None = option(
         None,
         "NAME",
-        "Name of a known corpus, ldc2010s05 or elephant-voices. Its settings are then "
-        "the defaults.",
+        "Name of a known corpus, ldc2010s05 or elephant-voices. Its settings are then the "
+        "defaults.",
     )
 
 
@@ -313,8 +313,7 @@ class CuttingOptions:
     min_length_s: float = option(
         0.0,
         "S",
-        "Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is "
-        "1.",
+        "Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is 1.",
         shown="0, or 1 for a known corpus",
         **DURATIONS_S,
     )
@@ -350,10 +349,7 @@ class CuttingOptions:
         -3.0, "DBFS", "Peak level of the segments.", low=-200.0, high=0.0, unit="dBFS"
     )
     normalise: bool = option(
-        True,
-        "",
-        "Scale each segment to the peak of --peak-dbfs.",
-        shown="--normalise",
+        True, "", "Scale each segment to the peak of --peak-dbfs.", shown="--normalise"
     )
     source_rate_hz: float | None = option(
         None,
@@ -381,20 +377,20 @@ class FoldOptions:
     fold_file: Path | None = option(
         None,
         "FILE",
-        "CSV file with your own folds: the columns segment and fold, or recording and "
-        "fold. The file folds.csv of earlier results can be used.",
+        "CSV file with your own folds: the columns segment and fold, or recording and fold. The "
+        "file folds.csv of earlier results can be used.",
     )
     categories: Path | None = option(
         None,
         "FILE",
-        "CSV file with the columns label and category. Adds scores that are averaged "
-        "over categories (reduced scoring).",
+        "CSV file with the columns label and category. Adds scores that are averaged over "
+        "categories (reduced scoring).",
     )
     group_duplicates: bool = option(
         False,
         "",
-        "Put recordings that contain the same call into one fold. Calls are the same if "
-        "their embeddings are equal.",
+        "Put recordings that contain the same call into one fold. Calls are the same if their "
+        "embeddings are equal.",
         "--group-duplicates",
     )
 
@@ -411,8 +407,8 @@ class ProtocolOptions:
     shots: tuple[int, ...] = option(
         tuple(range(1, 41)),
         "K",
-        "Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
-        "every example.",
+        "Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes every "
+        "example.",
         kind=str,
         also=list,
         shown="1-40",
@@ -449,16 +445,16 @@ class ProtocolOptions:
     sampler: str = option(
         "distinct",
         "distinct|replacement",
-        "How the k examples of a class are drawn. distinct: without replacement. "
-        "replacement: with replacement, so an example can be drawn twice.",
+        "How the k examples of a class are drawn. distinct: without replacement. replacement: "
+        "with replacement, so an example can be drawn twice.",
         choices=("distinct", "replacement"),
     )
     score: str = option(
         "log",
         "log|softmax",
-        "Score that ranks the queries. log: the log-odds. softmax: the probability, as in "
-        "the paper; it rounds to 0 and 1, and the effect of such ties is measured, which "
-        "takes twice the time.",
+        "Score that ranks the queries. log: the log-odds. softmax: the probability, as in the "
+        "paper; it rounds to 0 and 1, and the effect of such ties is measured, which takes twice "
+        "the time.",
         choices=("log", "softmax"),
     )
     classifiers: tuple[str, ...] = option(
@@ -470,9 +466,9 @@ class ProtocolOptions:
     spreads: tuple[str, ...] = option(
         ("per-query", "shared", "total"),
         "NAME",
-        "What the intervals account for. total: other calls could have been labelled, and "
-        "other recordings made. shared: other calls could have been labelled. per-query: the "
-        "bootstrap of the paper. all: all three.",
+        "What the intervals account for. total: other calls could have been labelled, and other "
+        "recordings made. shared: other calls could have been labelled. per-query: the bootstrap "
+        "of the paper. all: all three.",
         key="spread",
         kind=str,
         shown="all",
@@ -487,8 +483,8 @@ class ProtocolOptions:
     repeat_folds: int = option(
         1,
         "N",
-        "Number of different divisions into folds. With 2 or more, partitions.csv shows "
-        "how much mAP depends on the folds.",
+        "Number of different divisions into folds. With 2 or more, partitions.csv shows how much "
+        "mAP depends on the folds.",
         low=1,
         high=1000,
     )
@@ -510,17 +506,16 @@ class TrainingOptions:
     train: tuple[str, ...] = option(
         (),
         "KINDS",
-        "Baselines to train on all labelled calls, separated by commas: logistic "
-        "(logistic regression), recurrent (RNN, GRU, LSTM), end-to-end (a transformer "
-        "on the audio).",
+        "Baselines to train on all labelled calls, separated by commas: logistic (logistic "
+        "regression), recurrent (RNN, GRU, LSTM), end-to-end (a transformer on the audio).",
         separated=True,
         shown="logistic",
     )
     per_k: bool = option(
         False,
         "",
-        "Also train logistic regression with k examples per class, for every k, on the "
-        "same support sets as evaluate.",
+        "Also train logistic regression with k examples per class, for every k, on the same "
+        "support sets as evaluate.",
         "--per-k",
     )
     draws: int = option(
@@ -533,9 +528,9 @@ class TrainingOptions:
     spread: str = option(
         "total",
         "NAME",
-        "With --per-k: what the intervals account for, as in evaluate. shared; total "
-        "(also computes shared, twice the time); per-query (trains for every query, support "
-        "set and k, which takes very long); all.",
+        "With --per-k: what the intervals account for, as in evaluate. shared; total (also "
+        "computes shared, twice the time); per-query (trains for every query, support set and k, "
+        "which takes very long); all.",
         choices=("all", "total", "shared", "per-query"),
     )
     C: float | None = option(
@@ -568,8 +563,8 @@ class TrainingOptions:
     published: str = option(
         "",
         "VARIANT",
-        "Variant of the published AERD networks to score too, such as EV_SUBCALL or "
-        "LDC_POOLE. Needs the package aerd.",
+        "Variant of the published AERD networks to score too, such as EV_SUBCALL or LDC_POOLE. "
+        "Needs the package aerd.",
     )
 
 
@@ -583,8 +578,8 @@ class ScoringOptions:
     iou: float = option(
         0.3,
         "SHARE",
-        "Smallest overlap (intersection over union of their times) at which a detection "
-        "and a call match.",
+        "Smallest overlap (intersection over union of their times) at which a detection and a "
+        "call match.",
         low=0,
         high=1,
     )
@@ -600,16 +595,16 @@ class ScoringOptions:
     false_alarms_per_hour: float | None = option(
         None,
         "N/h",
-        "Allowed false alarms of each label per hour or day, for example 1/h or 2/d. "
-        "Writes the thresholds that keep to it.",
+        "Allowed false alarms of each label per hour or day, for example 1/h or 2/d. Writes the "
+        "thresholds that keep to it.",
         key="false_alarms",
         kind=str,
     )
     unknown: str | None = option(
         None,
         "LABEL",
-        "Label of calls that nobody could identify. Detections of such calls are not "
-        "counted as false.",
+        "Label of calls that nobody could identify. Detections of such calls are not counted as "
+        "false.",
     )
     bins: int = option(4, "N", "With --reviewed: number of bins of scores.", low=1)
     samples: int = option(
@@ -648,8 +643,8 @@ class SoundscapeOptions:
     every_minutes: float | None = option(
         None,
         "MIN",
-        "With --soundscape: time from the start of one recording to the start of the "
-        "next, in minutes.",
+        "With --soundscape: time from the start of one recording to the start of the next, in "
+        "minutes.",
         low=1,
         high=10_000,
         unit="minutes",
@@ -665,8 +660,8 @@ class SoundscapeOptions:
     snr_db: tuple[float, ...] = option(
         (0.0, 6.0, 12.0),
         "DB",
-        "With --soundscape: signal-to-noise ratios of the calls in dB, separated by "
-        "commas. Each is used equally often.",
+        "With --soundscape: signal-to-noise ratios of the calls in dB, separated by commas. Each "
+        "is used equally often.",
         separated=True,
     )
     calls_per_hour: float = option(
@@ -679,18 +674,13 @@ class SoundscapeOptions:
         shown="20",
     )
     types: int = option(
-        4,
-        "N",
-        "With --soundscape: number of call types.",
-        low=1,
-        high=15,
-        unit="types",
+        4, "N", "With --soundscape: number of call types.", low=1, high=15, unit="types"
     )
     examples: int = option(
         20,
         "N",
-        "With --soundscape: number of examples of each type, in other recordings of the "
-        "site and as clips.",
+        "With --soundscape: number of examples of each type, in other recordings of the site and "
+        "as clips.",
         low=0,
         high=1000,
         unit="examples",
@@ -771,8 +761,8 @@ class DisplayOptions:
     target: float | None = option(
         None,
         "",
-        "Mean average precision, such as 0.8: the summary says how many examples per call "
-        "type reach it.",
+        "Mean average precision, such as 0.8: the summary says how many examples per call type "
+        "reach it.",
         example=0.8,
     )
 

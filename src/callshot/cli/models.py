@@ -183,31 +183,31 @@ def learn(
     background: str = option(
         "auto",
         "auto|none|DIR",
-        "Sound without calls, to set thresholds for scan. auto: the parts of the "
-        "annotated recordings that have no annotation. none: no background; scan then sets "
-        "thresholds from the recordings that it scans, or, if these are too short, from the "
-        "examples. DIR: a folder of recordings without calls.",
+        "Sound without calls, to set thresholds for scan. auto: the parts of the annotated "
+        "recordings that have no annotation. none: no background; scan then sets thresholds from "
+        "the recordings that it scans, or, if these are too short, from the examples. DIR: a "
+        "folder of recordings without calls.",
     ),
     site: Path | None = option(
         None,
         "RECORDINGS",
-        "Recordings of the site where the model will be used. Examples from other places "
-        "are mixed into their background sound.",
+        "Recordings of the site where the model will be used. Examples from other places are "
+        "mixed into their background sound.",
         shown="scan does this with the recordings that it scans",
     ),
     examples: Path | None = argument(
         None,
         "EXAMPLES",
-        "Labelled examples: a folder of recordings with annotations, one recording, a "
-        "folder with a subfolder of clips per label, a segments.parquet, a folder of "
-        "callshot label or callshot review, or an index of callshot import with --annotations.",
+        "Labelled examples: a folder of recordings with annotations, one recording, a folder with "
+        "a subfolder of clips per label, a segments.parquet, a folder of callshot label or "
+        "callshot review, or an index of callshot import with --annotations.",
     ),
     add: Path | None = option(
         None,
         "MODEL|REVIEW",
-        "Model to which the examples are added. Or, without EXAMPLES, a folder of "
-        "callshot review: its confirmed calls are added to the model that made the detections. "
-        "EXAMPLES alone, also a folder of callshot review, make a new model.",
+        "Model to which the examples are added. Or, without EXAMPLES, a folder of callshot "
+        "review: its confirmed calls are added to the model that made the detections. EXAMPLES "
+        "alone, also a folder of callshot review, make a new model.",
     ),
     quiet: Quiet = False,
 ) -> None:
@@ -365,8 +365,8 @@ class ScanOptions:
     false_alarms: str | None = option(
         None,
         "N/h",
-        "Allowed false alarms of each label per hour or day, for example 1/h or 2/d. Sets "
-        "the thresholds.",
+        "Allowed false alarms of each label per hour or day, for example 1/h or 2/d. Sets the "
+        "thresholds.",
         shown="1/h; none where calls are found by the nearest mean",
     )
     precision: float | None = option(
@@ -385,14 +385,14 @@ class ScanOptions:
     gap: float = option(
         0.0,
         "S",
-        "Longest pause inside an event, in seconds. Windows with a detection of the same "
-        "label that are closer become one event.",
+        "Longest pause inside an event, in seconds. Windows with a detection of the same label "
+        "that are closer become one event.",
     )
     hop: float | None = option(
         None,
         "S",
-        "Time from the start of one window to the start of the next, in seconds. A "
-        "shorter time gives more exact starts and ends of events, and takes longer.",
+        "Time from the start of one window to the start of the next, in seconds. A shorter time "
+        "gives more exact starts and ends of events, and takes longer.",
         shown="the hop of the encoder, or the length of the window",
     )
     edges: str = option(
@@ -404,25 +404,24 @@ class ScanOptions:
     adapt: str = option(
         "auto",
         "auto|always|none",
-        "Whether to mix the model's examples into background sound of these recordings "
-        "(at most 20 examples per label), and to set the thresholds from these recordings. "
-        "auto: only if the model has no background of its own, for example one learned from "
-        "clips. always: for any model. none: use the model as it is.",
+        "Whether to mix the model's examples into background sound of these recordings (at most "
+        "20 examples per label), and to set the thresholds from these recordings. auto: only if "
+        "the model has no background of its own, for example one learned from clips. always: for "
+        "any model. none: use the model as it is.",
     )
     to: tuple[str, ...] = option(
         ("raven",),
         "NAMES",
-        "Programs for which tables of the events are written: {programs}; separated by "
-        "commas. With raven, raven-all has one table of all "
-        "recordings.",
+        "Programs for which tables of the events are written: {programs}; separated by commas. "
+        "With raven, raven-all has one table of all recordings.",
         separated=True,
     )
     clips: Clips = None
     max_hz: float | None = option(
         None,
         "HZ",
-        "With --clips: upper limit of the frequency axis in the spectrograms. Does not "
-        "change what is detected.",
+        "With --clips: upper limit of the frequency axis in the spectrograms. Does not change "
+        "what is detected.",
         shown="half the sample rate",
     )
     seed: Seed = 0
@@ -440,14 +439,14 @@ def scan(
     recordings: Path | None = argument(
         None,
         "RECORDINGS|INDEX",
-        "What to scan: a folder of recordings, one recording, or an index that callshot "
-        "index or callshot import made.",
+        "What to scan: a folder of recordings, one recording, or an index that callshot index or "
+        "callshot import made.",
     ),
     segments: Path | None = option(
         None,
         "SEGMENTS",
-        "Table of segments (segments.parquet of callshot segment), to label these calls "
-        "instead of scanning recordings.",
+        "Table of segments (segments.parquet of callshot segment), to label these calls instead "
+        "of scanning recordings.",
     ),
     audio: Path | None = option(
         None,
@@ -547,8 +546,8 @@ def review(
     path: Path = argument(
         ...,
         "SCAN|SEGMENTS|STUDY",
-        "What to review: a folder of callshot scan (also of scan --segments), a "
-        "segments.parquet, a study file, or recordings with annotations.",
+        "What to review: a folder of callshot scan (also of scan --segments), a segments.parquet, "
+        "a study file, or recordings with annotations.",
     ),
     out: Path | None = option(
         None,
@@ -623,15 +622,14 @@ def score(
     annotations: Path | None = argument(
         None,
         "ANNOTATIONS",
-        "Annotations of all calls in the recordings, made by a person: a file or a "
-        "folder.",
+        "Annotations of all calls in the recordings, made by a person: a file or a folder.",
     ),
     recordings: Recordings = None,
     reviewed: Path | None = option(
         None,
         "REVIEW",
-        "Folder of callshot review, or a table of some of the detections with a column "
-        "confirmed (yes or no). Estimates the precision: how many of all detections are calls.",
+        "Folder of callshot review, or a table of some of the detections with a column confirmed "
+        "(yes or no). Estimates the precision: how many of all detections are calls.",
     ),
     columns: Columns = None,
     scoring: Annotated[Given, ScoringOptions],
@@ -703,15 +701,11 @@ def convert(
     events: Path = argument(
         ...,
         "EVENTS",
-        "Detections or annotations to convert: a file or folder in CSV, Parquet or any "
-        "annotation format, or a folder of callshot scan, label or review.",
+        "Detections or annotations to convert: a file or folder in CSV, Parquet or any annotation "
+        "format, or a folder of callshot scan, label or review.",
     ),
     out: Out,
-    to: str = option(
-        ...,
-        "NAME",
-        "Format to write: {exports}.",
-    ),
+    to: str = option(..., "NAME", "Format to write: {exports}."),
     recordings: Recordings = None,
     columns: Columns = None,
     clips: Clips = None,
@@ -725,8 +719,7 @@ def convert(
     activity: bool = option(
         False,
         "",
-        "Also count and draw the events by day and hour, if the recordings have dates and "
-        "times.",
+        "Also count and draw the events by day and hour, if the recordings have dates and times.",
         "--activity",
     ),
     quiet: Quiet = False,

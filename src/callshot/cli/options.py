@@ -88,8 +88,8 @@ ClusterName = Annotated[
     option(
         ...,
         "local:N|ADDRESS|FILE",
-        "Dask cluster that does the work: local:N starts N processes on this machine; or "
-        "the address or the scheduler file of a running cluster. Results do not depend on it.",
+        "Dask cluster that does the work: local:N starts N processes on this machine; or the "
+        "address or the scheduler file of a running cluster. Results do not depend on it.",
         "--cluster",
         shown="no cluster",
     ),
@@ -135,9 +135,8 @@ Clips = Annotated[
     option(
         ...,
         "N",
-        "Number of audio clips with spectrograms to write. For each label: the N events "
-        "with the highest scores, the N most uncertain ones, and N from the whole range of "
-        "scores.",
+        "Number of audio clips with spectrograms to write. For each label: the N events with the "
+        "highest scores, the N most uncertain ones, and N from the whole range of scores.",
         shown="no clips",
     ),
 ]

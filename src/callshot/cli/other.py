@@ -120,21 +120,18 @@ def find(
     example: str = argument(
         ...,
         "EXAMPLE@START-END",
-        "Sound to search for: a recording, or a part of one with its times in seconds, "
-        "such as call.wav or night.wav@12.5-14.",
+        "Sound to search for: a recording, or a part of one with its times in seconds, such as "
+        "call.wav or night.wav@12.5-14.",
     ),
     index: Path = argument(
         ...,
         "INDEX",
-        "Folder that callshot index made, or that callshot scan or callshot label wrote: "
-        "these contain an index.",
+        "Folder that callshot index made, or that callshot scan or callshot label wrote: these "
+        "contain an index.",
     ),
     count: int = option(20, "N", "Largest number of windows to show."),
     per_recording: int | None = option(
-        None,
-        "N",
-        "Largest number of windows from one recording.",
-        shown="no limit",
+        None, "N", "Largest number of windows from one recording.", shown="no limit"
     ),
     distance: str = option(
         "euclidean", "euclidean|cosine", "Distance between two vectors."
@@ -203,8 +200,8 @@ def import_table(
     source: Path = argument(
         ...,
         "SOURCE",
-        "Embeddings of another tool: a .npy or .npz file, a perch-hoplite database, or "
-        "the embedding files of BirdNET-Analyzer (a folder, a .txt or a .csv file).",
+        "Embeddings of another tool: a .npy or .npz file, a perch-hoplite database, or the "
+        "embedding files of BirdNET-Analyzer (a folder, a .txt or a .csv file).",
     ),
     out: Path | None = option(
         None, "TABLE", "Table to write (.parquet).", "--out", "-o", shown="--index"
@@ -212,17 +209,16 @@ def import_table(
     index: Path | None = option(
         None,
         "INDEX",
-        "Instead of a table: folder of an index to write, for learn, scan and find. "
-        "Recordings are added if it exists.",
+        "Instead of a table: folder of an index to write, for learn, scan and find. Recordings "
+        "are added if it exists.",
     ),
     segments: Path | None = option(
         None,
         "FILE",
-        "Table of the calls: the segments.parquet of callshot segment, or a CSV file with "
-        "the columns recording, start_s, end_s and label. For .npy and .npz files: one row per "
+        "Table of the calls: the segments.parquet of callshot segment, or a CSV file with the "
+        "columns recording, start_s, end_s and label. For .npy and .npz files: one row per "
         "vector; with --index the label is not needed.",
-        shown="the .csv file next to the .npy or .npz file, or the annotations in the "
-        "database",
+        shown="the .csv file next to the .npy or .npz file, or the annotations in the database",
     ),
     kind: str = option(
         "auto",
@@ -240,15 +236,13 @@ def import_table(
     window: float | None = option(
         None,
         "S",
-        "With --index and a .npy or .npz file of one recording: length of a window in "
-        "seconds.",
+        "With --index and a .npy or .npz file of one recording: length of a window in seconds.",
         shown="the times in --segments",
     ),
     hop: float | None = option(
         None,
         "S",
-        "With --window: time from the start of one window to the start of the next, in "
-        "seconds.",
+        "With --window: time from the start of one window to the start of the next, in seconds.",
         shown="the length of the window",
     ),
     quiet: Quiet = False,
@@ -334,15 +328,14 @@ def synth(
     soundscape: bool = option(
         False,
         "",
-        "Make long recordings of one site instead, with dates and times, to try scan and "
-        "score.",
+        "Make long recordings of one site instead, with dates and times, to try scan and score.",
         "--soundscape",
     ),
     scale: float = option(
         1.0,
         "NUMBER",
-        "Factor for the number of calls. 1 is the number in the paper. Every type has at "
-        "least 5 calls.",
+        "Factor for the number of calls. 1 is the number in the paper. Every type has at least 5 "
+        "calls.",
     ),
     seed: Seed = 0,
     rate_hz: int = option(16000, "HZ", "Sample rate of the recordings."),
@@ -482,15 +475,14 @@ def verify(
     path: Path | None = argument(
         None,
         "STUDY|RESULTS|REVIEW|STORE|INDEX|TABLE",
-        "Study file, folder of results or of a review, stored embeddings, index or "
-        "table to check.",
+        "Study file, folder of results or of a review, stored embeddings, index or table to check.",
         show_default="study.toml in this folder, or the stored embeddings of the user",
     ),
     repair: bool = option(
         False,
         "",
-        "Rename damaged files of stored embeddings or of an index, so that they are not "
-        "used. The next run makes them again.",
+        "Rename damaged files of stored embeddings or of an index, so that they are not used. The "
+        "next run makes them again.",
         "--repair",
     ),
     quiet: Quiet = False,

