@@ -37,7 +37,7 @@ class Option:
 
     metavar    what stands for its value in the help; empty for flags
     help       sentences; `{formats}` and the like are filled in by the command line
-    names      how it is typed, if not by the name of the field
+    names      other names, such as -o; if one begins with --, it replaces the name of the field
     key        its name for users, if not that of the field
     shown      whether the help shows the default; a text is shown in place of the value
     low, high, unit, choices
@@ -82,6 +82,11 @@ def option(default: Any, metavar: str, help: str, *names: str, **more: Any) -> A
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def flag(help: str, *names: str, default: bool = False, **more: Any) -> Any:
+    """Return an option without a value; where the default is True, --no-NAME turns it off."""
+    return option(default, "", help, *names, **more)
 
 
 def find_option(kind: Any, default: Any) -> Field[Any] | None:
@@ -235,7 +240,6 @@ class AnnotationSource:
         None,
         "FILE_OR_DIR",
         "Annotation file, or folder of annotation files.",
-        "--annotations",
         "-a",
         shown="files found next to the recordings",
     )
@@ -251,7 +255,6 @@ class ReadingOptions:
         "NAME=COLUMN",
         "Name of a column in your files: label=Species reads the labels from the column Species. "
         "Can be repeated.",
-        "--columns",
         "-c",
         example="label=Species",
     )
@@ -281,12 +284,9 @@ class ReadingOptions:
         choices=("s", "ms"),
         shown="s, or the unit in the names of columns",
     )
-    follow_links: bool = option(
-        False,
-        "",
+    follow_links: bool = flag(
         "Also read files through links that point outside the folder. Data managed with "
-        "git-annex, DataLad or DVC has such links.",
-        "--follow-links",
+        "git-annex, DataLad or DVC has such links."
     )
 
 
@@ -317,12 +317,7 @@ class CuttingOptions:
         shown="0, or 1 for a known corpus",
         **DURATIONS_S,
     )
-    with_collar: bool = option(
-        False,
-        "",
-        "Include the collar in the length for --min-length-s.",
-        "--with-collar",
-    )
+    with_collar: bool = flag("Include the collar in the length for --min-length-s.")
     collar_s: float = option(
         0.0,
         "S",
@@ -348,8 +343,10 @@ class CuttingOptions:
     peak_dbfs: float | None = option(
         -3.0, "DBFS", "Peak level of the segments.", low=-200.0, high=0.0, unit="dBFS"
     )
-    normalise: bool = option(
-        True, "", "Scale each segment to the peak of --peak-dbfs.", shown="--normalise"
+    normalise: bool = flag(
+        "Scale each segment to the peak of --peak-dbfs.",
+        default=True,
+        shown="--normalise",
     )
     source_rate_hz: float | None = option(
         None,
@@ -386,12 +383,9 @@ class FoldOptions:
         "CSV file with the columns label and category. Adds scores that are averaged over "
         "categories (reduced scoring).",
     )
-    group_duplicates: bool = option(
-        False,
-        "",
+    group_duplicates: bool = flag(
         "Put recordings that contain the same call into one fold. Calls are the same if their "
-        "embeddings are equal.",
-        "--group-duplicates",
+        "embeddings are equal."
     )
 
 
@@ -511,12 +505,9 @@ class TrainingOptions:
         separated=True,
         shown="logistic",
     )
-    per_k: bool = option(
-        False,
-        "",
+    per_k: bool = flag(
         "Also train logistic regression with k examples per class, for every k, on the same "
-        "support sets as evaluate.",
-        "--per-k",
+        "support sets as evaluate."
     )
     draws: int = option(
         100,
@@ -537,7 +528,6 @@ class TrainingOptions:
         None,
         "NUMBER",
         "Inverse regularisation strength of logistic regression, as in scikit-learn.",
-        "--C",
         shown="chosen by cross-validation in the training data; 0.1 with --per-k",
     )
     cell: str = option(
@@ -685,9 +675,7 @@ class SoundscapeOptions:
         high=1000,
         unit="examples",
     )
-    overlap: bool = option(
-        False, "", "With --soundscape: let calls overlap.", "--overlap"
-    )
+    overlap: bool = flag("With --soundscape: let calls overlap.")
 
 
 # Only in study.toml
@@ -751,12 +739,14 @@ class DisplayOptions:
     spread: str = option(
         "", "", "Spread in the tables of the paper.", shown="the first of the protocol"
     )
-    figures: bool = option(
-        True, "", "Draw what no chart of the report shows.", shown="true"
+    figures: bool = flag(
+        "Draw what no chart of the report shows.", default=True, shown="true"
     )
-    pdf: bool = option(False, "", "Draw all figures, also as PDF, for a paper.")
-    sounds: bool = option(
-        True, "", "Put sounds and spectrograms of calls into the report.", shown="true"
+    pdf: bool = flag("Draw all figures, also as PDF, for a paper.")
+    sounds: bool = flag(
+        "Put sounds and spectrograms of calls into the report.",
+        default=True,
+        shown="true",
     )
     target: float | None = option(
         None,

@@ -265,9 +265,13 @@ def make_parameter(
     if is_given and default is not REQUIRED:
         default = None
         shown = default_text(entry) or False
+    names = option.names
+    is_switch = kind is bool and entry.default is not True
+    if (names or is_switch) and not any(one.startswith("--") for one in names):
+        names = (f"--{name.replace('_', '-')}", *names)
     made = typer.Option(
         default,
-        *option.names,
+        *names,
         metavar=option.metavar,
         help=option.help,
         show_default=shown,

@@ -32,7 +32,7 @@ from callshot.cli.options import (
 )
 from callshot.cli.steps import Choices
 from callshot.errors import InputError, OptionError, check_choice, count_text
-from callshot.options import Given, ScoringOptions, option
+from callshot.options import Given, ScoringOptions, flag, option
 from callshot.storage import to_path
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class EncoderOptions:
         None,
         "NAME",
         "Name of the encoder. callshot encoders shows all names.",
-        "--encoder",
         "-e",
         shown="the encoder of the model or the review, if it has one",
     )
@@ -97,11 +96,8 @@ class PageOptions:
         "means all its addresses.",
         shown="only this machine",
     )
-    no_browser: bool = option(
-        False,
-        "",
-        "Do not open a browser. Only print the address of the page.",
-        "--no-browser",
+    no_browser: bool = flag(
+        "Do not open a browser. Only print the address of the page."
     )
 
 
@@ -119,7 +115,6 @@ def label(
         None,
         "LABELS",
         "Folder where your calls are saved.",
-        "--out",
         "-o",
         shown="the folder labels next to the recordings",
     ),
@@ -127,7 +122,6 @@ def label(
         None,
         "NAME",
         "Encoder by which similar sounds are found. none: no search.",
-        "--encoder",
         "-e",
         shown="birdnet-v2.4, or the encoder of the index",
     ),
@@ -169,7 +163,7 @@ def label(
 @app.command(rich_help_panel=FIELD)
 def learn(
     *,
-    out: Path = option(..., "MODEL", "Model to write (.npz).", "--out", "-o"),
+    out: Path = option(..., "MODEL", "Model to write (.npz).", "-o"),
     encoder: EncoderOptions,
     source: AnnotationGroup,
     window: float | None = window_option("the median length of the examples"),
@@ -553,7 +547,6 @@ def review(
         None,
         "REVIEW",
         "Folder where your decisions are saved.",
-        "--out",
         "-o",
         shown="the folder review next to the files that are reviewed",
     ),
@@ -575,9 +568,7 @@ def review(
         "Index of the scan, if it was moved.",
         shown="the path in the scan",
     ),
-    blind: bool = option(
-        False, "", "Hide the decisions of other reviewers.", "--blind"
-    ),
+    blind: bool = flag("Hide the decisions of other reviewers."),
     page: PageOptions,
 ) -> None:
     """Listen to detections in the browser, and confirm, relabel or reject them.
@@ -633,7 +624,7 @@ def score(
     ),
     columns: Columns = None,
     scoring: Annotated[Given, ScoringOptions],
-    figure: bool = option(True, "", "Draw the precision-recall curves."),
+    figure: bool = flag("Draw the precision-recall curves.", default=True),
     quiet: Quiet = False,
 ) -> None:
     """Compare detections with annotations: precision, recall, F1, AP, false alarms per hour.
@@ -716,11 +707,8 @@ def convert(
         shown="half the sample rate",
     ),
     seed: Seed = 0,
-    activity: bool = option(
-        False,
-        "",
-        "Also count and draw the events by day and hour, if the recordings have dates and times.",
-        "--activity",
+    activity: bool = flag(
+        "Also count and draw the events by day and hour, if the recordings have dates and times."
     ),
     quiet: Quiet = False,
 ) -> None:

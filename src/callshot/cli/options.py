@@ -18,6 +18,7 @@ from callshot.options import (
     KnownCorpus,
     ProtocolOptions,
     ReadingOptions,
+    flag,
     list_options,
     option,
 )
@@ -61,17 +62,14 @@ Out = Annotated[
         ...,
         "DIR",
         "Folder for the results: a new one, an empty one, or one with results of callshot.",
-        "--out",
         "-o",
         typer={"parser": str, "callback": check_out},
     ),
 ]
-OutTable = Annotated[
-    Path, option(..., "TABLE", "Table to write (.parquet).", "--out", "-o")
-]
+OutTable = Annotated[Path, option(..., "TABLE", "Table to write (.parquet).", "-o")]
 Quiet = Annotated[
     bool,
-    option(..., "", "Print only errors, and how much was left out.", "--quiet", "-q"),
+    flag("Print only errors, and how much was left out.", "-q"),
 ]
 Threads = Annotated[
     int | None,
@@ -90,7 +88,6 @@ ClusterName = Annotated[
         "local:N|ADDRESS|FILE",
         "Dask cluster that does the work: local:N starts N processes on this machine; or the "
         "address or the scheduler file of a running cluster. Results do not depend on it.",
-        "--cluster",
         shown="no cluster",
     ),
 ]

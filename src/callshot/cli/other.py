@@ -29,7 +29,7 @@ from callshot.cli.options import (
 )
 from callshot.cli.steps import Choices
 from callshot.errors import OptionError, count_text, printable
-from callshot.options import Given, SoundscapeOptions, option
+from callshot.options import Given, SoundscapeOptions, flag, option
 from callshot.storage import to_path
 
 
@@ -40,17 +40,12 @@ def index(
         ..., "RECORDINGS", "Folder of the recordings, or one recording."
     ),
     encoder: str = option(
-        ...,
-        "NAME",
-        "Name of the encoder. callshot encoders shows all names.",
-        "--encoder",
-        "-e",
+        ..., "NAME", "Name of the encoder. callshot encoders shows all names.", "-e"
     ),
     out: Path = option(
         ...,
         "INDEX",
         "Folder of the index. New recordings are added if it exists.",
-        "--out",
         "-o",
     ),
     choices: Choices = None,
@@ -136,7 +131,7 @@ def find(
     distance: str = option(
         "euclidean", "euclidean|cosine", "Distance between two vectors."
     ),
-    out: Path | None = option(None, "FILE", "CSV file to write, too.", "--out", "-o"),
+    out: Path | None = option(None, "FILE", "CSV file to write, too.", "-o"),
     device: Device = "cpu",
     threads: Threads = None,
     quiet: Quiet = False,
@@ -204,7 +199,7 @@ def import_table(
         "embedding files of BirdNET-Analyzer (a folder, a .txt or a .csv file).",
     ),
     out: Path | None = option(
-        None, "TABLE", "Table to write (.parquet).", "--out", "-o", shown="--index"
+        None, "TABLE", "Table to write (.parquet).", "-o", shown="--index"
     ),
     index: Path | None = option(
         None,
@@ -229,7 +224,6 @@ def import_table(
         None,
         "NAME",
         "Name of the encoder in the results.",
-        "--encoder",
         "-e",
         shown="the file name of TABLE",
     ),
@@ -325,11 +319,8 @@ def synth(
         ..., "DIR", "Folder for the corpus. It must be empty or not exist."
     ),
     site: Annotated[Given, SoundscapeOptions],
-    soundscape: bool = option(
-        False,
-        "",
-        "Make long recordings of one site instead, with dates and times, to try scan and score.",
-        "--soundscape",
+    soundscape: bool = flag(
+        "Make long recordings of one site instead, with dates and times, to try scan and score."
     ),
     scale: float = option(
         1.0,
@@ -423,9 +414,9 @@ class JobOptions:
     threads: int = option(1, "N", "Number of threads of each worker.")
     memory: int = option(4, "GB", "Memory for each thread of a worker, in GB.")
     hours: int = option(24, "N", "Time limit of the job, in hours.")
-    gpu: bool = option(False, "", "Give each worker one GPU.", "--gpu")
+    gpu: bool = flag("Give each worker one GPU.")
     out: Path | None = option(
-        None, "FILE", "Batch file to write.", "--out", "-o", shown="print it"
+        None, "FILE", "Batch file to write.", "-o", shown="print it"
     )
 
     def write(self, system: str, submit: str, command: list[str]) -> None:
@@ -478,12 +469,9 @@ def verify(
         "Study file, folder of results or of a review, stored embeddings, index or table to check.",
         show_default="study.toml in this folder, or the stored embeddings of the user",
     ),
-    repair: bool = option(
-        False,
-        "",
+    repair: bool = flag(
         "Rename damaged files of stored embeddings or of an index, so that they are not used. The "
-        "next run makes them again.",
-        "--repair",
+        "next run makes them again."
     ),
     quiet: Quiet = False,
 ) -> None:

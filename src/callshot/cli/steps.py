@@ -42,6 +42,7 @@ from callshot.options import (
     Given,
     ProtocolOptions,
     TrainingOptions,
+    flag,
     option,
 )
 
@@ -94,8 +95,8 @@ def segment(
     out: Out,
     source: CorpusGroup,
     segmentation: Annotated[Given, CuttingOptions],
-    check: bool = option(
-        True, "", "Read the audio of every segment now, to find damaged files."
+    check: bool = flag(
+        "Read the audio of every segment now, to find damaged files.", default=True
     ),
     threads: Threads = None,
     quiet: Quiet = False,
@@ -184,7 +185,6 @@ def embed(
         "NAME",
         "Name of the encoder. callshot encoders shows all names. A+B concatenates the vectors of "
         "two encoders.",
-        "--encoder",
         "-e",
     ),
     out: OutTable,
@@ -196,12 +196,9 @@ def embed(
         shown="the name of --encoder, with the options that were changed",
     ),
     audio: AudioFolder = None,
-    sequence: bool = option(
-        False,
-        "",
+    sequence: bool = flag(
         "Also write the vectors of all frames or windows of each call, next to the table. "
-        "Recurrent baselines need them.",
-        "--sequence",
+        "Recurrent baselines need them."
     ),
     site: Path | None = option(
         None,
@@ -299,15 +296,8 @@ def get(
         "a download. Can be repeated.",
         "--from",
     ),
-    torch: bool = option(
-        False, "", "Download the weights for torch, which runs on a GPU.", "--torch"
-    ),
-    replace: bool = option(
-        False,
-        "",
-        "Accept the new file even if it differs from the first one.",
-        "--replace",
-    ),
+    torch: bool = flag("Download the weights for torch, which runs on a GPU."),
+    replace: bool = flag("Accept the new file even if it differs from the first one."),
     quiet: Quiet = False,
 ) -> None:
     """Download an encoder's weights, or import them.
@@ -441,11 +431,8 @@ def evaluate(
         "Can be repeated, once for each TABLE.",
         shown=False,
     ),
-    centre: bool = option(
-        False,
-        "",
-        "With --queries: also evaluate vectors from which the mean of their table is subtracted.",
-        "--centre",
+    centre: bool = flag(
+        "With --queries: also evaluate vectors from which the mean of their table is subtracted."
     ),
     memory: float | None = option(
         None,
@@ -457,7 +444,7 @@ def evaluate(
         unit="GiB",
         shown="a quarter of the memory of the machine",
     ),
-    figure: bool = option(True, "", "Draw the figures sweep.pdf and sweep.png."),
+    figure: bool = flag("Draw the figures sweep.pdf and sweep.png.", default=True),
     target: float | None = option(
         None,
         "MAP",

@@ -23,7 +23,7 @@ from callshot.cli.options import (
 )
 from callshot.errors import OptionError, count_text, printable
 from callshot.files import check_writable
-from callshot.options import option
+from callshot.options import flag, option
 
 if TYPE_CHECKING:
     from callshot.study.run import StepStatus
@@ -54,9 +54,7 @@ StudyFile = Annotated[
 def init(
     audio: Audio,
     source: CorpusGroup,
-    out: Path = option(
-        Path("study.toml"), "FILE", "Study file to write.", "--out", "-o"
-    ),
+    out: Path = option(Path("study.toml"), "FILE", "Study file to write.", "-o"),
     shots: Shots = "1-40",
     min_length_s: MinLength = None,
     quiet: Quiet = False,
@@ -104,11 +102,8 @@ def init(
 def run(
     *,
     study: StudyFile = Path("study.toml"),
-    dry_run: bool = option(
-        False,
-        "",
-        "Show which steps would run and about how long they take. Runs nothing.",
-        "--dry-run",
+    dry_run: bool = flag(
+        "Show which steps would run and about how long they take. Runs nothing."
     ),
     machine: StudyMachine,
 ) -> None:
