@@ -54,10 +54,7 @@ def write_chunk(folder: Path, prefix: str, rows: Rows, suffix: str = "") -> Path
 
 
 def map_chunk(path: Path) -> Rows:
-    """Map a chunk into memory; a remote one is copied to this machine, once.
-
-    ValueError or OSError if it is no chunk: it changed since its checksum was compared.
-    """
+    """Map a chunk into memory; a remote one is copied to this machine, once."""
     with explain_unreadable(path):
         copy = find_copy(path)
     rows = np.load(copy, mmap_mode="r", allow_pickle=False)
@@ -136,8 +133,7 @@ def verify_files(
 ) -> Iterator[Finding]:
     """Yield the state of each chunk and record in a folder; with `repair`, set damaged ones aside.
 
-    `records` are the names of JSON files that may be there; `again` says what makes damaged files
-    again. A file that the system does not let us read stays where it is.
+    `records` are the names of JSON files that may be there; `again` says what makes files again.
     """
     for path in sorted(folder.iterdir()):
         name = path.name

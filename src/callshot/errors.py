@@ -85,11 +85,7 @@ def suggest(word: str, words: Iterable[str], *, cutoff: float = 0.6) -> str:
 
 
 def join_names(names: Sequence[str], most: int = 8) -> str:
-    """Return names as text; of many, the first ones and how many more there are.
-
-    >>> join_names([str(n) for n in range(20)])
-    '0, 1, 2, 3, 4, 5, 6, 7 and 12 more'
-    """
+    """Return names as text; of many, the first ones and how many more there are."""
     text = ", ".join(names[:most])
     more = len(names) - most
     return f"{text} and {more} more" if more > 0 else text
@@ -106,16 +102,12 @@ def count_text(count: float, noun: str, plural: str = "") -> str:
     number = f"{count:g}" if isinstance(count, float) else f"{count:,}"
     if count == 1:
         return f"{number} {noun}"
-    return f"{number} {plural or _make_plural(noun)}"
-
-
-def _make_plural(noun: str) -> str:
-    """Return the regular plural of an English noun."""
+    regular = f"{noun}s"
     if noun.endswith(("s", "x", "ch", "sh")):
-        return f"{noun}es"
-    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
-        return f"{noun[:-1]}ies"
-    return f"{noun}s"
+        regular = f"{noun}es"
+    elif noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        regular = f"{noun[:-1]}ies"
+    return f"{number} {plural or regular}"
 
 
 def quote_names(names: Iterable[str]) -> str:

@@ -1,8 +1,7 @@
 """Everything that touches a disk or a store: atomic writes, locks, checksums and safe paths.
 
-A file is written under a hidden name, brought to the disk and renamed. After a crash at any moment
-either the whole file is there or nothing under its name. A file behind a URL is written on the disk
-first, and uploaded whole.
+A file is written under a hidden name, brought to the disk and renamed, or uploaded whole: after a
+crash at any moment either the whole file is there or nothing under its name.
 """
 
 import errno
@@ -19,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,13 +41,8 @@ OWN_PREFIX = ".callshot"  # of hidden files and folders in results
 LOCK_NAME = ".lock"
 NETWORKS = "networks"  # in results: networks whose training may have been interrupted
 NETWORK_NAME = re.compile(r"-[0-9a-f]{16}\.safetensors")
-LITTER = (
-    ".DS_Store",
-    "Thumbs.db",
-    "desktop.ini",
-    ".gitkeep",
-    ".gitignore",
-)  # of programs that show folders
+# Of programs that show folders
+LITTER = (".DS_Store", "Thumbs.db", "desktop.ini", ".gitkeep", ".gitignore")
 SCAN_FACTS = "scan.json"  # the list of results of callshot scan
 DECISIONS = "decisions.jsonl"  # of a review
 FOUND = "found"  # folder beside a journal of callshot label: its searches for all calls
@@ -71,36 +64,22 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def atomic_path(
     target: Path, *, errors: tuple[type[Exception], ...] = ()
 ) -> Iterator[Path]:
-    """Yield a temporary path to write to, which replaces `target` if the block succeeds.
+    """Yield a temporary path with the same suffix, which replaces `target` if the block succeeds.
 
-    If the block fails, the temporary file is removed; what a killed process of this machine left
-    of the same target goes first. The name keeps the suffix of the target, because many writers
-    choose a format by it.
-
-    Parameters
-    ----------
-    target : Path
-        The file to write.
-    errors : tuple of exception types, optional
-        Errors of the writer that mean the file cannot be written, besides OSError.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
+    What a killed process of this machine left of the same target is removed first. OSError, and the
+    `errors` of the writer, become an OutputError.
     """
-    writer_errors: tuple[type[Exception], ...] = (OSError, *errors)
     temporary = None
     try:
         folder = staging_folder() if is_remote(target) else target.parent
         stem = target.stem[:STEM_LENGTH]
-        machine = _machine_digits()
+        machine = sha256_text(socket.gethostname())[:4]
         remove_unfinished(folder, f"{glob.escape(stem)}.*-{machine}*")
         token = f"{os.getpid()}-{machine}{secrets.token_hex(2)}"
         temporary = folder / f".{stem}.{token}{PART_SUFFIX}{target.suffix}"
         yield temporary
         replace_file(temporary, target)
-    except writer_errors as error:
+    except (OSError, *errors) as error:
         if isinstance(error, OutputError):
             raise
         hint = ""
@@ -148,8 +127,7 @@ def replace_file(temporary: Path, target: Path) -> None:
 def remove_unfinished(folder: Path, pattern: str = "*") -> None:
     """Remove what dead processes left unfinished in a folder; `pattern` limits the names.
 
-    Processes of other machines count as dead: in a folder that they share, hold a lock. In a
-    store nothing is left unfinished.
+    Processes of other machines count as dead: in a folder that they share, hold a lock.
     """
     if is_remote(folder):
         return
@@ -201,12 +179,6 @@ def _is_alive_on_windows(pid: int) -> bool:
         kernel32.CloseHandle(handle)
 
 
-@cache
-def _machine_digits() -> str:
-    """Return four digits that differ between machines, for names of temporary files."""
-    return sha256_text(socket.gethostname())[:4]
-
-
 def sync_file(path: Path) -> None:
     """Bring the content of a file to the disk."""
     # Windows syncs only files that are open for writing.
@@ -256,19 +228,11 @@ class LockBusy(TimeoutError):
 
 @contextmanager
 def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
-    """Hold a lock file while the block runs; wait `timeout_s` for it, forever if that is negative.
+    """Hold a lock file while the block runs; wait `timeout_s`, forever if negative, or LockBusy.
 
-    Threads exclude each other as processes do. The system frees the lock when the process ends,
-    however it ends. On a network drive without locks a file names the process that holds it; the
-    file does not count once that process is gone. A store has no locks: there, what two processes
-    write at once must not depend on who is first.
-
-    Raises
-    ------
-    LockBusy
-        If another process or thread still holds the lock after `timeout_s`.
-    OutputError
-        If the lock file cannot be made.
+    The system frees the lock when the process ends. On a network drive without locks, a file names
+    the process that holds it, and counts while that process lives. A store has no locks: what two
+    processes write there at once must not depend on who is first.
     """
     if is_remote(path):
         yield
@@ -299,9 +263,8 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
 def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:
     """Share a lock with other processes until the returned file is closed.
 
-    `when_alone` is called first if no other process holds the lock; others wait until it returns.
-    It is never called where the lock file cannot be written, nor on Windows and file systems
-    without shared locks. The result is None if the lock file can be neither made nor read.
+    If no other process holds it, `when_alone` is called first, while others wait; never where the
+    file cannot be written or the system has no shared locks. None if it cannot even be read.
     """
     for mode in ("ab", "rb"):
         try:
@@ -321,11 +284,8 @@ def _lock_file(stream: BinaryIO, *, alone: bool) -> bool:
         import fcntl
     except ImportError:  # Windows
         return False
-    operation = fcntl.LOCK_SH
-    if alone:
-        operation = fcntl.LOCK_EX | fcntl.LOCK_NB
     try:
-        fcntl.flock(stream, operation)
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
     except OSError:
         return False
     return True
@@ -359,9 +319,9 @@ def check_writable(folder: Path) -> None:
 
 
 def check_new_file(path: Path, what: str, is_own: Callable[[Path], bool]) -> None:
-    """Check, before any work, that a file can be written and replaces no foreign file.
+    """Check, before any work, that a file can be written and replaces only one that `is_own`.
 
-    `what` names what the file will be; `is_own` returns whether a file is an earlier one of those.
+    `what` names what the file will be.
     """
     reason = why_not_writable(path.absolute().parent)
     if reason:
@@ -411,15 +371,12 @@ def why_not_writable(folder: Path) -> str:
 
 
 def check_results_folder(name: str) -> Path:
-    """Return the path of a folder for results; OptionError if none may go there.
-
-    Refused are an empty name, the root of a disk, a home folder, and callshot's own folders.
-    """
+    """Return the path of a folder for results; OptionError if none may go there."""
     if not name.strip():
         raise OptionError("out: expected the name of a folder, got an empty one")
     path = to_path(name)
     if is_remote(path):
-        return to_path(path)
+        return path
     place = Path(os.path.realpath(path))
     problem = ""
     if place == place.parent:
@@ -436,13 +393,7 @@ def check_results_folder(name: str) -> Path:
 def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
     """Check, before any work, that a folder for results is new, empty, or has results already.
 
-    So results never end up among foreign files. Unfinished results count, as a killed run
-    leaves them. A store has no folders.
-
-    Raises
-    ------
-    OutputError
-        If there are files, and none by which results of callshot are known.
+    So results never end up among foreign files. Unfinished results of a killed run count.
     """
     if is_remote(folder):
         return

@@ -1,8 +1,7 @@
-"""Independent pieces of work: in threads of this process, or on a cluster.
+"""Independent pieces of work: a `Pool` of threads, or a `Job` that runs on a cluster.
 
-A `Pool` of threads ends with the program: after Ctrl-C it does not wait for long tasks. A package
-writes a `Job`; `callshot.distributed` runs it on other processes and machines. An item may run
-twice, at the same time or again after its worker died: its function must be idempotent.
+An item may run twice, at the same time or again after its worker died: its function must be
+idempotent.
 """
 
 import os
@@ -26,8 +25,7 @@ def never_stop() -> None:
 class Pool(ThreadPoolExecutor):
     """Threads, by default one per core; `with` waits for them, after Ctrl-C it does not.
 
-    A task that began goes on in the background until it ends or calls `check_stopped`. So tasks
-    must not write files, and long ones should call it between blocks of work.
+    A task that began then goes on until it ends or calls `check_stopped`: it must not write files.
     """
 
     def __init__(self, threads: int | None = None, **options: Any) -> None:

@@ -85,7 +85,7 @@ def option(default: Any, metavar: str, help: str, *names: str, **more: Any) -> A
 
 
 def flag(help: str, *names: str, default: bool = False, **more: Any) -> Any:
-    """Return an option without a value; where the default is True, --no-NAME turns it off."""
+    """Return an option that takes no value."""
     return option(default, "", help, *names, **more)
 
 

@@ -4,18 +4,15 @@
         output.write(make_files, provenance)                                replaces the earlier set
     check_result(folder, ["provenance.json"])                               is it as it was written?
 
-**On a disk**, new files are made in the hidden folder `.callshot-unfinished`. When all are there,
-they move to the places of the earlier ones, the provenance last: it holds the sha256 of every
-file. If a kill stops that, the next run moves the rest. Files that callshot did not write stay
-where they are.
+New files are made in the hidden folder `.callshot-unfinished`. When all are there, they move to the
+places of the earlier ones, the provenance with the sha256 of every file last. If a kill stops that,
+the next run moves the rest. Files that callshot did not write stay where they are.
 
-**In a store**, which has neither locks nor renames, files are made on this machine and uploaded
-when all of them are there, the provenance last. Before the first one, a marker
-`.callshot-unfinished-….json` with the names of all of them is uploaded; it is removed after the
-last one. So the next run knows the files of a run that ended early. Each set of results has a
-marker of its own, for several sets may share a folder.
+A store has neither locks nor renames. There a marker `.callshot-unfinished-….json` with the names
+of all files is uploaded first and removed last: the next run knows the files of a run that ended
+early.
 
-**Work** that did not change is known by its key (`content_key`): files of an earlier report
+Work that did not change is known by its key (`content_key`): files of an earlier report
 (`EarlierFiles`).
 """
 
@@ -40,7 +37,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
@@ -102,16 +99,10 @@ def open_output_folder(
     *,
     owner: str = "",
 ) -> Iterator["OutputFolder"]:
-    """Open a folder, on a disk or in a store, for one set of results; nothing in it is lost.
+    """Open a folder, on a disk or in a store, for one set of results; OutputError if it is taken.
 
     `names` are the files that are known before the work begins; others may follow. `owner` names
     the command or the study file that writes the set: sets with another owner are not replaced.
-
-    Raises
-    ------
-    OutputError
-        If another run is writing to the folder, a file or folder is in the way, the set has another
-        owner, or the disk or the store does not accept files.
     """
     place = to_path(folder)
     kind = RemoteOutputFolder if is_remote(place) else OutputFolder
@@ -175,11 +166,9 @@ class OutputFolder:
     ) -> list[Path]:
         """Make all files, then replace the earlier set; before, nothing is changed.
 
-        `make_files` writes files to the folder that it is given and returns their names.
-        `files` (the sha256 of each file), `set` (the owner) and its own checksum are added to
-        `provenance`.
-        Files of the earlier set that are not made again are removed. A file that was edited since
-        is kept as NAME.before where it is replaced, and stays where it is otherwise.
+        `make_files` writes files to a folder and returns their names. Files of the earlier set that
+        are not made again are removed. A file that was edited since is kept as NAME.before where it
+        is replaced, and stays where it is otherwise.
         """
         with explain_errors(self.folder):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -202,10 +191,7 @@ class OutputFolder:
         return sha256_file(self.path / name)
 
     def _replace(self, names: Sequence[str]) -> None:
-        """Replace the earlier set by staged files.
-
-        On a disk, Ctrl-C ends the program only after all files are in place.
-        """
+        """Replace the earlier set; on a disk, Ctrl-C waits until all files are in place."""
         try:
             self._place(names)
         except OSError as error:
@@ -219,10 +205,7 @@ class OutputFolder:
             raise
 
     def _place(self, names: Sequence[str]) -> None:
-        """Bring the staged files of a set to their places, the provenance last.
-
-        It can be called again after it was stopped anywhere.
-        """
+        """Bring the staged files to their places, the provenance last; resumable anywhere."""
         staged = [name for name in names if _is_file(self.path, name)]
         written = self.read_checksums()
         self.check_names(staged, written)
@@ -245,7 +228,7 @@ class OutputFolder:
         self._move([name for name in staged if name == self.provenance_name])
 
     def _announce(self, names: Iterable[str]) -> None:
-        """Tell the next run which files this one may have written if it ends early."""
+        """Note for the next run which files this one may have written if it ends early."""
 
     def _is_unfinished(self, name: str) -> bool:
         """Return whether a run that ended early wrote the file, whatever it has."""
@@ -253,11 +236,11 @@ class OutputFolder:
 
     def _set_aside(self, name: str) -> None:
         """Keep an edited file as NAME.before, NAME.before-2, …"""
-        copies = (f"{name}.before-{number}" for number in count(2))
-        for copy in chain([f"{name}.before"], copies):
-            if not path_exists(self.folder / copy):
-                self._rename(name, copy)
-                return
+        copy = f"{name}.before"
+        numbers = count(2)
+        while path_exists(self.folder / copy):
+            copy = f"{name}.before-{next(numbers)}"
+        self._rename(name, copy)
 
     def _rename(self, name: str, new_name: str) -> None:
         (self.folder / name).replace(self.folder / new_name)
@@ -267,7 +250,6 @@ class OutputFolder:
         is_in_store = is_remote(self.folder)
 
         def move(name: str) -> None:
-            """Move or upload one file."""
             make_folder((self.folder / name).parent)
             if is_in_store:
                 replace_file(self.path / name, self.folder / name)
@@ -286,10 +268,7 @@ class OutputFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def read_checksums(self) -> Checksums:
-        """Return the checksums in the provenance of the earlier set, of files that exist.
-
-        Names that lead out of the output folder are left out, for anybody may edit a provenance.
-        """
+        """Return the checksums of files of the earlier set that exist inside the folder."""
         path = self.folder / self.provenance_name
         provenance = _read_provenance(path)
         if provenance is None:
@@ -349,10 +328,7 @@ class RemoteOutputFolder(OutputFolder):
         cleanup.callback(remove_path, self.path)
 
     def read_checksums(self) -> Checksums:
-        """List the folder again, which sets `files` and `unfinished`.
-
-        Return the checksums of files that this run may replace.
-        """
+        """List the folder again; return the checksums of files that this run may replace."""
         files = {}
         folder = RemotePath(self.folder)
         with suppress(FileNotFoundError):
@@ -455,13 +431,11 @@ def explain_errors(folder: Path) -> Iterator[None]:
         raise OutputError(message) from error
 
 
-# The file that lists a set: its own checksum is the value of `own_sha256`, the sha256 of the file
-# with "" in its place.
+# The file that lists a set has its own checksum: the sha256 of the file with "" in its place.
 
-OWN_CHECKSUM = "own_sha256"
 # No text in JSON has a newline, so it is there once.
-BLANK = f'\n  "{OWN_CHECKSUM}": ""'.encode()
-SEALED = re.compile(rf'\n  "{OWN_CHECKSUM}": "([0-9a-f]{{64}})"'.encode())
+SEAL = b'\n  "own_sha256": "%s"'
+SEALED = re.compile(SEAL % b"([0-9a-f]{64})")
 
 
 def format_provenance(content: Facts) -> bytes:
@@ -470,12 +444,12 @@ def format_provenance(content: Facts) -> bytes:
     >>> is_intact(format_provenance({"files": {}}))
     True
     """
-    blank_content = {**content, OWN_CHECKSUM: ""}
-    text = json.dumps(blank_content, sort_keys=True, indent=2, ensure_ascii=False)
+    content = {**content, "own_sha256": ""}
+    text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False)
     # Half surrogates are escaped, as in JSON.
     blank = f"{text}\n".encode("utf-8", "backslashreplace")
-    checksum = hashlib.sha256(blank).hexdigest()
-    return blank.replace(BLANK, f'\n  "{OWN_CHECKSUM}": "{checksum}"'.encode(), 1)
+    checksum = hashlib.sha256(blank).hexdigest().encode()
+    return blank.replace(SEAL % b"", SEAL % checksum, 1)
 
 
 def is_intact(content: bytes) -> bool:
@@ -519,11 +493,7 @@ def compare_files(folder: Path, manifest: Facts) -> Iterator[tuple[Path, str]]:
 
 
 def check_result(path: Path, provenance_names: Iterable[str]) -> None:
-    """Raise InputError if a file of results is damaged, or a folder has a damaged one.
-
-    A file is compared with the provenance beside it, a folder with the provenance in it.
-    Files that no provenance lists belong to the user.
-    """
+    """Raise InputError if a file of results, or one in a folder of results, is damaged."""
     is_folder = path.is_dir()
     folder = path if is_folder else path.parent
     for provenance_name in provenance_names:
@@ -563,15 +533,11 @@ def _code_key() -> str:
     versions = [f"{name} {version(name)}" for name in LIBRARIES]
     paths = [*CODE.rglob("*.py"), *CODE.rglob("*.mplstyle")]
     checksums = [sha256_file(path) for path in sorted(paths)]
-    text = "\n".join([*versions, *checksums])
-    return sha256_text(text)
+    return sha256_text("\n".join([*versions, *checksums]))
 
 
 def _content_parts(value: Any) -> Iterator[bytes | memoryview]:
-    """Yield the bytes by which `content_key` knows a value; different values have different ones.
-
-    Mappings count in their order, functions by their name.
-    """
+    """Yield bytes that differ between values; mappings in their order, functions by their name."""
     yield type(value).__name__.encode()
     members: Collection[Any] = ()
     if isinstance(value, pl.DataFrame | pl.Series):
@@ -615,7 +581,7 @@ class EarlierFiles:
     keys: dict[str, str] = field(default_factory=dict)  # of the new files
 
     def copy(self, name: str, key: str, folder: Path) -> bool:
-        """Note the key of a new file; copy it from the earlier report if it has the same key there.
+        """Note the key of a file; copy it from the earlier report if it has the same key there.
 
         Return whether it was copied, which it is not if it was edited.
         """
@@ -639,9 +605,10 @@ class EarlierFiles:
         """Write the keys of the new files, which are in place now."""
         if self.key_file is None:
             return
-        entries = {}
-        for name, key in self.keys.items():
-            entries[name] = [key, sha256_file(self.folder / name)]
+        entries = {
+            name: [key, sha256_file(self.folder / name)]
+            for name, key in self.keys.items()
+        }
         make_folder(self.key_file.parent)
         text = json.dumps(entries, indent=2, sort_keys=True)
         write_atomic(self.key_file, f"{text}\n")

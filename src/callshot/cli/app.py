@@ -1,9 +1,4 @@
-"""The program itself: its help, its errors, and how a command runs with progress.
-
-Errors of functions begin with the name of a parameter (`min_length_s: expected …`); here they begin
-with the option as typed (`--min-length-s: expected …`). Dataclasses group options, so that a
-command takes a few parameters instead of twenty.
-"""
+"""The program itself: its help, its errors, and how a command runs with progress."""
 
 import inspect
 import os
@@ -51,21 +46,15 @@ MAX_REASONS = 3  # in the line about what was left out
 
 
 def argument(default: Any, metavar: str, help: str, **more: Any) -> Any:
-    """Return an argument of a command, for typer; with the default `...` it must be given.
-
-    In `Annotated`, `...` leaves the default to the parameter.
-    """
+    """Return an argument of a command; `...` in place of a default: it must be given."""
     return typer.Argument(default, metavar=metavar, help=help, **more)
 
 
 class Command(TyperCommand):
-    """A command whose --help has the default in the text of each option.
-
-    Its errors name options as they are typed.
-    """
+    """A command whose help has the default of each option, and whose errors name them as typed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options and arguments; some are checked here."""
+        """Read the options and arguments."""
         with name_options(ctx):
             check_values_follow(self.params, args)
             return super().parse_args(ctx, args)
@@ -115,9 +104,9 @@ def _for_help(parameters: list[Any]) -> list[Any]:
 
 
 def check_values_follow(parameters: Sequence[Any], args: Sequence[str]) -> None:
-    """Check that an option that takes a value is not the last word, or before another option.
+    """Check that an option that takes a value is not last, or before another option.
 
-    The parser would say little about the former, and take the latter for the value.
+    The parser would take that option for the value.
     """
     options: dict[str, Any] = {}
     for parameter in parameters:
@@ -197,11 +186,7 @@ class Program(typer.Typer):
 
 
 def make_command(command: CommandFunction) -> CommandFunction:
-    """Return a function that typer can run: it takes single options, and calls the command.
-
-    Its signature has every option of a group of the command as a parameter of its own. From their
-    values it makes the groups again: see Program.
-    """
+    """Return a function that typer can run: it takes every option of a group by itself."""
     groups: dict[str, tuple[Any, dict[str, Field[Any]]]] = {}  # annotation and options
     options: dict[str, Field[Any]] = {}  # of all groups, and single ones
     parameters = []  # as typer sees them
@@ -248,11 +233,7 @@ def make_command(command: CommandFunction) -> CommandFunction:
 def make_parameter(
     name: str, entry: Field[Any], *, is_given: bool = False
 ) -> inspect.Parameter:
-    """Return the parameter of an option, as typer takes it.
-
-    With `is_given`, its value is None if the user gives none: the default is only shown in the
-    help.
-    """
+    """Return the parameter of an option for typer; with `is_given`, None is its real default."""
     option: Option = entry.metadata["option"]
     kind, item = user_type(entry)
     default = default_value(entry)
@@ -286,10 +267,7 @@ def make_parameter(
 
 
 def parse_value(name: str, entry: Field[Any], value: Any) -> Any:
-    """Return the value of an option as its dataclass has it, from what typer read; check its range.
-
-    A text with commas becomes a tuple, NAME=VALUE pairs become a mapping.
-    """
+    """Return the value of an option as its dataclass has it, from what typer read; check it."""
     option: Option = entry.metadata["option"]
     kind, item = user_type(entry)
     if option.separated and item is float:
@@ -352,8 +330,7 @@ def main() -> None:
 def _set_kernel_cache() -> None:
     """Store compiled kernels in our own folder where the package's folder cannot be written.
 
-    Several users may share $CALLSHOT_HOME, and numba runs what it finds in its folder: nobody
-    else may write into it.
+    numba runs what it finds there, and users may share $CALLSHOT_HOME: only its owner may write.
     """
     if os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
         return
@@ -401,10 +378,9 @@ def _callshot(
 def report_left_out(
     rejects: "Sequence[Reject]", unit: str, file: Path | str, plural: str = ""
 ) -> None:
-    """Print to standard error, also with --quiet, how much was left out, and why.
+    """Print to standard error, also with --quiet, how many units were left out, and why.
 
-    `unit` is what was left out, such as recording; `file` lists all of them, "" if no file does. A
-    command calls this last.
+    `file` lists all of them, "" if none does. A command calls this last.
     """
     from callshot.corpus.segments import group_rejects
 
@@ -439,10 +415,7 @@ def print_first(lines: "Sequence[str]", rest: str) -> None:
 
 @contextmanager
 def run_with_progress(first: str = "", *, quiet: bool) -> "Iterator[Progress]":
-    """Show progress while a block runs; `first` is what it does until the first progress.
-
-    With `quiet`, nothing is shown, and what libraries print is dropped.
-    """
+    """Show progress while a block runs; `first` is what it does until the first progress."""
     from rich.console import Console
 
     from callshot.console import show_progress
@@ -486,8 +459,7 @@ def name_options(context: Any) -> Iterator[None]:
         collar_s: expected …        becomes  --collar-s: expected …
         mfcc: speed: expected …     becomes  --set speed: expected …
 
-    `context` is that of the command. An InputError may also begin with a file: if that exists, the
-    error is left as it is.
+    An InputError may also begin with a file: if that exists, the error is left as it is.
     """
     try:
         yield
@@ -510,9 +482,7 @@ def _find_typed(
 ) -> tuple[Any, str]:
     """Return the option or argument that the error `name: text` is about, as typed, and the text.
 
-    An argument is named by its value, or by its metavar if the error is an OptionError or no value
-    was given. If the error is about none of them, the name is empty. The name of an option of
-    --set is removed from the text.
+    An argument is named by its value, in an OptionError by its metavar. "" if it is about none.
     """
     values = context.params
     typed: Any = ""

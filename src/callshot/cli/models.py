@@ -21,6 +21,7 @@ from callshot.cli.options import (
     Columns,
     Device,
     FollowLinks,
+    MaxFrequency,
     Out,
     Quiet,
     Seed,
@@ -38,12 +39,11 @@ from callshot.storage import to_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from callshot.detection.clips import ClipOptions
     from callshot.encoders.embed import EmbedOptions
     from callshot.records import Reject
+    from callshot.review.results import ReviewResults
 
-NO_CLIPS = (
-    "max_hz: only for pictures of clips; give the number of clips, too (--clips N)"
-)
 ModelFile = Annotated[
     Path, argument(..., "MODEL", "Model that callshot learn made (.npz).")
 ]
@@ -279,13 +279,9 @@ def learn(
 def _find_review(
     examples: Path | None, add: Path | None
 ) -> tuple[Path | None, Path | None]:
-    """Return the review whose calls are learnt, and the model that examples are added to.
+    """Return the review whose calls are learnt, and the model that examples are added to, or None.
 
-    Both may be None: examples need not come from a review, or be added to a model.
-
-    learn REVIEW              makes a model of the calls of a review
-    learn REVIEW --add MODEL  adds them to a model
-    learn --add REVIEW        adds them to the model of the review: the review is returned twice
+    With `learn --add REVIEW`, the calls of a review are added to its own model, and both are it.
     """
     from callshot.review.journal import is_review
 
@@ -301,6 +297,21 @@ def _find_review(
     if is_review(examples):
         return examples, add
     return None, add
+
+
+def make_clip_options(
+    clips: int | None, max_hz: float | None, seed: int
+) -> "ClipOptions | None":
+    """Return how clips are written; None if there are none to write."""
+    from callshot.detection.clips import ClipOptions
+
+    if clips is not None:
+        return ClipOptions(clips, max_hz=max_hz, seed=seed)
+    if max_hz is not None:
+        raise OptionError(
+            "max_hz: only for pictures of clips; give the number of clips, too (--clips N)"
+        )
+    return None
 
 
 def print_rejects(rejects: "Sequence[Reject]") -> None:
@@ -411,13 +422,7 @@ class ScanOptions:
         separated=True,
     )
     clips: Clips = None
-    max_hz: float | None = option(
-        None,
-        "HZ",
-        "With --clips: upper limit of the frequency axis in the spectrograms. Does not change "
-        "what is detected.",
-        shown="half the sample rate",
-    )
+    max_hz: MaxFrequency = None
     seed: Seed = 0
     follow_links: FollowLinks = False
     cluster: ClusterName = None
@@ -463,7 +468,6 @@ def scan(
     """
     from rich.console import Console
 
-    from callshot.detection.clips import ClipOptions
     from callshot.detection.scan_files import scan_files, scan_segment_files
     from callshot.detection.terminal import show_scan
 
@@ -498,11 +502,6 @@ def scan(
         if value is not None:
             raise OptionError(f"{name}: only for --segments; remove it")
     options = ScanOptions(**scanning)
-    clips = None
-    if options.clips is not None:
-        clips = ClipOptions(options.clips, max_hz=options.max_hz, seed=options.seed)
-    elif options.max_hz is not None:
-        raise OptionError(NO_CLIPS)
     with (
         use_cluster(options.cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
@@ -513,7 +512,7 @@ def scan(
             recordings,
             out,
             formats=options.to,
-            clips=clips,
+            clips=make_clip_options(options.clips, options.max_hz, options.seed),
             cluster=workers,
             progress=progress,
             false_alarms=parse_rate(options.false_alarms),
@@ -588,10 +587,6 @@ def review(
     serve_review(path, sources, options, out)
 
 
-if TYPE_CHECKING:
-    from callshot.review.results import ReviewResults
-
-HOURS = {"h": 1.0, "d": 24.0}
 RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|d))?\s*")
 
 Recordings = Annotated[
@@ -680,10 +675,10 @@ def score(
 
 def _describe_conflicts(results: "ReviewResults") -> list[str]:
     """Return a note on calls that are left out because reviewers disagree, if there are any."""
-    if not results.conflicts:
-        return []
     calls = count_text(results.conflicts, "call")
-    return [f"{calls} left out, because reviewers disagree"]
+    return (
+        [f"{calls} left out, because reviewers disagree"] if results.conflicts else []
+    )
 
 
 @app.command(rich_help_panel=FIELD)
@@ -700,12 +695,7 @@ def convert(
     recordings: Recordings = None,
     columns: Columns = None,
     clips: Clips = None,
-    max_hz: float | None = option(
-        None,
-        "HZ",
-        "With --clips: upper limit of the frequency axis in the spectrograms.",
-        shown="half the sample rate",
-    ),
+    max_hz: MaxFrequency = None,
     seed: Seed = 0,
     activity: bool = flag(
         "Also count and draw the events by day and hour, if the recordings have dates and times."
@@ -725,7 +715,7 @@ def convert(
 
     from callshot.corpus.options import make_annotation_options
     from callshot.detection.activity import write_activity
-    from callshot.detection.clips import ClipOptions, write_clips
+    from callshot.detection.clips import write_clips
     from callshot.detection.events import EventTable, open_recordings, read_events
     from callshot.detection.exports import EXPORTS, MANIFEST, export_events
     from callshot.detection.terminal import show_rejects
@@ -738,11 +728,7 @@ def convert(
             raise OptionError(
                 f"{name}: give the folder of the recordings (--recordings)"
             )
-    clip_options = None
-    if clips is not None:
-        clip_options = ClipOptions(clips, max_hz=max_hz, seed=seed)
-    elif max_hz is not None:
-        raise OptionError(NO_CLIPS)
+    clip_options = make_clip_options(clips, max_hz, seed)
     annotation_options = make_annotation_options(columns=columns)
     check_choice("to", to, EXPORTS)
     with run_with_progress("converting", quiet=quiet) as progress:
@@ -790,5 +776,4 @@ def parse_rate(text: str | None) -> float | None:
         raise OptionError(
             f"false_alarms: expected a number per hour or day, such as 1/h, got {text!r}"
         )
-    number, unit = match.groups(default="h")
-    return float(number) / HOURS[unit]
+    return float(match[1]) / (24 if match[2] == "d" else 1)

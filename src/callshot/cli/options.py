@@ -49,7 +49,7 @@ def window_option(shown: str | None = None) -> Any:
     return option(None, "S", text, shown=shown)
 
 
-def check_out(name: str) -> Path:
+def _check_out(name: str) -> Path:
     """Return a folder for results, checked before any work."""
     folder = check_results_folder(name)
     check_own_folder(folder)
@@ -63,14 +63,11 @@ Out = Annotated[
         "DIR",
         "Folder for the results: a new one, an empty one, or one with results of callshot.",
         "-o",
-        typer={"parser": str, "callback": check_out},
+        typer={"parser": str, "callback": _check_out},
     ),
 ]
 OutTable = Annotated[Path, option(..., "TABLE", "Table to write (.parquet).", "-o")]
-Quiet = Annotated[
-    bool,
-    flag("Print only errors, and how much was left out.", "-q"),
-]
+Quiet = Annotated[bool, flag("Print only errors, and how much was left out.", "-q")]
 Threads = Annotated[
     int | None,
     option(
@@ -137,6 +134,15 @@ Clips = Annotated[
         shown="no clips",
     ),
 ]
+MaxFrequency = Annotated[
+    float | None,
+    option(
+        ...,
+        "HZ",
+        "With --clips: upper limit of the frequency axis in the spectrograms.",
+        shown="half the sample rate",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -155,17 +161,13 @@ class DatasetOptions(FoldOptions):
 def use_cluster(
     where: str | None, threads: int | None, *, quiet: bool
 ) -> "Iterator[DaskCluster | None]":
-    """Open the cluster `where` while a command runs, then print what was used; None without one.
-
-    `where` is the value of --cluster.
-    """
+    """Open the cluster of --cluster while a command runs, then print what was used."""
     if where is None:
         yield None
         return
     from callshot.distributed import open_cluster
 
     def report(line: str) -> None:
-        """Print a line to standard error, unless the command is quiet."""
         if not quiet:
             print(printable(line), file=sys.stderr)
 

@@ -1,6 +1,6 @@
 """Commands for vectors of windows (index, find, import), synth, batch files, verify and doctor."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +28,7 @@ from callshot.cli.options import (
     window_option,
 )
 from callshot.cli.steps import Choices
-from callshot.errors import OptionError, count_text, printable
+from callshot.errors import OptionError, count_text, join_names
 from callshot.options import Given, SoundscapeOptions, flag, option
 from callshot.storage import to_path
 
@@ -145,9 +145,8 @@ def find(
     Example: callshot find night.wav@12.5-14 index --out similar.csv
     """
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
+    from callshot.cli.terminal import print_table
     from callshot.detection.index.find_windows import (
         check_window_list,
         find_windows,
@@ -171,18 +170,14 @@ def find(
     if out is not None:
         write_window_list(result.windows, out)
     if not quiet:
-        table = Table(*result.windows.columns, box=None, header_style="bold")
-        for rank, recording, start_s, end_s, clock, level, far in result.windows.rows():
-            table.add_row(
-                str(rank),
-                escape(printable(recording)),
-                f"{start_s:.2f}",
-                f"{end_s:.2f}",
-                clock or "",
-                f"{level:.1f}",
-                f"{far:.4g}",
-            )
-        Console().print(table)
+        rows = [
+            [
+                *(rank, recording, f"{start_s:.2f}", f"{end_s:.2f}"),
+                *(clock or "", f"{level:.1f}", f"{far:.4g}"),
+            ]
+            for rank, recording, start_s, end_s, clock, level, far in result.windows.rows()
+        ]
+        print_table(Console(), result.windows.columns, rows)
     report_left_out(result.rejects, "recording", "")
 
 
@@ -255,6 +250,7 @@ def import_table(
 
     Example: callshot import aves.npy --window 0.64 --encoder aves --index night
     """
+    from callshot.corpus.segments import group_rejects
     from callshot.detection.index.import_index import import_index
     from callshot.tables.embedding_tables import check_new_table, write_table
     from callshot.tables.imports import import_embeddings
@@ -295,17 +291,11 @@ def import_table(
         write_table(imported.table, out, corpus=imported.corpus)
     if quiet:
         return
-    rows = defaultdict[str, list[str]](list)
-    for reject in imported.rejects:
-        rows[reject.reason].append(str(reject.row))
-    lines = [*imported.notes]
-    for reason, numbers in rows.items():
-        first = ", ".join(numbers[:MAX_ROWS])
-        if len(numbers) > MAX_ROWS:
-            first += ", …"
-        lines.append(f"left out, {len(numbers)} (row {first}): {reason}")
-    for line in lines:
-        echo(line)
+    for note in imported.notes:
+        echo(note)
+    for group in group_rejects(imported.rejects):
+        rows = join_names([str(reject.row) for reject in group], MAX_ROWS)
+        echo(f"left out, {len(group)} (row {rows}): {group[0].reason}")
     segment_count = count_text(len(imported.table), "segment")
     dimensions = count_text(imported.table.matrix.shape[1], "dimension")
     print(f"{segment_count} of {dimensions} in {out}")
@@ -420,10 +410,7 @@ class JobOptions:
     )
 
     def write(self, system: str, submit: str, command: list[str]) -> None:
-        """Write or print the batch file of a command for a system, slurm or pbs.
-
-        `submit` is the program that starts it.
-        """
+        """Write or print the batch file of a command; `submit` is the program that starts it."""
         from callshot.distributed.batch_files import make_batch_file
         from callshot.files import check_new_file, write_atomic
         from callshot.storage import check_no_url

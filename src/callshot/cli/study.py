@@ -139,7 +139,6 @@ def run(
         return
 
     def report_step(step: "Step", seconds: float | None) -> None:
-        """Print the time and the outcome of a step, and notes on it."""
         if machine.quiet:
             return
         time = "already done" if seconds is None else f"{seconds:.1f} s"
@@ -193,28 +192,19 @@ def status(study: StudyFile = Path("study.toml")) -> None:
 def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
     """Print a row for each step of a study, and how much work is left."""
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(
-        "step",
-        "corpus",
-        "encoder",
-        "state",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )
-    table.add_column("time", justify="right")
+    from callshot.cli.terminal import print_table
+
+    rows = []
     for status in statuses:
         time = f"took {status.seconds:.1f} s"
         if status.state != "done":
             time = f"about {status.seconds:.0f} s"
         step = status.step
-        table.add_row(step.kind, step.corpus, step.encoder, status.state, time)
-    console = Console(markup=False)
-    console.print(table)
+        rows.append((step.kind, step.corpus, step.encoder, status.state, time))
+    print_table(Console(), ("step", "corpus", "encoder", "state", "time"), rows)
     seconds_left = sum(status.seconds_left for status in statuses)
     left = "everything is done"
     if seconds_left:
         left = f"about {seconds_left:.0f} s of work left"
-    console.print(left, highlight=False)
+    print(left)
