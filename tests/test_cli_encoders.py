@@ -53,7 +53,6 @@ MISTAKES = {
     "embed SEG -e perch -o OUT": "did you mean perch-v",
     "embed SEG -e birdnet-v2.4 -o OUT": "callshot encoders get birdnet-v2.4",
     "embed SEG -e mfcc -o OUT.csv": "a name that ends in .parquet",
-    "embed SEG -e mfcc --set mel -o OUT": "set: expected NAME=VALUE",
     "embed SEG -e mfcc --set mel=bark -o OUT": "mel",
     "embed SEG.gone -e mfcc -o OUT": "cannot be read",
     "embed SEG -e mfcc --audio nowhere -o OUT": "embedded from nowhere",

@@ -22,15 +22,47 @@ def run(capsys):
     return run_and_capture
 
 
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CALLSHOT_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     return write_site(tmp_path_factory.mktemp("field") / "site")
 
 
-def test_learn_model_scan_and_export_work_one_after_the_other(
-    tmp_path, site, monkeypatch, run
-):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+@pytest.fixture(scope="module")
+def learned(site, home):
+    """A model of the site, with windows as long as the calls."""
+    model = site.parent / "model.npz"
+    words = ("-e", "mfcc", "--window", "0.5", "-o", model, "--quiet")
+    run_command("learn", site, *words)
+    return model
+
+
+def write_clips(folder, labels, count, level=1e-3):
+    """Write a call of half a second in each clip."""
+    rng = np.random.default_rng(0)
+    for label in labels:
+        (folder / label).mkdir(parents=True)
+        for n in range(count):
+            signal = rng.normal(0, level, 8000)
+            add_tone(signal, label, 0.0, 0.5, 16000, rng)
+            sf.write(folder / label / f"{n}.wav", signal, 16000, "FLOAT")
+    return folder
+
+
+def write_noise(path, seconds, seed=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).normal(0, 0.01, int(seconds * 16000))
+    sf.write(path, noise, 16000)
+    return path
+
+
+def test_learn_model_scan_and_export_work_one_after_the_other(tmp_path, site, run):
     model = tmp_path / "model.npz"
     shown = run("learn", site, "--encoder", "mfcc", "--out", model)
     assert "18 examples (18 new) of 3 labels" in shown.out
@@ -88,9 +120,7 @@ def test_bad_input_is_one_line(tmp_path, site, run):
     assert shown.err.count("\n") == 1
 
 
-def test_bad_options_of_scan_are_one_line(tmp_path, site, run):
-    model = tmp_path / "model.npz"
-    run("learn", site, "--encoder", "mfcc", "--out", model, "--quiet")
+def test_bad_options_of_scan_are_one_line(tmp_path, site, learned, run):
     mistakes = {
         "--false-alarms 0": "--false-alarms: expected more than 0",
         "--to ravn": "got 'ravn'; did you mean raven?",
@@ -99,119 +129,70 @@ def test_bad_options_of_scan_are_one_line(tmp_path, site, run):
     }
     for words, message in mistakes.items():
         out = ("--out", tmp_path / "out", *words.split())
-        shown = run("scan", model, site, *out, code=2)
+        shown = run("scan", learned, site, *out, code=2)
         assert message in shown.err
         assert shown.err.count("\n") == 1
 
 
-def test_scan_lays_clips_into_the_site_unless_told_otherwise(
-    tmp_path, monkeypatch, run
-):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    clips = tmp_path / "clips"
-    calls = write_site(tmp_path / "calls", ("a",))
-    rng = np.random.default_rng(0)
-    for label in ("hoot", "bark"):
-        (clips / label).mkdir(parents=True)
-        for n in range(2):
-            signal = rng.normal(0, 0.001, 8000)
-            add_tone(signal, label, 0.0, 0.5, 16000, rng)
-            sf.write(clips / label / f"{n}.wav", signal, 16000)
-    noise = rng.normal(0, 0.01, 60 * 16000)
-    sf.write(calls / "noise.wav", noise, 16000)
+def test_scan_mixes_clips_into_the_site_if_the_model_has_no_background(tmp_path, run):
+    clips = write_clips(tmp_path / "clips", ("hoot", "bark"), 2)
+    site = write_noise(tmp_path / "site" / "noise.wav", 60)
     model = tmp_path / "model.npz"
     run("learn", clips, "--encoder", "mfcc", "--out", model)
-    site = calls / "noise.wav"
     shown = run("scan", model, site, "--out", tmp_path / "auto")
     assert "4 examples mixed into background" in shown.out
     index = tmp_path / "auto" / "index"
     shown = run("scan", model, index, "--adapt", "none", "--out", tmp_path / "plain")
     assert "mixed into" not in shown.out
     assert "thresholds from distances of the examples" in shown.out
-    shown = run("learn", clips, "--encoder", "mfcc", "--site", site, "--out", model)
-    shown = run("scan", model, index, "--out", tmp_path / "learned")
-    assert "windows without labels" in shown.out
 
 
-def write_noise(path, seconds, seed=0):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(seed).normal(0, 0.01, int(seconds * 16000))
-    sf.write(path, noise, 16000)
-
-
-def test_learn_says_at_once_when_background_is_little(tmp_path, site, monkeypatch, run):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+def test_learn_says_when_background_is_little_or_has_the_calls(tmp_path, site, run):
     words = ("learn", site, "-e", "mfcc", "--window", "0.5", "-o", tmp_path / "m.npz")
-    write_noise(tmp_path / "short" / "a.wav", 8.5)
-    shown = run(*words, "--background", tmp_path / "short")
-    assert "thresholds rest on 17 windows" in shown.out
-    write_noise(tmp_path / "long" / "a.wav", 120)
-    shown = run(*words, "--background", tmp_path / "long")
-    assert "thresholds rest on" not in shown.out
-    assert "hardly stands out" not in shown.out
-
-
-def test_learn_and_model_say_when_calls_do_not_stand_out(tmp_path, monkeypatch, run):
-    """The background has the calls of the examples."""
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    model = tmp_path / "m.npz"
-    site = write_site(tmp_path / "five", tuple("abcde"))
+    for folder, seconds, is_little in (("short", 8.5, True), ("long", 120, False)):
+        write_noise(tmp_path / folder / "a.wav", seconds)
+        shown = run(*words, "--background", tmp_path / folder)
+        assert ("thresholds rest on 17 windows" in shown.out) == is_little
+        assert "hardly stands out" not in shown.out
     like_calls = write_site(tmp_path / "like", tuple("abcdef"), calls=4, seed=3)
-    words = ("learn", site, "-e", "mfcc", "--window", "0.5", "-o", model)
-    shown = run(*words, "--background", like_calls)
-    assert "bark hardly stands out from the background" in shown.out
-    assert "bark hardly stands out from the background" in run("model", model).out
+    for shown in (run(*words, "--background", like_calls), run("model", words[-1])):
+        assert "bark hardly stands out from the background" in shown.out
 
 
-def test_a_scan_that_finds_nothing_says_so_and_what_to_do(
-    tmp_path, site, monkeypatch, run
-):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    model = tmp_path / "m.npz"
-    run("learn", site, "-e", "mfcc", "--window", "0.5", "-o", model)
+def test_a_scan_that_finds_nothing_says_so_and_what_to_do(tmp_path, learned, run):
     write_noise(tmp_path / "new" / "a.wav", 20, seed=5)
-    shown = run("scan", model, tmp_path / "new", "--out", tmp_path / "out")
+    shown = run("scan", learned, tmp_path / "new", "--out", tmp_path / "out")
     text = " ".join(shown.out.split())
     assert "nothing was found" in text
     assert "learn EXAMPLES --background" in text
     assert "are not marked" in text
 
 
-def test_a_model_of_one_class_has_no_accuracy(tmp_path, monkeypatch, run):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+def test_a_model_of_one_class_has_no_accuracy(tmp_path, run):
     site = write_site(tmp_path / "site", labels=("hoot",), calls=4)
     model = tmp_path / "m.npz"
     run("learn", site, "-e", "mfcc", "--window", "0.5", "-o", model)
     shown = run("model", model)
-    assert "hoot" in shown.out
     assert "accuracy" not in shown.out
     assert "correct" not in shown.out
     assert "expected recall" in shown.out
 
 
 def test_what_clips_say_of_each_other_is_not_promised_for_calls_in_noise(
-    tmp_path, site, monkeypatch, run
+    tmp_path, site, learned, run
 ):
-    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    rng = np.random.default_rng(0)
-    for label in ("hoot", "bark", "trill"):
-        (tmp_path / "clips" / label).mkdir(parents=True)
-        for n in range(4):
-            signal = rng.normal(0, 1e-6, 8000)
-            add_tone(signal, label, 0.0, 0.5, 16000, rng)
-            sf.write(tmp_path / "clips" / label / f"{n}.wav", signal, 16000, "FLOAT")
+    clips = write_clips(tmp_path / "clips", ("hoot", "bark", "trill"), 4, level=1e-6)
     segments = tmp_path / "segments"
     run("segment", site, "--min-length-s", "0.1", "--out", segments, "--quiet")
-    table = segments / "segments.parquet"
-    clips, own = tmp_path / "clips.npz", tmp_path / "own.npz"
-    run("learn", tmp_path / "clips", "-e", "mfcc", "--window", "0.5", "-o", clips)
-    run("learn", site, "-e", "mfcc", "--window", "0.5", "-o", own)
-    assert "expected accuracy: not known" in run("model", clips).out
-    assert "expected accuracy: 100%" in run("model", own).out
-    shown = run("scan", clips, "--segments", table, "--out", tmp_path / "by-clips")
-    assert "is not known" in shown.out
-    shown = run("scan", own, "--segments", table, "--out", tmp_path / "by-own")
-    assert "is not known" not in shown.out
+    of_clips = tmp_path / "clips.npz"
+    run("learn", clips, "-e", "mfcc", "--window", "0.5", "-o", of_clips)
+    for model, accuracy, is_known in (
+        (of_clips, "not known", False),
+        (learned, "100%", True),
+    ):
+        assert f"expected accuracy: {accuracy}" in run("model", model).out
+        words = ("--segments", segments / "segments.parquet", "--out", tmp_path / "out")
+        assert ("is not known" in run("scan", model, *words).out) != is_known
 
 
 def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, run):

@@ -20,6 +20,9 @@ def test_the_quickstart_notebook_runs_and_shows_a_plot_and_a_comparison(
     cells = ["".join(cell["source"]) for cell in code_cells(notebook)]
     assert "scale=0.3" in cells[0]
     cells[0] = cells[0].replace("scale=0.3", "scale=0.1")
+    few = "bootstraps=200, shared_draws=120, total_samples=120, permutations=9"
+    assert 'shots="1-5,10"' in cells[1]
+    cells[1] = cells[1].replace('1-5,10"', f'1,5", draws=20, {few}')
     variables = {}
     tables = [run_cell(cell, variables) for cell in cells]
     assert any("k* =" in table for table in tables)

@@ -11,10 +11,8 @@ COMMANDS = {
     "--collar-s": "segment audio --out o --collar-s -1",
     "--folds": "inspect audio --folds 1",
     "--columns": "segment audio --out o -c label",
-    "--min-length-s": "init audio --min-length-s -2",
     "--add": "learn --add nothing -e mfcc --out m.npz",
     "--set padding": "index audio -e mfcc --window 1 --set padding=foo --out i",
-    "--set speed": "learn audio -e mfcc --set speed=fast --out m.npz",
     "--max-hz": "scan m.npz audio --max-hz 500 --out o",
     "COMMAND": "batch slurm -- model m.npz",
 }
