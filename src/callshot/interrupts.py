@@ -1,9 +1,8 @@
 """Stop the program when it is asked to: Ctrl-C, SIGTERM and SIGHUP all end it in the same way.
 
-The main thread gets an Interrupt, so that every open block cleans up. Threads that still compute
-are not waited for; they write no files. Some calls of libraries do not return to Python for
-minutes. Then the process ends without cleanup, as if it were killed, and the next run of the
-command removes what is left.
+The main thread gets an Interrupt, so that every open block cleans up; threads that still compute
+write no files. Where a library does not return to Python in time, the process ends without cleanup,
+as if it were killed, and the next run of the command removes what is left.
 """
 
 import os

@@ -5,12 +5,9 @@ An option is a field of a dataclass, made with `option`:
     draws: int = option(100, "N", "Number of support sets …", low=1, high=65535)
 
 callshot.cli makes the options of commands from these fields, study_file the keys of study.toml, and
-docs/generated_pages.py a page. Packages derive their own classes from the classes below (`Protocol`
-from `ProtocolOptions`), with checks that need more than a range; in Python their fields are the
-options. What a user gave, in whichever way, is a mapping without the defaults (`Given`).
-
-Options of a single command that are no field of a class stand in its signature, with the same
-function. This module imports nothing heavy: --help reads it.
+docs/generated_pages.py a page. Packages derive their own classes (`Protocol` from
+`ProtocolOptions`), with checks that need more than a range. What a user gave is a mapping without
+the defaults (`Given`). This module imports nothing heavy: --help reads it.
 """
 
 import inspect
@@ -145,11 +142,7 @@ def document(record: type[Record]) -> type[Record]:
 
 
 def user_type(entry: Field[Any]) -> tuple[Any, Any]:
-    """Return the type of an option for users, without None, and the type of its items, or None.
-
-    >>> user_type(list_options(ReadingOptions)["tiers"])
-    (<class 'tuple'>, <class 'str'>)
-    """
+    """Return the type of an option for users, without None, and the type of its items, or None."""
     kind = entry.metadata["option"].kind or entry.type
     if isinstance(kind, UnionType):
         kind = next(one for one in get_args(kind) if one is not type(None))
@@ -165,11 +158,7 @@ def default_value(entry: Field[Any]) -> Any:
 
 
 def default_text(entry: Field[Any]) -> str:
-    """Return the default as the help shows it; empty if it shows none.
-
-    >>> default_text(list_options(ProtocolOptions)["draws"])
-    '100'
-    """
+    """Return the default as the help shows it; empty if it shows none."""
     shown = entry.metadata["option"].shown
     if isinstance(shown, str):
         return shown
@@ -181,29 +170,17 @@ def default_text(entry: Field[Any]) -> str:
 
 
 def join_values(values: Sequence[str | float]) -> str:
-    """Return values as users separate them.
-
-    >>> join_values((0.5, 6.0)), join_values(("raven", "audacity"))
-    ('0.5,6', 'raven,audacity')
-    """
+    """Return values as users separate them: '0.5,6' or 'raven,audacity'."""
     return ",".join(one if isinstance(one, str) else f"{one:g}" for one in values)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return names that are separated by commas.
-
-    >>> parse_names("cosine, medoid")
-    ('cosine', 'medoid')
-    """
+    """Return names that are separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_numbers(option: str, text: str) -> list[float]:
-    """Return numbers that are separated by commas.
-
-    >>> parse_numbers("snr_db", "-3, 6")
-    [-3.0, 6.0]
-    """
+    """Return numbers that are separated by commas."""
     try:
         return [float(name) for name in parse_names(text)]
     except ValueError:
@@ -213,11 +190,7 @@ def parse_numbers(option: str, text: str) -> list[float]:
 
 
 def parse_pairs(option: str, entries: Sequence[str], example: str) -> dict[str, str]:
-    """Return entries like NAME=VALUE as a mapping.
-
-    >>> parse_pairs("columns", ["label = Species"], "label=Species")
-    {'label': 'Species'}
-    """
+    """Return entries like NAME=VALUE as a mapping."""
     pairs = {}
     for entry in entries:
         name, equals, value = (part.strip() for part in entry.partition("="))

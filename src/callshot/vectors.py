@@ -1,8 +1,7 @@
 """Vectors of spans: the table that encoders make and that classifiers, models and scans read.
 
-Encoders, tables of files, an index and the examples of a model pass them on. Below the type are
-checks of the columns of a data frame that people made.
-`source` is what errors begin with: a file, or "memory". Rows are counted from 1.
+Below the type are checks of the columns of a data frame that people made. `source` is what errors
+begin with: a file, or "memory". Rows are counted from 1.
 """
 
 import json
@@ -333,10 +332,7 @@ def filled_column(source: Source, column: pl.Series) -> pl.Series:
 
 
 def read_columns(source: Source, frame: pl.DataFrame) -> Spans:
-    """Check all columns of a table except the vectors; return them as spans without times.
-
-    The columns are those that `Vectors.from_frame` reads.
-    """
+    """Check the columns of `Vectors.from_frame` except the vectors; return spans without times."""
     if frame.height == 0:
         raise InputError(
             f"{source}: the table has no rows; expected one for each segment"

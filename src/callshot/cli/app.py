@@ -10,7 +10,6 @@ from dataclasses import MISSING, Field, is_dataclass
 from io import TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -132,40 +131,31 @@ def fill_help(command: Any) -> None:
 
 def fill_text(text: str) -> str:
     """Replace words such as {formats} in a text by what is registered."""
-    for word, function in REGISTERED.items():
-        if word in text:
-            text = text.replace(word, resolve_name(function)())
+    if "{formats}" in text:
+        from callshot.corpus.annotations import describe_formats
+
+        text = text.replace("{formats}", describe_formats())
+    if "{classifiers}" in text:
+        from callshot.fewshot.classifiers import CLASSIFIERS
+
+        helps = [f"{name}: {one.help}" for name, one in CLASSIFIERS.items()]
+        text = text.replace("{classifiers}", ". ".join(helps))
+    if "{exports}" in text:
+        from callshot.detection.exports import describe_exports
+
+        text = text.replace("{exports}", describe_exports())
+    if "{programs}" in text:
+        from callshot.detection.exports import formats_for_programs
+
+        text = text.replace("{programs}", ", ".join(formats_for_programs()))
     return text
-
-
-def _list_classifiers() -> str:
-    """Return all classifiers with their help, for {classifiers}."""
-    from callshot.fewshot.classifiers import CLASSIFIERS
-
-    return ". ".join(f"{name}: {one.help}" for name, one in CLASSIFIERS.items())
-
-
-def _list_programs() -> str:
-    """Return the programs that events can be written for, for {programs}."""
-    from callshot.detection.exports import formats_for_programs
-
-    return ", ".join(formats_for_programs())
-
-
-REGISTERED = {
-    "{formats}": "callshot.corpus.annotations:describe_formats",
-    "{classifiers}": "callshot.cli.app:_list_classifiers",
-    "{exports}": "callshot.detection.exports:describe_exports",
-    "{programs}": "callshot.cli.app:_list_programs",
-}  # functions, imported where their word is in a text
 
 
 class Program(typer.Typer):
     """Commands whose options are those of `callshot.options`, and that take URLs as paths.
 
-    A parameter of a command is one option, or a group of them: the options of a dataclass, of which
-    the command gets an instance, or `Annotated[Given, …]` with dataclasses, of which it gets what
-    the user gave. For paths that are URLs it gets a RemotePath.
+    A parameter of a command is one option, or a group of them: a dataclass, of which it gets an
+    instance, or `Annotated[Given, …]` with dataclasses, of which it gets what the user gave.
     """
 
     def __init__(self, **options: Any) -> None:

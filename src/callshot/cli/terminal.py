@@ -68,10 +68,7 @@ def print_table(
     title: str = "",
     foot: int = 0,
 ) -> None:
-    """Print rows under their columns, with a title above; the last `foot` rows are pale.
-
-    Where the output is no terminal, lines may be as long as they need.
-    """
+    """Print rows under their columns, with a title above; the last `foot` rows are pale."""
     table = Table(
         name="",
         title=title,
@@ -112,9 +109,7 @@ def format_band(low_hz: float, high_hz: float) -> str:
     >>> format_band(62.5, 1875.0), format_band(4000, 3000)
     ('62 to 1,875 Hz', 'none')
     """
-    if low_hz >= high_hz:
-        return "none"
-    return f"{low_hz:,.0f} to {high_hz:,.0f} Hz"
+    return f"{low_hz:,.0f} to {high_hz:,.0f} Hz" if low_hz < high_hz else "none"
 
 
 def show_coverage(coverage: Frame, console: Console) -> None:
@@ -174,10 +169,7 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
 
 
 def _show_curves(evaluation: Evaluation, console: Console) -> None:
-    """Print a table for each encoder and scoring: mAP in every spread and AUROC by k; and a legend.
-
-    Below the last k is chance.
-    """
+    """Print a table for each encoder and scoring: mAP in every spread, AUROC, and chance."""
     curve = evaluation.curve
     shots = choose_shots(sorted(set(curve["k"])))
     cells_of_k, (mark, note) = mark_shots(shots, evaluation.complete_shots)
@@ -204,10 +196,7 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
 
 
 def describe_better(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each encoder but the best: how far it is behind, and if that is clear.
-
-    All are about mAP at one k: the largest of a few shots that all classes can give.
-    """
+    """Yield a sentence for each encoder but the best: how far its mAP is behind, at one k."""
     spread = preferred_spread(evaluation.spreads)
     encoders = evaluation.encoders
     differences = evaluation.differences.filter(
@@ -218,8 +207,7 @@ def describe_better(evaluation: Evaluation) -> Iterator[str]:
     )
     if differences.is_empty():
         return
-    most = min(FEW_SHOTS, evaluation.complete_shots)
-    k = largest_shot(differences["k"], most)
+    k = largest_shot(differences["k"], min(FEW_SHOTS, evaluation.complete_shots))
     rows = differences.filter(k=k).with_row_index()
     points = evaluation.curve.filter(scoring="all", metric="map", spread=spread, k=k)
     best = points.sort("mean", "encoder")["encoder"][-1]
@@ -256,8 +244,7 @@ def show_segmentation(
 ) -> None:
     """Print the sources, durations and labels of a corpus, and its rejects with reasons.
 
-    With an inspection, print also which labels and folds the protocol could use. The last line is
-    `next_step`.
+    With an inspection, print also which labels and folds the protocol could use.
     """
     for name, reason, number in segmentation.sources:
         files = count_text(number, "folder" if name == "folders" else "file")
@@ -327,10 +314,7 @@ def _show_first(
     rest: str = "",
     style: str = "dim",
 ) -> None:
-    """Print the first `most` lines, and how many more there are of what `noun` says.
-
-    `rest` ends this last line: where to find them all.
-    """
+    """Print the first `most` lines, and how many more there are; `rest` ends this last line."""
     print_lines(console, lines[:most], style)
     if len(lines) > most:
         more = count_text(len(lines) - most, f"more {noun}")
@@ -338,10 +322,7 @@ def _show_first(
 
 
 def _format_durations(durations_s: FloatArray) -> list[Cell]:
-    """Return total, mean, minimum, maximum and standard deviation of durations, as in the paper.
-
-    Without durations, return empty cells.
-    """
+    """Return the cells of DURATIONS, as in the tables of the paper; empty without durations."""
     if not len(durations_s):
         return [Cell("")] * len(DURATIONS)
     total_s = float(durations_s.sum())
@@ -459,10 +440,7 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
 def _format_points(
     curve: Frame, spread: str, template: str = "{mean:.2f}", metric: str = "map"
 ) -> dict[int, str]:
-    """Return the points of a curve in a metric and a spread as texts, by k.
-
-    The template may use all columns of the curve.
-    """
+    """Return the points of a curve as texts, by k; the template may use all its columns."""
     points = curve.filter(metric=metric, spread=spread, scoring="all")
     return {row["k"]: template.format_map(row) for row in points.to_dicts()}
 
@@ -470,8 +448,7 @@ def _format_points(
 def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
     """Yield a sentence for each encoder: how well examples of the source name calls of the target.
 
-    It gives the mAP, its difference from examples of the target itself, and the share of right
-    names. It is about 5 examples, or the nearest k that both curves have in full.
+    It is about 5 examples, or the nearest k that both curves have in full.
     """
     last = min(result.complete_shots, result.within_target.complete_shots)
     shots = sorted(set(result.transfer_difference["k"]))
