@@ -69,6 +69,7 @@ def atomic_path(
     What a killed process of this machine left of the same target is removed first. OSError, and the
     `errors` of the writer, become an OutputError.
     """
+    writer_errors: tuple[type[Exception], ...] = (OSError, *errors)
     temporary = None
     try:
         folder = staging_folder() if is_remote(target) else target.parent
@@ -79,7 +80,7 @@ def atomic_path(
         temporary = folder / f".{stem}.{token}{PART_SUFFIX}{target.suffix}"
         yield temporary
         replace_file(temporary, target)
-    except (OSError, *errors) as error:
+    except writer_errors as error:
         if isinstance(error, OutputError):
             raise
         hint = ""
@@ -376,7 +377,7 @@ def check_results_folder(name: str) -> Path:
         raise OptionError("out: expected the name of a folder, got an empty one")
     path = to_path(name)
     if is_remote(path):
-        return path
+        return to_path(path)
     place = Path(os.path.realpath(path))
     problem = ""
     if place == place.parent:
