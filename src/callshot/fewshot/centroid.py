@@ -2,9 +2,8 @@
 
     c_n = mean of the class's support        a_n = 2 c_n·z − |c_n|²        W = 2 C,  b = −|c_n|²
 
-The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-odds of softmax(a), or
-the softmax itself. Nothing is trained and nothing is tuned. scikit-learn is not needed. Where it is
-installed, it checks the input, so that data frames, warnings and errors are those its users know.
+The decision is argmax a_n, which is argmin |z − c_n|². Scores are log-odds of softmax(a), or the
+softmax.
 """
 
 import math
@@ -32,10 +31,7 @@ class LinearLayer:
 
 
 def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
-    """Return the linear layer whose argmax is the nearest class mean.
-
-    `vectors` is (rows, dimensions), `label` has one label for each row; the outputs of the layer
-    are the classes, sorted.
+    """Return the layer whose argmax is the nearest class mean; outputs are the sorted labels.
 
     >>> layer = linear_layer([[0.0], [4.0]], ["rumble", "roar"])
     >>> layer([1.0])  # roar, rumble
@@ -53,17 +49,6 @@ def log_odds(a: ArrayLike) -> FloatArray:
 
     They rank queries as the softmax does, and do not saturate.
 
-    Parameters
-    ----------
-    a : array-like of shape (…, classes)
-        What a classifier gives each class, for example 2 c·z − |c|².
-
-    Returns
-    -------
-    ndarray of shape (…, classes)
-
-    Examples
-    --------
     >>> log_odds([800.0, 0.0])
     array([ 800., -800.])
     """
@@ -262,10 +247,10 @@ def _validate(
     *,
     reset: bool | None = None,
 ) -> tuple[FloatArray, Labels]:
-    """Return vectors and labels as arrays, after checking them, by scikit-learn if it is installed.
+    """Return vectors and labels as checked arrays, by scikit-learn if it is installed.
 
     `reset` is whether X may have another number of features than before. None means that X are
-    queries: the model must be fitted, and the labels returned are placeholders.
+    queries.
     """
     try:
         from sklearn.utils.multiclass import check_classification_targets

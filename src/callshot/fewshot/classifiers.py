@@ -6,9 +6,7 @@
     medoid    2 x·z − |x|² of the exemplar x with the least sum of distances to the others
     ridge     w·z, w the weights of ridge regression for the class: see `ridge.py`
 
-All use the same draws, scores and metrics: no stream depends on the classifier. A transform is
-fitted to the vectors on the support side of a split, without their labels; queries have no part in
-it.
+A transform is fitted to the vectors of a split's support side, without labels and queries.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,10 +30,9 @@ MIN_SHRINKAGE = 1e-8
 class Classifier:
     """A rule that scores queries by class, and the transform of the vectors that it reads.
 
-    `fit`, if there is one, is called with the vectors on the support side of a split, (rows,
-    dimensions), and returns the transform of all vectors. With `centred`, vectors may be moved near
-    the origin, which changes no distance; otherwise they are read as the encoder gave them. `help`
-    is for the command line, `description` for tables.
+    `fit` gets the vectors (rows, dimensions) on the support side of a split, and returns the
+    transform of all vectors. Where `centred`, vectors may be moved near the origin, which changes
+    no distance.
     """
 
     name: str
@@ -73,7 +70,7 @@ def signed_root(vectors: NDArray[Number]) -> NDArray[Number]:
 
 
 def root_centre_and_normalise(support: FloatArray) -> Transform:
-    """Do what `centre_and_normalise` does, with the signed root of each value."""
+    """Do what `centre_and_normalise` does, on signed roots."""
     transform = centre_and_normalise(signed_root(support))
     return lambda vectors: transform(signed_root(vectors))
 
@@ -81,9 +78,8 @@ def root_centre_and_normalise(support: FloatArray) -> Transform:
 def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transform:
     """Return a transform that gives joined encoders an equal part in distances.
 
-    The vectors of several encoders stand side by side in every row; `dimensions` are the number of
-    columns of each. An encoder's columns are divided by the root mean square distance of two rows
-    of `support` in them. An encoder with equal vectors everywhere stays as it is.
+    Each has `dimensions` columns, which are divided by the root mean square distance of two rows of
+    `support` in them.
 
     >>> support = np.array([[0.0, 5.0, 5.0], [2.0, 5.0, 45.0]])
     >>> equalise_encoders(support, (1, 2))(support)
@@ -100,10 +96,7 @@ def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transfo
 
 
 def whiten(support: FloatArray) -> Transform:
-    """Return a transform after which distances are Mahalanobis distances.
-
-    `support` (rows, dimensions) gives their mean and covariance: see `ledoit_wolf`.
-    """
+    """Return a transform after which distances are Mahalanobis distances (see `ledoit_wolf`)."""
     from scipy.linalg import solve_triangular
 
     mean, covariance = ledoit_wolf(support)
@@ -119,8 +112,8 @@ def whiten(support: FloatArray) -> Transform:
 def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the mean and the shrunk covariance of vectors (rows, dimensions).
 
-    The covariance is shrunk towards a multiple of the identity. The shrinkage is Ledoit and Wolf's,
-    at least 1e-8, and vectors that do not vary get the identity, so that an inverse exists.
+    The covariance has an inverse: its shrinkage is at least 1e-8, and the identity stands for that
+    of vectors that do not vary.
 
     >>> ledoit_wolf(np.array([[0.0, 1.0], [0.0, 3.0], [3.0, 2.0]]))[1].round(4)
     array([[1.3333, 0.    ],
@@ -134,10 +127,10 @@ def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def shrink_covariance(centred: FloatArray) -> FloatArray:
-    """Return the covariance of rows of mean zero (rows, dimensions), as Ledoit and Wolf shrink it.
+    """Return Ledoit and Wolf's covariance of rows (rows, dimensions) of mean zero.
 
-    It is (1 − shrinkage) · covariance + shrinkage · scale · identity, with the shrinkage that
-    minimises the expected squared error; see `ledoit_wolf`.
+    It is (1 − shrinkage) · covariance + shrinkage · scale · identity, with the least expected
+    squared error.
     """
     count, dimensions = centred.shape
     covariance = centred.T @ centred / count

@@ -1,7 +1,4 @@
-"""Datasets: what every classifier of a corpus is evaluated on, and notes on its data.
-
-The embeddings of one or more encoders, with the same segments, folds and categories for all.
-"""
+"""Datasets: what every classifier of a corpus is evaluated on, and notes on its data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -29,10 +26,9 @@ Names = AbstractSet[str]
 
 @dataclass(frozen=True)
 class Dataset:
-    """The embeddings of a corpus by several encoders, its folds and its categories.
+    """The embeddings of a corpus by several encoders, with its folds and categories.
 
-    `files` describes the files that it was read from. `known_corpus` is the name of the known
-    corpus it is, or empty. `notes` are what a reader of the results should know.
+    `files` describes the files that it was read from. `notes` are for the readers of the results.
     """
 
     corpus: str
@@ -68,10 +64,7 @@ class Dataset:
         return frozenset(self.first.label)
 
     def only(self, labels: Names) -> "Dataset":
-        """Return the dataset with only the segments whose own label is one of `labels`.
-
-        Other labels are also dropped from the overlapping labels of these segments.
-        """
+        """Keep the segments whose own label is one of `labels`; drop other overlapping labels."""
         kept = [label in labels for label in self.first.label]
         rows = zip(self.first.segment, kept, strict=True)
         segments = {segment for segment, is_kept in rows if is_kept}
@@ -90,8 +83,6 @@ class Dataset:
 
 def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
     """Map each table with the vectors of an earlier one to the first such table, by position.
-
-    This happens where an encoder with speed=auto chose the speed 1 of the plain encoder.
 
     >>> table = Vectors.from_columns("a", np.eye(2), ["x", "y"], ["x", "y"], ["b", "c"], [(), ()])
     >>> equal_tables([table, replace(table, matrix=np.ones((2, 1))), table])
@@ -165,10 +156,7 @@ def describe_labels(
     categories: Mapping[str, str] | None = None,
     counts: Sequence[ClassCount] = (),
 ) -> Iterator[str]:
-    """Yield notes on labels that may be mistakes.
-
-    These are labels that differ only in space or case, labels that are never a segment's own label,
-    and eligible classes (in `counts`) without a category.
+    """Yield notes on labels that may be mistakes, and on evaluated classes without a category.
 
     >>> labels = [("roar, rumble",), ()]
     >>> table = Vectors.from_columns("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
@@ -198,11 +186,7 @@ def describe_labels(
 
 
 def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
-    """Return the segments whose vector also occurs in another recording: rows of DUPLICATES.
-
-    `folds` has the fold of each row of the table. Segments with the same vector are a group, and
-    come one after another.
-    """
+    """Return the segments whose vector is also in another recording: rows of DUPLICATES."""
     columns = {
         "group": find_equal_vectors(table),
         "segment": table.segment,
@@ -219,9 +203,7 @@ def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
 def describe_leaks(duplicates: Frame, folds: Folds) -> Iterator[str]:
     """Yield a note for each encoder with equal vectors on both sides of a split.
 
-    `duplicates` are rows of the DUPLICATES schema. Equal vectors are on both sides if they are in
-    different folds; where all examples come from the common fold, if one of them is in the common
-    fold and another is not.
+    `duplicates` are rows of DUPLICATES.
     """
     is_query = pl.col("fold") != COMMON_FOLD
     side = is_query if folds.only_common else pl.col("fold")

@@ -1,18 +1,16 @@
 """Samples of curves → paired differences of encoders and baselines, and where curves cross.
 
-No random stream depends on the encoder, so sample i of one encoder saw the same draws as sample i
-of another, in every spread: what the draws do to both cancels out. In the spread `total`, baselines
-that are trained on all labels saw the same weights of recordings too.
+No random stream depends on the encoder, so sample i of one encoder saw the same draws, and in
+`total` the same weights of recordings, as sample i of another.
 
-Whoever compares many pairs at many k finds some that differ by luck. So `low` and `high` are
-simultaneous: with z = (difference − mean) / sd, they are mean ± c · sd, and in 98 % of samples no
-|z| of any pair at any k up to k* exceeds c. A difference is clear if 0 is outside.
+Among many pairs at many k some differ by luck. So `low` and `high` are simultaneous: with z =
+(difference − mean) / sd, they are mean ± c · sd, and in 98 % of samples no |z| of any pair at any k
+up to k* exceeds c. A difference is clear if 0 is outside; beyond k* pools run out, and draws that
+must be equal have no spread.
 
-With how many exemplars does the centroid pass a baseline trained on all labels? That is the paper's
-crossover. And with how many does training pay, given the same exemplars? For that the baseline is
-trained at every k on the draws that the centroid sees. `k_clear` rests on the simultaneous
-intervals. It holds up to k* only: beyond k* pools run out, and draws that must be equal have no
-spread.
+The paper's crossover is the k at which the centroid passes a baseline trained on all labels. For
+when training pays given the same exemplars, the baseline is trained at every k on the draws that
+the centroid sees.
 """
 
 from collections import defaultdict
@@ -48,9 +46,9 @@ ONE_SET = "one-set"  # the interval of what one labelled set scores
 
 
 class Comparison(NamedTuple):
-    """A curve, rows of the VALUES schema, minus `other` on the same samples.
+    """A curve, rows of VALUES, minus the curve or value of `other` on the same samples.
 
-    `other` is the name of an encoder, classifier or baseline; `difference` is (shots, samples).
+    `other` is an encoder, classifier or baseline; `difference` is (shots, samples).
     """
 
     curve: pl.DataFrame
@@ -61,29 +59,11 @@ class Comparison(NamedTuple):
 def compare_encoders(
     values: pl.DataFrame, complete_shots: int | None = None
 ) -> pl.DataFrame:
-    """Compare every pair of encoders of one corpus, in their order.
+    """Compare every pair of encoders of one corpus, in their order: rows of DIFFERENCES.
 
-    Where a value is undefined, so is every difference at its k.
+    `values` are rows of VALUES. Where a value is undefined, so is every difference at its k; beyond
+    `complete_shots` nothing is clear.
 
-    Parameters
-    ----------
-    values : polars.DataFrame
-        Rows of the VALUES schema.
-    complete_shots : int, optional
-        k*, beyond which nothing is clear.
-
-    Returns
-    -------
-    polars.DataFrame
-        Rows of the DIFFERENCES schema.
-
-    Raises
-    ------
-    InputError
-        If two encoders were not evaluated at the same k with the same number of samples.
-
-    Examples
-    --------
     >>> from callshot.records.frames import values_frame
     >>> key = {"corpus": "herd", "classifier": "centroid", "scoring": "all", "metric": "map"}
     >>> key["spread"] = "shared"
@@ -120,12 +100,7 @@ def compare_encoders(
 def compare_baselines(
     values: pl.DataFrame, baselines: pl.DataFrame, complete_shots: int | None = None
 ) -> pl.DataFrame:
-    """Compare each curve with the baselines on its encoder, and with those that read audio.
-
-    `values` are rows of the VALUES schema, `baselines` of BASELINES, the result of DIFFERENCES.
-    Nothing is clear beyond `complete_shots`. See `subtract_baseline` for the samples of a
-    difference.
-    """
+    """Compare each curve with the baselines on its encoder, or on audio: rows of DIFFERENCES."""
     baseline_rows = baselines.to_dicts()
     comparisons = []
     for curve in split_curves(values):
@@ -140,11 +115,10 @@ def compare_baselines(
 
 
 def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> FloatArray:
-    """Return the samples of a curve minus a baseline, (shots, samples).
+    """Return the samples of a curve minus a row of BASELINES, (shots, samples).
 
-    `curve` has rows of the VALUES schema, `baseline` is a row of BASELINES. In the spreads `total`
-    and `mean`, sample i of both has the same weights of recordings. In other spreads, and where it
-    has no samples, a baseline has one value, whatever was drawn.
+    In `total` and `mean`, sample i of both has the same weights of recordings; otherwise a baseline
+    has one value.
 
     >>> from callshot.records.frames import CURVE_KEY, values_frame
     >>> key = dict.fromkeys(CURVE_KEY, "total")
@@ -164,10 +138,7 @@ def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> Float
 def compare_classifiers(
     pairs: Iterable[tuple[pl.DataFrame, pl.DataFrame]],
 ) -> list[Comparison]:
-    """Subtract the second curve of each pair from the first, at the k and draws that both have.
-
-    The second curve is named by its classifier. Pairs without a common k are left out.
-    """
+    """Subtract the second curve of each pair from the first, at the k and draws that both have."""
     comparisons = []
     for curve, reference in pairs:
         k, samples, reference_samples = align_draws(curve, reference)
@@ -202,11 +173,11 @@ def align_draws(
 def summarise_comparisons(
     comparisons: Sequence[Comparison], complete_shots: int | None = None
 ) -> list[pl.DataFrame]:
-    """Return a frame of the DIFFERENCES schema for each comparison, with simultaneous intervals.
+    """Return a frame of DIFFERENCES for each comparison.
 
-    Intervals are simultaneous over the comparisons with the same scoring, metric, spread and number
-    of samples, and over k up to `complete_shots`. There is none beyond that k, with few samples,
-    and where all samples have the same difference: it is certain only if the curve is perfect.
+    Intervals are simultaneous over comparisons with the same scoring, metric, spread and number of
+    samples, and over k up to `complete_shots`. There is none beyond that k, with few samples, and
+    where all samples have the same difference: it is certain only if the curve is perfect.
     """
     last = np.inf if complete_shots is None else float(complete_shots)
     # Comparisons of one family have one factor, from all their differences (shots, samples) to k*.
@@ -261,9 +232,6 @@ def summarise_comparisons(
 def simultaneous_factor(differences: FloatArray) -> float:
     """Return the factor c of simultaneous intervals mean ± c · sd of differences (rows, samples).
 
-    A row is one pair of curves at one k. In 98 % of samples, no row is more than c standard
-    deviations from its mean. Rows whose samples are all equal do not count.
-
     >>> samples = np.array([[-1.0, 0.0, 0.0, 1.0], [-3.0, 3.0, -3.0, 3.0]])
     >>> round(simultaneous_factor(samples), 3)
     1.414
@@ -285,11 +253,7 @@ def _standard_deviation(differences: FloatArray) -> FloatArray:
 
 
 def is_comparable(baseline: Mapping[str, Any], curve_key: tuple[str, ...]) -> bool:
-    """Return whether a baseline has the corpus, scoring, metric and encoder of a curve.
-
-    `curve_key` has the values of CURVE_COLUMNS. A baseline without an encoder reads audio, and is
-    comparable with the curves of all encoders.
-    """
+    """Return whether a baseline has the task and encoder of a curve, or reads audio."""
     corpus, encoder, scoring, metric, _ = curve_key
     task = (baseline["corpus"], baseline["scoring"], baseline["metric"])
     fits_encoder = baseline["encoder"] in ("", encoder)
@@ -312,21 +276,12 @@ def find_crossovers(
     trained: pl.DataFrame | None = None,
     complete_shots: int | None = None,
 ) -> pl.DataFrame:
-    """Return every crossover of one corpus, as rows of the CROSSOVERS schema.
+    """Return every crossover of one corpus, as rows of CROSSOVERS.
 
-    Parameters
-    ----------
-    values : polars.DataFrame
-        Samples of the centroid, rows of the VALUES schema.
-    baselines : polars.DataFrame
-        Baselines trained on all labels, rows of the BASELINES schema.
-    trained : polars.DataFrame, optional
-        Samples of baselines trained at every k.
-    complete_shots : int, optional
-        k*, beyond which nothing is clear.
+    `values` are the centroid's, rows of VALUES, as `trained`, those of baselines trained at every
+    k; `baselines` are trained on all labels, rows of BASELINES. Nothing is clear beyond
+    `complete_shots`.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from callshot.records.frames import BASELINES, values_frame
     >>> samples = np.linspace(0.1, 0.5, 101) + np.array([[0.0], [0.2], [0.4]])
@@ -377,12 +332,9 @@ def find_crossovers(
 def _crossover(
     difference: Frame, curve: Frame, baseline: str, labels: str, k_mean: int | None
 ) -> dict[str, Any]:
-    """Return a row of the CROSSOVERS schema for one curve and baseline.
+    """Return a row of CROSSOVERS from the rows of DIFFERENCES of one curve and baseline.
 
-    `difference` are the rows of the DIFFERENCES schema for this pair. They give `k_clear`, from
-    which on the curve is clearly ahead. Shots without an interval do not count; an undefined
-    difference is not clear. `labels` is how many labels the baseline was trained with, `all` or
-    `k`; `k_mean` is from which k on the mean is ahead.
+    Shots without an interval do not count for `k_clear`; an undefined difference is not clear.
     """
     has_interval = pl.col("low").is_not_null()
     is_undefined = pl.col("mean").is_nan()
@@ -399,11 +351,7 @@ def _crossover(
 def add_baselines(
     evaluation: Evaluation, baselines: pl.DataFrame, trained: pl.DataFrame | None = None
 ) -> Evaluation:
-    """Return an evaluation with its differences from baselines, and its crossovers.
-
-    `baselines` are rows of the BASELINES schema; `trained` has the samples of baselines trained at
-    every k, rows of VALUES.
-    """
+    """Return an evaluation with differences from baselines (rows of BASELINES) and crossovers."""
     values = evaluation.values
     last = evaluation.complete_shots
     between_encoders = compare_encoders(values, last)

@@ -1,15 +1,14 @@
 """Embeddings and folds → the arrays that the kernels read, and the engine that runs them.
 
 Rows are the segments of eligible classes, ordered by class and then by segment id, so that neither
-the order of a table nor the numbering of its folds can reach a draw or a number.
-
-Threads share only what they read: each task writes to its own part of an array, and sums are taken
-in a fixed order, so the number of threads cannot change the results.
+the order of a table nor the numbering of its folds can reach a draw or a number. Each task of a
+thread writes to its own part of an array, and sums are taken in a fixed order, so the number of
+threads cannot change the results.
 
 Scoring looks up products or distances inside each class, and products of a fold's queries with all
-rows; the Gram matrix is never whole. Where even these exceed the memory limit, the kernels read the
-vectors directly. BLAS may give equal rows different last digits, depending on their place in the
-matrix, which would break their ties: each distinct vector is multiplied once.
+rows. Where these exceed the memory limit, the kernels read the vectors directly. BLAS may give
+equal rows different last digits, which would break their ties: each distinct vector is multiplied
+once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,13 +45,11 @@ LARGEST = 1e100  # of values that are squared and summed
 
 @dataclass(frozen=True)
 class Episodes:
-    """The labelled vectors that classifiers are evaluated on, one row per segment.
+    """The labelled vectors that classifiers are evaluated on, a row per segment.
 
-    Only segments of the evaluated classes are rows, ordered by class; class n begins at row
-    class_start[n]. `rows` are their rows in the table of embeddings, `segment` and `recording`
-    their names. `vectors` (rows, dimensions) are centred: the table's minus `origin`. `fold` is
-    the fold of each row, `folds` the number of folds. `relevant` (rows, classes) says which classes
-    are among the labels of a row. Random numbers depend on the keys, hashes of names, alone. If
+    Only segments of the evaluated classes are rows; class n begins at row class_start[n]. `rows`
+    are the rows in the table of embeddings. `vectors` (rows, dimensions) are the table's minus
+    `origin`. `relevant` (rows, classes) says which classes are among the labels of a row. If
     several encoders were joined, `joined_dimensions` are the columns of each, which each split
     scales to equal distances. With `only_common`, supports come from the common fold alone.
     """
@@ -121,11 +118,9 @@ class Episodes:
 class Split:
     """One fold of queries, and the pools from which their supports are drawn.
 
-    `rows` are the queries, as rows of the episodes, `label` their class numbers, and `relevant`
-    (classes, queries) says which classes are among their labels. `outside` is whether each row of
-    the episodes is on the support side: outside the fold, and in the common fold if all supports
-    come from that. The pool of class n is pool[pool_start[n] : pool_start[n + 1]], as row numbers
-    inside the class.
+    `rows` are the queries, as rows of the episodes; `relevant` is (classes, queries). `outside` is
+    whether each row of the episodes is on the support side. The pool of class n is
+    pool[pool_start[n] : pool_start[n + 1]], as row numbers inside the class.
     """
 
     fold: int
@@ -164,9 +159,7 @@ def plan_episodes(
 ) -> Episodes:
     """Select the segments of eligible classes, in order of class and segment id, and centre them.
 
-    `folds` are of each row of the embeddings, `counts` say which classes are eligible. Raises
-    InputError, with the file of the embeddings, if fewer than two classes are eligible or values
-    are too large or too small to compute with.
+    An InputError names the file of the embeddings.
     """
     try:
         classes = evaluated_classes(counts)
@@ -223,10 +216,7 @@ def make_splits(episodes: Episodes) -> list[Split]:
 
 
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return each distinct row once, by first occurrence, and for each row its place there.
-
-    Where the first few columns already differ between all rows, the other columns are not read.
-    """
+    """Return each distinct row once, by first occurrence, and for each row its place there."""
     first_columns = rows[:, :FEW_COLUMNS] + 0.0  # −0.0 becomes 0.0
     if len(np.unique(first_columns, axis=0)) == len(rows):
         return rows, np.arange(len(rows))
@@ -245,7 +235,7 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
 
     2 c·z − |c|² loses digits when vectors are long against their distances. The vector subtracted
     is the mean, rounded in each dimension to a power-of-two fraction of the range, so that whole
-    numbers stay exact. A constant dimension becomes 0.
+    numbers stay exact.
     """
     table = np.asarray(vectors, np.float64)
     largest = np.abs(table).max(initial=0.0)
@@ -276,10 +266,9 @@ BLOCK_ROWS = 64  # queries in one multiplication
 class Engine:
     """What a sweep works on: episodes, a protocol, a classifier, and the resources of the machine.
 
-    `memory` limits the tables of products, in bytes. `step` is called with progress in shots. With
-    a `gpu`, sweeps run on it; `notes` get a line where it cannot do its work. With a classifier
-    that is fitted to splits, or joined encoders that are scaled, only the engine that `for_split`
-    returns can run.
+    `memory` limits the tables of products, in bytes. `step` is called with progress in shots.
+    `notes` get a line where a GPU cannot do its work. With a classifier that is fitted to splits,
+    or joined encoders, only the engine that `for_split` returns can run.
     """
 
     episodes: Episodes
@@ -332,7 +321,7 @@ class Engine:
         return GpuRows(self.episodes, self.rule, self.gpu)
 
     def queries(self, split: Split) -> tuple[FloatArray, IntArray]:
-        """Return the distinct vectors of a fold's queries, and for each query its vector's number.
+        """Return the distinct vectors of a fold's queries, and each query's place there.
 
         For the cosine they have length 1.
         """
@@ -351,7 +340,7 @@ class Engine:
     ) -> list[Result]:
         """Run tasks in threads and return their results in order.
 
-        `weight` is the progress, in shots, of all tasks together; each task reports an equal part.
+        `weight` is the progress, in shots, of all tasks together.
         """
 
         def run(task: Callable[[], Result]) -> Result:
@@ -374,11 +363,7 @@ def open_engine(
     gpu: "Gpu | None" = None,
     notes: list[str] | None = None,
 ) -> Iterator[Engine]:
-    """Open an engine with its own threads, on the vectors that the classifier reads.
-
-    `workers` is the number of threads, `memory` the limit for the Gram matrix in bytes, and `step`
-    is called with progress in shots. After an error, tasks that have not begun are dropped.
-    """
+    """Open an engine with its own threads, on the vectors that the classifier reads."""
     if not classifier.centred:
         vectors = episodes.vectors + episodes.origin  # as the encoder gave them
         episodes = replace(episodes, vectors=vectors, origin=0.0)
@@ -400,8 +385,7 @@ def transform_split(
 ) -> Episodes:
     """Return the episodes with the vectors that a classifier reads when it scores one fold.
 
-    The transform of the classifier is fitted to the support side of the fold. Joined encoders are
-    scaled first.
+    The transform is fitted to the support side of the fold. Joined encoders are scaled first.
     """
     is_support = episodes.is_support(query_fold)
     if episodes.joined_dimensions:
@@ -416,8 +400,8 @@ def transform_split(
 def gram_bytes(episodes: Episodes, rule: str) -> int:
     """Return the bytes of the tables of products of vectors that a rule looks up.
 
-    They are the products inside each class, and those of the largest fold's queries with all rows;
-    these exist twice, once transposed. Ridge regression needs the products of all rows instead.
+    They are the products inside each class, and, twice, those of the largest fold's queries with
+    all rows.
     """
     if rule == "ridge":
         return 8 * len(episodes.rows) ** 2
@@ -463,10 +447,9 @@ def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
 
 
 def cross_products(engine: Engine, split: Split) -> FloatArray:
-    """Multiply the queries of a fold with every row, (queries, rows).
+    """Multiply the queries of a fold with every row, (queries, rows), each distinct vector once.
 
-    Each distinct vector is multiplied once, so that equal rows have equal products. The threads
-    share the queries in blocks of one size, so that their number cannot change the last digit.
+    Blocks of queries have one size, so that the number of threads cannot change the last digit.
     """
     queries, query_place = engine.queries(split)
     rows, row_place = engine.episodes.distinct
@@ -480,9 +463,6 @@ def cross_products(engine: Engine, split: Split) -> FloatArray:
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:
-    """Yield slices that cut range(total) into blocks of `size`; the last may be shorter.
-
-    A size below 1 counts as 1.
-    """
+    """Yield slices that cut range(total) into blocks of `size` (at least 1) and the rest."""
     size = max(1, size)
     return (slice(start, min(start + size, total)) for start in range(0, total, size))

@@ -1,11 +1,8 @@
 """Embeddings of one corpus by several encoders → the results of the k-shot protocol, as frames.
 
 Each encoder is swept with every classifier and spread; the reference classifier is tested against
-chance, and evaluated in other partitions and samples. The streams have no state, so one episode can
-be repeated without the others: the support set of a query in one draw, and its scores.
-
-A cluster sweeps blocks of shots: supports of k examples do not depend on the other shots, so the
-rows of blocks are those of one sweep.
+chance, and evaluated in other partitions and samples. One episode can be repeated without the
+others. A cluster sweeps blocks of shots: supports of k examples do not depend on the other shots.
 """
 
 import os
@@ -105,8 +102,7 @@ Block = tuple[Vectors, str, str, Protocol]
 class SweepWork:
     """The inputs that all sweeps of an evaluation share, picklable for a cluster.
 
-    `counts` say which classes are evaluated. `memory` limits the Gram matrix, in bytes; `threads`
-    are those of one sweep.
+    `memory` limits the Gram matrix, in bytes; `threads` are those of one sweep.
     """
 
     protocol: Protocol
@@ -121,8 +117,7 @@ class SweepWork:
 class _Evaluator(SweepWork):
     """Evaluates one encoder after another with the same folds, options and list of notes.
 
-    `partitions` are the other partitions into folds, by number from 1 on. `finished` are the sweeps
-    that a cluster has run already.
+    `finished` are the sweeps that a cluster has run already.
     """
 
     corpus: str
@@ -149,10 +144,7 @@ class _Evaluator(SweepWork):
         )
 
     def evaluate(self, table: Vectors, step: Step) -> NamedFrames:
-        """Yield the result frames of one encoder with their names, and add notes on the way.
-
-        Only the reference classifier is tested against chance and evaluated in other partitions.
-        """
+        """Yield the result frames of one encoder with their names, and add notes on the way."""
         protocol = self.protocol
         episodes = plan_episodes(table, self.folds, self.counts)
         yield "duplicates", list_duplicates(self.corpus, table, self.folds)
@@ -183,9 +175,8 @@ class _Evaluator(SweepWork):
     def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> NamedFrames:
         """Yield the result frames of every spread of one classifier, with their names.
 
-        `key` are the columns corpus, encoder and classifier. For the reference classifier there are
-        also ties, confusion, partitions and the label budget. `shared` must come before `total`,
-        whose interval is widened with it.
+        `key` are the columns corpus, encoder and classifier. `shared` must come before `total`,
+        which is widened with it.
         """
         protocol = self.protocol
         episodes = engine.episodes
@@ -231,11 +222,10 @@ class _Evaluator(SweepWork):
     def measure_ties(
         self, engine: Engine, curve_key: dict[str, str], k: IntArray, sums: MetricSums
     ) -> Frame:
-        """Return the ties of one sweep, as rows of the TIES schema.
+        """Return the ties of one sweep, as rows of TIES.
 
         Softmax rounds to exactly 0 or 1, so queries tie; log-odds hardly ever do. To measure what
-        ties cost, the same draws are swept again with log-odds. `k` and `sums` are the shots and
-        values of the sweep.
+        ties cost, the same draws are swept again with log-odds.
         """
         spread = curve_key["spread"]
         log_sums = None
@@ -246,12 +236,9 @@ class _Evaluator(SweepWork):
         return ties_frame(curve_key, k, sums, log_sums, engine.episodes, draws)
 
     def vary_folds(self, table: Vectors, step: Step) -> NamedFrames:
-        """Yield frames, with their names, of how much mAP of the reference classifier varies.
+        """Yield frames of how much mAP of the reference classifier varies.
 
-        `partitions` are the curves in the other partitions into folds. With `repeat_samples`, every
-        combination of a partition, a labelled set and weights of the queries is evaluated, which
-        gives the frames of `sensitivity_frames`. Partition 0 is that of the evaluation, whose curve
-        `sweep_spreads` yields.
+        Partition 0 is the one of the evaluation, whose curve `sweep_spreads` yields.
         """
         protocol = self.protocol
         repeats = protocol.repeat_samples
@@ -297,41 +284,11 @@ def evaluate_tables(
 ) -> Evaluation:
     """Run the k-shot protocol over several encoders' embeddings of the same segments.
 
-    Parameters
-    ----------
-    tables : sequence of Vectors
-        One table per encoder, with the same segments in the same order. Tables with the same
-        vectors are evaluated once, under the first name; a note says so.
-    protocol : Protocol, optional
-        The paper's by default.
-    folds : Folds, optional
-        Taken from the first table, or built, where they are not given.
-    categories : mapping, optional
-        The category of each label, for reduced scoring.
-    corpus : str
-        The name of the corpus in the results.
-    threads, memory : int, optional
-        Threads (all cores by default) and bytes for the Gram matrix (a quarter of the machine's
-        memory by default). They change the time, not the numbers.
-    device : {"auto", "cpu", "cuda"}
-        Where sweeps run. auto uses a GPU if a suitable one is available; a note says which.
-        Between the two, scores differ in their last digits.
-    cluster : Cluster, optional
-        Workers that sweep, on their CPUs. They change the time, not the numbers.
-    progress : callable
-        Called as work is done, with its share of all work.
+    Tables with the same vectors are evaluated once, under the first name; a note says so. `folds`
+    are taken from the first table, or built, where they are not given. `threads`, `memory` (bytes
+    for the Gram matrix, a quarter of the machine's by default) and `cluster` change the time, not
+    the numbers; a GPU changes the last digits. `progress` is called with shares of all work.
 
-    Returns
-    -------
-    Evaluation
-
-    Raises
-    ------
-    InputError
-        If the tables disagree, hold values that are not finite, or allow no evaluation.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> vectors = np.array([[0.0], [0.1], [1.0], [1.1]] * 5)
     >>> recording = [f"rec{i // 4}" for i in range(20)]
@@ -410,11 +367,7 @@ def evaluate_tables(
 
 
 def _count_shots(protocol: Protocol, other_partitions: int, last: int) -> int:
-    """Return how many shots are swept or tested for one table, the unit of the progress.
-
-    `last` is k*, the last complete shot; `other_partitions` is the number of other partitions into
-    folds.
-    """
+    """Return how many shots are swept or tested for one table, the unit of the progress."""
     sweeps = len(protocol.classifiers) * len(protocol.spreads) + other_partitions
     if protocol.repeat_samples > 1:
         sweeps += 1 + other_partitions
@@ -446,18 +399,14 @@ def rerun_episode(
 
     Parameters
     ----------
-    embeddings : Vectors
-        The table of the sweep.
-    folds : Folds
-        Its folds.
+    embeddings, folds, protocol
+        Of the sweep.
     segment : str
         The id of the query.
     k : int
         Exemplars per class.
     draw : int
         The number of the draw, from 0.
-    protocol : Protocol
-        The protocol of the sweep.
     spread : {"per-query", "shared"}
         Whether the draw is the query's own, or that of all queries.
     classifier : str
@@ -514,10 +463,7 @@ def rerun_episode(
 def _score_query(
     engine: Engine, spread: Spread, query: int, k: int, draw: int
 ) -> FloatArray:
-    """Return the logit of each class, (classes,), for one query by k exemplars per class.
-
-    `query` is a row of the episodes, `draw` the number of the draw.
-    """
+    """Return the logit of each class for one query, a row of the episodes."""
     split = make_split(engine.episodes, int(engine.episodes.fold[query]))
     shots = np.array([k])
     position = int(np.searchsorted(split.rows, query))  # among the queries of its fold
@@ -542,9 +488,7 @@ def sweep_on_cluster(
 ) -> dict[SweepKey, Swept]:
     """Run every sweep of the tables on a cluster, in blocks of shots that are joined again.
 
-    Return the k and the metrics of each sweep, as `sweep` returns them, by encoder, classifier and
-    spread. `report` is called with the encoder and the number of shots of each block that is
-    finished.
+    `report` is called with the encoder and the number of shots of each block that is finished.
     """
     blocks = [block for table in tables for block in _cut_shots(table, work.protocol)]
     keys = [(table.encoder, name, spread) for table, name, spread, _ in blocks]
@@ -581,10 +525,7 @@ def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
 
 
 def _cut_shots(table: Vectors, protocol: Protocol) -> list[Block]:
-    """Cut the sweeps of a table, one per classifier and spread, into blocks of shots.
-
-    If the protocol has the whole pool, the last block of each sweep has it.
-    """
+    """Cut the sweeps of a table into blocks of shots; the last of each has the whole pool."""
     count = max(1, min(BLOCKS, len(protocol.shots)))
     protocols = []
     for number, shots in enumerate(np.array_split(protocol.shots, count), 1):

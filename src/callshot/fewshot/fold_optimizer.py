@@ -1,9 +1,9 @@
 """Labels and recordings of segments → folds, and a proof of how good they are.
 
-Recordings are never split. The number of eligible classes counts first, then how evenly these are
-spread. A greedy start is improved by local search; a lower bound or an integer program then proves
-the optimum, where the corpus allows it. The result does not depend on the order of rows or a random
-state, and not on the clock unless the proof says so.
+The number of eligible classes counts first, then how evenly these are spread. A greedy start is
+improved by local search; a lower bound or an integer program then proves the optimum, where the
+corpus allows it. The result does not depend on the order of rows or a random state, and not on the
+clock unless the proof says so.
 """
 
 import math
@@ -41,8 +41,7 @@ Cost = tuple[int, Fraction]
 class Problem:
     """Recordings to assign to `count` folds.
 
-    `holds` (recordings, classes) is the number of segments. `limits` are options of each run of
-    milp, the solver of integer programs.
+    `holds` (recordings, classes) is the number of segments, `limits` are options of milp.
     """
 
     holds: IntArray
@@ -54,10 +53,9 @@ class Problem:
         return count_by_fold(self.holds, fold, self.count)
 
     def cost(self, fold: IntArray) -> Cost:
-        """Return minus the number of eligible classes, and the sum of their spreads.
+        """Return minus the number of classes that are in every fold, and the sum of their spreads.
 
-        Smaller is better. `fold` is that of each recording. A class is eligible if every fold has a
-        segment of it.
+        `fold` is the fold of each recording. Smaller is better.
         """
         counts = self.counts(fold)
         ranges = np.ptp(counts, axis=1)
@@ -67,10 +65,9 @@ class Problem:
     def cost_of_ranges(
         self, ranges: IntArray, eligible: IntArray | slice = slice(None)
     ) -> Cost:
-        """Return the cost of folds with these ranges, given which classes are eligible (all).
+        """Return the cost of folds in which the eligible classes have these ranges of counts.
 
-        The range of a class is the largest minus the smallest number of its segments in a fold.
-        Divided by the mean number it is the spread of the class. Fractions are exact.
+        Divided by the mean count a range is the spread of a class. Fractions are exact.
         """
         scaled_ranges = (self.count * ranges)[eligible].tolist()
         segments = self.holds.sum(axis=0)[eligible].tolist()
@@ -94,10 +91,9 @@ def build_folds(
 ) -> Folds:
     """Assign recordings to `count` folds; those whose labels are all rare go to the common fold.
 
-    `label` and `recording` are those of each segment. `nodes` and `seconds` limit each run of the
-    integer program; 0 nodes leave it out. `proof` of the result begins with "optimum proved" where
-    no better folds can exist. The search takes recordings by name, or in the `order` of their
-    places among the sorted names: another order leads to other folds, if there are others as good.
+    `nodes` and `seconds` limit each run of the integer program; 0 nodes leave it out. The search
+    takes recordings by name, or in the `order` of their places among the sorted names, which leads
+    to other folds as good.
 
     >>> build_folds(["rumble", "roar", "rumble", "roar"], ["a", "a", "b", "b"], 2).fold
     array([0, 0, 1, 1])
@@ -117,9 +113,7 @@ def build_folds(
 def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]:
     """Return the fold of each recording, and a text on whether better folds can exist.
 
-    `table` (recordings, classes) has the number of segments, `count` is the number of folds.
-    Classes in fewer recordings than there are folds cannot be eligible; a recording with such
-    classes alone goes to the common fold.
+    `table` (recordings, classes) has the number of segments.
     """
     fold = np.full(len(table), COMMON_FOLD)
     recordings_of_class = np.count_nonzero(table, axis=0)
@@ -157,8 +151,8 @@ def _search_parts(
 ) -> tuple[IntArray, str]:
     """Improve the folds of each set of classes that shares no recordings with the other classes.
 
-    `fold` and `size`, the number of segments, are those of each recording. Return the folds, which
-    are changed in place, and a text on whether better ones can exist.
+    `fold` and `size`, the number of segments, are of each recording. Return the folds, which are
+    changed in place, and a text on whether better ones can exist.
     """
     least = np.zeros(problem.holds.shape[1], dtype=np.int64)  # range of each class
     filled = np.zeros(problem.count)  # segments in each fold so far
@@ -184,8 +178,8 @@ def _describe_proof(
 ) -> str:
     """Return a text on whether better folds can exist, and how much better they could be.
 
-    `fold` is that of each recording, `least` a lower bound on the range of each class. `obstacle`
-    says why the integer program proved nothing; it is empty if the folds are optimal.
+    `least` is a lower bound on the range of each class, `obstacle` why the integer program proved
+    nothing.
     """
     cost = problem.cost(fold)
     bound = problem.cost_of_ranges(least)
@@ -208,8 +202,8 @@ def _describe_proof(
 def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
     """Search for better folds: first locally, then, if the bound is not reached, by milp.
 
-    Return the best fold for each recording, a lower bound on the range of each class, and what
-    prevented a proof that the folds are optimal, or an empty text.
+    Return the best folds, a lower bound on the range of each class, and what prevented a proof, or
+    an empty text.
     """
     # The range that each class could have if it were alone.
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
@@ -233,11 +227,10 @@ def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
 
 
 def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
-    """Return lower bounds on the ranges of classes, raised where `fold` does not reach them.
+    """Raise lower bounds on the ranges of classes that `fold` does not reach, by milp.
 
-    `least` are the bounds before. A raised bound is the least range that the class could have if
-    there were no other classes, by milp. Bounds decide when the search ends and what is proved, but
-    not which folds it finds.
+    A raised bound is the least range that the class could have alone. Bounds decide when the search
+    ends and what is proved, but not which folds it finds.
     """
     least = least.copy()
     counts = problem.counts(fold)  # (classes, folds)
@@ -255,10 +248,9 @@ def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
 def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray, str]:
     """Search by milp for folds with more eligible classes, then with a smaller spread of as many.
 
-    `fold` are the best folds so far, `least` is a lower bound on the range of each class.
     Recordings with equal counts of segments are of one kind: only how many of a kind are in a fold
-    matters. Return the best folds, and the limit that prevented a proof that they are optimal, or
-    an empty text. Raise TimeoutError if the solver hits its time limit.
+    matters. Return the best folds, and the limit that prevented a proof, or an empty text. Raise
+    TimeoutError at the solver's time limit.
     """
     from scipy.optimize import milp
 
@@ -305,9 +297,8 @@ def _build_model(
     """Return the arguments of milp: how many recordings of each kind go to each fold?
 
     `kinds` (kinds, classes) are the segments of a recording of each kind, `times` the number of
-    these recordings, `count` that of folds, `least` a lower bound on the range of each class. A
-    solution must beat `cost`: with `more_classes` by more eligible classes, else by a smaller sum
-    of spreads.
+    these recordings, `least` a lower bound on the range of each class. A solution must beat `cost`:
+    with `more_classes` by more eligible classes, else by a smaller sum of spreads.
     """
     from scipy.optimize import Bounds, LinearConstraint
 
@@ -354,10 +345,7 @@ def _build_model(
 
 
 def _connected(holds: IntArray) -> list[IntArray]:
-    """Return the sets of classes that share recordings, directly or through other classes.
-
-    `holds` (recordings, classes) is the number of segments.
-    """
+    """Return the sets of classes that share recordings, directly or through other classes."""
     from scipy.sparse.csgraph import connected_components
 
     count, part = connected_components(holds.T @ holds)

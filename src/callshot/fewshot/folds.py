@@ -1,7 +1,6 @@
 """Labels and recordings → folds, which classes are eligible, and how far each is complete.
 
-A split is a fold of queries against every other fold and the common fold. `check_no_leak` checks
-that no recording is on both sides of one; nothing is evaluated before.
+A split is a fold of queries against every other fold and the common fold.
 """
 
 from collections import Counter
@@ -25,8 +24,6 @@ DEFAULT_FOLDS = 5  # the paper's, for Elephant Voices
 
 def check_no_leak(recording: Sequence[str], fold: IntArray) -> None:
     """Check that all segments of a recording are in the same fold, which may be the common fold.
-
-    `recording` and `fold` are those of each segment.
 
     >>> check_no_leak(["a", "a", "b"], np.array([0, 1, 1]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -138,9 +135,8 @@ def choose_folds(
 ) -> Folds:
     """Return the folds of a table of segments: given ones, checked, or newly built ones.
 
-    Given are `fold`, read from the file `source`, or else the column fold of the table. If there is
-    neither, folds are built. `count` is the number of folds that the user asked for, by default
-    `default`; given folds must have this count.
+    Given are `fold`, read from the file `source`, or else the column fold of the table; they must
+    have `count` folds, if that is given. Otherwise `count` or `default` folds are built.
     """
     if fold is None:
         fold = given_folds(segments)
@@ -164,10 +160,6 @@ def count_classes(
     label: Sequence[str], folds: Folds, recording: Sequence[str] | None = None
 ) -> list[ClassCount]:
     """Count the exemplars of every class, largest class first, and decide which are eligible.
-
-    `label` and `recording` are those of each segment. A class that is not eligible has a reason.
-    With the recordings, the reason can be that the class is in fewer recordings than there are
-    folds.
 
     >>> counts = count_classes(["a", "a", "b"], Folds(np.array([0, 1, 1]), 2, "given"))
     >>> [(c.label, c.exemplars, c.complete_to_k, c.eligible) for c in counts]
@@ -200,12 +192,7 @@ def count_classes(
 def _why_not_eligible(
     per_fold: list[int], common: int, recordings: int | None, folds: Folds
 ) -> str:
-    """Return why a class cannot be evaluated, or an empty text if it can.
-
-    `per_fold` are its exemplars in each fold, `common` those in the common fold, and `recordings`
-    its number of recordings, if it is known. If folds have `only_common`, all examples come from
-    the common fold, and the other folds have queries only.
-    """
+    """Return why a class with these exemplars by fold cannot be evaluated, or an empty text."""
     empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
     if folds.only_common and common == 0:
         return "no example"
@@ -222,7 +209,7 @@ def _why_not_eligible(
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
-    """Return the names of the eligible classes, sorted; raise InputError if fewer than two are.
+    """Return the sorted names of the eligible classes, of which at least two are needed.
 
     >>> evaluated_classes([ClassCount("roar", 5, 4, True), ClassCount("bark", 3, 2, True)])
     ('bark', 'roar')
@@ -255,10 +242,7 @@ def new_exemplars(counts: Sequence[ClassCount], k: int) -> int:
 
 
 def check_tables(tables: Sequence[Vectors], folds: Folds | None) -> Folds:
-    """Check that tables agree and are finite; return their folds, after checking those too.
-
-    Without `folds`, they are taken from the first table, or built.
-    """
+    """Check that tables agree and are finite; return their folds, given or chosen."""
     if not tables:
         raise InputError("no table of embeddings was given")
     first = tables[0]

@@ -2,13 +2,10 @@
 
 The variance of a mean of k exemplars falls as 1/k, and so does what it costs a class once it is
 small. Hence the curve a − b/k, fitted to the later half of the shots: fitted to all of them it
-falls below what the last shots have reached. No metric exceeds 1, so neither does a limit, and no
-gain leads beyond it. The curve is fitted again in every sample of `total`: a class is recommended
-only if it is the one that gains most on other recordings too.
+falls below what the last shots have reached. It is fitted again in every sample of `total`: a class
+is recommended only if it is the one that gains most on other recordings too.
 
-How many exemplars a target needs is read from the samples of `total` instead. Only evaluated shots
-up to k* can answer: beyond k* classes run out of exemplars, and no curve is extended beyond its
-last point.
+How many exemplars a target needs is read from the samples of `total`, at evaluated shots up to k*.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -63,9 +60,8 @@ class CurveFit:
 def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveFit:
     """Fit a curve a − b/k to each column of `values`, the scores of one class (shots, samples).
 
-    Only complete shots count: those up to `complete_to_k`, which the class can give in every split.
-    The curve is fitted to their later half. With fewer than three, all numbers but k and the value
-    are NaN; without any, the value is too.
+    The curve is fitted to the later half of the shots up to `complete_to_k`. With fewer than three
+    of these, all numbers but k and the value are NaN; without any, the value is too.
     """
     order = np.argsort(shots)
     complete = order[shots[order] <= complete_to_k]
@@ -102,8 +98,7 @@ def sample_gains(
 ) -> Gains:
     """Return by how much one more exemplar of each class raises its score, in every sample.
 
-    `samples` (shots, labels, samples) are the scores of one metric; `classes` say up to which k
-    each label is complete.
+    `samples` (shots, labels, samples) are the scores of one metric.
     """
     complete_to_k = {count.label: count.complete_to_k for count in classes}
     gains = {}
@@ -118,26 +113,11 @@ def label_budget(
     classes: Sequence[ClassCount],
     gains: Mapping[str, Gains] | None = None,
 ) -> pl.DataFrame:
-    """Return what the next exemplar of each class is worth to its AP, with each encoder.
+    """Return what the next exemplar of each class is worth to its AP: rows of BUDGET.
 
-    The spread `shared` is read where there is one: it is how a person labels. Only shots that the
-    class can give in every split count; `k` is 0 where none of these was evaluated. All classes get
-    more exemplars together along the curves: the gain of a class is what its AP rises by when every
-    class gets one more.
-
-    Parameters
-    ----------
-    per_class : polars.DataFrame
-        Rows of the PER_CLASS schema.
-    classes : sequence of ClassCount
-    gains : mapping, optional
-        The gains of each encoder in the samples of `total`, see `sample_gains`. Without them no
-        interval is known, and no class is recommended.
-
-    Returns
-    -------
-    polars.DataFrame
-        Rows of the BUDGET schema.
+    `per_class` are rows of PER_CLASS; the spread `shared` is read where there is one: it is how a
+    person labels. `gains` are those of each encoder from `sample_gains`: without them no interval
+    is known, and no class is recommended.
     """
     rows = per_class.filter(metric="map")
     if "shared" in rows["spread"]:
@@ -188,10 +168,9 @@ def has_gains(budget: pl.DataFrame) -> bool:
 
 
 def saturation(curve: pl.DataFrame, within: float = LEVEL_CHANGE) -> int | None:
-    """Return the first k from which a curve is level: no later mean is more than `within` above.
+    """Return the first k from which no later mean is more than `within` above; None without one.
 
-    `curve` has the columns k and mean; points without a mean are left out. None if the curve rises
-    up to its last k.
+    `curve` has the columns k and mean; points without a mean are left out.
 
     >>> k = np.arange(1, 41)
     >>> saturation(pl.DataFrame({"k": k, "mean": 0.8 - 0.2 / k}))
@@ -206,12 +185,10 @@ def saturation(curve: pl.DataFrame, within: float = LEVEL_CHANGE) -> int | None:
 
 
 def _summarise_gains(gains: Gains) -> dict[str, Row]:
-    """Summarise the gain of each class over the samples: columns of the BUDGET schema, by label.
+    """Summarise the gain of each class over the samples: columns of BUDGET, by label.
 
-    `gains` are those of one encoder, as `sample_gains` returns them. The columns are the interval
-    of the gain, the share of samples in which the class gains, and in which it gains more than
-    every other class. Classes without a curve are left out. The result is empty with too few
-    samples, or with fewer than two classes.
+    Classes without a curve are left out. The result is empty with too few samples, or fewer than
+    two classes.
     """
     finite = {label: gain for label, gain in gains.items() if np.isfinite(gain).all()}
     samples = min(map(len, finite.values()), default=0)

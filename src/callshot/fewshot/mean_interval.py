@@ -1,9 +1,8 @@
 """Values of the draws of `shared` → samples of their mean, as other recordings would move it.
 
-The spread `total` says what one labelled set will score. Which of two encoders is better is another
-question: it is about the mean over all labelled sets, and the only uncertainty is that of the
-recordings. The mean depends on a recording in two ways, because its calls are queries, and examples
-of others. The influence of a recording is what the mean loses without it:
+The spread `total` says what one labelled set will score. Which of two encoders is better is about
+the mean over all labelled sets, whose only uncertainty is in the recordings. The influence of a
+recording is what the mean loses without it:
 
 queries   each draw is measured again without the queries of one recording, in turn
 examples  the mean of all draws, minus the mean of those whose supports lack its calls; an exemplar
@@ -11,14 +10,12 @@ examples  the mean of all draws, minus the mean of those whose supports lack its
 
 Without one of n recordings a mean loses n / (n − 1) of the influence of this recording; both sides
 are scaled so that this is exact for a mean. The sum of the squares of the influences, times n / (n
-− 1), is the jackknife estimate of the variance. Many recordings are put into groups at random, so
-that each group is left out in enough draws. Where a class gives its whole pool, no draw lacks its
-calls: its influence is the one at the largest k below.
+− 1), is the jackknife estimate of the variance. Many recordings are put into groups at random.
+Where a class gives its whole pool, no draw lacks its calls: its influence is the one at the largest
+k below.
 
 A sample is the mean plus the influences times random numbers, which depend on the seed and the
-recording alone. So samples are paired over encoders, classifiers and baselines, and their
-differences have the influences of the difference. They are added on a scale on which shares near 0
-and 1 vary like others, or as they are, whichever leads farther.
+recording alone, so that samples are paired over encoders, classifiers and baselines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,9 +60,9 @@ Key = tuple[str, str]
 
 
 class MeanSamples(NamedTuple):
-    """Samples of the mean: `values` by scoring and metric, (shots, samples).
+    """Samples of the mean by scoring and metric, (shots, samples), and of the AP of each class.
 
-    `ap` are those of the AP of each class, (shots, classes, samples).
+    `ap` is (shots, classes, samples).
     """
 
     values: dict[Key, FloatArray]
@@ -75,9 +72,8 @@ class MeanSamples(NamedTuple):
 def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     """Return samples of the mean over labelled sets, as other recordings would move it.
 
-    `sums` are the metrics of a sweep of the spread `shared`, also without groups of recordings
-    (`left_out`); without those, because there are too few draws, the result is None. The samples
-    are at the shots of the protocol.
+    `sums` are the metrics of a sweep of `shared` with `left_out`; without, there are too few draws,
+    and the result is None. The samples are at the shots of the protocol.
     """
     if sums.left_out is None:
         return None
@@ -108,10 +104,7 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
 
 
 def mean_frame(key: Mapping[str, str], k: Shots, means: MeanSamples | None) -> Frame:
-    """Return samples of the mean as rows of the VALUES schema, with the spread `mean`.
-
-    `key` has the corpus, encoder and classifier. Without samples there are no rows.
-    """
+    """Return samples of the mean as rows of VALUES, with the spread `mean`."""
     if means is None or len(k) == 0:
         return empty_frame(VALUES)
     frames = []
@@ -122,10 +115,7 @@ def mean_frame(key: Mapping[str, str], k: Shots, means: MeanSamples | None) -> F
 
 
 def _stack(sums: Any, rows: slice) -> FloatArray:
-    """Return the values of all metrics, then the AP of all classes, (shots, values, samples).
-
-    `sums` are the metrics of a sweep, `rows` the slice of its shots.
-    """
+    """Return values of all metrics, then the AP of all classes, (shots, values, samples)."""
     tables = [table[rows, None] for table in sums.values.values()]
     return np.concatenate([*tables, sums.per_class["map"][rows]], axis=1)
 
@@ -133,12 +123,11 @@ def _stack(sums: Any, rows: slice) -> FloatArray:
 def jackknife_factors(episodes: Episodes, group: IntArray) -> tuple[FloatArray, float]:
     """Return the factors that make influences, and a variance, of losses without groups.
 
-    The loss is what a score loses without the queries of a group of recordings; `group` is the
-    group of each row (`group_recordings`). The first result (groups,) times the loss is the
-    influence of the group: it is the share of queries that are kept without the group, the mean
-    over the classes in it. The second result times the sum of the squares of the influences is the
-    variance. The sum alone underestimates it by n / (n − 1), where n are the recordings of a class;
-    and in a group of several recordings, influences of one class partly cancel.
+    The first (groups,) times the loss without a group is its influence: the share of queries that
+    are kept without it, the mean over the classes in it. The second times the sum of squared
+    influences is the variance: the sum alone underestimates it by n / (n − 1), where n are the
+    recordings of a class, and in a group of several recordings, influences of one class partly
+    cancel.
     """
     groups = int(group.max()) + 1
     queries = np.zeros((groups, len(episodes.classes)))
@@ -161,9 +150,8 @@ def query_influence(
 
     `values` is (shots, values, draws). `without` (shots, values, draws · repeats) are the values of
     the same draws without the queries of one group: the groups take turns. `kept` (groups,) comes
-    from `jackknife_factors`. The first result, (shots, values, groups), is the influence: what the
-    mean loses without the group, times `kept`. The second, (shots, values), is the variance that
-    the limited number of draws adds to the sum of its squares.
+    from `jackknife_factors`. The influence is (shots, values, groups); the noise (shots, values) is
+    what few draws add to the sum of its squares.
     """
     groups = len(kept)
     repeats = without.shape[2] // values.shape[2]
@@ -191,11 +179,9 @@ def support_influence(
 ) -> tuple[FloatArray, FloatArray]:
     """Return how the examples of each group of recordings move the mean of values, and the noise.
 
-    `values` is (shots, values, draws), `group` the group of each row. The influence of a group,
-    (shots, values, groups), is the covariance of the values of draws with the weight of the group
-    in their supports. The second result, (shots, values), is the variance that the limited number
-    of draws adds to the sum of its squares. Both are NaN where a class gives its whole pool at
-    every k.
+    `values` is (shots, values, draws). The influence of a group, (shots, values, groups), is the
+    covariance of the values of draws with the weight of the group in their supports; the noise is
+    as in `query_influence`. Both are NaN where a class gives its whole pool at every k.
     """
     episodes = engine.episodes
     distinct = engine.protocol.distinct
@@ -278,8 +264,7 @@ def plan_pools(
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
     calls. Folds are averaged over those in which the call can be drawn, and in which a support
     leaves out some of the pool. The last two results, (classes, shots), are sums over the calls of
-    each class: of their mean weights, and of the squares of these. On average a call is k / pool
-    times in a support.
+    each class: of their mean weights, and of the squares of these.
     """
     numbers = episodes.label * (len(splits) + 1) + episodes.fold
     _, example, kind, size = np.unique(
@@ -314,11 +299,9 @@ def plan_pools(
 def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
     """Return the share of the influence of examples that their counts show, (classes, shots).
 
-    `variance` and `mean` (classes, shots) are the sums of the variances and of the means of the
-    weights of a class's calls. They are equal if the supports of all folds are the same. All folds
-    share one order of the calls, but their supports differ a little: a draw has a call in some
-    folds and not in others. That shrinks the covariance with the score by the same share as the
-    variance. The share is at most 1.
+    `variance` and `mean` are those of the weights of a class's calls, summed. They are equal if the
+    supports of all folds are the same; a call in the supports of some folds only shrinks the
+    covariance with the score by the same share.
     """
     share = variance / np.where(mean > 0, mean, 1.0)
     return np.where(share > MIN_OVERLAP, np.minimum(share, 1.0), 1.0)
@@ -327,10 +310,9 @@ def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
 def sample_constants(
     values: FloatArray, losses: FloatArray, episodes: Episodes, protocol: Protocol
 ) -> FloatArray:
-    """Return samples of values (…) of trained classifiers, which use no drawn examples.
+    """Return samples (…, samples) of values of trained classifiers, which use no drawn examples.
 
-    The samples are (…, samples), as other recordings with queries would move the values. `losses`
-    (…, groups) are what the values lose without the queries of each group of recordings.
+    `losses` (…, groups) are what the values lose without the queries of each group of recordings.
     """
     group_key, group = group_recordings(episodes)
     kept, inflation = jackknife_factors(episodes, group)
@@ -343,9 +325,8 @@ def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
     """Return samples (…, samples): means between 0 and 1 (…) plus about these deviations.
 
     A deviation (…, samples) is added to the mean, or on the scale of the angle arcsin √mean, on
-    which shares near 0 and 1 vary like others: whichever leads farther away. So samples near 1
-    reach further down than up. Where the mean is 0 or 1, there is no such scale. The mean of the
-    samples is the mean given here; for that, samples are not cut where they pass 0 or 1.
+    which shares near 0 and 1 vary like others: whichever leads farther. The mean of the samples is
+    the mean given here; for that, samples are not cut where they pass 0 or 1.
     """
     mean = mean[..., None]
     is_inside = (mean > 0) & (mean < 1)
@@ -365,8 +346,8 @@ def scale_influence(
     """Scale influences (…, groups) so that their squares add up to the variance.
 
     `noise` (…) is subtracted from the sum of the squares, and the rest is multiplied by
-    `inflation`, from `jackknife_factors`. The variance is an estimate by few groups, so it is
-    widened to the 99th percentile of Student's t.
+    `inflation`. Few groups estimate the variance, so it is widened to the 99th percentile of
+    Student's t.
     """
     from scipy.special import ndtri, stdtrit
 
@@ -379,11 +360,7 @@ def scale_influence(
 
 
 def draw_errors(values: FloatArray) -> FloatArray:
-    """Return numbers (…, batches) whose squares add up to the variance of the mean over draws.
-
-    `values` is (…, draws). The numbers are the deviations of the means of batches of draws, scaled.
-    Encoders share the draws, and so their errors.
-    """
+    """Return numbers (…, batches) whose squares add up to the variance of the mean over draws."""
     draws = values.shape[-1]
     batches = min(BATCHES, draws)
     size = draws // batches
@@ -394,10 +371,7 @@ def draw_errors(values: FloatArray) -> FloatArray:
 
 
 def draw_multipliers(purpose: str, keys: Keys, protocol: Protocol) -> FloatArray:
-    """Return normal random numbers (keys, samples), which depend on seed, purpose and key alone.
-
-    The mean of the samples of each key is 0.
-    """
+    """Return normal random numbers (keys, samples) of mean 0, by seed, purpose and key alone."""
     bases = [
         streams.purpose_key(protocol.seed, f"{purpose} {number}") for number in range(2)
     ]

@@ -1,9 +1,8 @@
 """Metrics of folds and classes → the values of one spread.
 
-The kernels give the `ClassTables` of a fold: AP and AUROC of each class, and what was decided. A
-metric is a `Formula` on these tables, in `FORMULAS`, with a row in `records.METRICS`. `MetricSums`
-averages all of them over classes, then over folds. Its values become data frames: curves, samples,
-classes, confusion, ties.
+The kernels give the `ClassTables` of a fold. A metric is a `Formula` on these tables, in
+`FORMULAS`, with a row in `records.METRICS`. `MetricSums` averages all of them over classes, then
+over folds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,9 +80,9 @@ def measure(
 ) -> FoldMetrics:
     """Return AP, AUROC and decisions of each class in some draws of one fold.
 
-    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries) the number of
-    the class that was decided for. `units` are the weights of queries, (draws, queries), as whole
-    multiples of UNIT; with them, `decisions` and `tied` of the result are meaningless.
+    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries). `units` (draws,
+    queries) are weights in multiples of UNIT; with them, `decisions` and `tied` of the result are
+    meaningless.
     """
     draws, shots, classes, queries = scores.shape
     size = (len(ClassTables._fields), draws, shots, classes)
@@ -124,10 +123,7 @@ class Fold(NamedTuple):
 
 
 def weigh_fold(split: Split, weights: Any) -> Fold:
-    """Count the queries of a fold by class, and average their weights by class.
-
-    `weights` is (queries, samples); None if all queries have weight 1, in one sample.
-    """
+    """Count the queries of a fold by class, and average their weights (queries, samples)."""
     size = len(split.rows)
     if weights is None:
         weights = np.ones((size, 1))
@@ -152,14 +148,14 @@ class Formula:
     """How a metric is computed from the tables of a fold.
 
     `of_classes` returns the value of each class, (…, classes, samples), times the weight of the
-    class in the mean over folds. `weight` is the field of `Fold` with that weight; a class of
-    weight 0 has no value. The metric is the mean of these values over classes. If there is
-    `of_fold`, it is what that returns: the value of all queries, times their mean weight.
+    class in the mean over folds: the field `weight` of `Fold`; a class of weight 0 has no value.
+    The metric is the mean of these values over classes, or what `of_fold` returns, if there is one:
+    the value of all queries, times their mean weight.
 
-    For metrics of rankings, `chance` returns what a random ranking of a class scores, given its
-    positives and all queries. For decisions it returns what they would score in a split, at every
-    shot, if they did not depend on the query, given the probability (shots, classes) of a decision
-    for each class.
+    For metrics of rankings, `chance` returns what a random ranking of a class scores, from its
+    positives and all queries. For decisions it returns what they would score at every shot if they
+    did not depend on the query, from a split and the probability (shots, classes) of a decision for
+    each class.
     """
 
     of_classes: Callable[[Fold, ClassTables], Any]
@@ -172,10 +168,9 @@ class Formula:
 def weighted_f1(fold: Fold, tables: ClassTables) -> Any:
     """Return the F1 of the decisions for each class, times the mean weight of its queries.
 
-    F1 is 2 TP / (2 TP + FP + FN). A decision for any label of a query is right, a true positive of
-    the class that was decided for. Any other is a false positive of that class, and a false
-    negative of the query's own label. A class without queries and decisions scores 0, as in
-    scikit-learn with zero_division=0. Tables and the result are (…, classes, samples).
+    A decision for any label of a query is right, a true positive of the class that was decided for.
+    Any other is a false positive of that class, and a false negative of the query's own label.
+    Without queries and decisions F1 is 0.
     """
     false_negative = fold.label_weight * fold.queries - tables.hits
     # 2 TP + FP + FN, as `decided` is TP + FP.
@@ -185,31 +180,22 @@ def weighted_f1(fold: Fold, tables: ClassTables) -> Any:
 
 
 def chance_accuracy(split: Split, probability: FloatArray) -> FloatArray:
-    """Return the accuracy of decisions that ignore the query, at each of the shots.
-
-    It is Σ_n P(decide n) · P(n is a label of the query). `probability` (shots, classes) is how
-    often each class is decided.
-    """
+    """Return Σ_n P(decide n) · P(n is a label of the query), at each of the shots."""
     share_with_label = split.relevant.mean(axis=1)  # of the queries, for each class
     return (probability * share_with_label).sum(axis=1)
 
 
 def chance_balanced_accuracy(split: Split, probability: FloatArray) -> FloatArray:
-    """Return the balanced accuracy of decisions that ignore the query, at each of the shots.
-
-    It is the mean over classes of the chance that a decision for a query of that class is right.
-    `probability` (shots, classes) is how often each class is decided.
-    """
+    """Return the mean over classes of the chance that a decision for a query is right."""
     share = label_shares(split).mean(axis=0)
     return (probability * share).sum(axis=1)
 
 
 def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
-    """Return the macro F1 of decisions that ignore the query, at each of the shots.
+    """Return the mean over classes of F1 with the expected TP, FP and FN, as shares of all queries.
 
-    It is the mean over classes of F1 with the expected TP, FP and FN, as shares of all queries.
-    `probability` (shots, classes) is how often each class is decided. Where queries have one label,
-    the result is what the same decisions in a random order are expected to score.
+    Where queries have one label, it is what the same decisions in a random order are expected to
+    score.
     """
     true_positive = probability * split.relevant.mean(axis=1)
     # How often a query of each class gets a decision for any of its labels.
@@ -263,22 +249,17 @@ FORMULAS = {
 class MetricSums:
     """The metrics of a sweep: sums over folds, which `finish` turns into means.
 
-    Folds are added one after another, so that nothing of size folds × samples is stored.
-
     values[scoring, metric] is (shots, samples); per_class[metric] is (shots, classes, samples).
     Scoring `all` averages over classes, `reduced` inside each category first. A class that has no
-    value of a metric in a fold (its AUROC, where every query is positive for it) is left out of
-    that fold's mean, and `undefined[metric]` counts it. `tied` (shots, classes) counts tied
-    positives, `decisions` is (shots, true class, predicted class). `chance` is what the same
-    decisions would score if they did not depend on the query, by metric and shot; NaN where no
-    decisions were counted.
+    value of a metric in a fold is left out of that fold's mean, and `undefined[metric]` counts it.
+    `tied` (shots, classes) counts tied positives, `decisions` is (shots, true class, predicted
+    class). `chance` is by metric and shot; NaN where no decisions were counted.
 
     In the spread `total` queries have weights. There the value of a class is its mean over folds,
     weighted by the mean weight of its positives in the fold: with one recording per fold and class
-    there would be no variation otherwise. Equal weights give the same values, up to rounding.
+    there would be no variation otherwise.
 
-    `left_out` are the sums of the same draws without the queries of some recordings, and `means`
-    the `MeanSamples` that were computed with them, if any.
+    `left_out` are the sums of the same draws without the queries of some recordings.
     """
 
     def __init__(
@@ -325,9 +306,9 @@ class MetricSums:
     ) -> None:
         """Begin a fold; metrics that are added from now on are of this fold.
 
-        `weights` (queries, samples) are the weights of its queries, None if all are 1. Where many
-        samples have the same weights, `weights` has each of them once, and `column` (samples,) is
-        the column of each sample.
+        `weights` (queries, samples) are None if all are 1. Where many samples have the same
+        weights, `weights` has each of them once, and `column` (samples,) is the column of each
+        sample.
         """
         self._is_weighted = weights is not None
         decided = self.zeros(*self.tied.shape)
@@ -339,10 +320,10 @@ class MetricSums:
         self._folds.append((split, fold, decided))
 
     def add_values(self, rows: slice, tables: ClassTables) -> None:
-        """Add the metrics of the open fold, from its tables (shots, classes, samples).
+        """Add the metrics of the open fold, from tables (shots, classes, samples) of some shots.
 
-        `rows` is the slice of these shots among all shots. Values of classes come first, then their
-        means over classes. With weighted queries, `finish` takes these means.
+        Values of classes come first, then their means over classes; `finish` takes those of
+        weighted queries.
         """
         _, fold, _ = self._folds[-1]  # on the CPU, as `has_value` needs it
         fold_on_device = Fold(*map(self.to_device, fold))
@@ -365,10 +346,7 @@ class MetricSums:
                 total[rows] += self._mean(scoring, name, value, defined)
 
     def add_decisions(self, rows: slice, decisions: Any, tied: Any) -> None:
-        """Add counts of decisions (shots, true, predicted) and ties (shots, classes).
-
-        They are of the open fold. `rows` is the slice of these shots among all shots.
-        """
+        """Add counts of decisions (shots, true, predicted) and ties (shots, classes)."""
         self.tied[rows] += self.to_device(tied)
         self.decisions[rows] += self.to_device(decisions)
         _, _, decided = self._folds[-1]  # by predicted class, for the chance level
@@ -377,9 +355,8 @@ class MetricSums:
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over `draws` draws.
 
-        A class is averaged over the folds in which it has a value, by its weight in each. Without
-        weights a metric is the mean of the folds that have a value; with weights, it is the mean of
-        the classes' means over folds.
+        Without weights a metric is the mean of the folds that have a value; with weights, it is the
+        mean of the classes' means over folds, by their weight in each.
         """
         folds = [fold for _, fold, _ in self._folds]
         for split, _, decided in self._folds:
@@ -428,9 +405,9 @@ class MetricSums:
     def _mean(
         self, scoring: str, name: str, table: Any, defined: NDArray[np.bool_]
     ) -> Any:
-        """Average (…, classes, samples) over classes: for rankings, inside each group first.
+        """Average (…, classes, samples) over classes; for rankings inside each group first.
 
-        `defined` says which classes have a value; rankings leave out the others.
+        Rankings leave out classes that are not `defined`.
         """
         if name in DECISION_METRICS:
             return table.mean(axis=-2)
@@ -459,10 +436,7 @@ def has_value(metric: str, fold: Fold) -> NDArray[np.bool_]:
 def group_classes(
     classes: Sequence[str], categories: Mapping[str, str]
 ) -> list[IntArray]:
-    """Return the class numbers of each category, in the order of the names of the categories.
-
-    `categories` has the category of each class; classes without one are left out.
-    """
+    """Return the class numbers of each category; classes without one are left out."""
     names = sorted({categories[name] for name in classes if name in categories})
     if not names:
         labels = ", ".join(classes)
@@ -486,11 +460,7 @@ def summarise_sweep(
     sums: MetricSums,
     counts: Sequence[ClassCount],
 ) -> dict[str, Frame]:
-    """Return the frames `curve`, `values` and `per_class` of one sweep.
-
-    `key` are the columns corpus, encoder, classifier and spread; `k` is the k of each row of the
-    sums. `counts` say up to which k each class is complete.
-    """
+    """Return the frames `curve`, `values` and `per_class` of one sweep; `k` is for each row."""
     last = complete_shots(counts)
     points = {
         "k": k,
@@ -522,11 +492,7 @@ def summarise_sweep(
 
 
 def confusion_frame(key: Key, k: IntArray, sums: MetricSums) -> Frame:
-    """Return every cell of the confusion matrix at every k, as rows of the CONFUSION schema.
-
-    `key` are the columns corpus, encoder, classifier and spread; `k` is the k of each row of the
-    sums. Recall is NaN where no decision was counted for a true class.
-    """
+    """Return every cell of the confusion matrix at every k, as rows of CONFUSION."""
     names = list(sums.classes)
     count = sums.decisions
     row_sum = count.sum(axis=2, keepdims=True)
@@ -549,12 +515,10 @@ def ties_frame(
     episodes: Episodes,
     draws: int,
 ) -> Frame:
-    """Return how many scores of positives are tied, by class and k, and what ties cost.
+    """Return the ties of positives, by class and k, and what they cost: rows of TIES.
 
-    The result has rows of the TIES schema; `key` are its columns corpus, encoder, classifier and
-    spread, `k` is the k of each row of the sums. `log_sums` are the metrics of log-odds on the same
-    `draws` draws, which hardly tie: the cost is their AP and AUROC minus those of `sums`. Without
-    them it is 0.
+    `log_sums` are the metrics of log-odds on the same `draws` draws: the cost is their AP and AUROC
+    minus those of `sums`, 0 without them.
     """
     positives = np.sum([split.positives for split in make_splits(episodes)], axis=0)
     cost = {}
@@ -582,10 +546,7 @@ def _class_columns(
 
 
 def describe_ties(ties: pl.DataFrame) -> list[str]:
-    """Return a note on the ties of one encoder and spread: where most are, and what they cost.
-
-    There is none if both would be written as 0.
-    """
+    """Return a note on the ties of one encoder and spread, unless they would read as 0."""
     worst = ties.row(int(ties["share"].arg_max() or 0), named=True)
     cost = float(ties["cost_map"].to_numpy().max())
     if worst["share"] < MIN_TIED_SHARE and cost < MIN_TIE_COST:
@@ -598,10 +559,7 @@ def describe_ties(ties: pl.DataFrame) -> list[str]:
 
 
 def describe_undefined(encoder: str, sums: MetricSums) -> Iterator[str]:
-    """Yield a note on every class that has no value of a metric in some folds.
-
-    `sums` are the metrics of a sweep with this encoder.
-    """
+    """Yield a note on every class that has no value of a metric in some folds."""
     for metric, undefined in sums.undefined.items():
         for name, folds in zip(sums.classes, undefined.tolist(), strict=True):
             if folds:

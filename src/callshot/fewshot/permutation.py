@@ -1,12 +1,11 @@
 """Is an encoder better than chance? Episodes → a permutation test of their labels.
 
-The statistic is the mean of a metric over the first shared draws, computed by one function for the
-true labels and for shuffled ones. Vectors are multiplied once: a labelling only changes which rows
-make up which class.
+The statistic is the mean of a metric over the first shared draws, for the true labels and for
+shuffled ones. Vectors are multiplied once: a labelling only changes which rows make up which class.
 
-Within each fold, recordings are permuted and their label sequences reassigned. Labels of one
-recording stay together, and every fold, the common one too, keeps its number of calls of each
-class. A shuffle depends on the seed, its number and the names of the recordings alone.
+Within each fold, recordings are permuted and their label sequences reassigned, so that every fold
+keeps its number of calls of each class. A shuffle depends on the seed, its number and the names of
+the recordings alone.
 
 p = (1 + shuffles that score at least as much as the true labels) / (1 + shuffles)
 """
@@ -62,10 +61,9 @@ def shots_to_test(protocol: Protocol, complete_shots: int) -> list[int]:
 
 
 def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) -> Frame:
-    """Test one encoder against chance at some k; return rows of the CHANCE_TEST schema.
+    """Test one encoder against chance at some k: rows of CHANCE_TEST.
 
-    `key` are corpus, encoder and classifier. A metric that is undefined with any labels has no
-    rows.
+    A metric that is undefined with any labels has no rows.
     """
     statistics = measure_labellings(engine, np.array(shots))
     constants = {**key, "permutations": engine.protocol.permutations}
@@ -88,10 +86,7 @@ def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) ->
 
 
 def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
-    """Return mAP and AUROC by the true labels, and then by each permutation of them.
-
-    The result is (metrics, labellings, shots), averaged over draws, classes and folds.
-    """
+    """Return mAP and AUROC of all labellings, the true one first: (metrics, labellings, shots)."""
     episodes = engine.episodes
     labellings = list(
         make_labellings(episodes, engine.protocol.seed, engine.protocol.permutations)
@@ -140,8 +135,7 @@ def _compute_matrix(engine: Engine) -> FloatArray:
 class Labelling(NamedTuple):
     """One assignment of labels to rows: row i has the labels of row source[i].
 
-    `members` are the rows with a label of each class by these labels, one class after the other, in
-    the order of segment ids.
+    `members` are the rows of each class by these labels, one class after the other, by segment id.
     """
 
     source: IntArray
@@ -192,12 +186,10 @@ def _measure_labelling(
     products: FloatArray | None,
     labelling: Labelling,
 ) -> FloatArray:
-    """Return AP and AUROC of each class in one fold by one labelling, means over draws.
+    """Return AP and AUROC of each class in one fold by one labelling, (metrics, shots, classes).
 
-    The result is (metrics, shots, classes). `matrix` (rows, rows) has the products of all pairs of
-    vectors, for the medoid their distances, or is empty. `products` (rows, queries) are those of
-    all rows with the queries; None if they exceed the memory limit, so that only those of the drawn
-    rows are computed.
+    `matrix` is as in `_compute_matrix`. `products` (rows, queries) are None if they exceed the
+    memory limit, so that only those of the drawn rows are computed.
     """
     episodes = engine.episodes
     source = labelling.source[split.rows]
@@ -252,8 +244,7 @@ def _regress(
 ) -> FloatArray:
     """Return the logits (shots, classes, queries) by ridge regression on one draw.
 
-    `members` (classes, exemplars) are the rows drawn for each class. `matrix` (rows, rows) has the
-    products of the `vectors`, or is empty; `products` (rows, queries) are those with the queries.
+    `members` (classes, exemplars) are the rows drawn for each class.
     """
     classes, exemplars = members.shape
     rows = members.T.ravel()  # one of each class in turn

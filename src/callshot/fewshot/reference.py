@@ -33,9 +33,8 @@ def random_below(stream: Any, position: int, n: int) -> int:
 def draw(stream: Any, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
     """Draw a support of k rows: the first in a random order of `rows` that are in the pool.
 
-    `stream` gives the random numbers. With the sampler `distinct` the order is a permutation of
-    `rows` (Fisher-Yates), and the support is smaller if the pool is; otherwise rows are picked with
-    replacement.
+    With the sampler `distinct` the order is a permutation (Fisher-Yates), and the support is
+    smaller if the pool is; otherwise rows are picked with replacement.
     """
     distinct = sampler == "distinct"
     order = list(rows)
@@ -64,9 +63,8 @@ def draw_support(
 ) -> Rows:
     """Return the rows of class n's support of k exemplars for a query, in draw `number`.
 
-    `query` is a row of the episodes. With the spread `shared` all queries have the same random
-    order of all rows of the class, from which each takes those outside its fold. With `per-query` a
-    query has its own order of the rows outside its fold, its pool.
+    With the spread `shared` all queries have the same random order of all rows of the class, from
+    which each takes those outside its fold; with `per-query` a query has its own order of its pool.
     """
     rows = np.flatnonzero(episodes.label == n).tolist()
     is_support = episodes.is_support(int(episodes.fold[query]))
@@ -117,8 +115,7 @@ def score_fold(
 ) -> FloatArray:
     """Score every query of a fold in every draw by k exemplars: (queries, draws, classes + 1).
 
-    The columns are the score of each class, log-odds or softmax, and then the decision: the number
-    of the class with the largest a_n, which `rule` returns.
+    The last column is the decision, the number of the class with the largest a_n.
     """
     draws = protocol.count_supports(spread)
     to_scores = softmax if protocol.score == "softmax" else log_odds
@@ -136,10 +133,9 @@ def score_fold(
 
 
 def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
-    """Return AP and AUROC of the scores of one class; `relevant` says which queries are positive.
+    """Return AP and AUROC (NaN without negatives) of the scores of one class.
 
-    Queries with equal scores are ranked together for AP, and count half for AUROC, which is NaN
-    without negatives.
+    Queries with equal scores are ranked together for AP, and count half for AUROC.
     """
     positives = scores[relevant]
     negatives = scores[~relevant]
@@ -155,10 +151,9 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
 
 
 def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
-    """Return mAP, AUROC and accuracy of one fold.
+    """Return mAP, AUROC and accuracy of one fold, from scores and, in the last column, decisions.
 
-    `sample` (queries, classes + 1) has the scores and, in the last column, the decisions;
-    `relevant` is (queries, classes). Classes without an AUROC are left out of its mean.
+    `sample` is (queries, classes + 1), `relevant` (queries, classes).
     """
     metrics = []  # AP and AUROC of each class
     for scores, is_positive in zip(sample.T[:-1], relevant.T, strict=True):
@@ -176,7 +171,7 @@ def sample_values(
 ) -> FloatArray:
     """Return mAP, AUROC and accuracy of every sample of a spread, (samples, 3), means over folds.
 
-    Sample b of `shared` is draw b; a bootstrap sample of `per-query` picks a draw for each query.
+    Sample b of `shared` is draw b; one of `per-query` picks a draw for each query.
     """
     values = np.empty((protocol.samples(spread), episodes.folds, 3))
     for fold in range(episodes.folds):

@@ -5,11 +5,10 @@ The logit of class n for a query z is w_n·z, with the w_n that minimises
     Σ_i v_i (w_n·x_i − t_i)² + penalty · |w_n|²
 
 over the exemplars x_i of a support of all classes. There is no intercept, as the vectors are
-centred. The target t_i is 10 for exemplars of class n, else 0. Other targets would decide the same,
-but log-odds of a_n that are close together would be the lead over the mean of the other classes
-instead of that over the best. v_i is the weight of an exemplar in the spread `total`, and 1 in
-others: an exemplar of weight 2 counts as two equal ones. The penalty is the mean eigenvalue of the
-Gram matrix of a support. This is 1 for vectors of length 1, so it does not depend on the draw or k.
+centred. The target t_i is 10 for exemplars of class n, else 0: with other targets the log-odds of
+a_n that are close together would be the lead over the mean of the other classes instead of the
+best. v_i is the weight of an exemplar in the spread `total`, else 1. The penalty is the mean
+eigenvalue of the Gram matrix of a support: 1 for vectors of length 1.
 
 The dual is solved: a = T' (K + penalty · V⁻¹)⁻¹ P, with K the products of the exemplars, T their
 targets and P their products with the queries. Exemplars are taken from each class in turn, so that
@@ -73,9 +72,9 @@ def query_logits(
 
 
 def find_products(engine: Engine) -> Multiply:
-    """Return a function that multiplies vectors: from row numbers (m) and (n) to a table (m, n).
+    """Return a function from row numbers (m) and (n) to the products of these vectors, (m, n).
 
-    The products are looked up in the Gram matrix, unless this exceeds the memory limit.
+    They are looked up in the Gram matrix, unless this exceeds the memory limit.
     """
     vectors = engine.episodes.vectors
     if engine.direct:
@@ -96,10 +95,8 @@ def score_draw(
 ) -> FloatArray:
     """Return the logits of some queries by one draw, (shots, classes, queries).
 
-    `multiply` is what `find_products` returns, `queries` are rows of the episodes. The draw is that
-    of the query in row `query_or_fold` in the spread `per-query`, else that of all queries in this
-    fold. A support of all exemplars is one set: these are taken in their own order, not in that of
-    the draw.
+    `queries` are rows of the episodes; for `query_or_fold` see `Spread.supports`. A support of all
+    exemplars is one set: these are taken in their own order, not in that of the draw.
     """
     episodes = spread.episodes
     classes = len(episodes.classes)
@@ -137,8 +134,7 @@ def score_support(
     """Return the logits (sizes, classes, queries) by ridge regression on nested supports.
 
     The support of each size is the first so many exemplars. `products` (exemplars, exemplars +
-    queries) are those of the exemplars with each other and with the queries; `label` are the class
-    numbers of the exemplars, `weight` their weights, 1 by default.
+    queries) are those of the exemplars with each other and with the queries.
     """
     rows = len(label)
     targets = TARGET * (label[:, None] == np.arange(classes))
@@ -157,7 +153,7 @@ def support_rows(
     """Return the exemplars of one draw as rows of the episodes, and how many of them each k has.
 
     They are one of each class in turn, so that the support of every k is the first rows of the
-    largest. `query_or_fold` is the row of the query in `per-query`, else the fold of the queries.
+    largest.
     """
     supports = spread.supports(query_or_fold, int(shots[-1]), draw)
     # The place of each exemplar in the support of its class.

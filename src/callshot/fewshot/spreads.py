@@ -6,9 +6,8 @@ total       what one labelled set would score on other recordings of the same ki
 
 In each sample of `total` every recording has a random weight (the Bayesian bootstrap). It counts on
 both sides: exemplars of heavy recordings come early in the order from which a support takes the
-first k, and weigh more in the class mean; queries weigh in AP, AUROC and accuracy. No exemplar is
-drawn twice, whatever the sampler. The weights depend on the seed and the recording alone, so all
-encoders, classifiers and k are compared on the same samples.
+first k, and weigh more in the class mean; queries weigh in the metrics. No exemplar is drawn twice,
+whatever the sampler.
 """
 
 import math
@@ -43,12 +42,11 @@ class Spread:
 
     `samples` is how many values of a metric the spread has at each k. `rank` (samples, rows) holds
     the exemplars of each class in order, by number inside the class; without it, supports are drawn
-    from random streams: one for each query in `per-query`, else one for all queries. `units`
-    (samples, rows) are the weights of rows as queries, in multiples of UNIT, `support_units` their
-    weights as exemplars; without them all weights are 1.
+    from random streams. `units` (samples, rows) are the weights of rows as queries, in multiples of
+    UNIT, `support_units` their weights as exemplars; without them all are 1.
 
     With `group`, the number of the group of each row's recording, every draw is also measured
-    `repeats` times without the queries of one group, which `mean_interval.py` needs.
+    `repeats` times without the queries of one group, for `mean_interval.py`.
     """
 
     name: str
@@ -83,8 +81,7 @@ class Spread:
     def supports(self, query_or_fold: int, k: int, draw: int) -> list[IntArray]:
         """Return the rows of each class's support of k exemplars, in the order of the draw.
 
-        `query_or_fold` is the row of the query in `per-query`, else the fold of the queries, from
-        which no exemplar is drawn.
+        `query_or_fold` is the row of the query in `per-query`, else the fold of the queries.
         """
         episodes = self.episodes
         distinct = self.protocol.distinct
@@ -124,11 +121,7 @@ def make_spread(
     protocol: Protocol,
     map_tasks: Callable[..., Iterable[Any]] = map,
 ) -> Spread:
-    """Return one of the spreads per-query, shared and total of a protocol.
-
-    For `total`, weights of recordings and orders of exemplars are drawn, by `map_tasks`, which may
-    be the `map` of a pool of threads.
-    """
+    """Return one of the spreads of a protocol; `total` is drawn by `map_tasks`."""
     samples = protocol.samples(name)
     if name != "total":
         return Spread(name, episodes, protocol, samples)
@@ -147,8 +140,7 @@ def make_spread(
 def leave_out(spread: Spread) -> Spread:
     """Return the spread with groups of recordings, so that draws are also measured without them.
 
-    Each group is left out of TIMES_LEFT_OUT draws or more. A spread of few draws is returned
-    unchanged, as these would say too little about single recordings.
+    A spread of few draws is returned unchanged: these would say too little about single recordings.
     """
     if spread.samples < MIN_DRAWS:
         return spread
@@ -161,8 +153,8 @@ def leave_out(spread: Spread) -> Spread:
 def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
     """Put recordings into groups at random; return the keys of the groups, and each row's group.
 
-    Up to MAX_GROUPS recordings are groups of their own. Recordings that are only supports are
-    grouped apart from the others, so that these have the same groups without them.
+    Recordings that are only supports are grouped apart from the others, so that these have the same
+    groups without them.
     """
     key = episodes.recording_key.copy()
     has_query = np.isin(key, key[episodes.fold >= 0])
@@ -183,12 +175,10 @@ def units_without(left_out: IntArray, group: IntArray) -> IntArray:
 def draw_orders(
     episodes: Episodes, protocol: Protocol, units: IntArray, first: int = 0
 ) -> Ranks:
-    """Draw a random order of the exemplars of each class for every sample.
+    """Draw a random order of the exemplars of each class for every sample, (samples, rows).
 
-    The order sorts exponentially distributed random numbers that are divided by the weights, so
-    exemplars of heavy recordings tend to come early. `units` (samples, rows) are the weights,
-    `first` is the number of the first sample. The result (samples, rows) has the exemplars of one
-    class after another, each by its number inside the class.
+    Exponential random numbers, divided by the weights `units` (samples, rows), are sorted. The
+    result has the exemplars of one class after another, each by its number inside the class.
     """
     arrival = np.empty(units.shape)
     base = streams.purpose_key(protocol.seed, "total")
@@ -204,8 +194,7 @@ def draw_units(
 ) -> IntArray:
     """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows).
 
-    Weights are exponentially distributed (the Bayesian bootstrap), and at least one UNIT. `first`
-    is the number of the first sample.
+    Weights are exponentially distributed, and at least one UNIT.
     """
     weight = np.empty((samples, len(episodes.rows)))
     base = streams.purpose_key(protocol.seed, "recording")
@@ -216,10 +205,7 @@ def draw_units(
 def bootstrap_picks(
     episodes: Episodes, split: Split, protocol: Protocol
 ) -> NDArray[np.uint16]:
-    """Return the draw that each bootstrap sample takes for each query of a fold.
-
-    The result is (queries, samples); the draws are those of the spread per-query.
-    """
+    """Return the draw that each sample takes for each query of a fold, (queries, samples)."""
     picks = np.empty((len(split.rows), protocol.bootstraps), np.uint16)
     base = streams.purpose_key(protocol.seed, "bootstrap")
     keys = episodes.segment_key[split.rows]

@@ -5,9 +5,7 @@ and a new labelled set vary as the samples do. Our own estimate of the mean has 
 of `total` without the part that comes from the labelled set, which `shared` measures. Both
 variances add up, so the deviations of `total` are stretched.
 
-One fold is processed at a time, so that no array is larger than a fold needs. The logit of a class
-for a query z, a_n in the paper, is 2 c·z − |c|² with the mean c of its support, or what another
-rule or a trained classifier gives in its place.
+One fold is processed at a time, so that no array is larger than a fold needs.
 """
 
 import math
@@ -64,11 +62,10 @@ NO_ORDER: tuple[Any, Any] = (np.empty((0, 0), np.uint32), np.empty((0, 0)))
 class Scorer(NamedTuple):
     """What scores the queries of a split: a rule without training, or a trained classifier.
 
-    `shared` gets an engine, a split, shots (values of k) and a spread in which all queries share
-    the draws. It returns a function from a slice of the draws to their logits, (draws, shots,
-    classes, queries). `per_query` is for draws that each query has for itself: instead of the
-    spread it gets an array (shots, classes, queries, draws), and it returns a function that fills
-    in the logits of a slice of the queries. `on_gpu` does both on a GPU: see `gpu.sweep`.
+    `shared` returns a function from a slice of the draws of a spread to their logits, (draws,
+    shots, classes, queries). `per_query` is for draws that each query has for itself: it gets an
+    array (shots, classes, queries, draws), and returns a function that fills in the logits of a
+    slice of the queries. `on_gpu` does both on a GPU: see `gpu.sweep`.
     """
 
     shared: Callable[[Engine, Split, IntArray, Spread], ComputeLogits]
@@ -86,11 +83,10 @@ def sweep(
 ) -> tuple[IntArray, MetricSums]:
     """Evaluate one spread over every fold; return the values of k, and the metrics at each.
 
-    Queries are scored by the engine's rule, or by `scorer`. With `whole_pool` in the protocol, one
-    k is the size of the largest pool: the last for a rule, in ascending order for a scorer. The
-    samples of `total` are not yet widened to a prediction interval: see `widen_total`. With
-    `without_groups`, the draws of `shared` are measured again without the queries of groups of
-    recordings: `left_out` of the result.
+    With `whole_pool` in the protocol, one k is the size of the largest pool: the last for a rule,
+    in ascending order for a scorer. The samples of `total` are not yet widened to a prediction
+    interval: see `widen_total`. With `without_groups`, the draws of `shared` are measured again
+    without the queries of groups of recordings: `left_out` of the result.
     """
     protocol = engine.protocol
     k = np.array(protocol.shots, np.int64)
@@ -145,8 +141,7 @@ def _sum_folds(
 
     `new_sums` makes empty sums on the device, `sweep_fold` adds one fold to them. For a rule, the
     whole pool is scored apart, and vectors are transformed for each split; a scorer does both by
-    itself. If the spread has groups of recordings, `left_out` of the result has the metrics of
-    every draw without the queries of each group.
+    itself.
     """
     classes = engine.episodes.classes
     sums = new_sums(len(k), spread.samples, classes, categories)
@@ -185,10 +180,7 @@ def _sweep_fold(
     sums: MetricSums,
     scorer: Scorer | None,
 ) -> None:
-    """Add the metrics of one fold at every k in `shots` to the sums, with threads of the CPU.
-
-    Queries are scored by the engine's rule, or by `scorer`.
-    """
+    """Add the metrics of one fold at every k in `shots` to the sums, with threads of the CPU."""
     scorer = scorer or BY_RULE
     if spread.has_own_draws:
         _bootstrap_fold(engine, split, shots, sums, scorer)
@@ -203,8 +195,7 @@ def _sweep_pool(
 ) -> None:
     """Add the metrics of one fold at the last k, where the support of a class is its whole pool.
 
-    A pool is all exemplars of a class outside the fold. Unless exemplars have weights, all draws
-    are the same: one is scored, and counts as every draw.
+    Unless exemplars have weights, all draws are the same: one is scored, and counts as every draw.
     """
     row = slice(len(k) - 1, len(k))
     if spread.units is not None:  # weights differ from draw to draw
@@ -230,8 +221,7 @@ def _measure_draws(
 ) -> None:
     """Score the queries of one fold by draws that all of them share, and add the metrics.
 
-    `rows` are the rows of the sums to fill, one for each k. `compute_logits` returns the logits of
-    a slice of the draws, (draws, shots, classes, queries).
+    `rows` are the rows of the sums to fill, one for each k.
     """
     shots = rows.stop - rows.start
     bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
@@ -269,9 +259,9 @@ def _measure_draws(
 
 
 def to_ranking_scores(engine: Engine, logits: FloatArray) -> NDArray[np.uint16]:
-    """Turn logits into scores that rank the queries, in place; return the class decided for each.
+    """Turn logits (draws, shots, classes, queries) into scores in place; return the decisions.
 
-    Logits are (draws, shots, classes, queries), decisions are (draws, shots, queries).
+    These are class numbers, (draws, shots, queries).
     """
     draws, shots, classes, queries = logits.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
@@ -291,8 +281,8 @@ def _bootstrap_fold(
 ) -> None:
     """Score the queries of one fold by their own draws, and add the metrics of bootstrap samples.
 
-    A bootstrap sample picks one draw of each query. Shots are processed in blocks whose scores take
-    half of the memory; each block draws the same supports again, as streams have no state.
+    Shots are processed in blocks whose scores take half of the memory; each block draws the same
+    supports again.
     """
     protocol = engine.protocol
     classes = len(engine.episodes.classes)
@@ -340,12 +330,10 @@ def _resample_class(
 ) -> None:
     """Fill AP and AUROC of class n in every bootstrap sample, and the number of its tied positives.
 
-    `scores` (queries, draws) are those of the class, `picks` (queries, samples) the draw that a
-    sample takes of each query, `harmonic` the harmonic numbers. `tables` (classes, samples) and
-    `tied` (classes) are filled at n. Each score is only compared with the scores of anchors: the
-    positives, or the negatives where these are fewer and no scores tie, as the sums over negatives
-    hold for rankings without ties. Where positives and negatives are both many, every sample is
-    sorted instead.
+    `scores` is (queries, draws), `picks` (queries, samples). Each score is only compared with the
+    scores of anchors: the positives, or the negatives where these are fewer and no scores tie, as
+    the sums over negatives hold for rankings without ties. Where positives and negatives are both
+    many, every sample is sorted instead.
     """
     ap = tables.ap[n]
     auroc = tables.auroc[n]
@@ -422,10 +410,10 @@ def score_queries(
 def query_logits(
     engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> FillLogits:
-    """Return a function that fills in the logits of queries by the engine's rule.
+    """Return a function that fills in the logits of queries by their own draws.
 
-    Each query has its own draws. The function gets a slice of the queries of the split, and writes
-    to `out` (shots, classes, queries, draws).
+    It gets a slice of the queries of the split, and writes to `out` (shots, classes, queries,
+    draws).
     """
     if engine.rule == "ridge":
         return ridge.query_logits(engine, split, shots, out)
@@ -463,9 +451,9 @@ def shared_logits(
 ) -> ComputeLogits:
     """Return a function that computes the logits of all queries of a split by the engine's rule.
 
-    All queries share the draws. The function gets a slice of the draws, and returns (draws, shots,
-    classes, queries). Without a Gram matrix, or for large supports in a given order, class means
-    are multiplied with the queries; otherwise products of vectors are looked up.
+    It gets a slice of the draws, and returns (draws, shots, classes, queries). Without a Gram
+    matrix, or for large supports in a given order, class means are multiplied with the queries;
+    otherwise products of vectors are looked up.
     """
     if engine.rule == "ridge":
         return ridge.shared_logits(engine, split, shots, spread)
@@ -542,8 +530,8 @@ def _draw_means(
 ) -> FloatArray:
     """Return the class means of the supports of one draw, (shots, classes, dimensions).
 
-    The supports are outside the fold of the split. They are nested, so their sums are cumulative
-    sums over the exemplars in the order of the draw. In the spread `total` exemplars have weights.
+    The supports are nested, so their sums are cumulative sums over the exemplars in the order of
+    the draw.
     """
     vectors = engine.episodes.vectors
     units = spread.support_units
@@ -583,10 +571,9 @@ def logits_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArr
 
 
 def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
-    """Widen the samples of the spread `total` in `sums` to a prediction interval, in place.
+    """Widen the samples of `total` in `sums` to a prediction interval, in place.
 
-    `shared` are the metrics of the spread `shared`. They also give the chance level of decisions,
-    as `total` counts no decisions.
+    `shared` also gives the chance level of decisions, as `total` counts no decisions.
     """
     sums.chance = shared.chance
     inflation = small_sample_inflation(count_recordings(episodes))
@@ -601,8 +588,8 @@ def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> Non
 def count_recordings(episodes: Episodes) -> IntArray:
     """Return the number of recordings of each class.
 
-    Where all supports come from another corpus, queries and supports are counted apart, and the
-    smaller number is returned: resampling underestimates the variance of that side most.
+    Where all supports come from another corpus, it is the smaller of the numbers of queries and of
+    supports: resampling underestimates the variance of that side most.
     """
     is_query = episodes.fold >= 0  # calls of the common fold are only supports
     sides = [np.ones_like(is_query)]
@@ -624,17 +611,8 @@ def widen_to_prediction(
 
     Two variances add up. A new corpus and labelled set vary by V, the variance of `total` times
     `inflation`. Our own mean is off by V − var(shared), as it averages over labelled sets. The
-    centre is the mean of `shared`, which comes from all calls; a sample of `total` leaves some out.
+    centre is the mean of `shared`, which comes from all calls.
 
-    Parameters
-    ----------
-    total, shared : array of shape (..., samples)
-        Samples of one score, from 0 to 1, in both spreads (see `spreads.py`).
-    inflation : float or array
-        By how much the variance of `total` is too small: see `small_sample_inflation`.
-
-    Examples
-    --------
     >>> total = np.array([0.5, 0.6, 0.7])
     >>> widen_to_prediction(total, np.array([0.6, 0.7]), 1.0).round(3)
     array([0.523, 0.65 , 0.777])

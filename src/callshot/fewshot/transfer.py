@@ -1,10 +1,9 @@
 """Tables of a source and a target corpus → how well examples of the source work in the target.
 
 Three evaluations: examples of the source on queries of the target, examples of the target itself on
-the same queries in the same folds, and the source by itself. The first two are paired. For the
-first, both are joined to one table, in which the source is the common fold: all supports come from
-the source, and the folds of the target only query. Two tables are of one encoder by its
-fingerprint, or by its name where that is not known.
+the same queries in the same folds (paired with the first), and the source by itself. For the first,
+both are joined to one table, in which the source is the common fold: all supports come from it, and
+the folds of the target only query.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +40,7 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
     """Return the candidate made by the same encoder as `table`, with the same options and weights.
 
     Encoders are the same if their fingerprints are, or their names if a fingerprint is not known. A
-    single candidate also matches if the encoder of one of the two tables is not known. Raises
-    InputError if no candidate matches.
+    single candidate also matches if the encoder of one of the two tables is not known.
 
     >>> from callshot.vectors import Vectors, concat_vectors
     >>> one = Vectors.from_columns("mfcc", [[0.0]], "a", "x", ["roar"], [()])
@@ -75,8 +73,7 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
 def _may_match(table: Vectors, other: Vectors, is_only: bool) -> bool:
     """Return whether two tables have the same encoder, as far as is known.
 
-    If `other` is the only candidate, they also match if one of their encoders is not known: its
-    name is then that of the file.
+    The name of an encoder that is not known is that of the file.
     """
     if table.fingerprint and other.fingerprint:
         return table.fingerprint == other.fingerprint
@@ -87,10 +84,9 @@ def _may_match(table: Vectors, other: Vectors, is_only: bool) -> bool:
 
 
 def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
-    """Return a corpus with a centred copy of each table added: every vector minus the table's mean.
+    """Add a centred copy of each table: every vector minus the table's mean.
 
-    A copy is named after the encoder of the corresponding table of `source`, so that the copies of
-    two corpora have the same names. Labels are not used.
+    A copy is named after the encoder of the corresponding table of `source`.
     """
     tables = list(corpus.tables)
     for table, named in zip(corpus.tables, source.tables, strict=True):
@@ -104,9 +100,8 @@ def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
 def join_corpora(source: Dataset, target: Dataset) -> Dataset:
     """Join each table of the source with the queries of the corresponding table of the target.
 
-    The source becomes the common fold, from which all supports come. Segments in a common fold of
-    the target are left out. Names of segments and recordings that both corpora have get a prefix in
-    the source; other names stay, because random numbers depend on them.
+    The source becomes the common fold. Names of segments and recordings that both corpora have get
+    a prefix in the source; other names stay, because random numbers depend on them.
     """
     is_query = target.folds.fold != COMMON_FOLD
     query_segments = set(np.array(target.first.segment)[is_query])
@@ -144,28 +139,9 @@ def evaluate_transfer(
 ) -> TransferEvaluation:
     """Evaluate examples of a source corpus on queries of a target corpus, and within both.
 
-    Parameters
-    ----------
-    source, target : Dataset
-        Each table of the source needs one of the target by the same encoder. Categories are
-        those of the target.
-    protocol : Protocol, optional
-        The paper's by default.
-    centre : bool
-        Whether to add curves on vectors minus the mean of their own table.
-    progress : callable
-        Called with each share of the work that is done.
-    **options
-        threads, memory, device and cluster, as in `evaluate_tables`.
-
-    Returns
-    -------
-    TransferEvaluation
-
-    Raises
-    ------
-    InputError
-        If encoders differ, or if fewer than two labels can be evaluated.
+    Each table of the source needs one of the target by the same encoder. Categories are the
+    target's. With `centre`, there are also curves on vectors minus the mean of their own table.
+    `options` are threads, memory, device and cluster, as in `evaluate_tables`.
     """
     protocol = protocol or Protocol()
     for name in ("repeat_folds", "repeat_samples"):
@@ -228,9 +204,9 @@ def plan_task(
 ) -> tuple[tuple[Dataset, Dataset, Dataset], EncoderPairs, list[str]]:
     """Match tables by encoder, leave out labels that only one corpus has, and join the rest.
 
-    With `centre`, the joined dataset also has centred copies of the tables. Return three datasets
-    to evaluate (both corpora joined, the target, the source), for each encoder of the joined
-    dataset its names in source and target, and notes.
+    Return three datasets to evaluate (both corpora joined, the target, the source), for each
+    encoder of the joined dataset its names in source and target, and notes. With `centre`, the
+    joined one also has centred copies of the tables.
     """
     partners = [find_partner(table, target.tables) for table in source.tables]
     matched = replace(target, tables=partners)
@@ -286,8 +262,7 @@ def compare_with_target(
     """Subtract from every transfer curve the curve within the target: rows of DIFFERENCES.
 
     Both have the same queries in the same folds, with the same weights in `total`, so samples are
-    paired. `encoder_pairs` has, for each encoder of the transfer, its names in source and target.
-    Classifiers other than the `reference` are named beside the encoder.
+    paired. Classifiers other than the `reference` are named beside the encoder.
     """
     curves = {_curve_key(curve): curve for curve in split_curves(within_target.values)}
     other_name = TARGET_EXAMPLES.format(within_target.corpus)

@@ -1,18 +1,13 @@
 """How much mAP depends on the folds, the labelled set and the sample of recordings.
 
-Folds are one of many partitions that are about as good. The evaluation is repeated over others, and
-the mean of mAP in each is reported. Partitions share all recordings, so their range is smaller than
-what other recordings would give: it is no interval.
+The evaluation is repeated over other partitions into folds. They share all recordings, so their
+range is no interval of what other recordings would give.
 
-Sensitivity: every partition is evaluated with each of S labelled sets (an order of the exemplars of
-every class, from which a support takes the first k outside a fold), and each of these with S random
-weights of the queries' recordings (the Bayesian bootstrap of `total`, on the queries alone). One
-value of mAP for each combination: a crossed design with three random factors.
-
-Variance components are the moment estimates of the analysis of variance. The mean square of a set
-of factors T expects Σ over U ⊇ T of σ²_U times the levels of the factors outside U, which is solved
-from the largest U down. An estimate below 0 counts as 0. Nothing is repeated inside a combination,
-so the last interaction includes what no factor explains.
+Sensitivity: every partition is evaluated with each of S labelled sets, and each of these with S
+random weights of the queries' recordings: a crossed design with three random factors, one mAP for
+each combination. Variance components are the moment estimates of the analysis of variance. The mean
+square of a set of factors T expects Σ over U ⊇ T of σ²_U times the levels of the factors outside U,
+which is solved from the largest U down; estimates below 0 count as 0.
 """
 
 from collections.abc import Mapping
@@ -43,10 +38,9 @@ from callshot.vectors import Vectors
 def other_partitions(
     table: Vectors, folds: Folds, protocol: Protocol
 ) -> dict[int, Folds]:
-    """Build the other partitions into folds that the protocol asks for, by number from 1 on.
+    """Build the partitions into folds that the protocol asks for, by number from 1 on.
 
-    Each has as many folds as `folds`, whether these were given or built. A partition is left out if
-    it equals an earlier one, or if other classes are eligible in it.
+    Those that equal an earlier one, or in which other classes are eligible, are left out.
     """
     partitions = {}
     seen = {number_by_first(folds.fold).tobytes()}
@@ -61,20 +55,13 @@ def other_partitions(
 
 
 def partition_frame(curve: Frame, number: int) -> Frame:
-    """Return the mAP curves of one partition into folds as rows of the PARTITIONS schema.
-
-    `curve` has rows of the CURVE schema, `number` is that of the partition.
-    """
+    """Return the mAP of rows of CURVE, in one partition into folds, as rows of PARTITIONS."""
     points = curve.filter(metric="map", scoring="all")
     return points.with_columns(partition=pl.lit(number, pl.Int64)).select(*PARTITIONS)
 
 
 def make_partition(table: Vectors, count: int, seed: int, number: int) -> Folds:
-    """Build folds by a search that visits the recordings in a random order.
-
-    The order depends on the seed and the number of the partition. No integer program proves the
-    optimum (`nodes=0`).
-    """
+    """Build folds by a search, without a proof, in an order of recordings by seed and number."""
     recordings = sorted(set(table.recording))
     words = [make_stream(seed, "folds", key(name), number) for name in recordings]
     order = np.argsort(np.array(words, np.uint64))
@@ -96,9 +83,7 @@ Factors = tuple[int, ...]  # axes of a table of values
 def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
     """Return a spread that combines each of S labelled sets with each of S weightings of queries.
 
-    S is `protocol.repeat_samples`. A labelled set is an order of all exemplars of each class; a
-    weighting has random weights of recordings. Sample d · S + b has labelled set d and weighting b.
-    All exemplars have weight 1.
+    Sample d · S + b has labelled set d, an order of all exemplars of weight 1, and weighting b.
     """
     repeats = protocol.repeat_samples
     units = draw_units(episodes, protocol, repeats)
@@ -116,11 +101,9 @@ def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
 
 
 def variance_components(table: FloatArray) -> dict[Factors, float]:
-    """Estimate the variance component σ² of every set of factors of a crossed design.
+    """Estimate the variance component σ² of every set of factors (axes) of a crossed design.
 
-    Each axis of `table` is a factor, and its indices are the levels: one value for each combination
-    of levels. A key of the result has the axes of the factors: one axis is a main effect, several
-    are an interaction. Axes with one level are left out. Estimates may be below 0.
+    Axes with one level are left out. Estimates may be below 0.
 
     >>> variance_components(np.array([[1.0, 3.0], [1.0, 3.0]]))
     {(0, 1): 0.0, (0,): 0.0, (1,): 2.0}
@@ -158,10 +141,8 @@ def sensitivity_frames(
 ) -> dict[str, Frame]:
     """Return the frames `sensitivity` and `sensitivity_means` of one encoder.
 
-    `values` is mAP (partitions, labelled sets, weightings, shots); `key` are the columns that all
-    rows share. The factors are the first three axes. `sensitivity` has the standard deviation that
-    each factor, and all interactions together, cause, and its share of the variance.
-    `sensitivity_means` has mAP at each level of each factor, averaged over the other factors.
+    `values` is mAP (partitions, labelled sets, weightings, shots). The first frame has the standard
+    deviation that each factor causes, the second mAP at each level of each factor.
     """
     sources = []
     means = []

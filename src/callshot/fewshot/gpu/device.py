@@ -1,6 +1,5 @@
 """Which processor evaluates: the GPU where there is one that can, else the CPU, and why.
 
-A GPU needs an NVIDIA driver, torch with CUDA, and Triton. They are looked for in this order, and
 torch is only imported where a driver answers: its import takes seconds.
 """
 
@@ -105,10 +104,9 @@ def describe_device(name: str) -> str:
 def usable_gpu(
     gpu: Gpu | None, episodes: Episodes, notes: list[str], *needed: str
 ) -> Gpu | None:
-    """Return the GPU if it has all kernels and enough memory; otherwise None, and a note why.
+    """Return the GPU if it has memory and kernels for all metrics; else None, with a note.
 
-    `needed` are names of kernels, such as a rule and a score. Kernels for all tables of metrics are
-    needed too.
+    `needed` are names of other kernels, such as a rule and a score.
     """
     if gpu is None:
         return None
@@ -184,10 +182,7 @@ def find_gpu() -> Gpu | str:
 
 @cache
 def _triton_error() -> str:
-    """Run one small kernel, and return the error, or an empty text if it worked.
-
-    Triton needs a C compiler, for example, which may be missing.
-    """
+    """Run one small kernel, and return the error (no C compiler, for example), or an empty text."""
     try:
         import torch
 

@@ -89,10 +89,7 @@ class GpuRows:
         return torch.cat(matrices), upload(ends, self.gpu)
 
     def products(self, split: Split, span: slice) -> Tensor:
-        """Multiply a slice of the queries of a fold with every row, (queries, rows).
-
-        For the rule cosine, the queries have length 1.
-        """
+        """Multiply a slice of the queries of a fold with every row, (queries, rows)."""
         vectors, number = self.distinct
         # Not by torch, which would wait for the GPU.
         of_rows = self.episodes.distinct[1][split.rows[span]]
@@ -269,11 +266,7 @@ class SupportDrawer:
         return supports
 
     def shared_supports(self, span: slice) -> Supports:
-        """Return the supports of the draws in `span`, which all queries share.
-
-        They are drawn at random, or are the first exemplars outside the fold in the order that the
-        spread gives.
-        """
+        """Return the supports of the draws in `span`, which all queries share."""
         episodes = self.engine.episodes
         draws = span.stop - span.start
         supports = self._new_supports(draws)
@@ -350,8 +343,7 @@ class SupportDrawer:
     ) -> None:
         """Draw steps[n] exemplars of each class n in every lane, into `supports.chosen`.
 
-        The members of class n are members[start[n] : start[n + 1]], as row numbers inside the
-        class. With keys of queries, each query has draws of its own, and lane q · draws + r is draw
+        With keys of queries, each query has draws of its own, and lane q · draws + r is draw
         first_draw + r of query q; else lane r is draw first_draw + r.
         """
         chosen = supports.chosen
@@ -386,10 +378,7 @@ class SupportDrawer:
         )
 
     def _weighted(self, supports: Supports, span: slice) -> Supports:
-        """Return supports with the weights that their exemplars have in the samples of `span`.
-
-        Without weights in the spread, the supports are returned unchanged.
-        """
+        """Return supports with the weights of exemplars in the samples of `span`, if any."""
         if self.spread.support_units is None:
             return supports
         units = self.on_gpu.keep(self.spread.support_units)[span]

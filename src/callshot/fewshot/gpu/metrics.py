@@ -1,10 +1,8 @@
 """Scores → AP, AUROC, decisions and ties of every sample.
 
-A sample takes one draw of each query: the one that it picks, or, where draws are shared, draw b.
 For every anchor the queries below it are counted: the anchors are the positives, or the negatives
-where these are fewer and nothing is tied or weighted. In the spread `total`, and where recordings
-are left out, queries have weights, whole numbers in float64, so that their sums are exact in any
-order.
+where these are fewer and nothing is tied or weighted. Weights of queries are whole numbers in
+float64, so that their sums are exact in any order.
 
 Ties: a first pass over the scores of a shot and a class sets one bit for each, by a hash, and notes
 the bits that were set before. Only scores with a noted bit can be equal to another: these few are
@@ -41,8 +39,7 @@ class Truth(NamedTuple):
     """The true classes of the queries of a fold.
 
     `relevant` is (classes, queries), `label` (queries). `members` are the positives of each class,
-    then the negatives of each; list i is members[start[i] : start[i + 1]]. `harmonic` are the
-    harmonic numbers.
+    then the negatives of each; list i is members[start[i] : start[i + 1]].
     """
 
     relevant: Tensor
@@ -309,12 +306,11 @@ def measure(
 ) -> tuple[ClassTables, Tensor]:
     """Return the tables of a fold (shots, classes, samples), and tied positives (shots, classes).
 
-    Lane q · draws + r is draw r of query q. `scores` is (shots, classes, lanes), `decisions`
-    (shots, lanes) as `to_scores` returns them, `picks` (queries, samples) the draw that a sample
-    takes of each query, `weight` (queries, draws) in multiples of UNIT. `tied` (shots, classes) is
-    not 0 where any scores are equal, with weights where one is that of a positive; without it, all
-    rows are treated as if they had ties. Ties are counted over all samples; with picks or weights
-    the counts are meaningless.
+    `scores` is (shots, classes, lanes), `decisions` (shots, lanes) as `to_scores` returns them,
+    `picks` (queries, samples) the draw that a sample takes of each query, `weight` (queries, draws)
+    in multiples of UNIT. `tied` (shots, classes) is not 0 where any scores are equal, with weights
+    where one is that of a positive; without it, all rows are treated as if they had ties. With
+    picks or weights the counts of ties are meaningless.
     """
     shots, classes, _ = scores.shape
     queries = len(truth.label)
@@ -379,10 +375,7 @@ def measure(
 
 
 def count_decisions(decisions: Tensor, truth: Truth, draws: int) -> Tensor:
-    """Count the decisions, (shots, true, predicted), as `kernels.scores.count_decisions` does.
-
-    `decisions` (shots, lanes) are twice the number of a class, plus 1 if it is right.
-    """
+    """Count the decisions, (shots, true, predicted), as `kernels.scores.count_decisions` does."""
     shots = len(decisions)
     classes = len(truth.relevant)
     predicted = (decisions >> 1).to(torch.int64)
@@ -421,11 +414,7 @@ def _note_scores(
 
 
 def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-    """Count the scores that another query has too, and those of them that belong to positives.
-
-    Both counts are (shots, classes). `scores` is (shots, classes, lanes), lane q · draws + r being
-    draw r of query q; `relevant` is (classes, queries).
-    """
+    """Count the scores that another query has too, and those of positives: (shots, classes)."""
     shots, classes, lanes = scores.shape
     rows = shots * classes
     words = triton.next_power_of_2(lanes)

@@ -1,8 +1,7 @@
 """(Supports, products of vectors) → the logits a_n of every draw and shot → scores and decisions.
 
 a_n is by class means. Sums run over the exemplars in the order of the draw, as on the CPU: products
-inside a support in four chains, everything else in one. Log-odds, odds and hard decisions are those
-of `kernels.scores`.
+inside a support in four chains, everything else in one.
 """
 
 from typing import Any
@@ -171,7 +170,7 @@ def fill_logits(
     first_lane: int = 0,
     reciprocal: bool,
 ) -> None:
-    """Fill out[slot, n, first_lane …] with the logits of the queries that `products` has.
+    """Fill out[slot, n, first_lane …] with the logits of the queries in `products`.
 
     `products` is (queries, rows); a slot is a shot. Supports have a lane for each query and draw,
     or, if all queries share them, one for each draw. `reciprocal`: means are sums times 1 / size,
@@ -354,9 +353,8 @@ def _to_scores(
 def to_scores(table: Tensor, relevant: Tensor, draws: int, *, ranking: bool) -> Tensor:
     """Turn logits (shots, classes, lanes) into scores in place; return decisions (shots, lanes).
 
-    A decision is twice the number of a class, plus 1 if it is right. `relevant` is (classes,
-    queries). With `ranking` only the order inside each draw counts: odds serve, and log-odds where
-    odds leave the range of floats.
+    A decision is twice the number of a class, plus 1 if it is right. With `ranking` only the order
+    inside each draw counts: odds serve, and log-odds where odds leave the range of floats.
     """
     shots, classes, lanes = table.shape
     queries = lanes // draws

@@ -41,10 +41,7 @@ class SplitScorer(SupportDrawer):
     """Fills in the logits for queries of a split on a GPU, (shots, classes, queries · draws)."""
 
     def per_query(self, draws: int) -> Tensor:
-        """Return the logits (shots, classes, queries · draws) by each query's own draws.
-
-        Some queries at a time fit the memory.
-        """
+        """Return the logits (shots, classes, queries · draws) by each query's own draws."""
         classes = len(self.steps)
         exemplars = max(int(self.steps.max()), 1)
         draw_bytes = classes * (12 * exemplars + 8 * len(self.shots))
@@ -153,9 +150,7 @@ def sweep_fold(
 ) -> None:
     """Add the metrics of one fold at every k to the sums, by the engine's rule or another scorer.
 
-    `scorer.on_gpu` makes an object of the engine, split, shots and spread. Its methods `per_query`
-    and `shared` return the logits (shots, classes, queries · draws), as those of a `SplitScorer`
-    do.
+    `scorer.on_gpu` makes an object like a `SplitScorer`.
     """
     make_scorer = scorer.on_gpu if scorer else SplitScorer
     sweep_draws = _sweep_own_draws if spread.has_own_draws else _sweep_shared_draws
@@ -170,11 +165,7 @@ def _sweep_own_draws(
     sums: MetricSums,
     make_scorer: Any,
 ) -> None:
-    """Add the metrics of a fold in which every query has draws of its own to the sums.
-
-    `make_scorer` makes an object whose `per_query` returns logits, from the engine, the split, some
-    shots and the spread.
-    """
+    """Add the metrics of a fold in which every query has draws of its own to the sums."""
     gpu = engine.on_gpu.gpu
     truth = upload_truth(split, gpu)
     draws = engine.protocol.draws
@@ -201,12 +192,7 @@ def _sweep_shared_draws(
     sums: MetricSums,
     make_scorer: Any,
 ) -> None:
-    """Add the metrics of a fold whose queries share draws to the sums.
-
-    If the sums have `left_out`, these get the metrics without the queries of groups of recordings.
-    `make_scorer` makes an object whose `shared` returns logits, from the engine, the split, the
-    shots and the spread.
-    """
+    """Add the metrics of a fold whose queries share draws to the sums, also to their `left_out`."""
     gpu = engine.on_gpu.gpu
     truth = upload_truth(split, gpu)
     scorer = make_scorer(engine, split, shots, spread)
@@ -250,11 +236,7 @@ def _sweep_shared_draws(
 def _leave_groups_out(
     spread: Spread, split: Split, span: slice, gpu: Gpu
 ) -> Iterator[Tensor]:
-    """Yield weights of queries (queries, draws) for the draws in `span`, once for each repeat.
-
-    In each repeat a draw leaves out the queries of another group of recordings. The weights are
-    those of `Spread.left_out_units`.
-    """
+    """Yield weights of queries (queries, draws) for the draws in `span`, once for each repeat."""
     assert spread.group is not None
     group = upload(spread.group[split.rows], gpu)[:, None]
     for i in range(spread.repeats):

@@ -1,12 +1,5 @@
 """The inner loops, compiled by numba: GIL released, no state, cached on disk.
 
-streams          keys → random words: counter-based, the same bits on any machine
-supports         pools and products of vectors → a_n of every draw and shot, by any rule
-ridge            products of a support → a_n by ridge regression
-scores           a_n → log-odds or softmax, and the hard decision
-ranks            scores → ranking metrics, also of every bootstrap sample
-fold_assignment  segments of each class in each recording → a fold for each recording
-
 Arrays that belong together travel as NamedTuples. A kernel unpacks them before its loops: numba
 would count references to their arrays in every call of an inner function.
 """

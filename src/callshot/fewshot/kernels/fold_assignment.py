@@ -1,9 +1,5 @@
 """Segments of each class in each recording → a fold for each recording.
 
-`assign_greedily` makes a start. `search_locally` improves it by late-acceptance hill climbing: a
-proposal is accepted when it is no worse than the energy was some steps ago. `least_range` bounds
-what it can reach.
-
 The energy of folds is a sum over classes. A class in all folds is eligible; its energy is the range
 of its counts, divided by their mean. A class with empty folds has a penalty above all ranges
 together. Energies are integers and randomness is a hash of a counter, so that a search is the same
@@ -25,9 +21,9 @@ MIN_RECORDINGS = 30  # a smaller corpus gets as many proposals as one of these
 def assign_greedily(table: IntArray, count: int) -> IntArray:
     """Assign recordings to `count` folds one by one; return the fold of each.
 
-    Each goes to the fold that leaves the classes most even. Recordings with the most uneven classes
-    come first. `table` (recordings, classes) is the number of segments. This is the rule of
-    scikit-learn's StratifiedGroupKFold, the same to the last bit.
+    Each goes to the fold that leaves the classes most even, recordings with the most uneven classes
+    first. `table` (recordings, classes) is the number of segments. This is the rule of scikit-
+    learn's StratifiedGroupKFold, the same to the last bit.
     """
     present = table[:, table.any(axis=0)]
     # The order of summation is part of the rule.
@@ -90,23 +86,11 @@ def search_locally(
 ) -> IntArray:
     """Improve folds by local search; return the fold of each recording with the lowest energy.
 
-    Parameters
-    ----------
-    holds : array of shape (recordings, classes)
-        Number of segments.
-    fold : array of shape (recordings,)
-        The folds to begin with.
-    count : int
-        Number of folds.
-    proposals : int
-        Moves and swaps to try, per recording. It is also the seed of the random numbers.
-    least : array of shape (classes,), optional
-        Lower bounds on the ranges of the classes: the search ends when all are reached.
-    hinted : bool
-        Whether a class costs more with each empty fold, so that the search is led to fill them.
-    size : array of shape (recordings,), optional
-        Number of all segments. The search then accepts no higher energy, and makes the folds equal
-        in size where the energy stays the same.
+    `holds` (recordings, classes) is the number of segments, `proposals` the changes to try per
+    recording, and the seed. `least` are lower bounds on the ranges of the classes, at which the
+    search ends. With `hinted`, a class costs more with each empty fold, so that the search is led
+    to fill them. With `size`, the number of all segments of each recording, no higher energy is
+    accepted, and folds are made equal in size where the energy stays the same.
     """
     recordings, classes = holds.shape
     # The largest scale with which all energies fit into 64 bits.
@@ -137,11 +121,7 @@ def search_locally(
 
 @inner
 def class_energy(counts, range_weight, penalty, hint):
-    """Return the energy of one class with these counts of segments, (folds,).
-
-    A class in all folds has `range_weight` times its range. Another has `penalty`, and `hint` for
-    each empty fold.
-    """
+    """Return the energy of one class with these counts of segments, (folds,)."""
     low = counts[0]
     high = counts[0]
     empty = 0
@@ -174,7 +154,9 @@ def improve(
     seed,
     settle,
 ):
-    """Search for folds of low energy from `fold` on by late acceptance; return the best found.
+    """Search for folds of low energy by late acceptance; return the best found.
+
+    A proposal is accepted when it is no worse than the energy was some steps ago.
 
     holds         (recordings + 1, classes + 1) segments: the last row is empty, so that a swap with
                   it is a move; the last column is the size

@@ -85,8 +85,8 @@ def index_of(entry):
 def radix_pass(source, target, shift, width, digits):
     """Sort `source` into `target`, stably, by the `width` bits from bit `shift` on: the digit.
 
-    `digits` is scratch of 2^width + 1 counters: first how many entries have each digit, then at
-    which place of `target` the next entry with the digit goes.
+    `digits` is scratch: first how many entries have each digit, then at which place the next entry
+    with the digit goes.
     """
     mask = np.uint64((1 << width) - 1)
     digits[:] = 0
@@ -102,10 +102,7 @@ def radix_pass(source, target, shift, width, digits):
 
 @inner
 def shell_sort(entries, scores):
-    """Sort entries with equal upper bits by scores[index], in place; equal scores in any order.
-
-    The index is in the lower 32 bits of an entry.
-    """
+    """Sort entries with equal upper bits by scores[index], in place."""
     gap = 1
     while gap < entries.size // 3:
         gap = 3 * gap + 1
@@ -153,11 +150,10 @@ def sort_scores(scores):
 def encode(order, scores, is_anchor, draws, code):
     """Fill `code` with whole numbers that compare with those of anchors as the scores do.
 
-    `scores` and `code` are flat, (queries × draws); `is_anchor` says which queries are anchors,
-    `order` is what `sort_scores` returns. The distinct scores of anchors get the codes 1, 3, 5, …,
-    a score between two of them the even code between. Return how many scores are tied, and how many
-    of those belong to anchors. A score is tied when another query of the fold has the same one;
-    draws of one query never meet in a sample.
+    `scores` and `code` are flat, (queries × draws); `order` is what `sort_scores` returns. The
+    distinct scores of anchors get the codes 1, 3, 5, …, a score between two of them the even code
+    between. Return how many scores are tied, and how many of those belong to anchors. A score is
+    tied when another query of the fold has the same one; draws of one query never meet in a sample.
     """
     anchored = np.repeat(is_anchor, draws)
     tied = 0
@@ -191,8 +187,7 @@ def encode(order, scores, is_anchor, draws, code):
 def ranking_metrics(scores, weight, relevant):
     """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking.
 
-    `scores`, `weight` and `relevant` (whether it is positive) have a value for each query. Weights
-    are whole numbers, so that their sums are exact in any order.
+    Weights are whole numbers, so that their sums are exact in any order.
     """
     order = sort_scores(scores)
     precision = 0.0
@@ -224,12 +219,11 @@ def ranking_metrics(scores, weight, relevant):
 
 @inner
 def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
-    """Return AP, AUROC and the number of tied positives of one ranking, as `ranking_metrics` does.
+    """Return what `ranking_metrics` does by counting, which is quick where positives are few.
 
-    It counts instead of sorting, which is quick where positives are few: for each positive, the
-    queries below it and not above it. `scores` and `weight` have a value for each query,
-    `positives` are the numbers of the positive queries; `anchors` and `anchor_weight` are scratch
-    for their scores and weights. The number of ties is right only where every weight is 1.
+    For each positive, the queries below it and not above it are counted. `positives` are the
+    numbers of the positive queries; `anchors` and `anchor_weight` are scratch. The number of ties
+    is right only where every weight is 1.
     """
     m = positives.size
     everything = np.sum(weight)
@@ -269,9 +263,8 @@ def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
 def measure_fold(scores, decided, truth, weight, metrics):
     """Fill in the metrics of all draws of a fold.
 
-    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries) the class that
-    was decided for, `weight` (draws, queries) has whole numbers, `truth` the true classes of the
-    queries. `metrics` is a FoldMetrics: its tables are overwritten, and its sums `decisions` and
+    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries), `weight`
+    (draws, queries) has whole numbers. The tables of `metrics` are overwritten; its `decisions` and
     `tied` are added to, which make sense where every weight is 1.
     """
     relevant, label, positives, start = truth
@@ -312,9 +305,8 @@ LANES = 256  # bootstrap samples at a time
 def count_below(table, anchors, offset, counts):
     """Fill counts[j, i] with the number of rows q with table[q, i] < anchors[j, i] + offset.
 
-    `table` (queries, samples) and `anchors` (anchors, samples) hold the codes of scores (see
-    `encode`) in LANES bootstrap samples. Codes are whole, so offset 0 counts the queries below an
-    anchor, offset 1 those not above it.
+    `table` (queries, samples) and `anchors` (anchors, samples) hold codes of scores. Codes are
+    whole, so offset 0 counts the queries below an anchor, offset 1 those not above it.
     """
     rows = table.shape[0]
     whole = rows - rows % 4
@@ -343,9 +335,7 @@ def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
     """Add each anchor's part of AP to `ap`, and the other queries that are above it to `above`.
 
     `below` and `anchors_below` (anchors, samples) count the queries, and the anchors, with a lower
-    score; `queries` is the number of all queries, `harmonic` are the harmonic numbers. `positive`
-    says whether the anchors are the positives. `ap` and `above` have a value for each sample. The
-    formulas are at the top of this module.
+    score. The formulas are at the top of this module.
     """
     anchors = below.shape[0]
     for j in range(anchors):
@@ -362,10 +352,10 @@ def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
 def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc):
     """Fill ap[b] and auroc[b] of one class in one fold, for every bootstrap sample b.
 
-    AUROC is NaN where no query is negative. `code` has the codes of scores (queries × draws, flat)
-    that `encode` fills, `anchor` the numbers of the anchor queries. `positive` says whether the
-    anchors are the positives, as they must be where anything is `tied`, or the negatives. `picks`
-    (queries, samples) is the draw of each query in each sample, `harmonic` H(0) … H(queries).
+    `code` is what `encode` fills, `anchor` the numbers of the anchor queries. `positive` says
+    whether these are the positives, as they must be where anything is `tied`, or the negatives.
+    `picks` (queries, samples) is the draw of each query in each sample, `harmonic` H(0) …
+    H(queries).
     """
     n, samples = picks.shape
     m = anchor.size
@@ -415,9 +405,7 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
 def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
     """Fill ap[b] and auroc[b] of one class by sorting each bootstrap sample b.
 
-    This is quicker than `sample_class` where there are many positives and many negatives. `scores`
-    are (queries × draws, flat), `relevant` (queries) says which queries are positive, `picks`
-    (queries, samples) is the draw of each query in each sample.
+    This is quicker than `sample_class` where there are many positives and many negatives.
     """
     sample = np.empty(picks.shape[0])
     weight = np.ones(sample.size, np.int64)
@@ -429,12 +417,9 @@ def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
 
 @kernel
 def sample_decisions(decided, relevant, label, picks, hits, correct, decided_for):
-    """Fill `hits`, `correct` and `decided_for` of every sample, (classes, samples).
+    """Fill the tables of decisions of every sample, (classes, samples): see `ClassTables`.
 
-    `hits` counts the queries with a class as their label and a right decision, `correct` the right
-    decisions for a class, `decided_for` all decisions for it. `decided` (queries, draws) is the
-    class decided for, `relevant` (classes, queries) says whether that is right, `label` is the
-    class of each query, `picks` (queries, samples) the draw that a sample takes of each query.
+    `decided` is (queries, draws), `relevant` (classes, queries), `picks` (queries, samples).
     """
     queries, samples = picks.shape
     classes = relevant.shape[0]

@@ -18,8 +18,7 @@ def eliminate(table, sizes, classes, out):
     `table` (rows, rows + classes + queries) has three matrices side by side, with a row for each
     exemplar: K + penalty · I with the products K of the exemplars, their targets T, and their
     products P with the queries. The logits are T' (K + penalty · I)⁻¹ P. With the Cholesky factor L
-    of the first matrix, L⁻¹ T and L⁻¹ P take the places of T and P, and the logits are sums of the
-    products of their rows.
+    of the first matrix, L⁻¹ T and L⁻¹ P take the places of T and P.
     """
     rows, width = table.shape
     first_target = np.uint64(rows)

@@ -89,9 +89,8 @@ def grid_constant(classes):
 def find_leaders(block, y, top, second, leader, decided):
     """Fill in the two largest logits of each column of line y, and the class of the largest.
 
-    `block` is (classes, lines, width). `top` and `second` get the two logits, `leader` the class as
-    a float, so that the loop vectorises, and `decided` the same class as a number; each has one
-    value per column.
+    `block` is (classes, lines, width). `leader` gets the class as a float, so that the loop
+    vectorises, `decided` as a number.
     """
     classes, _, width = block.shape
     line = block[0, y]
@@ -124,9 +123,8 @@ def fill_exponentials(table):
 def fill_softmax(block, y, top, part, total, grid):
     """Turn the logits in line y of a block (classes, lines, width) into their softmax, in place.
 
-    `top` (width) are the largest logits; exp(a_n − top) is computed as the square of exp(½ (a_n −
-    top)), so that it underflows gradually, through the subnormals, to 0. `part` (classes, width)
-    and `total` (width) are scratch; `grid` is what `grid_constant` returns.
+    exp(a_n − top) is computed as the square of exp(½ (a_n − top)), so that it underflows gradually,
+    through the subnormals, to 0. `part` (classes, width) and `total` (width) are scratch.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -150,10 +148,9 @@ def fill_softmax(block, y, top, part, total, grid):
 def fill_shares(block, y, top, second, decided, part, near, total, grid):
     """Fill in the exponentials of which odds are made, for the logits in line y of a block.
 
-    `block` is (classes, lines, width). `top` and `second` are the two largest logits a_n of each
-    column, `decided` the class of the largest. `part` (classes, width) gets exp(a_n − second),
-    about 0 for that class, `total` its sum over classes, rounded to the grid, and `near` exp(second
-    − top). Each loop reads and writes few arrays: with more, the compiler gives up its vectors.
+    `part` (classes, width) gets exp(a_n − second), about 0 for the class of the largest a_n,
+    `total` its sum over classes, rounded to the grid, and `near` exp(second − top). Each loop reads
+    and writes few arrays: with more, the compiler gives up its vectors.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -176,8 +173,8 @@ def fill_shares(block, y, top, second, decided, part, near, total, grid):
 def fill_log_odds(block, y, top, second, leader, part, near, total, grid):
     """Turn the logits in line y of a block into log-odds, in place, with what `fill_shares` filled.
 
-    They are relative to the largest logit of the other classes: `second` for the class with the
-    largest, `leader`, and `top` for the others. `part` is overwritten.
+    They are relative to the largest logit of the other classes: `second` for the leader, `top` for
+    the others. `part` is overwritten.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -201,8 +198,7 @@ def fill_log_odds(block, y, top, second, leader, part, near, total, grid):
 def fill_odds(block, y, decided, part, near, total, grid):
     """Turn the logits in line y of a block into odds, in place, with what `fill_shares` filled.
 
-    The odds of class n are exp a_n / Σ_{m≠n} exp a_m. The first loop is for the classes behind the
-    largest logit, the last for the class of the largest.
+    The odds of class n are exp a_n / Σ_{m≠n} exp a_m.
     """
     classes, width = part.shape
     for n in range(classes):
@@ -219,8 +215,7 @@ def fill_odds(block, y, decided, part, near, total, grid):
 def largest_gap(block, y, top, lowest):
     """Return the largest difference between two logits of one column, over all columns of line y.
 
-    `block` is (classes, lines, width). `top` (width) has the largest logit of each column, `lowest`
-    is scratch: the smallest logits, column by column, because that loop vectorises.
+    `lowest` is scratch: the smallest logits, column by column, because that loop vectorises.
     """
     for i in range(top.size):
         lowest[i] = block[0, y, i]
@@ -238,11 +233,9 @@ def largest_gap(block, y, top, lowest):
 def to_scores(table, first, last, softmax, ranking, decided):
     """Turn logits into log-odds or the literal softmax in place, and fill the hard decisions.
 
-    `table` is (outer, classes, lines, width) and `decided` (outer, lines, width): the class with
-    the largest logit. Only lines from first to last − 1 are touched.
-
-    With `ranking`, only the order inside a line counts. Odds have the order of log-odds, and cost
-    no logarithm. Where they leave the range of floats, the line gets log-odds.
+    `table` is (outer, classes, lines, width) and `decided` (outer, lines, width). Only lines from
+    first to last − 1 are touched. With `ranking`, only the order inside a line counts: odds serve,
+    and cost no logarithm, or log-odds where odds leave the range of floats.
     """
     outer, classes, _, width = table.shape
     part = np.empty((classes, width))
@@ -270,11 +263,10 @@ def to_scores(table, first, last, softmax, ranking, decided):
 
 @kernel
 def count_decisions(first, last, decided, truth, decisions):
-    """Count the classes decided[shot, q, r] of queries first … last − 1, over their draws r.
+    """Add decisions (shot, query, draw) of some queries to counts (shot, true, predicted).
 
-    The counts are added to `decisions` (shot, true, predicted). A decision for any of a query's
-    labels is right, and counts on the diagonal; a wrong one counts in the row of the query's own
-    label. `truth` are the true classes of the queries.
+    A decision for any of a query's labels is right, and counts on the diagonal; a wrong one counts
+    in the row of the query's own label.
     """
     relevant = truth.relevant
     label = truth.label

@@ -2,8 +2,7 @@
 
 A key is 64 bits: the BLAKE2b digest of a text (seed and purpose, a segment's id, a class's name). A
 stream is a chain of keys and counters, mixed by the finaliser of SplitMix64; its word at a position
-is one more mix. So a word depends only on its purpose: not on row numbers, the encoder, k or the
-order of work.
+is one more mix.
 """
 
 import hashlib
@@ -71,10 +70,7 @@ def below(stream, position, n):
 
 @kernel
 def bootstrap_picks(base, query_key, draws, out):
-    """Fill out[q, b] with the draw that bootstrap sample b takes for query q: one of `draws`.
-
-    It is a hash of (seed, query, b). `base` is the key of seed and purpose.
-    """
+    """Fill out[q, b] with the draw of sample b for query q: a hash of (seed, query, b)."""
     for q in range(out.shape[0]):
         stream = enter(base, query_key[q])
         for b in range(out.shape[1]):
@@ -87,7 +83,7 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
 
     With `distinct`, the order is a permutation of the members, of which `steps` must be allowed;
     otherwise it is an endless sequence of picks with replacement. `order` holds the members; it is
-    shuffled, and in the end put back as it was. `swaps` is scratch. allowed[m] is of member m.
+    shuffled, and in the end put back as it was. `swaps` is scratch.
     """
     count = 0
     i = np.uint64(0)
@@ -112,10 +108,7 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
 
 @kernel
 def fill_exponentials(base, keys, first, out):
-    """Fill out[b, i] with an exponential number: a hash of (seed, purpose, key i, first + b).
-
-    `base` is the key of seed and purpose, `first` the number of the first sample.
-    """
+    """Fill out[b, i] with an exponential number: a hash of (seed, purpose, key i, first + b)."""
     for i in range(keys.size):
         stream = enter(base, keys[i])
         for b in range(out.shape[0]):
@@ -126,11 +119,7 @@ def fill_exponentials(base, keys, first, out):
 
 @kernel
 def fill_normals(base, other_base, keys, out):
-    """Fill out[i, b] with a normal random number: a hash of (seed, purposes, key i, b).
-
-    It is made of two uniform ones (Box and Muller), whose keys of seed and purpose are `base` and
-    `other_base`.
-    """
+    """Fill out[i, b] with a normal random number: a hash of (seed, purposes, key i, b)."""
     for i in range(keys.size):
         stream = enter(base, keys[i])
         other = enter(other_base, keys[i])

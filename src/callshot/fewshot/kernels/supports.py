@@ -1,18 +1,12 @@
 """(Pools, products of vectors) → the logits a_n of every draw and shot, for all rules.
 
-`score_draws` scores one support for all queries: in the spread `shared` its order is a random
-permutation, and every exemplar has weight 1; in `total` the order is given, and the mean of a class
-is weighted. `score_queries` does so for each query by itself. `score_members` does so for permuted
-labels: their classes have members anywhere in the table, so look-ups are by row of the table. Where
-one support serves all queries, the innermost loops run over the queries.
-
 The mean needs only products: c·z is the mean of the query's products with the support, |c|² the
 mean of the products inside the support. A nested draw adds one exemplar and its products to the
 sums, so a sweep over 1..k costs k²/2 look-ups in the class's block of the Gram matrix, whatever the
 dimension. The nearest exemplar is a running maximum, the medoid the least of running sums of
-distances. With one exemplar all rules give the same bits.
-
-A support that is the whole pool is one set: it is summed in the order of the pool, not of the draw.
+distances. With one exemplar all rules give the same bits. A support that is the whole pool is
+summed in the order of the pool. Where one support serves all queries, the innermost loops run over
+the queries.
 
 Row numbers are unsigned: a signed index costs numba a test for negative ones, and the loop its
 vectors. They count inside the class; `class_start` makes them rows of the table. For a constant
@@ -51,9 +45,9 @@ class Rows(NamedTuple):
 class Sampling(NamedTuple):
     """How supports are drawn; shots ascend.
 
-    A draw puts the members of each class in order. The members of class n are members[start[n] :
-    start[n + 1]], as row numbers inside the class. Only members that are outside the fold of the
-    queries, by row of the table, enter a support.
+    A draw puts the members of each class in order: members[start[n] : start[n + 1]], as row numbers
+    inside the class. Only members that are `outside` the fold of the queries, by row of the table,
+    enter a support.
     """
 
     class_key: Array
@@ -68,8 +62,7 @@ class Sampling(NamedTuple):
 def sum_entries(matrix, row, chosen, share, size):
     """Return Σ_i share[i] · matrix[row, chosen[i]] over the first `size` chosen columns.
 
-    It is summed in four independent chains, which a processor adds side by side. The sum of the
-    chains is the same on every machine.
+    It is summed in four independent chains, which a processor adds side by side.
     """
     s0 = 0.0
     s1 = 0.0
@@ -114,10 +107,7 @@ def dot(x, y):
 
 @kernel
 def multiply_rows(left, right):
-    """Return the products of the rows of two tables, (rows of left, rows of right).
-
-    Equal rows have equal products to the last bit, unlike with BLAS.
-    """
+    """Return the products of the rows of two tables; equal rows tie, unlike with BLAS."""
     out = np.empty((left.shape[0], right.shape[0]))
     for i in range(left.shape[0]):
         for j in range(right.shape[0]):
@@ -131,10 +121,8 @@ def fill_squares(
 ):
     """Fill squares[s] with |Σ w x|² over the first limits[s] of the chosen exemplars x.
 
-    `chosen` are rows of the `vectors` of a class, the first `steps` in order; `share` are the
-    weights w of the chosen, `lengths` the squared lengths of all vectors, `matrix` the products of
-    all pairs of them. If `matrix` is empty, products are computed from the vectors, with `total` as
-    scratch for Σ w x. Adding an exemplar adds w (2 x·Σ w x + w |x|²) to the square.
+    The arguments are those of `score_support`; `total` is scratch for Σ w x where `matrix` is
+    empty. Adding an exemplar adds w (2 x·Σ w x + w |x|²) to the square.
     """
     has_matrix = matrix.size > 0
     total[: vectors.shape[1]] = 0.0
@@ -160,11 +148,9 @@ def fill_squares(
 def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
     """Fill medoids[s] with the medoid of the first limits[s] exemplars, the first of equal ones.
 
-    The medoid is the exemplar with the least sum of distances to the others. `chosen` are the
-    exemplars as rows of the `vectors` of a class, the first `steps` in order; `share` are their
-    weights. `matrix` has the distances of all pairs of vectors; if it is empty, they are computed.
-    `sums` is scratch: the weighted distances from each exemplar to the others, added up in the
-    order of the draw, so that equal vectors have equal sums.
+    The medoid is the exemplar with the least sum of distances to the others. `sums` is scratch: the
+    weighted distances from each exemplar to the others, added up in the order of the draw, so that
+    equal vectors have equal sums.
     """
     shot = 0
     for i in range(steps):
@@ -190,10 +176,7 @@ def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
 
 @inner
 def choose_in_order(order, outside, steps, chosen):
-    """Fill `chosen` with the first `steps` members of `order` that are outside the fold.
-
-    outside[m] is whether member m is; there are at least `steps` of them.
-    """
+    """Fill `chosen` with the first `steps` members of `order` that are outside the fold."""
     count = 0
     i = 0
     while count < steps:
@@ -210,11 +193,9 @@ def fill_means(
 ):
     """Fill out[s, q] with the logit of query z by the weighted mean c of the first exemplars.
 
-    It is 2 c·z − |c|², or the cosine (z has length 1). The mean is over the first limits[s] of the
-    chosen rows, with the weights `share`. `product` (rows, queries) has the products with the
-    queries z, squares[s] is |Σ w x|² over the exemplars; `total` is scratch. With `divide`, sums
-    are divided by the size of the support, else multiplied by its inverse. A mean without a
-    direction has cosine 0. Rounding cannot bring a cosine beyond −1 and 1.
+    It is 2 c·z − |c|², or the cosine (z has length 1). squares[s] is |Σ w x|² over the exemplars;
+    `total` is scratch. A mean without a direction has cosine 0. Rounding cannot bring a cosine
+    beyond −1 and 1.
     """
     queries = out.shape[1]
     for q in range(queries):
@@ -247,11 +228,7 @@ def fill_means(
 
 @inner
 def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
-    """Fill out[s, q] with the largest 2 x·z − |x|² of query z and the first limits[s] exemplars x.
-
-    `chosen` are the rows of the exemplars, the first `steps` in order. `product` (rows, queries)
-    has x·z of every row, `lengths` |x|²; `largest` (queries) is scratch.
-    """
+    """Fill out[s, q] with the largest 2 x·z − |x|² of query z and the first exemplars x."""
     queries = out.shape[1]
     for q in range(queries):
         largest[q] = -np.inf
@@ -270,11 +247,7 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
 
 @inner
 def make_scratch(longest, queries, shots):
-    """Return arrays for `score_support` to work in: sums, totals, squares and medoids.
-
-    `sums` has `longest` numbers, enough for one per exemplar and one per dimension; `totals` has
-    one per query; `squares` and `medoids` have one per shot.
-    """
+    """Return arrays for `score_support` to work in: sums, totals, squares and medoids."""
     return (
         np.empty(longest),
         np.empty(queries),
@@ -334,10 +307,9 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
 
     Exemplars are drawn at random, by a Sampling, and have weight 1. If `rank` and `weight` have
     rows, these say what is drawn instead: `rank` (draws, rows) holds the exemplars of each class in
-    order, by number inside the class, and `weight` (draws, rows) the weights of rows. `products`
-    (rows, queries) are those of all rows with the queries; for `divide` see `score_support`. Where
-    shots leave no choice of exemplars, the support is the pool, in its own order: one set, whatever
-    the draw.
+    order, by number inside the class, and `weight` (draws, rows) the weights of rows. `products` is
+    (rows, queries). Where shots leave no choice of exemplars, the support is the pool, in its own
+    order.
     """
     class_key, shots, distinct, members, start, is_outside = sampling
     draws = out.shape[0]
@@ -424,10 +396,9 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
 
 @kernel
 def score_queries(sampling, rows, streams, rank, weight, products, out):
-    """Fill out[q, d, shot, n] with the logit of class n for query q, by draw d of its own stream.
+    """Fill out[q, d, shot, n] with the logit of class n for query q, by draw d of its stream.
 
-    streams[q] is the stream of a query; `products` (queries, rows) are those of the queries with
-    all rows. A call for each query from Python would take a tenth longer.
+    `products` is (queries, rows). A call for each query from Python would take a tenth longer.
     """
     for q in range(products.shape[0]):
         column = products[q].reshape((products.shape[1], 1))
@@ -466,8 +437,7 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
     """Fill out[d, n, i] with the i-th exemplar of class n in draw d, as a row of the table.
 
     The members of class n are members[class_start[n] : class_start[n + 1]], as rows; `outside` says
-    of each row whether it is outside the fold of the queries, and so may be drawn. No class may
-    have fewer of these than a draw needs.
+    of each row whether it may be drawn.
     """
     draws, classes, size = out.shape
     chosen = np.empty(size, np.uint64)
@@ -486,12 +456,9 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
 
 @kernel
 def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
-    """Fill out[d, shot, n, q] with the logit of class n for query q by the rows chosen[d, n].
+    """Fill out[d, shot, n, q] with the logit of class n for query q by rows of chosen[d, n].
 
-    At shot s these are the first shots[s] of them. `rule` is a number in RULES. `matrix` (rows,
-    rows) holds the products of the vectors, or for the medoid their distances; if it is empty,
-    these are computed. `lengths` are the squared lengths of the vectors, `products` (rows, queries)
-    those of each row with the queries.
+    `products` is (rows, queries), `matrix` (rows, rows) as for `score_support`.
     """
     draws, _, classes, _ = out.shape
     steps = chosen.shape[2]
