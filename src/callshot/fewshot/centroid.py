@@ -39,9 +39,13 @@ def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
     """
     table = np.asarray(vectors, np.float64)
     names = np.asarray(label)
-    means = np.stack([table[names == name].mean(axis=0) for name in np.unique(names)])
-    bias = -np.einsum("nd,nd->n", means, means)
-    return LinearLayer(2.0 * means, bias)
+    means = [table[names == name].mean(axis=0) for name in np.unique(names)]
+    return layer_of_means(np.stack(means))
+
+
+def layer_of_means(means: FloatArray) -> LinearLayer:
+    """Return the layer of class means (classes, dimensions): W = 2 C, b = −|c_n|²."""
+    return LinearLayer(2.0 * means, -np.einsum("nd,nd->n", means, means))
 
 
 def log_odds(a: ArrayLike) -> FloatArray:
@@ -67,10 +71,10 @@ def softmax(a: ArrayLike) -> FloatArray:
 def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     """Return the log-odds or the softmax of a (…, classes), by the kernel of the sweeps."""
     table = np.asarray(a, np.float64)
-    classes = table.shape[-1]
+    rows = table.reshape(-1, table.shape[-1])
     # The kernel works on (1, classes, 1, rows), and also fills in decisions, not needed here.
-    columns = np.array(table.reshape(-1, classes).T[None, :, None])
-    decided = np.empty((1, 1, columns.shape[-1]), np.uint16)
+    columns = np.array(rows.T[None, :, None])
+    decided = np.empty((1, 1, len(rows)), np.uint16)
     to_scores(columns, 0, 1, use_softmax, ranking=False, decided=decided)
     return columns[0, :, 0].T.reshape(table.shape)
 
@@ -122,8 +126,7 @@ class CentroidClassifier:
     n_features_in_: int
     _vectors: FloatArray
     _label: Labels
-    _weight: FloatArray
-    _bias: FloatArray
+    _layer: LinearLayer
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Compute the class means.
@@ -176,19 +179,20 @@ class CentroidClassifier:
             columns = vectors[label == name].T.tolist()
             means.append([math.fsum(column) / len(column) for column in columns])
         self.centroids_ = np.array(means)
-        self._weight = 2.0 * self.centroids_
-        self._bias = -np.einsum("nd,nd->n", self.centroids_, self.centroids_)
+        self._layer = layer_of_means(self.centroids_)
         return self
 
     @property
     def coef_(self) -> FloatArray:
         """The weights of the linear layer."""
-        return np.diff(self._weight, axis=0) if len(self._weight) == 2 else self._weight
+        weight = self._layer.weight
+        return np.diff(weight, axis=0) if len(weight) == 2 else weight
 
     @property
     def intercept_(self) -> FloatArray:
         """The biases of the linear layer."""
-        return np.diff(self._bias) if len(self._bias) == 2 else self._bias
+        bias = self._layer.bias
+        return np.diff(bias) if len(bias) == 2 else bias
 
     def predict(self, X: ArrayLike) -> Labels:
         """Return the label of the nearest class mean for each row of X."""
@@ -215,7 +219,7 @@ class CentroidClassifier:
     def _logits(self, X: ArrayLike) -> FloatArray:
         """Return a_n = 2 c_n·z − |c_n|² of each row z of X, (n_samples, n_classes)."""
         vectors, _ = _validate(self, X)
-        return vectors @ self._weight.T + self._bias
+        return self._layer(vectors)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters: there are none."""

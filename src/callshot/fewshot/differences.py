@@ -38,6 +38,7 @@ from callshot.records.terms import MEAN, RANKING_METRICS
 from callshot.spans import FloatArray, IntArray
 
 CURVE_COLUMNS = ("corpus", "encoder", "scoring", "metric", "spread")
+TASK_COLUMNS = ("corpus", "scoring", "metric")
 PAIR_KEY = ("corpus", "classifier", "scoring", "metric", "spread")
 MIN_SAMPLES = 101  # that a 98 % interval needs; fewer give a count of wins
 ROUNDING = 1e-9  # differences of a metric below this are rounding errors
@@ -164,10 +165,12 @@ def align_draws(
     (array([2]), array([[0.]]), array([[1.]]))
     """
     k, rows, other_rows = np.intersect1d(one["k"], other["k"], return_indices=True)
-    samples = value_matrix(one)[rows]
-    other_samples = value_matrix(other)[other_rows]
-    draws = min(samples.shape[1], other_samples.shape[1])
-    return k, samples[:, :draws], other_samples[:, :draws]
+    matrix = value_matrix(one)
+    other_matrix = value_matrix(other)
+    draws = slice(min(matrix.shape[1], other_matrix.shape[1]))
+    samples = matrix[rows, draws]
+    other_samples = other_matrix[other_rows, draws]
+    return k, samples, other_samples
 
 
 def summarise_comparisons(
@@ -254,10 +257,9 @@ def _standard_deviation(differences: FloatArray) -> FloatArray:
 
 def is_comparable(baseline: Mapping[str, Any], curve_key: tuple[str, ...]) -> bool:
     """Return whether a baseline has the task and encoder of a curve, or reads audio."""
-    corpus, encoder, scoring, metric, _ = curve_key
-    task = (baseline["corpus"], baseline["scoring"], baseline["metric"])
-    fits_encoder = baseline["encoder"] in ("", encoder)
-    return fits_encoder and task == (corpus, scoring, metric)
+    key = dict(zip(CURVE_COLUMNS, curve_key, strict=True))
+    is_same_task = all(baseline[name] == key[name] for name in TASK_COLUMNS)
+    return is_same_task and baseline["encoder"] in ("", key["encoder"])
 
 
 def baseline_name(baseline: Mapping[str, Any]) -> str:

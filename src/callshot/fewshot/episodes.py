@@ -224,8 +224,6 @@ def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     index = np.empty(len(rows), np.int64)
     for i, row in enumerate(rows + 0.0):
         index[i] = numbers.setdefault(row.tobytes(), len(numbers))
-    if len(numbers) == len(rows):
-        return rows, index
     _, first = np.unique(index, return_index=True)
     return np.ascontiguousarray(rows[first]), index
 
@@ -431,19 +429,11 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
             table += squares[:, None] + squares
             np.fill_diagonal(table, 0.0)  # of equal vectors, whatever their last digits
             table = np.sqrt(np.maximum(table, 0.0))
-        matrix = expand(table, place, place)
+        matrix = table[np.ix_(place, place)]
         if rule != "medoid":
             np.fill_diagonal(matrix, episodes.squares[rows])
         block[start[n] : start[n + 1]] = matrix.ravel()
     return block, start
-
-
-def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
-    """Return the products of all rows from a table of the products of distinct vectors.
-
-    `left` and `right` have, for each row, the place of its vector along the two axes of the table.
-    """
-    return table[np.ix_(left, right)]
 
 
 def cross_products(engine: Engine, split: Split) -> FloatArray:
@@ -459,7 +449,7 @@ def cross_products(engine: Engine, split: Split) -> FloatArray:
         for span in blocks(len(queries), BLOCK_ROWS)
     ]
     engine.run(tasks)
-    return expand(table, query_place, row_place)
+    return table[np.ix_(query_place, row_place)]
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:

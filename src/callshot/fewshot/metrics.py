@@ -49,13 +49,15 @@ def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatA
     >>> round(float(chance_average_precision(1, 4)), 4)
     0.5208
     """
-    p = np.asarray(positives, np.float64)
-    n = np.asarray(queries, np.int64)
-    harmonic = harmonic_numbers(int(n.max(initial=1)))[n]
-    # A positive at rank r has (r − 1) · rest_share positives above it on average, so a precision
-    # of (1 + (r − 1) · rest_share) / r. Its rank r is any of 1 … n.
-    rest_share = np.where(n > 1, (p - 1) / np.maximum(n - 1, 1), 0.0)
-    return (harmonic + rest_share * (n - harmonic)) / n
+    positives = np.asarray(positives, np.float64)
+    queries = np.asarray(queries, np.int64)
+    largest = int(queries.max(initial=1))
+    harmonic = harmonic_numbers(largest)[queries]
+    # A positive at rank r has (r − 1) · share other positives above it on average, so a precision
+    # of (1 + (r − 1) · share) / r. Its rank r is any of 1 … queries.
+    others = np.maximum(queries - 1, 1)
+    share = (positives - 1) / others
+    return (harmonic + share * (queries - harmonic)) / queries
 
 
 def harmonic_numbers(n: int) -> FloatArray:
@@ -211,10 +213,11 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
 
 def label_shares(split: Split) -> FloatArray:
     """Return shares[n, m], the share of the queries of class n that have m among their labels."""
-    is_label = split.label == np.arange(len(split.relevant))[:, None]
-    queries = np.maximum(is_label.sum(axis=1, keepdims=True), 1)
-    shares = is_label.astype(float) @ split.relevant.T.astype(float)
-    return shares / queries
+    classes = np.arange(len(split.relevant))
+    is_label = (classes[:, None] == split.label).astype(float)
+    with_both = is_label @ split.relevant.T.astype(float)
+    queries = is_label.sum(axis=1, keepdims=True)
+    return with_both / np.maximum(queries, 1)
 
 
 def weighted_recall(fold: Fold, tables: ClassTables) -> Any:

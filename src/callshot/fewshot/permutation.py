@@ -27,7 +27,6 @@ from callshot.fewshot.episodes import (
     Split,
     blocks,
     class_matrices,
-    expand,
     make_splits,
 )
 from callshot.fewshot.kernels import streams, supports
@@ -105,10 +104,9 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
             products = fold_products(fitted, split)
         measure = partial(_measure_labelling, fitted, split, shots, matrix, products)
         tasks = [partial(measure, labelling) for labelling in labellings]
-        results = engine.run(
-            tasks, progress
-        )  # (metrics, shots, classes) of each labelling
-        ap, auroc = np.stack(results, axis=1)  # each (labellings, shots, classes)
+        # Of each labelling (metrics, shots, classes).
+        results = engine.run(tasks, progress)
+        ap, auroc = np.stack(results, axis=1)
         # AUROC is undefined for a class that all queries have, and NaN if all classes are such.
         has_negatives = split.positives < len(split.rows)
         total = auroc[..., has_negatives].sum(axis=-1)
@@ -169,13 +167,14 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
         yield Labelling(source, members.astype(np.uint64))
 
 
-def count_orders(episodes: Episodes) -> float:
-    """Return in how many orders recordings can be put inside their folds, at most 1e100."""
-    pairs = set(zip(episodes.fold.tolist(), episodes.recording, strict=True))
-    recordings_by_fold = Counter(fold for fold, _ in pairs)
-    # The product of the factorials of the numbers of recordings.
-    logarithm = sum(math.lgamma(n + 1) for n in recordings_by_fold.values())
-    return math.exp(min(logarithm, math.log(1e100)))
+def count_orders(episodes: Episodes) -> int:
+    """Return in how many orders recordings can be put inside their folds."""
+    folds = episodes.fold.tolist()
+    recordings = set(zip(folds, episodes.recording, strict=True))
+    orders = 1
+    for count in Counter(fold for fold, _ in recordings).values():
+        orders *= math.factorial(count)
+    return orders
 
 
 def _measure_labelling(
@@ -215,7 +214,7 @@ def _measure_labelling(
         drawn = place.reshape(drawn.shape).astype(np.uint64)
         distinct, row_place = episodes.distinct_at(rows)
         queries, query_place = engine.queries(split)
-        products = expand(distinct @ queries.T, row_place, query_place)
+        products = (distinct @ queries.T)[np.ix_(row_place, query_place)]
         vectors = vectors[rows]
         squares = squares[rows]
     bytes_per_draw = 8 * len(shots) * classes * len(split.rows)

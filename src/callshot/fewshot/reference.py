@@ -92,10 +92,10 @@ def centroid(episodes: Episodes, query: int, supports: Sequence[Rows]) -> list[f
 def log_odds(a: Sequence[float]) -> list[float]:
     """Return a_n − log Σ_{m≠n} exp a_m of every class."""
     scores = []
-    for n in range(len(a)):
-        others = sorted([*a[:n], *a[n + 1 :]], reverse=True)
-        rest = math.fsum(math.exp(other - others[0]) for other in others[1:])
-        scores.append(float(a[n] - others[0]) - math.log1p(rest))
+    for n, own in enumerate(a):
+        largest, *others = sorted([*a[:n], *a[n + 1 :]], reverse=True)
+        rest = math.fsum(math.exp(other - largest) for other in others)
+        scores.append(float(own - largest) - math.log1p(rest))
     return scores
 
 

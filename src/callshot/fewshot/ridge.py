@@ -21,8 +21,7 @@ from functools import partial
 import numpy as np
 
 from callshot.fewshot.episodes import Engine, Split, class_matrices
-from callshot.fewshot.kernels.ridge import eliminate
-from callshot.fewshot.kernels.supports import multiply_rows
+from callshot.fewshot.kernels.supports import eliminate, multiply_rows
 from callshot.fewshot.spreads import UNIT, Spread, make_spread
 from callshot.records import FloatArray, IntArray
 

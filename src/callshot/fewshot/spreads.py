@@ -68,11 +68,6 @@ class Spread:
         count = self.samples * self.repeats
         return (np.arange(count) % (self.group.max() + 1))[samples]
 
-    def left_out_units(self, rows: IntArray, samples: IntArray) -> IntArray:
-        """Return weights of queries, (samples, rows): nearly 0 for the group that is left out."""
-        assert self.group is not None
-        return units_without(self.left_out(samples), self.group[rows])
-
     @property
     def has_own_draws(self) -> bool:
         """Whether every query has draws of its own."""
@@ -160,9 +155,8 @@ def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
     has_query = np.isin(key, key[episodes.fold >= 0])
     for side in (has_query, ~has_query):
         if len(np.unique(key[side])) > MAX_GROUPS:
-            key[side] %= np.uint64(
-                MAX_GROUPS
-            )  # keys are random, and so are these groups
+            # Keys are random, and so are these groups.
+            key[side] %= np.uint64(MAX_GROUPS)
     keys, group = np.unique(key, return_inverse=True)
     return keys, group
 

@@ -25,7 +25,6 @@ from callshot.fewshot.episodes import (
     blocks,
     cross_products,
     distinct_rows,
-    expand,
     make_splits,
 )
 from callshot.fewshot.gpu.device import add_note
@@ -233,9 +232,11 @@ def _measure_draws(
         all_units: list[IntArray | None] = [None]
         if spread.units is not None:
             all_units = [np.ascontiguousarray(spread.units[span, split.rows])]
-        for i in range(spread.repeats if has_groups else 0):
-            samples = np.arange(span.start, span.stop) * spread.repeats + i
-            all_units.append(spread.left_out_units(split.rows, samples))
+        if spread.group is not None and has_groups:
+            group = spread.group[split.rows]
+            for i in range(spread.repeats):
+                samples = np.arange(span.start, span.stop) * spread.repeats + i
+                all_units.append(units_without(spread.left_out(samples), group))
         table = compute_logits(span)
         decided = to_ranking_scores(engine, table)
         return [measure(split, table, decided, units) for units in all_units]
@@ -561,7 +562,7 @@ def logits_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArr
     # Each distinct vector is multiplied once, so that equal ones tie.
     queries, query_place = engine.queries(split)
     distinct, mean_place = distinct_rows(means.reshape(-1, dimensions))
-    products = expand(distinct @ queries.T, mean_place, query_place)
+    products = (distinct @ queries.T)[np.ix_(mean_place, query_place)]
     products = products.reshape(shots, classes, -1)
     squares = np.einsum("snd,snd->sn", means, means)[:, :, None]
     if engine.rule == "cosine":

@@ -22,8 +22,8 @@ def assign_greedily(table: IntArray, count: int) -> IntArray:
     """Assign recordings to `count` folds one by one; return the fold of each.
 
     Each goes to the fold that leaves the classes most even, recordings with the most uneven classes
-    first. `table` (recordings, classes) is the number of segments. This is the rule of scikit-
-    learn's StratifiedGroupKFold, the same to the last bit.
+    first. `table` (recordings, classes) is the number of segments. This is the rule of
+    scikit-learn's StratifiedGroupKFold, the same to the last bit.
     """
     present = table[:, table.any(axis=0)]
     # The order of summation is part of the rule.
