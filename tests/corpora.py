@@ -111,11 +111,12 @@ def episodes_of(table):
 
 
 def engine_for(
-    table, protocol=SMALL, *, classifier="centroid", threads=1, memory=2**30
+    table, protocol=SMALL, *, classifier="centroid", threads=1, memory=2**30, gpu=None
 ):
     """Open the engine that runs a classifier on a table with a fold column."""
     rule = CLASSIFIERS[classifier]
-    return open_engine(episodes_of(table), protocol, threads, memory, classifier=rule)
+    episodes = episodes_of(table)
+    return open_engine(episodes, protocol, threads, memory, classifier=rule, gpu=gpu)
 
 
 def repeat_vectors(table):

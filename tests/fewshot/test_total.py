@@ -20,7 +20,6 @@ from corpora import (
     engine_for,
     episodes_of,
     random_corpus,
-    reverse_rows,
 )
 from literal_total import (
     literal_metrics,
@@ -126,14 +125,6 @@ def test_many_positives_are_sorted_with_the_same_result_as_counting():
     assert relevant.sum() > ranks.FEW
     golden = pytest.approx(literal_metrics(scores, relevant, weight), abs=1e-12)
     assert measure_by_counting(scores, weight, relevant) == golden
-
-
-def test_threads_and_the_order_of_rows_change_nothing():
-    table = random_corpus(7, classes=4, size=5, integers=False)
-    _, golden = run(table)
-    for other in (run(table, threads=3), run(reverse_rows(table))):
-        for key, samples in golden.values.items():
-            np.testing.assert_array_equal(other[1].values[key], samples)
 
 
 def literal_prediction(total, shared, inflation):

@@ -257,17 +257,23 @@ def test_the_same_vector_in_both_tables_is_a_leak():
 
 
 def test_vectors_that_the_site_alone_has_twice_are_no_leak_of_moved_examples():
-    table = make_table(7)
-    vectors = table.matrix.copy()
-    first, second = (np.flatnonzero(table.fold == fold)[0] for fold in (0, 1))
+    source, target = transfer_pair()
+    vectors = target.first.matrix.copy()
+    first, second = (np.flatnonzero(target.folds.fold == fold)[0] for fold in (0, 1))
     vectors[first] = vectors[second]
-    source, _ = transfer_pair()
-    result = evaluate_transfer(
-        source, target_of(replace(table, matrix=vectors)), SHARED
-    )
-    notes = [note for note in result.notes if "same vector" in note]
-    assert all(note.startswith("within target: ") for note in notes)
+    moved = target_of(replace(target.first, matrix=vectors))
+    notes = [n for n in evaluate_transfer(source, moved, SHARED).notes if "same v" in n]
     assert notes
+    assert all(note.startswith("within target: ") for note in notes)
+
+
+def test_what_cannot_be_evaluated_is_an_error():
+    source, target = transfer_pair()
+    with pytest.raises(OptionError, match="repeat-folds: expected 1"):
+        evaluate_transfer(source, target, replace(SHARED, repeat_folds=2))
+    one = rename_labels(source.first, {"c1": "roar", "c2": "bark"})
+    with pytest.raises(InputError, match=r"expected two labels or more .* got 'c0'"):
+        evaluate_transfer(source_of(one), target, SHARED)
 
 
 def test_labels_of_one_table_alone_are_left_out_and_named():
@@ -278,13 +284,6 @@ def test_labels_of_one_table_alone_are_left_out_and_named():
     assert "left out, because only source has them: 'roar'" in result.notes
     assert "left out, because only target has them: 'c2'" in result.notes
     assert set(result.within_target.segments["label"]) == {"c0", "c1"}
-
-
-def test_fewer_than_two_common_labels_are_an_error():
-    source, target = transfer_pair()
-    one = rename_labels(source.first, {"c1": "roar", "c2": "bark"})
-    with pytest.raises(InputError, match=r"expected two labels or more .* got 'c0'"):
-        evaluate_transfer(source_of(one), target, SHARED)
 
 
 def test_a_library_that_has_each_label_in_one_recording_has_no_curve_of_its_own():
@@ -306,11 +305,6 @@ def test_frames_say_where_examples_and_queries_are_from():
     transfer = curve.filter(source_corpus="source", target_corpus="target")
     assert transfer.drop(columns).equals(result.curve.drop("corpus"))
     assert "examples from source, queries from target" in repr(result)
-
-
-def test_repeated_folds_are_an_error():
-    with pytest.raises(OptionError, match="repeat-folds: expected 1"):
-        evaluate_transfer(*transfer_pair(), replace(SHARED, repeat_folds=2))
 
 
 def test_a_table_has_a_partner_of_the_same_encoder_and_dimension():
