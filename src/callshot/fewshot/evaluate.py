@@ -17,15 +17,9 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import InputError, OptionError, check_range
+from callshot.fewshot import dataset, metrics, permutation, variation
 from callshot.fewshot.centroid import log_odds, softmax
 from callshot.fewshot.classifiers import find_classifier
-from callshot.fewshot.dataset import (
-    describe_equal,
-    describe_labels,
-    describe_leaks,
-    equal_tables,
-    list_duplicates,
-)
 from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.episodes import (
     Engine,
@@ -40,20 +34,7 @@ from callshot.fewshot.folds import check_tables, complete_shots, count_classes
 from callshot.fewshot.gpu.device import Choice, Gpu, add_note, choose_device, usable_gpu
 from callshot.fewshot.label_budget import label_budget, sample_gains
 from callshot.fewshot.mean_interval import mean_frame, sample_means
-from callshot.fewshot.metrics import (
-    MetricSums,
-    confusion_frame,
-    describe_ties,
-    describe_undefined,
-    summarise_sweep,
-    ties_frame,
-)
-from callshot.fewshot.permutation import (
-    TOO_FEW_ORDERS,
-    chance_test,
-    count_orders,
-    shots_to_test,
-)
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import Spread, make_spread
 from callshot.fewshot.sweep import (
@@ -63,12 +44,6 @@ from callshot.fewshot.sweep import (
     sweep,
     sweep_folds,
     widen_total,
-)
-from callshot.fewshot.variation import (
-    cross_samples,
-    other_partitions,
-    partition_frame,
-    sensitivity_frames,
 )
 from callshot.jobs import Cluster, Job
 from callshot.records import (
@@ -147,8 +122,8 @@ class _Evaluator(SweepWork):
         """Yield the result frames of one encoder with their names, and add notes on the way."""
         protocol = self.protocol
         episodes = plan_episodes(table, self.folds, self.counts)
-        yield "duplicates", list_duplicates(self.corpus, table, self.folds)
-        tested = shots_to_test(protocol, complete_shots(self.counts))
+        yield "duplicates", dataset.list_duplicates(self.corpus, table, self.folds)
+        tested = permutation.shots_to_test(protocol, complete_shots(self.counts))
         for name in protocol.classifiers:
             key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
             with self.open(episodes, step, name) as engine:
@@ -164,11 +139,11 @@ class _Evaluator(SweepWork):
                 yield from self.sweep_spreads(engine, key)
                 if name != protocol.reference or not tested:
                     continue
-                if count_orders(episodes) < 1 / LARGEST_P:
+                if permutation.count_orders(episodes) < 1 / LARGEST_P:
                     engine.step(len(tested))
-                    add_note(self.notes, TOO_FEW_ORDERS)
+                    add_note(self.notes, permutation.TOO_FEW_ORDERS)
                 else:
-                    yield "chance_test", chance_test(engine, tested, key)
+                    yield "chance_test", permutation.chance_test(engine, tested, key)
         if self.partitions or protocol.repeat_samples > 1:
             yield from self.vary_folds(table, step)
 
@@ -202,20 +177,20 @@ class _Evaluator(SweepWork):
             if spread == "total" and shared is not None:
                 widen_total(sums, shared, episodes)
             curve_key = {**key, "spread": spread}
-            frames = summarise_sweep(curve_key, k, sums, self.counts)
+            frames = metrics.summarise_sweep(curve_key, k, sums, self.counts)
             yield from frames.items()
             if not is_reference:
                 continue
             per_class.append(frames["per_class"])
             if self.partitions and spread == protocol.partition_spread:
-                yield "partitions", partition_frame(frames["curve"], 0)
+                yield "partitions", variation.partition_frame(frames["curve"], 0)
             if spread != "total":  # its weighted queries count no ties and no decisions
                 ties = self.measure_ties(engine, curve_key, k, sums)
                 yield "ties", ties
-                self.notes.extend(describe_ties(ties))
+                self.notes.extend(metrics.describe_ties(ties))
                 if spread == protocol.spreads[0]:
-                    yield "confusion", confusion_frame(curve_key, k, sums)
-                    self.notes.extend(describe_undefined(encoder, sums))
+                    yield "confusion", metrics.confusion_frame(curve_key, k, sums)
+                    self.notes.extend(metrics.describe_undefined(encoder, sums))
         if is_reference:
             yield "budget", label_budget(pl.concat(per_class), self.counts, gains)
 
@@ -233,7 +208,7 @@ class _Evaluator(SweepWork):
             log_protocol = replace(self.protocol, score="log")
             _, log_sums = sweep(replace(engine, protocol=log_protocol), spread)
         draws = self.protocol.count_supports(spread)
-        return ties_frame(curve_key, k, sums, log_sums, engine.episodes, draws)
+        return metrics.ties_frame(curve_key, k, sums, log_sums, engine.episodes, draws)
 
     def vary_folds(self, table: Vectors, step: Step) -> NamedFrames:
         """Yield frames of how much mAP of the reference classifier varies.
@@ -256,17 +231,20 @@ class _Evaluator(SweepWork):
             with self.open(episodes, step, protocol.reference) as engine:
                 if number > 0:
                     k, sums = sweep(engine, protocol.partition_spread)
-                    frames = summarise_sweep(curve_key, k, sums, counts)
-                    yield "partitions", partition_frame(frames["curve"], number)
+                    frames = metrics.summarise_sweep(curve_key, k, sums, counts)
+                    yield (
+                        "partitions",
+                        variation.partition_frame(frames["curve"], number),
+                    )
                 if repeats > 1:
-                    samples = cross_samples(episodes, protocol)
+                    samples = variation.cross_samples(episodes, protocol)
                     sums = sweep_folds(engine, shots, samples)
                     map_by_partition.append(sums.values["all", "map"].T)
         if repeats > 1:
             # Sample d · repeats + b has labelled set d and weighting b: see `cross_samples`.
             size = (len(map_by_partition), repeats, repeats, len(shots))
             crossed = np.stack(map_by_partition).reshape(size)
-            yield from sensitivity_frames(crossed, shots, key).items()
+            yield from variation.sensitivity_frames(crossed, shots, key).items()
 
 
 def evaluate_tables(
@@ -302,18 +280,18 @@ def evaluate_tables(
     """
     protocol = protocol or Protocol()
     folds = check_tables(tables, folds)
-    equal = equal_tables(tables)
+    equal = dataset.equal_tables(tables)
     notes = [
-        describe_equal(tables[position].encoder, tables[first].encoder)
+        dataset.describe_equal(tables[position].encoder, tables[first].encoder)
         for position, first in equal.items()
     ]
     tables = [table for number, table in enumerate(tables) if number not in equal]
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
-    partitions = other_partitions(first, folds, protocol)
+    partitions = variation.other_partitions(first, folds, protocol)
     choice = choose_sweep_device(device, cluster)
     notes += [table.note for table in tables if table.note]
-    notes += describe_labels(first, categories, counts)
+    notes += dataset.describe_labels(first, categories, counts)
     if 1 + len(partitions) < protocol.repeat_folds:
         notes.append(
             f"{1 + len(partitions)} of {protocol.repeat_folds} partitions into folds were "
@@ -350,7 +328,7 @@ def evaluate_tables(
         for name, frame in evaluator.evaluate(table, partial(report, table.encoder)):
             parts[name].append(frame)
     frames = {name: pl.concat(by_encoder) for name, by_encoder in parts.items()}
-    notes += describe_leaks(frames["duplicates"], folds)
+    notes += dataset.describe_leaks(frames["duplicates"], folds)
     values = frames["values"].filter(classifier=protocol.reference)
     return Evaluation(
         corpus=corpus,
@@ -373,7 +351,7 @@ def _count_shots(protocol: Protocol, other_partitions: int, last: int) -> int:
         sweeps += 1 + other_partitions
     if protocol.score == "softmax":
         sweeps += len(set(protocol.spreads) - {"total"})
-    tested = len(shots_to_test(protocol, last))
+    tested = len(permutation.shots_to_test(protocol, last))
     return sweeps * len(protocol.shots) + tested
 
 
